@@ -1,0 +1,87 @@
+// A compressor's state as bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/error.hpp>
+#include <gradsieve/selection.hpp>
+
+namespace gradsieve {
+
+/// One rank's state, little-endian: magic u32 | version u16 | states u16 | n u64 | layout hash u64 | step u64 |
+/// hints u64 | checksum u64, then the hints (lower u32, k u32), then the states, n binary32 each.
+struct checkpoint {
+  static constexpr std::uint32_t magic = 0x4353'5247;  // "GRSC"
+  static constexpr std::uint16_t version = 1;
+  static constexpr std::size_t header_bytes = 48;
+
+  std::uint16_t states = 0;
+  std::uint64_t n = 0;
+  std::uint64_t layout_hash = 0;
+  std::uint64_t step = 0;
+  std::vector<cut_hint> hints;
+  std::span<std::byte const> values;  ///< of a checkpoint that was read: n * states binary32
+
+  /// Bytes of this state; `state(s)` gives the n floats of a state.
+  template <class State>
+  [[nodiscard]] std::vector<std::byte> write(State const& state) const {
+    std::vector<std::byte> out(header_bytes + 8 * hints.size() + 4 * n * states);
+    auto const bytes = std::span{out};
+    wire::store_one(bytes, magic);
+    wire::store_one(bytes.subspan(4), version);
+    wire::store_one(bytes.subspan(6), states);
+    wire::store_one(bytes.subspan(8), n);
+    wire::store_one(bytes.subspan(16), layout_hash);
+    wire::store_one(bytes.subspan(24), step);
+    wire::store_one(bytes.subspan(32), std::uint64_t{hints.size()});
+    std::size_t at = header_bytes;
+    for (auto const& each : hints) {
+      wire::store_one(bytes.subspan(at), each.lower);
+      wire::store_one(bytes.subspan(at + 4), each.k);
+      at += 8;
+    }
+    for (std::uint16_t s = 0; s < states; ++s, at += 4 * n) wire::store(bytes.subspan(at), std::span<float const>{state(s)});
+    wire::store_one(bytes.subspan(40), wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40)));
+    return out;
+  }
+
+  /// Reads and checks everything, changes nothing.
+  /// @throws corrupt_state if the bytes are damaged or of another version; mismatch if they belong to another
+  /// layout or to a residual store with another number of states.
+  [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes, std::uint16_t states, std::uint64_t n,
+                                       std::uint64_t layout_hash) {
+    auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: checkpoint " + why); };
+    if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
+    if (wire::load_one<std::uint32_t>(bytes) != magic) refuse("does not begin with its magic number");
+    auto const found = wire::load_one<std::uint16_t>(bytes.subspan(4));
+    if (found != version) refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
+    checkpoint state{wire::load_one<std::uint16_t>(bytes.subspan(6)), wire::load_one<std::uint64_t>(bytes.subspan(8)),
+                     wire::load_one<std::uint64_t>(bytes.subspan(16)), wire::load_one<std::uint64_t>(bytes.subspan(24)),
+                     {}, {}};
+    auto const hints = wire::load_one<std::uint64_t>(bytes.subspan(32));
+    auto const body = bytes.size() - header_bytes;
+    bool const fits = hints <= body / 8 && state.n < (std::uint64_t{1} << 32) && body == 8 * hints + 4 * state.n * state.states;
+    if (!fits) refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
+    auto const sum = wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40));
+    if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != sum) refuse("does not match its checksum: the bytes are damaged");
+    if (state.n != n || state.layout_hash != layout_hash)
+      throw mismatch("gradsieve: checkpoint belongs to another layout (" + std::to_string(state.n) + " elements, here " +
+                     std::to_string(n) + ")");
+    if (state.states != states)
+      throw mismatch("gradsieve: checkpoint has " + std::to_string(state.states) +
+                     " states an element, this residual store has " + std::to_string(states));
+    for (std::uint64_t h = 0; h < hints; ++h) {
+      auto const at = bytes.subspan(header_bytes + 8 * h);
+      state.hints.push_back({wire::load_one<key_type>(at), wire::load_one<index_type>(at.subspan(4))});
+    }
+    state.values = bytes.subspan(header_bytes + 8 * hints);
+    return state;
+  }
+};
+
+}  // namespace gradsieve

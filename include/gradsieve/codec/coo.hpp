@@ -1,0 +1,76 @@
+// Coordinates as they are: 32-bit indices and 32-bit values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// Payload: `count` indices u32, `count` values binary32, `dense` values binary32. Lossless; 8 bytes an entry.
+/// When not: on slow links, where smaller indices and values pay.
+/// Cost: one copy and one checksum of the message each way.
+struct coo {
+  static constexpr std::uint16_t id = 1;
+
+  /// Bytes of a message with `count` entries and `dense` uncompressed elements.
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count, std::uint64_t dense) const noexcept {
+    return message_header::bytes + 8 * count + 4 * dense;
+  }
+
+  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
+  [[nodiscard]] std::uint64_t encode(message_info const info, selection_view const in, std::span<std::byte> to) const noexcept {
+    std::uint64_t const count = in.indices.size();
+    auto const message = to.first(max_bytes(info.n, count, in.dense.size()));
+    wire::store(message.subspan(message_header::bytes), in.indices);
+    wire::store(message.subspan(message_header::bytes + 4 * count), in.values);
+    wire::store(message.subspan(message_header::bytes + 8 * count), in.dense);
+    wire::seal({id, info.n, info.layout_hash, count, in.dense.size()}, message);
+    return message.size();
+  }
+
+  /// @pre out.dense.size() >= info.dense
+  /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, indices
+  /// that rise strictly below n, finite values. `out` may then hold anything.
+  [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from, selection_span out) const {
+    auto const header = wire::open(info, id, out.indices.size(), from);
+    auto const expected = max_bytes(info.n, header.count, header.dense);
+    if (from.size() != expected)
+      throw corrupt_message("gradsieve: message size is " + std::to_string(from.size()) + ", expected " +
+                            std::to_string(expected));
+    wire::check_seal(from);
+    auto const indices = out.indices.first(header.count);
+    auto const values = out.values.first(header.count);
+    auto const dense = out.dense.first(header.dense);
+    wire::load(indices, from.subspan(message_header::bytes));
+    wire::load(values, from.subspan(message_header::bytes + 4 * header.count));
+    wire::load(dense, from.subspan(message_header::bytes + 8 * header.count));
+    check(info.n, {indices, values, dense});
+    return {indices, values, dense};
+  }
+
+  friend bool operator==(coo const&, coo const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, coo const&) { return describe(out, "coo"); }
+
+ private:
+  static void check(std::uint64_t n, selection_view const found) {
+    bool rising = true;
+    for (std::size_t i = 1; i < found.indices.size(); ++i) rising = rising & (found.indices[i - 1] < found.indices[i]);
+    if (!rising) throw corrupt_message("gradsieve: message indices do not rise strictly");
+    if (!found.indices.empty() && found.indices.back() >= n)
+      throw corrupt_message("gradsieve: message index " + std::to_string(found.indices.back()) + " is not below " +
+                            std::to_string(n));
+    bool finite = true;
+    for (float const value : found.values) finite = finite & is_finite(value);
+    for (float const value : found.dense) finite = finite & is_finite(value);
+    if (!finite) throw corrupt_message("gradsieve: message holds a value that is not finite");
+  }
+};
+static_assert(codec<coo>);
+
+}  // namespace gradsieve

@@ -1,0 +1,139 @@
+// The frame around every codec's bytes: who wrote them, for what, how many, and a checksum.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include <gradsieve/error.hpp>
+#include <gradsieve/selection.hpp>
+
+namespace gradsieve {
+
+/// Version of the frame and of the codecs behind it. A reader takes its own version only.
+inline constexpr std::uint16_t message_version = 1;
+
+/// First bytes of every message, little-endian, without padding:
+/// magic u32 | version u16 | codec u16 | n u64 | layout hash u64 | count u64 | dense u64 | checksum u64.
+struct message_header {
+  static constexpr std::uint32_t magic = 0x5653'5247;  // "GRSV"
+  static constexpr std::size_t bytes = 48;
+
+  std::uint16_t codec = 0;
+  std::uint64_t n = 0;
+  std::uint64_t layout_hash = 0;
+  std::uint64_t count = 0;
+  std::uint64_t dense = 0;
+};
+
+namespace wire {
+
+/// Copies whole numbers between memory and little-endian bytes.
+template <class T>
+void store(std::span<std::byte> to, std::span<T const> from) noexcept {
+  if constexpr (std::endian::native == std::endian::little) {
+    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size_bytes());
+  } else {
+    auto const* const bytes = reinterpret_cast<std::byte const*>(from.data());
+    for (std::size_t i = 0; i < from.size(); ++i)
+      for (std::size_t b = 0; b < sizeof(T); ++b) to[i * sizeof(T) + b] = bytes[(i + 1) * sizeof(T) - 1 - b];
+  }
+}
+
+template <class T>
+void load(std::span<T> to, std::span<std::byte const> from) noexcept {
+  if constexpr (std::endian::native == std::endian::little) {
+    if (!to.empty()) std::memcpy(to.data(), from.data(), to.size_bytes());
+  } else {
+    auto* const bytes = reinterpret_cast<std::byte*>(to.data());
+    for (std::size_t i = 0; i < to.size(); ++i)
+      for (std::size_t b = 0; b < sizeof(T); ++b) bytes[i * sizeof(T) + b] = from[(i + 1) * sizeof(T) - 1 - b];
+  }
+}
+
+template <class T>
+[[nodiscard]] T load_one(std::span<std::byte const> from) noexcept {
+  T value{};
+  load(std::span{&value, 1}, from.first(sizeof(T)));
+  return value;
+}
+
+template <class T>
+void store_one(std::span<std::byte> to, T value) noexcept {
+  store(to.first(sizeof(T)), std::span<T const>{&value, 1});
+}
+
+/// Sum over 8-byte words of a mix of word and position: finds damage, not forgery. A sum, so that any number of
+/// threads may share it out.
+[[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
+  constexpr std::uint64_t odd = 0x9E37'79B9'7F4A'7C15u;
+  auto const mixed = [](std::uint64_t word, std::uint64_t position) {
+    std::uint64_t x = (word ^ (position * odd)) * 0xD6E8'FEB8'6659'FD93u;
+    return (x ^ (x >> 32)) * 0xD6E8'FEB8'6659'FD93u;
+  };
+  std::uint64_t total = mixed(bytes.size(), 0);
+  std::uint64_t position = 1;
+  std::size_t at = 0;
+  for (; at + 8 <= bytes.size(); at += 8) total += mixed(load_one<std::uint64_t>(bytes.subspan(at)), position++);
+  if (at < bytes.size()) {
+    std::array<std::byte, 8> last{};
+    std::memcpy(last.data(), bytes.data() + at, bytes.size() - at);
+    total += mixed(load_one<std::uint64_t>(last), position);
+  }
+  return total;
+}
+
+/// Frames a message of `size` bytes whose payload stands behind the header already.
+inline void seal(message_header const& header, std::span<std::byte> message) noexcept {
+  store_one(message, message_header::magic);
+  store_one(message.subspan(4), message_version);
+  store_one(message.subspan(6), header.codec);
+  store_one(message.subspan(8), header.n);
+  store_one(message.subspan(16), header.layout_hash);
+  store_one(message.subspan(24), header.count);
+  store_one(message.subspan(32), header.dense);
+  store_one(message.subspan(40), std::uint64_t{0});
+  store_one(message.subspan(40), checksum(message));
+}
+
+/// Reads a header and holds it against what the receiver expects; the checksum is left to check_seal().
+/// @throws corrupt_message, naming the field and both values.
+[[nodiscard]] inline message_header open(message_info const info, std::uint16_t codec, std::uint64_t capacity,
+                                         std::span<std::byte const> message) {
+  auto const expect = [](bool good, char const* field, std::uint64_t is, char const* relation, std::uint64_t limit) {
+    if (!good)
+      throw corrupt_message("gradsieve: message " + std::string(field) + " is " + std::to_string(is) + ", expected " +
+                            relation + std::to_string(limit));
+  };
+  expect(message.size() >= message_header::bytes, "size", message.size(), "at least ", message_header::bytes);
+  auto const magic = load_one<std::uint32_t>(message);
+  expect(magic == message_header::magic, "magic number", magic, "", message_header::magic);
+  auto const version = load_one<std::uint16_t>(message.subspan(4));
+  expect(version == message_version, "version", version, "", message_version);
+  message_header const header{load_one<std::uint16_t>(message.subspan(6)), load_one<std::uint64_t>(message.subspan(8)),
+                              load_one<std::uint64_t>(message.subspan(16)), load_one<std::uint64_t>(message.subspan(24)),
+                              load_one<std::uint64_t>(message.subspan(32))};
+  expect(header.codec == codec, "codec", header.codec, "", codec);
+  expect(header.n == info.n, "gradient size", header.n, "", info.n);
+  expect(header.layout_hash == info.layout_hash, "layout hash", header.layout_hash, "", info.layout_hash);
+  expect(header.dense == info.dense, "dense count", header.dense, "", info.dense);
+  expect(header.count <= capacity, "entry count", header.count, "at most ", capacity);
+  return header;
+}
+
+/// @throws corrupt_message if the bytes changed since seal().
+inline void check_seal(std::span<std::byte const> message) {
+  auto const stored = load_one<std::uint64_t>(message.subspan(40));
+  // checksum() of the message with a zero in place of the stored sum, without a copy: word 5 is word number 6
+  std::array<std::byte, message_header::bytes> clear{};
+  std::memcpy(clear.data(), message.data(), 40);
+  std::uint64_t const here = checksum(message) - checksum(message.first(message_header::bytes)) + checksum(clear);
+  if (here != stored) throw corrupt_message("gradsieve: message checksum does not match: the bytes are damaged");
+}
+
+}  // namespace wire
+}  // namespace gradsieve

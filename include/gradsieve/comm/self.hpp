@@ -1,0 +1,76 @@
+// A communicator of one rank: no transport, for programs that train alone and for tests.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace gradsieve {
+
+/// One rank that talks to itself. Every collective is a copy where the buffers differ, and nothing otherwise.
+/// memory: none. ranks: local.
+/// @throws mismatch if sizes disagree or a rank other than 0 is named; nothing was copied.
+/// threads: no state; any thread, any time.
+class self {
+ public:
+  [[nodiscard]] static constexpr int rank() noexcept { return 0; }
+  [[nodiscard]] static constexpr int size() noexcept { return 1; }
+
+  /// The sum, or the maximum, of one rank's values: what they are.
+  template <class Space, class T>
+    requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
+  void all_reduce(Space const&, std::span<T>, reduction) const noexcept {}
+
+  template <class Space>
+  void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    copy("all_gather", mine, all);
+  }
+
+  template <class Space>
+  void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const> sizes) const {
+    if (sizes.size() != 1 || sizes[0] != mine.size())
+      throw mismatch("gradsieve: all_gather: " + std::to_string(sizes.size()) +
+                     " sizes for 1 rank, or another size than the " + std::to_string(mine.size()) +
+                     " bytes of rank 0");
+    copy("all_gather", mine, all);
+  }
+
+  template <class Space>
+  void broadcast(Space const&, std::span<std::byte>, int root) const {
+    only_rank("broadcast", root);
+  }
+
+  template <class Space>
+  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in,
+                    int from) const {
+    only_rank("send_receive", to);
+    only_rank("send_receive", from);
+    copy("send_receive", out, in);
+  }
+
+  friend bool operator==(self const&, self const&) = default;
+
+ private:
+  static void only_rank(char const* call, int rank) {
+    if (rank != 0)
+      throw mismatch("gradsieve: " + std::string{call} + ": rank " + std::to_string(rank) +
+                     " named, there is only rank 0");
+  }
+
+  static void copy(char const* call, std::span<std::byte const> from, std::span<std::byte> to) {
+    if (from.size() != to.size())
+      throw mismatch("gradsieve: " + std::string{call} + ": rank 0 gives " + std::to_string(from.size()) +
+                     " bytes, rank 0 has room for " + std::to_string(to.size()));
+    if (!from.empty()) std::memmove(to.data(), from.data(), from.size());
+  }
+};
+
+static_assert(communicator<self> && has_all_reduce<self, int, float> && has_all_gather<self, int> &&
+              has_broadcast<self, int> && has_send_receive<self, int>);
+
+}  // namespace gradsieve

@@ -1,0 +1,322 @@
+// Ranks that are threads of one process: for tests, and for one process that trains several replicas.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
+
+namespace gradsieve::threads {
+
+class communicator_ref;
+
+namespace detail {
+
+enum class shape : std::uint8_t { reduce, gather, broadcast, exchange };
+
+/// What one rank asks for in one collective.
+struct request {
+  std::string_view call{};
+  shape what{};
+  std::span<std::byte const> out{};
+  std::span<std::byte> in{};
+  std::size_t share = 0;  // bytes expected of every rank that gives, unless `sizes` says it for each
+  int to = 0;
+  int from = 0;
+  std::span<std::size_t const> sizes{};
+  int kind = 0;  // the root, or of an all_reduce: size of a value, +256 floating, +512 signed, +1024 max
+};
+
+/// Why the ranks' requests do not fit together; empty if they do.
+[[nodiscard]] inline std::string objection(std::span<request const> all) {
+  auto const text = [](std::integral auto x) { return std::to_string(x); };
+  auto const say = [&](auto a, std::string const& one, auto b, std::string const& other) {
+    return "gradsieve: " + std::string{all[a].call} + ": rank " + text(a) + one + ", rank " + text(b) + other;
+  };
+  auto const calls = [&](auto r) {
+    return " calls " + std::string{all[r].call} + ", kind " + text(all[r].kind);
+  };
+  auto const exists = [&](int rank) { return rank >= 0 && std::cmp_less(rank, all.size()); };
+  std::size_t const last = all.size() - 1;
+
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    request const& mine = all[r];
+    if (mine.call != all[0].call || mine.kind != all[0].kind) return say(0u, calls(0u), r, calls(r));
+    if (!exists(mine.to) || !exists(mine.from))
+      return say(r, " names rank " + text(exists(mine.to) ? mine.from : mine.to), last, " is the last");
+  }
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    request const& mine = all[r];
+    if (!mine.sizes.empty() && mine.sizes.size() != all.size())
+      return say(r, " passes " + text(mine.sizes.size()) + " sizes", last, " is the last");
+    bool const of_one = mine.what == shape::broadcast || mine.what == shape::exchange;
+    std::size_t sum = 0;
+    for (std::size_t s = 0; s < all.size(); ++s) {
+      if (of_one && std::cmp_not_equal(mine.from, s)) continue;
+      if (mine.what == shape::exchange && std::cmp_not_equal(all[s].to, r))
+        return say(r, " receives from rank " + text(s), s, " sends to rank " + text(all[s].to));
+      std::size_t const expected = mine.sizes.empty() ? mine.share : mine.sizes[s];
+      if (all[s].out.size() != expected)
+        return say(s, " passes " + text(all[s].out.size()) + " bytes", r, " expects " + text(expected));
+      sum += expected;
+    }
+    if (mine.what == shape::gather && sum != mine.in.size())
+      return say(r, " has room for " + text(mine.in.size()) + " bytes", r, " expects " + text(sum));
+  }
+  return {};
+}
+
+}  // namespace detail
+
+/// Owns what P ranks of one process share. Outlives its communicators.
+/// memory: about 120 bytes a rank, allocated here; no collective allocates unless it throws.
+/// threads: each rank is used by one thread at a time.
+class group {
+ public:
+  /// @throws invalid_argument unless ranks >= 1.
+  explicit group(int ranks) {
+    if (ranks < 1)
+      throw invalid_argument("gradsieve: a group of " + std::to_string(ranks) + " ranks; the least is 1");
+    requests_.resize(static_cast<std::size_t>(ranks));
+    told_.resize(requests_.size());
+  }
+  group(group const&) = delete;
+  group& operator=(group const&) = delete;
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(requests_.size()); }
+
+  /// The view that rank `rank` calls.
+  /// @throws invalid_argument unless 0 <= rank < size().
+  [[nodiscard]] communicator_ref communicator(int rank);
+
+  /// Says that this rank makes no further call: others that wait for it, or call later, get a
+  /// communication_error that names the first rank that left. `run` does it; so do owners of own threads.
+  /// ranks: local, by the rank itself.
+  void leave(int rank) noexcept {
+    std::scoped_lock const lock{mutex_};
+    if (left_ == nobody) left_ = rank;
+    all_here_.notify_all();
+  }
+
+  /// True if a communication_error told this rank that another one had left.
+  [[nodiscard]] bool was_told(int rank) const {
+    std::scoped_lock const lock{mutex_};
+    return told_[static_cast<std::size_t>(rank)] != 0;
+  }
+
+ private:
+  friend class communicator_ref;
+  static constexpr int nobody = -1;
+
+  /// Returns once all ranks are here. The last one compares their requests, while nobody touches a buffer.
+  void meet(int rank, bool compare) {
+    std::unique_lock lock{mutex_};
+    if (left_ == nobody) {
+      auto const now = meeting_;
+      if (++here_ == requests_.size()) {
+        if (compare) objection_ = detail::objection(requests_);
+        here_ = 0;
+        ++meeting_;
+        all_here_.notify_all();
+        return;
+      }
+      all_here_.wait(lock, [&] { return meeting_ != now || left_ != nobody; });
+      if (meeting_ != now) return;
+    }
+    told_[static_cast<std::size_t>(rank)] = 1;
+    throw communication_error("gradsieve: rank " + std::to_string(left_) + " has left the group, rank " +
+                              std::to_string(rank) + " cannot go on");
+  }
+
+  std::vector<detail::request> requests_;  // one a rank; written before a meeting, read after it
+  std::vector<char> told_;
+  std::string objection_;  // written by the last rank of a first meeting, read by all after it
+  mutable std::mutex mutex_;
+  std::condition_variable all_here_;
+  std::size_t here_ = 0;
+  std::uint64_t meeting_ = 0;
+  int left_ = nobody;
+};
+
+/// One rank's view of a group. A call returns once every rank has made it; ranks wait without spinning.
+/// Sizes, roots and peers are compared before anything is copied: if they disagree, every rank throws
+/// `mismatch`, no buffer has changed and the group remains usable.
+/// memory: none. ranks: collective.
+/// @throws mismatch on every rank; communication_error if a rank has left.
+/// threads: copies may go anywhere, but a rank makes one call at a time.
+class communicator_ref {
+ public:
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return group_->size(); }
+
+  /// Adds in rank order: every rank and every run gets the same bits. The maximum with a NaN is unspecified.
+  /// cost: each rank reads and writes its slice, n / P elements, of all P buffers.
+  template <class Space, class T>
+    requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
+  void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
+    constexpr bool floating = std::is_floating_point_v<T>;
+    constexpr int value = static_cast<int>(sizeof(T)) + 256 * floating + 512 * std::is_signed_v<T>;
+    auto const bytes = std::as_writable_bytes(in_out);
+    meet_and({"all_reduce",
+              shape::reduce,
+              bytes,
+              bytes,
+              bytes.size(),
+              0,
+              0,
+              {},
+              how == reduction::max ? value + 1024 : value},
+             [&] { reduce_slice(in_out, how); });
+  }
+
+  /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
+  template <class Space>
+  void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    meet_and({"all_gather", shape::gather, mine, all, mine.size()}, [&] { gather(all); });
+  }
+
+  /// @pre `mine` as above; `sizes` are equal on all ranks and sum to what `all` holds.
+  template <class Space>
+  void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const> sizes) const {
+    meet_and({"all_gather of sizes", shape::gather, mine, all, 0, 0, 0, sizes}, [&] { gather(all); });
+  }
+
+  template <class Space>
+  void broadcast(Space const&, std::span<std::byte> in_out, int root) const {
+    meet_and({"broadcast", shape::broadcast, in_out, in_out, in_out.size(), 0, root, {}, root},
+             [&] { copy(request_of(root).out, in_out); });
+  }
+
+  /// Every rank takes part; one that has nothing to send or receive names itself with empty spans.
+  /// @pre `out` and `in` do not overlap.
+  template <class Space>
+  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in,
+                    int from) const {
+    meet_and({"send_receive", shape::exchange, out, in, in.size(), to, from},
+             [&] { copy(request_of(from).out, in); });
+  }
+
+ private:
+  friend class group;
+  using shape = detail::shape;
+  communicator_ref(group& all, int rank) noexcept : group_{&all}, rank_{rank} {}
+
+  [[nodiscard]] detail::request const& request_of(int rank) const noexcept {
+    return group_->requests_[static_cast<std::size_t>(rank)];
+  }
+
+  static void copy(std::span<std::byte const> from, std::span<std::byte> to) noexcept {
+    if (!from.empty() && from.data() != to.data()) std::memmove(to.data(), from.data(), from.size());
+  }
+
+  /// Nobody returns, and so nobody's buffers go away, before all ranks are done with them.
+  template <class Move>
+  void meet_and(detail::request const& mine, Move const& move) const {
+    group_->requests_[static_cast<std::size_t>(rank_)] = mine;
+    group_->meet(rank_, true);
+    if (!group_->objection_.empty()) throw mismatch(group_->objection_);
+    move();
+    group_->meet(rank_, false);
+  }
+
+  void gather(std::span<std::byte> all) const noexcept {
+    for (auto const& each : group_->requests_) {
+      copy(each.out, all.first(each.out.size()));
+      all = all.subspan(each.out.size());
+    }
+  }
+
+  /// Blocks of a slice go through the stack: vector loops over one rank after the other, no scratch.
+  template <class T>
+  void reduce_slice(std::span<T> mine, reduction how) const noexcept {
+    auto const ranks = static_cast<std::size_t>(size());
+    auto const rank = static_cast<std::size_t>(rank_);
+    std::size_t const end = (rank + 1) * mine.size() / ranks;
+    std::size_t begin = rank * mine.size() / ranks;
+    std::array<T, 4096 / sizeof(T)> block;
+    for (; begin < end; begin += block.size()) {
+      std::size_t const n = std::min(block.size(), end - begin);
+      for (std::size_t r = 0; r < ranks; ++r) {
+        T const* const from = reinterpret_cast<T const*>(group_->requests_[r].in.data()) + begin;
+        if (r == 0)
+          std::copy_n(from, n, block.begin());
+        else if (how == reduction::sum)
+          for (std::size_t i = 0; i < n; ++i) block[i] = static_cast<T>(block[i] + from[i]);
+        else
+          for (std::size_t i = 0; i < n; ++i) block[i] = std::max(block[i], from[i]);
+      }
+      for (auto const& each : group_->requests_)
+        std::copy_n(block.begin(), n, reinterpret_cast<T*>(each.in.data()) + begin);
+    }
+  }
+
+  group* group_;
+  int rank_;
+};
+
+inline communicator_ref group::communicator(int rank) {
+  if (rank < 0 || rank >= size())
+    throw invalid_argument("gradsieve: rank " + std::to_string(rank) + " of a group of " +
+                           std::to_string(size()) + " ranks");
+  return {*this, rank};
+}
+
+/// Calls f(communicator_ref) on `ranks` new threads, a rank each, and returns when all have ended. A rank
+/// whose call ends, by an exception or not, has left the group.
+/// @pre f may be called by several threads at once.
+/// @throws what the lowest rank threw of those that failed by themselves, not because another rank had left;
+/// invalid_argument unless ranks >= 1; std::system_error if a thread cannot be started.
+template <class F>
+void run(int ranks, F&& f) {
+  group all{ranks};
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
+  auto const work = [&](int rank) noexcept {
+    try {
+      f(all.communicator(rank));
+    } catch (...) {
+      errors[static_cast<std::size_t>(rank)] = std::current_exception();
+    }
+    all.leave(rank);
+  };
+
+  std::vector<std::thread> workers;
+  workers.reserve(errors.size());
+  std::exception_ptr not_started;
+  try {
+    for (int rank = 0; rank < ranks; ++rank) workers.emplace_back(work, rank);
+  } catch (...) {
+    not_started = std::current_exception();
+    all.leave(static_cast<int>(workers.size()));
+  }
+  for (auto& each : workers) each.join();
+
+  if (not_started) std::rethrow_exception(not_started);
+  for (int rank = 0; rank < ranks; ++rank)
+    if (auto const& error = errors[static_cast<std::size_t>(rank)]; error && !all.was_told(rank))
+      std::rethrow_exception(error);
+  for (auto const& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+static_assert(!std::is_copy_constructible_v<group>);
+static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, int, float> &&
+              has_all_gather<communicator_ref, int> && has_broadcast<communicator_ref, int> &&
+              has_send_receive<communicator_ref, int>);
+
+}  // namespace gradsieve::threads

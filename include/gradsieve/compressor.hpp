@@ -1,0 +1,485 @@
+// The owner of a recipe, its residual and its scratch: a gradient goes in, the averaged sparse update comes out.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/checkpoint.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/dense_layers.hpp>
+#include <gradsieve/exchange/inbox.hpp>
+#include <gradsieve/exchange/round.hpp>
+#include <gradsieve/recipe.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/residual/memory.hpp>
+#include <gradsieve/selector/select.hpp>
+#include <gradsieve/space/host.hpp>
+
+namespace gradsieve {
+
+/// Compresses one flat gradient, step after step. With a communicator: exchange(). With a transport of one's own:
+/// compress(), encode(), and on the other side apply(). One compressor a rank; not for concurrent use.
+///
+/// Nothing is lost: what came in is sent or stays in the residual. An exception in mid-step leaves the gradient
+/// in the residual and nothing given up; one that is thrown for bad input comes before anything changes.
+/// Steps allocate nothing; the constructor does, and the first exchange with a world of another size.
+/// Memory: the residual store's, and about 30 bytes for each entry that a step may send; see host_workspace.
+template <space Space, class Recipe>
+class compressor {
+ public:
+  using workspace = typename Space::workspace;
+  using selector_type = decltype(Recipe::selector);
+  using partitioner_type = decltype(Recipe::partitioner);
+  using residual_type = decltype(Recipe::residual);
+  using codec_type = decltype(Recipe::codec);
+  using exchange_type = decltype(Recipe::exchange);
+  static_assert(selector<selector_type, workspace>,
+                "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, cut), or "
+                "select(workspace, accumulator, k, out); it must be comparable and trivially copyable");
+  static_assert(partitioner<partitioner_type>,
+                "recipe.partitioner needs default_exchange, needs_norms, disjoint, cut(layers, world, segments) and "
+                "assign(segments, squared_norms, budget, scratch)");
+  static_assert(residual_store<residual_type>,
+                "recipe.residual needs states, a noexcept enter(gradient, state) and a noexcept leave(sent, state, "
+                "whole_layer)");
+  static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
+
+  /// @throws invalid_argument if the recipe's density leaves [0, 1].
+  compressor(Space where, layout layers, Recipe recipe)
+      : layers_{std::move(layers)}, recipe_{checked(std::move(recipe))}, split_{layers_, recipe_.dense},
+        info_{layers_.size(), layers_.hash(), split_.dense_elements}, work_{where, layers_.size()},
+        memory_{work_, layers_.size()} {
+    plan(1);
+  }
+
+  // ---- With a communicator ---------------------------------------------------------------------------------
+
+  /// Replaces the gradient by the mean over all ranks of what they sent: most elements zero, the same bits on
+  /// every rank. Collective. The first call with a world of another size calls connect().
+  /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
+  /// for it; communication_error, mismatch, corrupt_message. If one rank throws, all ranks throw.
+  template <communicator Comm, gradient_value T>
+  step_report exchange(Comm const& comm, std::span<T> gradient) {
+    if (!connected_ || world_ != comm.size()) connect(comm);
+    step_report report = start_report(sizeof(T), comm.size());
+    stopwatch watch;
+    std::span<T const> const incoming = gradient;
+    std::exception_ptr failure;
+    attempt(failure, [&] { check_size(gradient.size()); });
+    agree_on_finite(comm, incoming, failure);
+    attempt(failure, [&] { enter(incoming, report); });
+    watch.charge(report.seconds.accumulate);
+    try {
+      if constexpr (partitioner_type::needs_norms) share_norms(comm, failure, report);
+      take_dense(true);
+      watch.charge(report.seconds.partition);
+      selection_view own;
+      attempt(failure, [&] { own = select_own(comm.rank(), report); });
+      watch.charge(report.seconds.select);
+      auto const result = buffers_.run(exchange_round<Comm, workspace, codec_type>{
+          comm, work_, recipe_.codec, info_, own, memory_.state(0), decision(), failure});
+      report.bytes_sent += result.bytes_sent;
+      report.bytes_received += result.bytes_received;
+      share_dense(comm, report);
+      memory_.leave(work_, recipe_.residual, result.sent.indices, result.sent.values);
+      watch.charge(report.seconds.exchange);
+      report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
+      write_dense(dense_sum_.first(dense_count_), static_cast<float>(world_), gradient);
+      watch.charge(report.seconds.apply);
+    } catch (...) {
+      memory_.give_back(work_);
+      throw;
+    }
+    ++step_;
+    return report;
+  }
+
+  /// First contact: checks that all ranks hold the same layout, recipe and step, and sizes the buffers for this
+  /// world. Collective. @throws mismatch, on every rank, naming what differs and where.
+  template <communicator Comm>
+  void connect(Comm const& comm) {
+    static_assert(has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
+                  "this communicator needs all_gather and all_reduce for float and double");
+    struct identity {
+      std::array<std::uint64_t, 4> field;
+    };
+    identity const mine{{message_version, layers_.hash() ^ layers_.size(), recipe_.hash(), step_}};
+    std::vector<identity> all(static_cast<std::size_t>(comm.size()));
+    comm.all_gather(work_.where(), std::as_bytes(std::span{&mine, 1}), std::as_writable_bytes(std::span{all}));
+    constexpr std::array names{"wire version", "layout", "recipe or density", "step"};
+    for (std::size_t r = 0; r < all.size(); ++r)
+      for (std::size_t f = 0; f < names.size(); ++f)
+        if (all[r].field[f] != all[0].field[f])
+          throw mismatch("gradsieve: rank " + std::to_string(r) + " and rank 0 differ in " + names[f]);
+    plan(comm.size());
+    connected_ = true;
+  }
+
+  // ---- With a transport of one's own -----------------------------------------------------------------------
+
+  /// Selects what to send of this gradient and takes it out of the residual. The view lives until the next step.
+  /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient.
+  template <gradient_value T>
+  selection_view compress(std::span<T const> gradient) {
+    check_size(gradient.size());
+    if (recipe_.on_non_finite == non_finite::fail)
+      if (auto const bad = count_non_finite(gradient); bad > 0) throw non_finite_gradient(non_finite_text(bad));
+    report_ = start_report(sizeof(T), 1);
+    stopwatch watch;
+    enter(gradient, report_);
+    watch.charge(report_.seconds.accumulate);
+    try {
+      if constexpr (partitioner_type::needs_norms) {
+        measure_norms();
+        assign(1);
+      }
+      take_dense(false);
+      watch.charge(report_.seconds.partition);
+      last_ = select_own(0, report_);
+      last_.dense = dense_own_.first(dense_count_);
+      watch.charge(report_.seconds.select);
+    } catch (...) {
+      memory_.give_back(work_);
+      throw;
+    }
+    memory_.leave(work_, recipe_.residual, last_.indices, last_.values);
+    report_.union_size = last_.indices.size();
+    watch.charge(report_.seconds.apply);
+    ++step_;
+    return last_;
+  }
+
+  /// The report of the last compress().
+  [[nodiscard]] step_report const& report() const noexcept { return report_; }
+
+  /// The last compress() as bytes that describe themselves. The span lives until the next encode().
+  /// Cost: one copy. Allocates on first use.
+  [[nodiscard]] std::span<std::byte const> encode() {
+    auto const bytes = recipe_.codec.max_bytes(info_.n, capacity_, info_.dense);
+    if (outgoing_.size() < bytes) outgoing_ = typename workspace::template buffer<std::byte>(bytes);
+    report_.bytes_sent = recipe_.codec.encode(info_, last_, outgoing_.span());
+    return outgoing_.first(report_.bytes_sent);
+  }
+
+  /// Overwrites the gradient with the mean of what the messages hold, added in their order; zero where none has an
+  /// entry. All messages are read and checked before the gradient is written. Does not touch the residual.
+  /// Cost: n writes and O(entries). Allocates when there are more messages than ever before.
+  /// @throws corrupt_message, invalid_argument.
+  template <gradient_value T>
+  void apply(std::span<std::span<std::byte const> const> messages, std::span<T> gradient) {
+    check_size(gradient.size());
+    if (inbox_.senders() < messages.size()) {
+      inbox_.reserve(messages.size(), split_.selected_elements, info_.dense);
+      dense_mean_ = typename workspace::template buffer<float>(info_.dense);
+      work_.reserve_updates(std::max(messages.size(), static_cast<std::size_t>(world_)));
+    }
+    inbox_.clear();
+    for (auto const& each : messages) inbox_.add(recipe_.codec, info_, each);
+    auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
+    work_.apply(inbox_.messages(), divisor, gradient);
+    for (std::size_t i = 0; i < dense_mean_.size(); ++i) {
+      dense_mean_[i] = inbox_.messages()[0].dense[i];
+      for (std::size_t m = 1; m < messages.size(); ++m) dense_mean_[i] += inbox_.messages()[m].dense[i];
+    }
+    dense_ranges_.assign(split_.dense.begin(), split_.dense.end());
+    write_dense(dense_mean_.span(), divisor, gradient);
+  }
+
+  // ---- Around a step ---------------------------------------------------------------------------------------
+
+  /// The last step's update was not used (an overflow, a rollback): what this rank gave up for it returns to the
+  /// residual, bit for bit, and goes out with a later step. The step's gradient stays in. Call it on every rank.
+  void discard_step() { memory_.give_back(work_); }
+
+  /// Multiplies the residual, after a change of loss scale by new / old. Elements that would not stay finite keep
+  /// their value. @throws invalid_argument unless the factor is finite.
+  void rescale(float factor) {
+    if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
+    memory_.rescale(work_, factor);
+    hints_.assign(hints_.size(), {});
+  }
+
+  /// L2 norm of what has not been sent. Cost: one pass.
+  [[nodiscard]] double residual_norm() {
+    return std::sqrt(work_.sum_squares(std::span<float const>{memory_.state(0)}));
+  }
+
+  /// What has not been sent, element by element.
+  [[nodiscard]] std::span<float const> residual() const noexcept { return memory_.state(0); }
+
+  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }
+  [[nodiscard]] Recipe const& policies() const noexcept { return recipe_; }
+
+  // ---- Across restarts -------------------------------------------------------------------------------------
+
+  /// Everything that the next steps depend on, as bytes. Local to a rank. Cost: a copy of the residual. Allocates.
+  [[nodiscard]] std::vector<std::byte> state() const {
+    return checkpoint{residual_type::states, info_.n, info_.layout_hash, step_, hints_, {}}.write(
+        [&](std::size_t s) { return memory_.state(s); });
+  }
+
+  /// Continues where state() was taken. @throws corrupt_state, mismatch; this compressor is unchanged then.
+  void restore(std::span<std::byte const> bytes) {
+    auto found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
+    for (std::size_t s = 0; s < residual_type::states; ++s)
+      wire::load(memory_.state(s), found.values.subspan(4 * info_.n * s));
+    hints_ = std::move(found.hints);
+    step_ = found.step;
+    plan(world_);
+    connected_ = false;
+  }
+
+  /// Adds the residual of a rank that left the world, so that what it had not sent is not lost. When the world
+  /// shrinks or grows, rescale(new size / old size) all that remain. @throws as restore().
+  void absorb(std::span<std::byte const> bytes) {
+    auto const found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
+    std::vector<float> values(info_.n);
+    for (std::size_t s = 0; s < residual_type::states; ++s) {
+      wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
+      memory_.absorb(work_, s, values);
+    }
+  }
+
+ private:
+  [[nodiscard]] static Recipe checked(Recipe recipe) {
+    recipe.density.check();
+    return recipe;
+  }
+
+  [[nodiscard]] static std::string non_finite_text(std::uint64_t count) {
+    return "gradsieve: " + std::to_string(count) + " gradient elements are NaN or infinite";
+  }
+
+  template <class Body>
+  static void attempt(std::exception_ptr& failure, Body const& body) {
+    if (failure) return;
+    try {
+      body();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+
+  void check_size(std::size_t size) const {
+    if (size != info_.n)
+      throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +
+                             std::to_string(info_.n));
+  }
+
+  /// Segments and buffers for a world of this size. Allocates.
+  void plan(int world) {
+    world_ = world;
+    segments_.clear();
+    recipe_.partitioner.cut(split_.selected, world, segments_);
+    auto const most = budget_of(recipe_.density.most(), split_.selected_elements) + segments_.size();
+    entries_ = std::min<std::uint64_t>(most, split_.selected_elements);
+    capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, static_cast<index_type>(entries_)),
+                                        split_.selected_elements);
+    auto const dense_most = split_.dense_elements + entries_;
+    work_.plan(segments_, split_.dense, capacity_);
+    lower_.assign(segments_.size(), 0);
+    norms_.assign(segments_.size() + 1, 0);
+    scratch_.order.assign(segments_.size(), 0);
+    scratch_.weight.assign(segments_.size(), 0);
+    scratch_.loads.assign(static_cast<std::size_t>(world), {});
+    if (hints_.size() != segments_.size()) hints_.assign(segments_.size(), {});
+    indices_ = typename workspace::template buffer<index_type>(capacity_);
+    values_ = typename workspace::template buffer<float>(capacity_);
+    dense_own_ = typename workspace::template buffer<float>(dense_most);
+    dense_sum_ = typename workspace::template buffer<float>(dense_most);
+    dense_ranges_.reserve(split_.dense.size() + segments_.size());
+    buffers_.reserve(work_, recipe_.codec, info_, world, capacity_, partitioner_type::disjoint);
+    auto const sent = buffers_.most_sent();
+    memory_.reserve(std::max<std::uint64_t>(capacity_, sent), dense_most);
+    if (inbox_.senders() > 0) work_.reserve_updates(std::max(inbox_.senders(), static_cast<std::size_t>(world)));
+  }
+
+  [[nodiscard]] step_report start_report(std::size_t value_bytes, int world) const {
+    step_report report;
+    report.step = step_;
+    report.world = world;
+    report.capacity = static_cast<index_type>(capacity_);
+    report.bytes_dense = value_bytes * info_.n;
+    return report;
+  }
+
+  [[nodiscard]] accumulator_ref accumulator(std::size_t s) {
+    auto const& each = segments_[s];
+    return {std::span<float const>{memory_.state(0)}.subspan(each.offset, each.size), each.offset, s, step_, &hints_[s]};
+  }
+
+  template <class T>
+  [[nodiscard]] float gradient_factor(std::span<T const> gradient) {
+    if constexpr (requires { recipe_.residual.factor(0.0, 1); })
+      if (recipe_.residual.needs_norm()) return recipe_.residual.factor(std::sqrt(work_.sum_squares(gradient)), world_);
+    return 1.0f;
+  }
+
+  template <class T>
+  [[nodiscard]] std::uint64_t count_non_finite(std::span<T const> gradient) {
+    return work_.count_non_finite(recipe_.residual, memory_.pointers(), gradient, gradient_factor(gradient));
+  }
+
+  /// With non_finite::fail: all ranks learn whether any has such elements, before any of them changes.
+  template <class Comm, class T>
+  void agree_on_finite(Comm const& comm, std::span<T const> gradient, std::exception_ptr const& failure) {
+    if (recipe_.on_non_finite != non_finite::fail) return;
+    auto const own = failure ? 0 : count_non_finite(gradient);
+    auto all = static_cast<double>(own);
+    comm.all_reduce(work_.where(), std::span{&all, 1}, reduction::sum);
+    if (all > 0)
+      throw non_finite_gradient(non_finite_text(static_cast<std::uint64_t>(all)) + " (all ranks together)");
+  }
+
+  void assign(int world) {
+    recipe_.partitioner.assign(segments_, std::span<double const>{norms_}.first(segments_.size()),
+                               {recipe_.density(step_), split_.selected_elements, step_, world}, scratch_);
+    std::uint64_t total = 0;
+    for (auto const& each : segments_) total += each.k;
+    if (split_.dense.empty() && total > entries_)
+      throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(total) + " entries, at most " +
+                             std::to_string(entries_) + " were announced by the density");
+  }
+
+  /// The gradient into the residual; where segments are known beforehand, candidates in the same pass.
+  template <class T>
+  void enter(std::span<T const> gradient, step_report& report) {
+    memory_.begin_step();
+    float const factor = gradient_factor(gradient);
+    auto const states = memory_.pointers();
+    bool measure = partitioner_type::needs_norms;
+    std::fill(lower_.begin(), lower_.end(), 0);
+    if constexpr (!partitioner_type::needs_norms) {
+      assign(world_);
+      work_.before_accumulate(recipe_.residual, states, gradient, factor, [&] {
+        for (std::size_t s = 0; s < segments_.size(); ++s)
+          if (selects(s)) lower_[s] = predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k);
+      });
+      for (std::size_t s = 0; s < segments_.size(); ++s) measure = measure || (lower_[s] == 0 && selects(s));
+    }
+    report.non_finite = work_.accumulate(recipe_.residual, states, gradient, factor, measure, lower_);
+  }
+
+  [[nodiscard]] bool selects(std::size_t s) const noexcept { return segments_[s].k > 0 && segments_[s].size > 0; }
+
+  [[nodiscard]] bool sent_whole(segment const& each) const noexcept { return each.size > 0 && each.k == each.size; }
+
+  void measure_norms() {
+    for (std::size_t s = 0; s < segments_.size(); ++s) norms_[s] = work_.measure(accumulator(s)).sum_squares;
+  }
+
+  /// Sums the norms over the ranks, and with them whether one failed: all go on, or all throw.
+  template <class Comm>
+  void share_norms(Comm const& comm, std::exception_ptr const& failure, step_report& report) {
+    if (failure)
+      std::fill(norms_.begin(), norms_.end(), 0.0);
+    else
+      measure_norms();
+    norms_.back() = failure ? 1 : 0;
+    comm.all_reduce(work_.where(), std::span{norms_}, reduction::sum);
+    report.bytes_sent += norms_.size() * sizeof(double);
+    report.bytes_received += norms_.size() * sizeof(double);
+    if (failure) std::rethrow_exception(failure);
+    if (norms_.back() > 0) throw communication_error("gradsieve: another rank failed in this step; nothing was sent");
+    assign(world_);
+  }
+
+  /// Takes out the layers that pass through and, in an exchange, the segments that are sent whole.
+  void take_dense(bool whole_segments) {
+    dense_ranges_.assign(split_.dense.begin(), split_.dense.end());
+    if (whole_segments)
+      for (auto const& each : segments_)
+        if (sent_whole(each)) dense_ranges_.push_back({each.offset, each.size});
+    whole_segments_ = whole_segments;
+    dense_count_ = memory_.take(work_, recipe_.residual, dense_ranges_, dense_own_.span());
+  }
+
+  /// This rank's entries of its segments, in index order.
+  [[nodiscard]] selection_view select_own(int rank, step_report& report) {
+    auto const mine = [&](std::size_t s) {
+      auto const owner = segments_[s].owner;
+      return selects(s) && !(whole_segments_ && sent_whole(segments_[s])) && (owner == segment::every_rank || owner == rank);
+    };
+    if constexpr (partitioner_type::needs_norms) {
+      for (std::size_t s = 0; s < segments_.size(); ++s)
+        lower_[s] = mine(s) ? predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k) : 0;
+      work_.collect(memory_.state(0), lower_);
+    }
+    std::size_t count = 0;
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      report.budget += segments_[s].k;
+      if (!mine(s)) continue;
+      auto const room = std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - count);
+      count += std::min<std::size_t>(room, select(recipe_.selector, work_, accumulator(s), segments_[s].k,
+                                                  {indices_.span().subspan(count, room), values_.span().subspan(count, room), {}}));
+    }
+    report.selected = static_cast<index_type>(count);
+    report.dense_elements = dense_count_;
+    return {indices_.first(count), values_.first(count), {}};
+  }
+
+  /// A number that differs when ranks would share out the work differently.
+  [[nodiscard]] std::uint64_t decision() const noexcept {
+    std::uint64_t h = step_;
+    for (auto const& each : segments_)
+      h = (h ^ (std::uint64_t{each.k} << 32 | static_cast<std::uint32_t>(each.owner))) * 0x9E37'79B9'7F4A'7C15u + (h >> 29);
+    return h;
+  }
+
+  template <class Comm>
+  void share_dense(Comm const& comm, step_report& report) {
+    std::copy_n(dense_own_.data(), dense_count_, dense_sum_.data());
+    if (dense_count_ == 0) return;
+    comm.all_reduce(work_.where(), dense_sum_.first(dense_count_), reduction::sum);
+    report.bytes_sent += dense_count_ * sizeof(float);
+    report.bytes_received += dense_count_ * sizeof(float);
+  }
+
+  template <class T>
+  void write_dense(std::span<float const> sums, float divisor, std::span<T> gradient) const {
+    std::size_t at = 0;
+    for (auto const& each : dense_ranges_)
+      for (std::uint64_t i = each.offset; i < each.offset + each.size; ++i) gradient[i] = from_float<T>(sums[at++] / divisor);
+  }
+
+  layout layers_;
+  Recipe recipe_;
+  layer_split split_;
+  message_info info_;
+  workspace work_;
+  residual_memory<workspace, residual_type> memory_;
+  typename exchange_type::template buffers<workspace> buffers_;
+  int world_ = 1;
+  bool connected_ = false;
+  std::uint64_t step_ = 0;
+
+  segment_list segments_;
+  partition_scratch scratch_;
+  std::vector<key_type> lower_;   // of each segment
+  std::vector<double> norms_;     // of each segment, squared, and then the number of ranks that failed
+  std::vector<cut_hint> hints_;   // of each segment
+  std::uint64_t entries_ = 0;     // that the segments' k sum to at most
+  std::uint64_t capacity_ = 0;    // entries that one rank selects at most
+  typename workspace::template buffer<index_type> indices_;
+  typename workspace::template buffer<float> values_;
+
+  std::vector<range> dense_ranges_;  // of this step
+  bool whole_segments_ = false;
+  std::uint64_t dense_count_ = 0;
+  typename workspace::template buffer<float> dense_own_, dense_sum_, dense_mean_;
+
+  selection_view last_;
+  step_report report_;
+  typename workspace::template buffer<std::byte> outgoing_;
+  inbox<workspace> inbox_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,131 @@
+// The whole contract on one page: what a space, a selector, a partitioner, a residual store, a codec, an
+// exchange and a communicator must offer. Policies are regular values without base class or registration.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include <gradsieve/layout.hpp>
+#include <gradsieve/selection.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+// ---- Where work runs ---------------------------------------------------------------------------------------
+
+/// Where memory lives and in which order work runs: `host`, or the CUDA header's `device`. A space is a small
+/// value that holds no gradient; its `workspace` owns the scratch of one compressor and has the passes over
+/// memory as members (accumulate, sample, count_above, key_histogram, compact, gather, scatter_add, apply).
+template <class S>
+concept space = std::copyable<S> && requires { typename S::workspace; };
+
+// ---- Policies ----------------------------------------------------------------------------------------------
+
+/// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel.
+template <class P>
+concept policy = std::regular<P> && std::is_trivially_copyable_v<P>;
+
+/// Family 1 of selectors: fits a cut to the accumulator once a step and keeps what the cut keeps. No kernel to
+/// write. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep`
+/// is asked once per element. More than k kept: the k largest of them are sent, the rest waits.
+template <class P, class Workspace>
+concept cut_selector =
+    policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, float value) {
+      { p.keep(value, p.fit(work, acc, k)) } noexcept -> std::same_as<bool>;
+    };
+
+/// Family 2 of selectors: writes at most `capacity(k)` entries into `out`, index-ordered, and returns how many.
+/// `predict` may name, before the accumulate pass, a key that about k or a few more elements will reach; what
+/// reaches it is then collected by that pass, and `select` has it from the workspace without reading again.
+template <class P, class Workspace>
+concept direct_selector =
+    policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, selection_span out) {
+      { p.select(work, acc, k, out) } -> std::same_as<index_type>;
+    };
+
+/// Chooses the entries of an accumulator that are sent.
+template <class P, class Workspace>
+concept selector = cut_selector<P, Workspace> || direct_selector<P, Workspace>;
+
+/// Cuts the layers that are selected from into disjoint segments, in order, once for a world size; then says
+/// each step how many entries each segment gives (`k`) and which rank selects there (`owner`). Every rank
+/// computes the same decision from the same inputs. `squared_norms[i]` belongs to `segments[i]`, summed over all
+/// ranks, and is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment.
+template <class P>
+concept partitioner = policy<P> && requires(P const p, std::span<range const> layers, segment_list& list,
+                                            std::span<segment> segments, std::span<double const> squared_norms,
+                                            step_budget const budget, partition_scratch& scratch) {
+  typename P::default_exchange;
+  { P::needs_norms } -> std::convertible_to<bool>;
+  { P::disjoint } -> std::convertible_to<bool>;
+  p.cut(layers, int{}, list);
+  p.assign(segments, squared_norms, budget, scratch);
+};
+
+/// How a gradient enters the state of an element and what stays once a value was sent. `states` floats are
+/// kept per element; state 0 is the accumulator, from which entries are selected. `whole_layer`: the element
+/// belongs to a layer that passes through uncompressed.
+template <class P>
+concept residual_store =
+    policy<P> && requires(P const p, float g, std::array<float, P::states>& state, bool whole_layer) {
+      { p.enter(g, state) } noexcept;
+      { p.leave(g, state, whole_layer) } noexcept;
+    };
+
+/// Selections to bytes and back. `encode` returns the bytes used of a buffer of at least `max_bytes`; `decode`
+/// accepts any bytes at all, throws `corrupt_message` on whatever `encode` cannot have written, and writes
+/// nowhere but into `out`.
+template <class P>
+concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
+                                      std::span<std::byte const> from, std::span<std::byte> to) {
+  { p.max_bytes(info.n, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
+  { p.encode(info, in, to) } -> std::same_as<std::uint64_t>;
+  { p.decode(info, from, out) } -> std::same_as<selection_view>;
+};
+
+// ---- Transport ---------------------------------------------------------------------------------------------
+
+/// What an all-reduce does with the ranks' values.
+enum class reduction { sum, max };
+
+/// A view of a group of ranks that the caller owns. The collectives are concepts of their own, so that an
+/// algorithm asks only for those it calls. All are collective, take the space first (a device adapter stays in
+/// its stream's order), work on trivially copyable memory and throw when the transport reports an error.
+template <class C>
+concept communicator = std::copyable<C> && requires(C const c) {
+  { c.rank() } -> std::same_as<int>;
+  { c.size() } -> std::same_as<int>;
+};
+
+/// Every rank ends with the reduced values, the same bits on all of them.
+template <class C, class Space, class T>
+concept has_all_reduce = communicator<C> && requires(C const c, Space const& where, std::span<T> in_out) {
+  c.all_reduce(where, in_out, reduction::sum);
+};
+
+/// Every rank ends with all ranks' bytes, in rank order: equal shares, or shares of `sizes[rank]` bytes.
+template <class C, class Space>
+concept has_all_gather = communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> mine,
+                                                     std::span<std::byte> all, std::span<std::size_t const> sizes) {
+  c.all_gather(where, mine, all);
+  c.all_gather(where, mine, all, sizes);
+};
+
+/// Every rank ends with the root's bytes.
+template <class C, class Space>
+concept has_broadcast = communicator<C> && requires(C const c, Space const& where, std::span<std::byte> in_out) {
+  c.broadcast(where, in_out, int{});
+};
+
+/// Sends to one rank while it receives from another (or the same, or itself).
+template <class C, class Space>
+concept has_send_receive = communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out,
+                                                       std::span<std::byte> in) {
+  c.send_receive(where, out, int{}, in, int{});
+};
+
+}  // namespace gradsieve

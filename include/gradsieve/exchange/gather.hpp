@@ -1,0 +1,70 @@
+// Every rank gets every rank's message.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gradsieve/exchange/inbox.hpp>
+#include <gradsieve/exchange/round.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// All-gather of encoded selections, applied in rank order, so that all ranks end with the same bits.
+/// When not: the bytes received grow with the number of ranks; dense is cheaper once density > 1 / ranks.
+/// Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
+struct gather {
+  template <class Workspace>
+  class buffers {
+   public:
+    /// Room for `world` messages of at most `capacity` entries. Allocates.
+    template <class Codec>
+    void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
+      auto const ranks = static_cast<std::size_t>(world);
+      std::uint64_t const bytes = (how.max_bytes(info.n, capacity, 0) + 7) / 8 * 8;
+      board_.reserve(world);
+      sizes_.resize(ranks);
+      mine_ = typename Workspace::template buffer<std::byte>(bytes);
+      all_ = typename Workspace::template buffer<std::byte>(bytes * ranks);
+      inbox_.reserve(ranks, capacity, 0);
+      work.reserve_updates(ranks);
+    }
+
+    /// Entries that one rank gives up in a step at most.
+    [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
+
+    /// Collective. @throws as share_board::post() and the codec's decode(); nothing has been given up then.
+    template <class Comm, class Codec>
+    exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
+      auto info = round.info;
+      info.dense = 0;  // those layers are all-reduced
+      std::uint64_t const bytes =
+          round.failure ? 0 : round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
+      board_.post(round.comm, round.work, bytes, round.decision, round.failure);
+      if (board_.total() > all_.size())
+        throw mismatch("gradsieve: the ranks send " + std::to_string(board_.total()) + " bytes, room is for " +
+                       std::to_string(all_.size()));
+      for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = board_.size(r);
+      auto const all = all_.first(board_.total());
+      round.comm.all_gather(round.work.where(), std::span<std::byte const>{mine_.first(bytes)}, all, sizes_);
+      inbox_.clear();
+      std::size_t at = 0;
+      for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++]) inbox_.add(round.how, info, all.subspan(at, sizes_[r]));
+      return {inbox_.messages(), round.own, bytes, board_.total() - bytes};
+    }
+
+   private:
+    share_board board_;
+    std::vector<std::size_t> sizes_;
+    typename Workspace::template buffer<std::byte> mine_, all_;
+    inbox<Workspace> inbox_;
+  };
+
+  friend bool operator==(gather const&, gather const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, gather const&) { return describe(out, "gather"); }
+};
+
+}  // namespace gradsieve

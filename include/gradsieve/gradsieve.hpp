@@ -1,0 +1,11 @@
+// Everything for the host but the adapters to a transport, which are included one by one from comm/.
+#pragma once
+
+#include <gradsieve/compressor.hpp>
+#include <gradsieve/partitioner/deft.hpp>
+#include <gradsieve/partitioner/layerwise.hpp>
+#include <gradsieve/residual/momentum_correction.hpp>
+#include <gradsieve/residual/none.hpp>
+#include <gradsieve/selector/hierarchical.hpp>
+#include <gradsieve/selector/laplacian.hpp>
+#include <gradsieve/space/host.hpp>

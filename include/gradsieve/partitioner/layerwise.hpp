@@ -1,0 +1,31 @@
+// A segment for each layer.
+#pragma once
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+struct gather;  // exchange/gather.hpp
+
+/// Every rank chooses in each layer separately, k = ceil(density * size), at least one entry a layer. No layer is
+/// starved. When not: with many ranks (see `whole`), and with very many small layers, as each gives an entry.
+struct layerwise {
+  using default_exchange = gather;
+  static constexpr bool needs_norms = false;
+  static constexpr bool disjoint = false;
+
+  void cut(std::span<range const> layers, int, segment_list& list) const {
+    for (auto const& each : layers) list.push_back({each.offset, each.size});
+  }
+
+  void assign(std::span<segment> segments, std::span<double const>, step_budget const budget, partition_scratch&) const {
+    for (auto& each : segments) each.k = budget_of(budget.density, each.size);
+  }
+
+  friend bool operator==(layerwise const&, layerwise const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, layerwise const&) { return describe(out, "layerwise"); }
+};
+static_assert(partitioner<layerwise>);
+
+}  // namespace gradsieve

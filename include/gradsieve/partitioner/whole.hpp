@@ -1,0 +1,37 @@
+// The gradient as one segment.
+#pragma once
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+struct gather;  // exchange/gather.hpp
+
+/// Every rank chooses among all layers together, k = ceil(density * n). The largest entries win wherever they
+/// are. When not: with many ranks, as the ranks' choices hardly overlap and the update grows to
+/// n (1 - (1 - density)^P) entries; and where layers differ so much in scale that some are never chosen.
+struct whole {
+  using default_exchange = gather;
+  static constexpr bool needs_norms = false;
+  static constexpr bool disjoint = false;
+
+  void cut(std::span<range const> layers, int, segment_list& list) const {
+    if (layers.empty()) return;
+    auto const first = layers.front().offset;
+    list.push_back({first, layers.back().offset + layers.back().size - first});
+  }
+
+  void assign(std::span<segment> segments, std::span<double const>, step_budget const budget, partition_scratch&) const {
+    for (auto& each : segments) {  // layers that pass through lie inside and hold zeros: only `elements` can be sent
+      each.k = budget_of(budget.density, budget.elements);
+      if (each.k == budget.elements) each.k = static_cast<index_type>(each.size);
+    }
+  }
+
+  friend bool operator==(whole const&, whole const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, whole const&) { return describe(out, "whole"); }
+};
+static_assert(partitioner<whole>);
+
+}  // namespace gradsieve

@@ -1,0 +1,65 @@
+// What a step did.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <ostream>
+
+#include <gradsieve/selection.hpp>
+
+namespace gradsieve {
+
+/// Seconds of one step, by stage. Encoding and decoding count as exchange.
+struct step_seconds {
+  double accumulate = 0;
+  double partition = 0;
+  double select = 0;
+  double exchange = 0;
+  double apply = 0;
+  [[nodiscard]] double total() const noexcept { return accumulate + partition + select + exchange + apply; }
+};
+
+/// One step of one rank. Bytes are payload as handed to and taken from the transport: its own algorithm (ring,
+/// tree) may move them several times.
+struct step_report {
+  std::uint64_t step = 0;
+  int world = 1;
+  index_type budget = 0;             ///< k: entries that all segments were to give
+  index_type selected = 0;           ///< entries that this rank chose
+  index_type capacity = 0;           ///< entries that this rank might have chosen
+  std::uint64_t dense_elements = 0;  ///< passed through without selection
+  std::uint64_t union_size = 0;      ///< sparse entries of the averaged update
+  std::uint64_t non_finite = 0;      ///< elements whose gradient was NaN or infinite, left out
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t bytes_dense = 0;  ///< what an uncompressed all-reduce would send
+  step_seconds seconds;
+
+  /// Entries of the update for each entry of the budget: 1 where the ranks' choices agree or are disjoint, up to
+  /// `world` where they do not overlap. 0 for an empty budget.
+  [[nodiscard]] double build_up() const noexcept {
+    return budget == 0 ? 0 : static_cast<double>(union_size) / static_cast<double>(budget);
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
+    return out << "step " << it.step << ": selected " << it.selected << " of " << it.capacity << ", dense "
+               << it.dense_elements << ", union " << it.union_size << ", sent " << it.bytes_sent << " B, received "
+               << it.bytes_received << " B (uncompressed " << it.bytes_dense << " B), not finite " << it.non_finite
+               << ", " << it.seconds.total() * 1e3 << " ms";
+  }
+};
+
+/// Charges the time since the last charge to a stage.
+class stopwatch {
+ public:
+  void charge(double& stage) noexcept {
+    auto const now = std::chrono::steady_clock::now();
+    stage += std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,111 @@
+// The states of all elements, and the way back when a step comes to nothing.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/concepts.hpp>
+
+namespace gradsieve {
+
+/// Owns `Residual::states` floats for each element; state 0 is the accumulator. Remembers what the current step
+/// took out, so that a step that fails or is discarded can be given back, bit for bit.
+template <class Workspace, class Residual>
+class residual_memory {
+ public:
+  static constexpr std::size_t states = Residual::states;
+  using buffer = typename Workspace::template buffer<float>;
+
+  /// Memory: 4 * states * n bytes, zeroed by the team that will work on it.
+  residual_memory(Workspace& work, std::uint64_t n) {
+    for (auto& each : states_) {
+      each = buffer(n);
+      work.fill_zero(each.span());
+    }
+  }
+
+  /// Room for what a step takes out. Allocates.
+  void reserve(std::uint64_t sent, std::uint64_t dense) {
+    if (saved_.size() < sent * states) saved_ = buffer(sent * states);
+    if (saved_dense_.size() < dense * states) saved_dense_ = buffer(dense * states);
+  }
+
+  [[nodiscard]] std::array<float*, states> pointers() const noexcept {
+    std::array<float*, states> all{};
+    for (std::size_t s = 0; s < states; ++s) all[s] = states_[s].data();
+    return all;
+  }
+
+  [[nodiscard]] std::span<float> state(std::size_t s) const noexcept { return states_[s].span(); }
+
+  /// Nothing can be given back any more: a new step begins.
+  void begin_step() noexcept {
+    taken_ = {};
+    taken_ranges_ = {};
+  }
+
+  /// Lets whole ranges leave; their accumulators, back to back, into `out`. Returns how many elements.
+  std::uint64_t take(Workspace& work, Residual const& policy, std::span<range const> ranges, std::span<float> out) {
+    taken_ranges_ = ranges;
+    std::uint64_t at = 0;
+    for (auto const& each : ranges) {
+      work.update(pointers(), each.offset, each.offset + each.size, [&](std::uint64_t i, auto& now) {
+        std::uint64_t const place = at + i - each.offset;
+        for (std::size_t s = 0; s < states; ++s) saved_dense_[place * states + s] = now[s];
+        out[place] = now[0];
+        policy.leave(now[0], now, true);
+      });
+      at += each.size;
+    }
+    return at;
+  }
+
+  /// Lets the values that were sent leave. The indices must live until the next step begins.
+  void leave(Workspace& work, Residual const& policy, std::span<index_type const> indices, std::span<float const> sent) {
+    taken_ = indices;
+    work.update(pointers(), indices, [&](std::uint64_t p, auto& now) {
+      for (std::size_t s = 0; s < states; ++s) saved_[p * states + s] = now[s];
+      policy.leave(sent[p], now, false);
+    });
+  }
+
+  /// Puts back whatever this step took, exactly. Idempotent.
+  void give_back(Workspace& work) {
+    work.update(pointers(), taken_, [&](std::uint64_t p, auto& now) {
+      for (std::size_t s = 0; s < states; ++s) now[s] = saved_[p * states + s];
+    });
+    std::uint64_t at = 0;
+    for (auto const& each : taken_ranges_) {
+      work.update(pointers(), each.offset, each.offset + each.size, [&](std::uint64_t i, auto& now) {
+        for (std::size_t s = 0; s < states; ++s) now[s] = saved_dense_[(at + i - each.offset) * states + s];
+      });
+      at += each.size;
+    }
+    begin_step();
+  }
+
+  /// Multiplies every state. An element that would not stay finite keeps its value.
+  void rescale(Workspace& work, float factor) {
+    for (auto const& each : states_)
+      work.update(std::array{each.data()}, 0, each.size(), [&](std::uint64_t, auto& now) {
+        float const scaled = now[0] * factor;
+        now[0] = is_finite(scaled) ? scaled : now[0];
+      });
+  }
+
+  /// Adds another memory's states, element by element.
+  void absorb(Workspace& work, std::size_t s, std::span<float const> other) {
+    work.update(std::array{states_[s].data()}, 0, other.size(), [&](std::uint64_t i, auto& now) { now[0] += other[i]; });
+  }
+
+ private:
+  std::array<buffer, states> states_;
+  buffer saved_, saved_dense_;
+  std::span<index_type const> taken_;
+  std::span<range const> taken_ranges_;
+};
+
+}  // namespace gradsieve

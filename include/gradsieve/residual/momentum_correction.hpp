@@ -1,0 +1,51 @@
+// Momentum before selection, as Deep Gradient Compression does it.
+#pragma once
+
+#include <array>
+#include <cmath>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// velocity = momentum * velocity + gradient; accumulator += velocity; what is sent leaves the accumulator and,
+/// with `masking`, clears its velocity, so that stale momentum does not push the element on. The optimizer must
+/// not apply momentum again to the update. Layers that pass through uncompressed keep their velocity.
+/// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`.
+/// Cost: 12 bytes read and 8 written per element; with `clip` one more read. Memory: 8 bytes per element.
+/// Source: Lin et al. 2018.
+struct momentum_correction {
+  static constexpr std::size_t states = 2;
+  float momentum = 0.9f;  ///< in [0, 1)
+  bool masking = true;
+  float clip = 0;  ///< limit of the norm of the averaged gradient, 0: none. Each rank clips at clip / sqrt(world)
+
+  /// What a gradient of this norm is multiplied with before it enters.
+  [[nodiscard]] float factor(double norm, int world) const noexcept {
+    double const limit = static_cast<double>(clip) / std::sqrt(static_cast<double>(world));
+    return clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;
+  }
+
+  /// Whether factor() needs to know the norm.
+  [[nodiscard]] bool needs_norm() const noexcept { return clip > 0; }
+
+  GRADSIEVE_HD constexpr void enter(float gradient, std::array<float, states>& state) const noexcept {
+    state[1] = multiply_add(momentum, state[1], gradient);
+    state[0] += state[1];
+  }
+
+  GRADSIEVE_HD constexpr void leave(float sent, std::array<float, states>& state, bool whole_layer) const noexcept {
+    state[0] -= sent;
+    if (masking && !whole_layer) state[1] = 0;
+  }
+
+  friend bool operator==(momentum_correction const&, momentum_correction const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, momentum_correction const& it) {
+    return describe(out, "momentum_correction", std::pair{"momentum", it.momentum}, std::pair{"masking", it.masking},
+                    std::pair{"clip", it.clip});
+  }
+};
+static_assert(residual_store<momentum_correction>);
+
+}  // namespace gradsieve

@@ -1,0 +1,32 @@
+// No memory: what is not sent in its step is gone.
+#pragma once
+
+#include <array>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// accumulator = gradient. When not: a biased selector without error feedback need not converge; for unbiased
+/// codecs, for measurements, and for callers who keep a residual of their own.
+/// Cost: 4 bytes read and 4 written per element. Memory: 4 bytes per element, the accumulator.
+struct none {
+  static constexpr std::size_t states = 1;
+
+  GRADSIEVE_HD constexpr void enter(float gradient, std::array<float, states>& state) const noexcept {
+    state[0] = gradient;
+  }
+
+  GRADSIEVE_HD constexpr void leave(float sent, std::array<float, states>& state, bool) const noexcept {
+    state[0] -= sent;
+  }
+
+  friend bool operator==(none const&, none const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, none const&) {
+    return describe(out, "none");
+  }
+};
+static_assert(residual_store<none>);
+
+}  // namespace gradsieve

@@ -1,0 +1,105 @@
+// What is chosen and from what: selections, accumulators, segments.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+/// What one rank sends of one gradient: `indices[i]` strictly increasing, `values[i]` beside them, and the
+/// elements of the layers that pass through uncompressed, back to back, in layout order.
+struct selection_view {
+  std::span<index_type const> indices;
+  std::span<float const> values;
+  std::span<float const> dense;
+};
+
+/// Room for a selection. `indices` and `values` are equally long.
+struct selection_span {
+  std::span<index_type> indices;
+  std::span<float> values;
+  std::span<float> dense;
+};
+
+/// A run of consecutive elements that is selected from as one: at most k entries, by the rank `owner`.
+struct segment {
+  static constexpr int every_rank = -1;
+
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+  index_type k = 0;
+  int owner = every_rank;
+
+  friend bool operator==(segment const&, segment const&) = default;
+};
+using segment_list = std::vector<segment>;
+
+/// Consecutive elements.
+struct range {
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+  friend bool operator==(range const&, range const&) = default;
+};
+
+/// What a partitioner shares out in one step.
+struct step_budget {
+  double density = 0;          ///< fraction of the elements to send
+  std::uint64_t elements = 0;  ///< of the layers that are selected from
+  std::uint64_t step = 0;      ///< the same on every rank
+  int world = 1;               ///< number of ranks
+};
+
+/// ceil(density * elements), the entries to send; exact where float arithmetic is not.
+[[nodiscard]] inline index_type budget_of(double density, std::uint64_t elements) noexcept {
+  double const k = std::ceil(density * static_cast<double>(elements));
+  return static_cast<index_type>(std::min(k, static_cast<double>(elements)));
+}
+
+/// Memory that a partitioner may use in a step: made once, for the number of segments and ranks.
+struct partition_scratch {
+  std::vector<index_type> order;              ///< one a segment
+  std::vector<double> weight;                 ///< one a segment
+  std::vector<std::pair<double, int>> loads;  ///< one a rank
+};
+
+/// What a selector keeps of an accumulator: every element whose key exceeds `key`, and the first `ties` of
+/// those whose key equals it. Ties therefore go to the smaller index.
+struct cut {
+  key_type key = 0;
+  index_type ties = 0;
+  friend bool operator==(cut const&, cut const&) = default;
+};
+
+/// What a selector remembers of a segment from one step to the next: a key that somewhat more than k elements
+/// will probably reach, and the k it was made for. Zero: nothing yet. A hint makes a step faster, or moves a
+/// band's cut; it never makes an exact answer wrong.
+struct cut_hint {
+  key_type lower = 0;
+  index_type k = 0;
+  friend bool operator==(cut_hint const&, cut_hint const&) = default;
+};
+
+/// One segment's accumulator as a selector sees it. `first` is the segment's offset in the gradient: indices
+/// that go out are `first` + position. `id` names the segment to the workspace.
+struct accumulator_ref {
+  std::span<float const> values;
+  std::uint64_t first = 0;
+  std::uint64_t id = 0;
+  std::uint64_t step = 0;
+  cut_hint* hint = nullptr;
+};
+
+/// What sender and receiver of a message agree on beforehand.
+struct message_info {
+  std::uint64_t n = 0;            ///< elements of the gradient
+  std::uint64_t layout_hash = 0;  ///< of both layouts
+  std::uint64_t dense = 0;        ///< elements that pass through uncompressed
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,62 @@
+// Top-k in two levels: a threshold from a sample, an exact choice among the survivors.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <gradsieve/search.hpp>
+#include <gradsieve/selector/prediction.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// Sends between `least` * k and k entries: the k-th key of a sample is the threshold, and where more than k
+/// survive it the k largest of them are taken. Where too few survive, counting passes correct the threshold
+/// inside a bracket. Deterministic: the sample depends on `seed`, step and segment; nothing is cut off by index.
+/// When not: the count varies by 1/sqrt(sample * density); `radix` is exact and not slower on the host.
+/// Cost: the accumulate pass, `sample_ratio` * n scattered reads, O(k); a miss costs three passes or more.
+/// Source: Deep Gradient Compression (Lin et al. 2018), without the index truncation, the unbounded factor
+/// steps and the unseeded sample of its published code.
+struct hierarchical {
+  float sample_ratio = 0.01f;  ///< of the segment; at least 2 / density elements, at most 2^20
+  float least = 0.8f;          ///< of k, in (0, 1]
+  float most = 1.3f;           ///< of k: where a corrected threshold stops, >= 1
+  std::uint64_t seed = 0;
+
+  template <class Workspace>
+  [[nodiscard]] key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
+    auto const n = static_cast<double>(acc.values.size());
+    double const ratio = k / n;
+    auto const wanted = static_cast<std::uint64_t>(std::ceil(std::max(n * static_cast<double>(sample_ratio), 2 / ratio)));
+    auto const keys = work.sample(acc, wanted, seed);
+    auto const rank = static_cast<std::ptrdiff_t>(std::ceil(static_cast<double>(keys.size()) * ratio));
+    if (rank < 1 || keys.empty()) return 1;
+    std::nth_element(keys.begin(), keys.begin() + rank - 1, keys.end(), [](key_type a, key_type b) { return a > b; });
+    return std::max<key_type>(keys[static_cast<std::size_t>(rank - 1)], 1);
+  }
+
+  template <class Workspace>
+  index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+    auto const found = work.collected(acc);
+    if (found.count > k) return work.compact(acc, work.kth_largest(acc, k), out);
+    auto const enough = std::max<index_type>(1, static_cast<index_type>(least * static_cast<float>(k)));
+    if (found.complete && found.count >= enough) return work.compact(acc, {found.lower - 1, 0}, out);
+    auto const band = static_cast<index_type>(std::min(4294967295.0, static_cast<double>(most) * k));
+    bracket_search search{found.lower, infinite_key, enough, std::max(band, k)};
+    std::uint64_t count = 0;
+    while (!search.done()) {
+      count = work.count_at_least(acc, search.probe());
+      search.next(count);
+    }
+    cut const corrected = search.result();
+    return work.compact(acc, corrected.ties == 0 && count > k ? work.kth_largest(acc, k) : corrected, out);
+  }
+
+  friend bool operator==(hierarchical const&, hierarchical const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, hierarchical const& it) {
+    return describe(out, "hierarchical", std::pair{"sample_ratio", it.sample_ratio}, std::pair{"least", it.least}, std::pair{"most", it.most}, std::pair{"seed", it.seed});
+  }
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,64 @@
+// What a step expects of a segment before it has read it: the key that a few more than k elements will reach.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <gradsieve/selection.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+/// The key that at least k elements of a segment reach with near certainty, and not many more: from a sample of
+/// 1/256 of the segment, the rank that k has in it and five standard deviations below. Never 0.
+/// Cost: max(4096, n / 256) scattered reads, at most 2^17.
+template <class Workspace>
+[[nodiscard]] key_type sampled_lower_bound(Workspace& work, accumulator_ref const acc, index_type k) {
+  auto const n = static_cast<double>(acc.values.size());
+  auto const keys = work.sample(acc, std::clamp<std::uint64_t>(acc.values.size() / 256, 4096, 1 << 17));
+  if (keys.empty()) return 1;
+  double const expected = static_cast<double>(keys.size()) * std::min(1.0, static_cast<double>(k) / n);
+  bool const all = keys.size() == acc.values.size();
+  auto const rank = static_cast<std::uint64_t>(all ? k : std::ceil(expected + 5 * std::sqrt(expected) + 4));
+  if (rank == 0 || rank > keys.size()) return 1;
+  auto const at = keys.begin() + static_cast<std::ptrdiff_t>(rank - 1);
+  std::nth_element(keys.begin(), at, keys.end(), [](key_type a, key_type b) { return a > b; });
+  return std::max<key_type>(*at, 1);
+}
+
+/// Whether the last step left a hint, for about this k.
+[[nodiscard]] inline bool hint_fits(accumulator_ref const acc, index_type k) noexcept {
+  return acc.hint != nullptr && acc.hint->lower != 0 && acc.hint->k <= k + k / 4 && k <= acc.hint->k + acc.hint->k / 4;
+}
+
+/// The candidates of a segment; where the prediction missed, collected anew from a sampled bound. The result
+/// still has fewer than k, or is incomplete, where no bound can do better (ties, few nonzeros).
+/// Cost: O(workers), after a miss one pass.
+template <class Workspace>
+auto ensure_candidates(Workspace& work, accumulator_ref const acc, index_type k) {
+  auto const found = work.collected(acc);
+  bool const missed = found.complete && found.count < k && found.lower > 1;
+  if (!missed && (found.complete || found.lower == 0)) return found;
+  key_type const lower = sampled_lower_bound(work, acc, k);
+  if (missed ? lower >= found.lower : lower <= found.lower) return found;
+  work.collect_again(acc, lower);
+  return work.collected(acc);
+}
+
+/// Leaves a hint for the next step: the key that about `aim` * k elements reach, on the line through the two
+/// points that this step has counted, (found.lower, found.count) and (at.key, k).
+template <class Workspace>
+void remember(Workspace const& work, accumulator_ref const acc, cut const at, index_type k, double aim = 1.3) {
+  if (acc.hint == nullptr) return;
+  *acc.hint = {0, k};
+  if (at.key == 0) return;  // fewer than k: nothing to learn
+  auto const found = work.collected(acc);
+  double const spare = (aim - 1) * k + 64;
+  double step = 1 << 17;  // 1/64 of an octave, where nothing better is known
+  if (found.complete && found.count > k && found.lower < at.key)
+    step = (at.key - found.lower) * std::min(4.0, spare / static_cast<double>(found.count - k));
+  acc.hint->lower = static_cast<key_type>(std::max(1.0, at.key - step));
+}
+
+}  // namespace gradsieve

@@ -1,0 +1,41 @@
+// One call for both families of selectors.
+#pragma once
+
+#include <gradsieve/concepts.hpp>
+
+namespace gradsieve {
+
+/// Entries that a selector may send for a budget of k: its own `capacity(k)`, else k.
+template <class Selector>
+[[nodiscard]] index_type selection_capacity(Selector const& chosen, index_type k) {
+  if constexpr (requires { { chosen.capacity(k) } -> std::same_as<index_type>; })
+    return chosen.capacity(k);
+  else
+    return k;
+}
+
+/// The key from which the accumulate pass shall collect candidates for a selector; 0: none.
+template <class Selector, class Workspace>
+[[nodiscard]] key_type predicted_key(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k) {
+  if constexpr (requires { { chosen.predict(work, acc, k) } -> std::same_as<key_type>; })
+    return chosen.predict(work, acc, k);
+  else
+    return 0;
+}
+
+/// Writes the selector's entries of a segment and returns how many. A cut that keeps more than k gives its k
+/// largest; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five if over k).
+template <class Selector, class Workspace>
+index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k, selection_span out) {
+  if (k == 0 || acc.values.empty()) return 0;
+  if constexpr (direct_selector<Selector, Workspace>) {
+    return chosen.select(work, acc, k, out);
+  } else {
+    auto const fitted = chosen.fit(work, acc, k);
+    auto const keep = [&](float value) noexcept { return chosen.keep(value, fitted); };
+    index_type const kept = work.compact(acc, cut{}, out, keep);
+    return kept <= k ? kept : work.compact(acc, work.kth_largest(acc, k, 1, keep), out, keep);
+  }
+}
+
+}  // namespace gradsieve

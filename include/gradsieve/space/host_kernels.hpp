@@ -1,0 +1,136 @@
+// Inner loops of the host space, over one tile that stays in the nearest cache.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/selection.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve::host_kernels {
+
+/// Elements of a tile: gradient and accumulator of one tile fit the first-level cache together.
+inline constexpr std::uint64_t tile_size = 4096;
+
+/// Sums of one tile or segment, in the order of its elements: the same for any number of threads.
+struct statistics {
+  double sum_abs = 0;
+  double sum_squares = 0;
+  key_type max_key = 0;
+  std::uint64_t nonzero = 0;
+
+  void add(statistics const& other) noexcept {
+    sum_abs += other.sum_abs;
+    sum_squares += other.sum_squares;
+    max_key = std::max(max_key, other.max_key);
+    nonzero += other.nonzero;
+  }
+};
+
+/// A growing, index-ordered list of one worker's candidates. `capacity` leaves room for one group more.
+struct candidate_list {
+  index_type* indices = nullptr;
+  float* values = nullptr;
+  std::uint64_t count = 0;
+  std::uint64_t capacity = 0;
+  std::uint64_t complete_before = ~std::uint64_t{0};  // elements from here on did not fit
+};
+
+/// Enters one gradient element into its state; false if it or the new state was not finite.
+template <class Residual, std::size_t States>
+constexpr bool enter_one(Residual const& policy, float gradient, std::array<float, States>& state) noexcept {
+  auto const before = state;
+  bool const usable = is_finite(gradient);
+  policy.enter(usable ? gradient : 0.0f, state);
+  bool finite = true;
+  for (float const each : state) finite = finite & is_finite(each);
+  for (std::size_t s = 0; s < States; ++s) state[s] = finite ? state[s] : before[s];
+  return usable & finite;
+}
+
+/// Elements that are tested together before any of them is looked at.
+inline constexpr std::size_t group = 64;
+
+/// Enters `count` gradient elements, times `factor`, into their states. A gradient that is not finite counts as
+/// zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is stored.
+/// Returns how many were not finite.
+template <bool Write = true, class Residual, class T, std::size_t States>
+std::uint64_t enter(Residual const& policy, std::array<float*, States> const& states, T const* gradient, float factor,
+                    std::size_t count) noexcept {
+  std::uint32_t bad = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::array<float, States> now{};
+    for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
+    bool const finite = enter_one(policy, to_float(gradient[i]) * factor, now);
+    bad += finite ? 0u : 1u;
+    if constexpr (Write)
+      for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
+  }
+  return bad;
+}
+
+[[nodiscard]] inline statistics measure(float const* values, std::size_t count) noexcept {
+  constexpr std::size_t lanes = 8;  // fixed lanes: vector code of any width adds in this order
+  std::array<double, lanes> sum_abs{};
+  std::array<double, lanes> sum_squares{};
+  statistics result;
+  key_type largest = 0;
+  std::uint32_t nonzero = 0;
+  auto const one = [&](std::size_t i, std::size_t lane) {
+    auto const x = static_cast<double>(abs(values[i]));
+    sum_abs[lane] += x;
+    double const square = x * x;
+    sum_squares[lane] += square;
+    key_type const key = magnitude_key(values[i]);
+    largest = std::max(largest, key);
+    nonzero += key != 0 ? 1u : 0u;
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    for (std::size_t lane = 0; lane < lanes; ++lane) one(i + lane, lane);
+  for (; i < count; ++i) one(i, i % lanes);
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    result.sum_abs += sum_abs[lane];
+    result.sum_squares += sum_squares[lane];
+  }
+  result.max_key = largest;
+  result.nonzero = nonzero;
+  return result;
+}
+
+[[nodiscard]] inline key_type max_key(float const* values, std::size_t count) noexcept {
+  std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
+  for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
+  return static_cast<key_type>(largest);
+}
+
+[[nodiscard]] inline std::uint64_t count_at_least(float const* values, std::size_t count, key_type key) noexcept {
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < count; ++i) found += magnitude_key(values[i]) >= key ? 1u : 0u;
+  return found;
+}
+
+/// Appends the elements whose key is at least `lower`. Few groups hold one, so most cost one maximum.
+inline void append(float const* values, std::size_t count, std::uint64_t first, key_type lower,
+                   candidate_list& list) noexcept {
+  if (list.complete_before != ~std::uint64_t{0}) return;
+  std::uint64_t at = list.count;
+  for (std::size_t begin = 0; begin < count; begin += group) {
+    std::size_t const size = std::min(group, count - begin);
+    if (max_key(values + begin, size) < lower) continue;
+    if (at + size > list.capacity) {
+      list.complete_before = first + begin;
+      break;
+    }
+    for (std::size_t i = begin; i < begin + size; ++i) {
+      list.indices[at] = static_cast<index_type>(first + i);
+      list.values[at] = values[i];
+      at += magnitude_key(values[i]) >= lower ? 1u : 0u;
+    }
+  }
+  list.count = at;
+}
+
+}  // namespace gradsieve::host_kernels

@@ -1,0 +1,83 @@
+// Threads and memory of the host space.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+namespace gradsieve {
+
+/// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP.
+class host_team {
+ public:
+  /// `threads` 0: as many as OpenMP gives.
+  explicit host_team(int threads) noexcept : size_{threads} {
+#if defined(_OPENMP)
+    if (size_ <= 0) size_ = omp_get_max_threads();
+#else
+    size_ = 1;
+#endif
+  }
+
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  /// Calls body(worker) once for each worker in [0, size()); returns when all have ended.
+  /// Which thread runs which worker never changes a result: workers own fixed parts of the data.
+  template <class Body>
+  void run(Body const& body) const {
+#if defined(_OPENMP)
+    if (size_ > 1) {
+#pragma omp parallel for num_threads(size_) schedule(static, 1)
+      for (int worker = 0; worker < size_; ++worker) body(worker);
+      return;
+    }
+#endif
+    body(0);
+  }
+
+  /// The part [begin, end) of `count` items that a worker owns: contiguous, in worker order.
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> part(std::uint64_t count, int worker) const noexcept {
+    auto const team = static_cast<std::uint64_t>(size_);
+    auto const at = static_cast<std::uint64_t>(worker);
+    return {count * at / team, count * (at + 1) / team};
+  }
+
+ private:
+  int size_;
+};
+
+/// Uninitialised, cache-line aligned memory for trivial T; whoever writes a page first places it.
+template <class T>
+class host_buffer {
+ public:
+  host_buffer() = default;
+  explicit host_buffer(std::size_t size) : data_{allocate(size)}, size_{size} {}
+
+  [[nodiscard]] T* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<T> span() const noexcept { return {data_.get(), size_}; }
+  [[nodiscard]] std::span<T> first(std::size_t count) const noexcept { return {data_.get(), count}; }
+  T& operator[](std::size_t i) const noexcept { return data_[i]; }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct release {
+    void operator()(T* memory) const noexcept { ::operator delete(memory, alignment); }
+  };
+
+  [[nodiscard]] static T* allocate(std::size_t size) {
+    return size == 0 ? nullptr : static_cast<T*>(::operator new(size * sizeof(T), alignment));
+  }
+
+  std::unique_ptr<T[], release> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace gradsieve

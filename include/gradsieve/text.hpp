@@ -1,0 +1,52 @@
+// Policies and recipes as text: for people, and for the check that all ranks hold the same.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <concepts>
+#include <ostream>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace gradsieve {
+
+/// A number in the fewest digits that read back as the same number, whatever the stream's settings.
+template <class T>
+  requires std::is_arithmetic_v<T>
+struct shortest {
+  T value;
+  friend std::ostream& operator<<(std::ostream& out, shortest const& number) {
+    if constexpr (std::same_as<T, bool>) {
+      return out << (number.value ? "true" : "false");
+    } else {
+      std::array<char, 32> text{};
+      auto const end = std::to_chars(text.data(), text.data() + text.size(), number.value).ptr;
+      return out << std::string_view{text.data(), static_cast<std::size_t>(end - text.data())};
+    }
+  }
+};
+
+/// Writes name{field value, field value}; a field is a std::pair of its name and its number.
+template <class... Fields>
+std::ostream& describe(std::ostream& out, std::string_view name, Fields const&... fields) {
+  out << name;
+  if constexpr (sizeof...(fields) > 0) {
+    out << '{';
+    std::string_view separator = "";
+    ((out << separator << fields.first << ' ' << shortest{fields.second}, separator = ", "), ...);
+    out << '}';
+  }
+  return out;
+}
+
+/// Writes a policy; one that cannot print itself is written as "custom".
+template <class Policy>
+void print(std::ostream& out, Policy const& policy) {
+  if constexpr (requires { out << policy; })
+    out << policy;
+  else
+    out << "custom";
+}
+
+}  // namespace gradsieve
