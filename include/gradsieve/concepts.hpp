@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <gradsieve/layout.hpp>
 #include <gradsieve/selection.hpp>
@@ -35,7 +36,8 @@ concept policy = std::regular<P> && std::is_trivially_copyable_v<P>;
 template <class P, class Workspace>
 concept cut_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, float value) {
-      { p.keep(value, p.fit(work, acc, k)) } noexcept -> std::same_as<bool>;
+      p.fit(work, acc, k);
+      { p.keep(value, std::declval<decltype(p.fit(work, acc, k)) const&>()) } noexcept -> std::same_as<bool>;
     };
 
 /// Family 2 of selectors: writes at most `capacity(k)` entries into `out`, index-ordered, and returns how many.

@@ -133,4 +133,50 @@ inline void append(float const* values, std::size_t count, std::uint64_t first, 
   list.count = at;
 }
 
+/// Elements of a part that a cut keeps: above its key, and equal to it. Later: where the part writes its first
+/// entry, and how many ties it takes.
+struct kept {
+  std::uint64_t above = 0;
+  std::uint64_t equal = 0;
+};
+
+template <class Keep>
+[[nodiscard]] kept count_kept(float const* values, std::size_t count, key_type key, Keep const& keep) noexcept {
+  std::uint32_t above = 0;
+  std::uint32_t equal = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    key_type const here = magnitude_key(values[i]);
+    bool const wanted = here >= key && keep(values[i]);
+    above += wanted && here > key ? 1u : 0u;
+    equal += wanted && here == key ? 1u : 0u;
+  }
+  return {above, equal};
+}
+
+/// Writes what a cut keeps of a part, from at.above on, with the first at.equal ties; stops where `out` ends.
+template <class Keep, class Index>
+void write_kept(float const* values, std::size_t count, key_type key, Keep const& keep, kept at, selection_span out,
+                Index const& index) noexcept {
+  std::size_t const room = out.indices.size();
+  for (std::size_t i = 0; i < count && at.above < room; ++i) {
+    key_type const here = magnitude_key(values[i]);
+    if (here < key || (here == key && at.equal == 0) || !keep(values[i])) continue;
+    at.equal -= here == key ? 1u : 0u;
+    out.indices[at.above] = index(i);
+    out.values[at.above++] = values[i];
+  }
+}
+
+/// Sum of x^2 in order of the elements, those that are not finite left out.
+template <class T>
+[[nodiscard]] double sum_squares(T const* values, std::size_t count) noexcept {
+  double total = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    float const x = to_float(values[i]);
+    auto const wide = static_cast<double>(is_finite(x) ? x : 0.0f);
+    total += wide * wide;
+  }
+  return total;
+}
+
 }  // namespace gradsieve::host_kernels

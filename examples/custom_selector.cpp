@@ -1,0 +1,35 @@
+// A selector of one's own: a plain struct with fit() and keep(), no base class, no kernel.
+#include <gradsieve/gradsieve.hpp>
+
+#include <iostream>
+#include <vector>
+
+namespace gs = gradsieve;
+
+/// Keeps what exceeds `c` times the mean magnitude; the recipe's density stays the upper limit.
+struct mean_multiple {
+  float c = 3;
+
+  /// The cut: one number, from one pass over the accumulator. The accumulate pass has measured it already.
+  template <class Workspace>
+  float fit(Workspace& work, gs::accumulator_ref accumulator, gs::index_type) const {
+    return c * work.mean_abs(accumulator);
+  }
+
+  /// Asked once for each element.
+  constexpr bool keep(float value, float cut) const noexcept { return gs::abs(value) > cut; }
+
+  friend bool operator==(mean_multiple const&, mean_multiple const&) = default;
+};
+static_assert(gs::selector<mean_multiple, gs::host_workspace>);  // the contract, checked at the definition
+
+int main() {
+  auto reducer = gs::compressor{gs::host{}, gs::layout::flat(10'000),
+                                gs::recipe{.density = 0.05, .selector = mean_multiple{.c = 4}}};
+  std::vector<float> gradient(10'000, 0.01f);
+  gradient[17] = 5.0f;
+  gradient[4'000] = -3.0f;
+  auto const sent = reducer.compress(std::span<float const>{gradient});
+  for (std::size_t i = 0; i < sent.indices.size(); ++i) std::cout << sent.indices[i] << ": " << sent.values[i] << '\n';
+  return sent.indices.size() == 2 && sent.indices[0] == 17 ? 0 : 1;
+}

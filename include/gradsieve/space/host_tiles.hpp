@@ -1,0 +1,84 @@
+// How a gradient is cut for the cores.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/selection.hpp>
+#include <gradsieve/space/host_kernels.hpp>
+
+namespace gradsieve {
+
+/// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of a
+/// hole, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads.
+/// Memory: 24 bytes a tile.
+class host_tiles {
+ public:
+  static constexpr std::uint32_t no_segment = ~std::uint32_t{0};
+
+  struct tile {
+    std::uint64_t begin;
+    std::uint32_t size;
+    std::uint32_t segment;  // or no_segment
+    bool hole;
+  };
+
+  /// Segments and holes are each disjoint and in order. Allocates.
+  void plan(std::uint64_t n, std::span<segment const> segments, std::span<range const> holes) {
+    holes_.assign(holes.begin(), holes.end());
+    tiles_.clear();
+    bounds_.clear();
+    std::uint64_t at = 0;
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      add(at, segments[s].offset, no_segment);
+      auto const first = tiles_.size();
+      at = segments[s].offset + segments[s].size;
+      add(segments[s].offset, at, static_cast<std::uint32_t>(s));
+      bounds_.push_back({first, tiles_.size()});
+    }
+    add(at, n, no_segment);
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return tiles_.size(); }
+  [[nodiscard]] tile const& operator[](std::size_t t) const noexcept { return tiles_[t]; }
+
+  /// Tiles of a segment: [first, last).
+  struct bounds {
+    std::uint64_t first;
+    std::uint64_t last;
+    [[nodiscard]] std::uint64_t count() const noexcept { return last - first; }
+  };
+  [[nodiscard]] bounds const& of(std::uint64_t segment_id) const noexcept { return bounds_[segment_id]; }
+
+  [[nodiscard]] bool in_hole(std::uint64_t i) const noexcept {
+    auto const behind = hole_behind(i);
+    return behind != holes_.end() && behind->offset <= i;
+  }
+
+ private:
+  void add(std::uint64_t begin, std::uint64_t end, std::uint32_t segment_id) {
+    while (begin < end) {
+      auto next = std::min(end, (begin / host_kernels::tile_size + 1) * host_kernels::tile_size);
+      auto const behind = hole_behind(begin);
+      bool const hole = behind != holes_.end() && behind->offset <= begin;
+      if (behind != holes_.end()) next = std::min(next, hole ? behind->offset + behind->size : behind->offset);
+      tiles_.push_back({begin, static_cast<std::uint32_t>(next - begin), segment_id, hole});
+      begin = next;
+    }
+  }
+
+  /// The first hole that ends behind an element.
+  [[nodiscard]] std::vector<range>::const_iterator hole_behind(std::uint64_t i) const noexcept {
+    return std::partition_point(holes_.begin(), holes_.end(),
+                                [&](range const& each) { return each.offset + each.size <= i; });
+  }
+
+  std::vector<range> holes_;
+  std::vector<tile> tiles_;
+  std::vector<bounds> bounds_;
+};
+
+}  // namespace gradsieve

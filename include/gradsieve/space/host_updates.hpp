@@ -1,0 +1,118 @@
+// Adding up what the ranks have sent.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/selection.hpp>
+#include <gradsieve/space/host_kernels.hpp>
+#include <gradsieve/space/host_team.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+/// Several index-ordered updates, walked together tile by tile: no scratch of the gradient's size, no sorting, no
+/// atomics, and sums in the order of the updates.
+class host_updates {
+ public:
+  /// Room for that many updates. Allocates.
+  void reserve(host_team const& team, std::size_t updates) {
+    auto const workers = static_cast<std::size_t>(team.size());
+    cursors_.assign(std::max(cursors_.size(), updates * workers), 0);
+    touched_.assign(workers, 0);
+  }
+
+  /// Overwrites `out` with (sum of the updates, one after the other) / divisor, zero where none has an entry.
+  /// The sum of an element starts with the first update that has it, so every rank that applies the same
+  /// updates gets the same bits. Returns the number of elements that any update has.
+  /// Cost: n writes and O(entries); one tile of scratch a worker. @pre reserve() for as many updates.
+  template <class T>
+  std::uint64_t apply(host_team const& team, std::span<selection_view const> updates, float divisor, std::span<T> out) {
+    auto const tiles = (out.size() + host_kernels::tile_size - 1) / host_kernels::tile_size;
+    team.run([&](int worker) {
+      auto const [begin, end] = team.part(tiles, worker);
+      auto const cursors = std::span{cursors_}.subspan(static_cast<std::size_t>(worker) * updates.size(), updates.size());
+      start(updates, begin * host_kernels::tile_size, cursors);
+      std::uint64_t touched = 0;
+      for (auto t = begin; t < end; ++t) touched += apply_tile(updates, cursors, t * host_kernels::tile_size, divisor, out);
+      touched_[static_cast<std::size_t>(worker)] = touched;
+    });
+    std::uint64_t total = 0;
+    for (auto const each : touched_) total += each;
+    return total;
+  }
+
+  /// The indices below n that any update has, rising, each once. Returns how many; writes at most out.size().
+  /// Cost: O(entries + n / 64). @pre reserve() for as many updates.
+  std::uint64_t merge(std::span<selection_view const> updates, std::uint64_t n, std::span<index_type> out) {
+    auto const cursors = std::span{cursors_}.first(updates.size());
+    start(updates, 0, cursors);
+    std::array<std::uint64_t, host_kernels::tile_size / 64> marks{};
+    std::uint64_t count = 0;
+    for (std::uint64_t first = 0; first < n; first += host_kernels::tile_size) {
+      bool any = false;
+      for (std::size_t u = 0; u < updates.size(); ++u) {
+        auto const indices = updates[u].indices;
+        for (; cursors[u] < indices.size() && indices[cursors[u]] < first + host_kernels::tile_size; ++cursors[u]) {
+          auto const at = indices[cursors[u]] - first;
+          marks[at / 64] |= std::uint64_t{1} << (at % 64);
+          any = true;
+        }
+      }
+      if (!any) continue;
+      for (std::size_t word = 0; word < marks.size(); ++word) {
+        for (auto left = marks[word]; left != 0; left &= left - 1, ++count)
+          if (count < out.size())
+            out[count] = static_cast<index_type>(first + word * 64 + static_cast<unsigned>(std::countr_zero(left)));
+        marks[word] = 0;
+      }
+    }
+    return count;
+  }
+
+ private:
+  static void start(std::span<selection_view const> updates, std::uint64_t first, std::span<std::size_t> cursors) noexcept {
+    for (std::size_t u = 0; u < updates.size(); ++u) {
+      auto const indices = updates[u].indices;
+      cursors[u] = static_cast<std::size_t>(std::lower_bound(indices.begin(), indices.end(), first) - indices.begin());
+    }
+  }
+
+  template <class T>
+  static std::uint64_t apply_tile(std::span<selection_view const> updates, std::span<std::size_t> cursors,
+                                  std::uint64_t first, float divisor, std::span<T> out) noexcept {
+    std::uint64_t const size = std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first);
+    std::array<float, host_kernels::tile_size> total;
+    std::array<bool, host_kernels::tile_size> has;
+    std::uint64_t touched = 0;
+    for (std::size_t u = 0; u < updates.size(); ++u) {
+      auto const indices = updates[u].indices;
+      for (; cursors[u] < indices.size() && indices[cursors[u]] < first + size; ++cursors[u]) {
+        if (touched == 0) {
+          total.fill(0.0f);
+          has.fill(false);
+        }
+        auto const at = indices[cursors[u]] - first;
+        float const value = updates[u].values[cursors[u]];
+        total[at] = has[at] ? total[at] + value : value;
+        touched += has[at] ? 0u : 1u;
+        has[at] = true;
+      }
+    }
+    if (touched == 0)
+      std::fill_n(out.data() + first, size, T{});
+    else
+      for (std::uint64_t i = 0; i < size; ++i) out[first + i] = from_float<T>(total[i] / divisor);
+    return touched;
+  }
+
+  std::vector<std::size_t> cursors_;     // of each worker and update
+  std::vector<std::uint64_t> touched_;   // of each worker
+};
+
+}  // namespace gradsieve
