@@ -1,11 +1,12 @@
 // The owner of a recipe, its residual and its scratch: a gradient goes in, the averaged sparse update comes out.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,11 +15,13 @@
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/dense_layers.hpp>
+#include <gradsieve/exchange/dense.hpp>
 #include <gradsieve/exchange/inbox.hpp>
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/report.hpp>
 #include <gradsieve/residual/memory.hpp>
+#include <gradsieve/segmentation.hpp>
 #include <gradsieve/selector/select.hpp>
 #include <gradsieve/space/host.hpp>
 
@@ -78,20 +81,20 @@ class compressor {
     watch.charge(report.seconds.accumulate);
     try {
       if constexpr (partitioner_type::needs_norms) share_norms(comm, failure, report);
-      take_dense(true);
+      take_dense(true, report);
       watch.charge(report.seconds.partition);
       selection_view own;
-      attempt(failure, [&] { own = select_own(comm.rank(), report); });
+      attempt(failure, [&] { own = select_own(comm.rank(), true, report); });
       watch.charge(report.seconds.select);
       auto const result = buffers_.run(exchange_round<Comm, workspace, codec_type>{
-          comm, work_, recipe_.codec, info_, own, memory_.state(0), decision(), failure});
-      report.bytes_sent += result.bytes_sent;
-      report.bytes_received += result.bytes_received;
-      share_dense(comm, report);
+          comm, work_, recipe_.codec, info_, own, memory_.state(0), segments_.decision(step_), failure});
+      auto const dense_bytes = dense_.share(comm, work_);
+      report.bytes_sent += result.bytes_sent + dense_bytes;
+      report.bytes_received += result.bytes_received + dense_bytes;
       memory_.leave(work_, recipe_.residual, result.sent.indices, result.sent.values);
       watch.charge(report.seconds.exchange);
       report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
-      write_dense(dense_sum_.first(dense_count_), static_cast<float>(world_), gradient);
+      write_ranges(dense_.ranges(), dense_.sum(), static_cast<float>(world_), gradient);
       watch.charge(report.seconds.apply);
     } catch (...) {
       memory_.give_back(work_);
@@ -140,10 +143,10 @@ class compressor {
         measure_norms();
         assign(1);
       }
-      take_dense(false);
+      take_dense(false, report_);
       watch.charge(report_.seconds.partition);
-      last_ = select_own(0, report_);
-      last_.dense = dense_own_.first(dense_count_);
+      last_ = select_own(0, false, report_);
+      last_.dense = dense_.own();
       watch.charge(report_.seconds.select);
     } catch (...) {
       memory_.give_back(work_);
@@ -188,8 +191,7 @@ class compressor {
       dense_mean_[i] = inbox_.messages()[0].dense[i];
       for (std::size_t m = 1; m < messages.size(); ++m) dense_mean_[i] += inbox_.messages()[m].dense[i];
     }
-    dense_ranges_.assign(split_.dense.begin(), split_.dense.end());
-    write_dense(dense_mean_.span(), divisor, gradient);
+    write_ranges(std::span<range const>{split_.dense}, std::span<float const>{dense_mean_.span()}, divisor, gradient);
   }
 
   // ---- Around a step ---------------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ class compressor {
   void rescale(float factor) {
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
     memory_.rescale(work_, factor);
-    hints_.assign(hints_.size(), {});
+    segments_.hints().assign(segments_.size(), {});
   }
 
   /// L2 norm of what has not been sent. Cost: one pass.
@@ -222,7 +224,7 @@ class compressor {
 
   /// Everything that the next steps depend on, as bytes. Local to a rank. Cost: a copy of the residual. Allocates.
   [[nodiscard]] std::vector<std::byte> state() const {
-    return checkpoint{residual_type::states, info_.n, info_.layout_hash, step_, hints_, {}}.write(
+    return checkpoint{residual_type::states, info_.n, info_.layout_hash, step_, segments_.hints(), {}}.write(
         [&](std::size_t s) { return memory_.state(s); });
   }
 
@@ -231,7 +233,7 @@ class compressor {
     auto found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
     for (std::size_t s = 0; s < residual_type::states; ++s)
       wire::load(memory_.state(s), found.values.subspan(4 * info_.n * s));
-    hints_ = std::move(found.hints);
+    segments_.hints() = std::move(found.hints);
     step_ = found.step;
     plan(world_);
     connected_ = false;
@@ -277,28 +279,17 @@ class compressor {
   /// Segments and buffers for a world of this size. Allocates.
   void plan(int world) {
     world_ = world;
-    segments_.clear();
-    recipe_.partitioner.cut(split_.selected, world, segments_);
-    auto const most = budget_of(recipe_.density.most(), split_.selected_elements) + segments_.size();
-    entries_ = std::min<std::uint64_t>(most, split_.selected_elements);
-    capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, static_cast<index_type>(entries_)),
-                                        split_.selected_elements);
-    auto const dense_most = split_.dense_elements + entries_;
-    work_.plan(segments_, split_.dense, capacity_);
+    segments_.plan(recipe_.partitioner, split_.selected, split_.selected_elements, recipe_.density.most(), world);
+    auto const most = static_cast<index_type>(segments_.most());
+    capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, most), split_.selected_elements);
+    auto const dense_most = split_.dense_elements + segments_.most();
+    work_.plan(segments_.all(), split_.dense, capacity_);
     lower_.assign(segments_.size(), 0);
-    norms_.assign(segments_.size() + 1, 0);
-    scratch_.order.assign(segments_.size(), 0);
-    scratch_.weight.assign(segments_.size(), 0);
-    scratch_.loads.assign(static_cast<std::size_t>(world), {});
-    if (hints_.size() != segments_.size()) hints_.assign(segments_.size(), {});
     indices_ = typename workspace::template buffer<index_type>(capacity_);
     values_ = typename workspace::template buffer<float>(capacity_);
-    dense_own_ = typename workspace::template buffer<float>(dense_most);
-    dense_sum_ = typename workspace::template buffer<float>(dense_most);
-    dense_ranges_.reserve(split_.dense.size() + segments_.size());
+    dense_.reserve(2 * split_.dense.size() + segments_.size() + 1, dense_most);
     buffers_.reserve(work_, recipe_.codec, info_, world, capacity_, partitioner_type::disjoint);
-    auto const sent = buffers_.most_sent();
-    memory_.reserve(std::max<std::uint64_t>(capacity_, sent), dense_most);
+    memory_.reserve(std::max<std::uint64_t>(capacity_, buffers_.most_sent()), dense_most);
     if (inbox_.senders() > 0) work_.reserve_updates(std::max(inbox_.senders(), static_cast<std::size_t>(world)));
   }
 
@@ -311,10 +302,7 @@ class compressor {
     return report;
   }
 
-  [[nodiscard]] accumulator_ref accumulator(std::size_t s) {
-    auto const& each = segments_[s];
-    return {std::span<float const>{memory_.state(0)}.subspan(each.offset, each.size), each.offset, s, step_, &hints_[s]};
-  }
+  [[nodiscard]] accumulator_ref accumulator(std::size_t s) noexcept { return segments_.view(memory_.state(0), s, step_); }
 
   template <class T>
   [[nodiscard]] float gradient_factor(std::span<T const> gradient) {
@@ -339,15 +327,7 @@ class compressor {
       throw non_finite_gradient(non_finite_text(static_cast<std::uint64_t>(all)) + " (all ranks together)");
   }
 
-  void assign(int world) {
-    recipe_.partitioner.assign(segments_, std::span<double const>{norms_}.first(segments_.size()),
-                               {recipe_.density(step_), split_.selected_elements, step_, world}, scratch_);
-    std::uint64_t total = 0;
-    for (auto const& each : segments_) total += each.k;
-    if (split_.dense.empty() && total > entries_)
-      throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(total) + " entries, at most " +
-                             std::to_string(entries_) + " were announced by the density");
-  }
+  void assign(int world) { segments_.assign(recipe_.partitioner, recipe_.density(step_), step_, world); }
 
   /// The gradient into the residual; where segments are known beforehand, candidates in the same pass.
   template <class T>
@@ -361,52 +341,45 @@ class compressor {
       assign(world_);
       work_.before_accumulate(recipe_.residual, states, gradient, factor, [&] {
         for (std::size_t s = 0; s < segments_.size(); ++s)
-          if (selects(s)) lower_[s] = predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k);
+          if (segments_.gives(segments_[s])) lower_[s] = predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k);
       });
-      for (std::size_t s = 0; s < segments_.size(); ++s) measure = measure || (lower_[s] == 0 && selects(s));
+      for (std::size_t s = 0; s < segments_.size(); ++s) measure = measure || (lower_[s] == 0 && segments_.gives(segments_[s]));
     }
     report.non_finite = work_.accumulate(recipe_.residual, states, gradient, factor, measure, lower_);
   }
 
-  [[nodiscard]] bool selects(std::size_t s) const noexcept { return segments_[s].k > 0 && segments_[s].size > 0; }
-
-  [[nodiscard]] bool sent_whole(segment const& each) const noexcept { return each.size > 0 && each.k == each.size; }
-
   void measure_norms() {
-    for (std::size_t s = 0; s < segments_.size(); ++s) norms_[s] = work_.measure(accumulator(s)).sum_squares;
+    for (std::size_t s = 0; s < segments_.size(); ++s) segments_.norms()[s] = work_.measure(accumulator(s)).sum_squares;
   }
 
   /// Sums the norms over the ranks, and with them whether one failed: all go on, or all throw.
   template <class Comm>
   void share_norms(Comm const& comm, std::exception_ptr const& failure, step_report& report) {
-    if (failure)
-      std::fill(norms_.begin(), norms_.end(), 0.0);
-    else
-      measure_norms();
-    norms_.back() = failure ? 1 : 0;
-    comm.all_reduce(work_.where(), std::span{norms_}, reduction::sum);
-    report.bytes_sent += norms_.size() * sizeof(double);
-    report.bytes_received += norms_.size() * sizeof(double);
+    auto const norms = segments_.norms();
+    std::fill(norms.begin(), norms.end(), 0.0);
+    if (!failure) measure_norms();
+    norms.back() = failure ? 1 : 0;
+    comm.all_reduce(work_.where(), norms, reduction::sum);
+    report.bytes_sent += norms.size_bytes();
+    report.bytes_received += norms.size_bytes();
     if (failure) std::rethrow_exception(failure);
-    if (norms_.back() > 0) throw communication_error("gradsieve: another rank failed in this step; nothing was sent");
+    if (norms.back() > 0) throw communication_error("gradsieve: another rank failed in this step; nothing was sent");
     assign(world_);
   }
 
   /// Takes out the layers that pass through and, in an exchange, the segments that are sent whole.
-  void take_dense(bool whole_segments) {
-    dense_ranges_.assign(split_.dense.begin(), split_.dense.end());
-    if (whole_segments)
-      for (auto const& each : segments_)
-        if (sent_whole(each)) dense_ranges_.push_back({each.offset, each.size});
-    whole_segments_ = whole_segments;
-    dense_count_ = memory_.take(work_, recipe_.residual, dense_ranges_, dense_own_.span());
+  void take_dense(bool whole_segments, step_report& report) {
+    dense_.choose(split_.dense, segments_, whole_segments);
+    report.dense_elements = memory_.take(work_, recipe_.residual, dense_.ranges(), dense_.room());
+    dense_.set_count(report.dense_elements);
   }
 
   /// This rank's entries of its segments, in index order.
-  [[nodiscard]] selection_view select_own(int rank, step_report& report) {
+  [[nodiscard]] selection_view select_own(int rank, bool whole_taken, step_report& report) {
     auto const mine = [&](std::size_t s) {
-      auto const owner = segments_[s].owner;
-      return selects(s) && !(whole_segments_ && sent_whole(segments_[s])) && (owner == segment::every_rank || owner == rank);
+      auto const& each = segments_[s];
+      return segments_.gives(each) && !(whole_taken && segments_.sent_whole(each)) &&
+             (each.owner == segment::every_rank || each.owner == rank);
     };
     if constexpr (partitioner_type::needs_norms) {
       for (std::size_t s = 0; s < segments_.size(); ++s)
@@ -415,39 +388,14 @@ class compressor {
     }
     std::size_t count = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
-      report.budget += segments_[s].k;
       if (!mine(s)) continue;
       auto const room = std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - count);
       count += std::min<std::size_t>(room, select(recipe_.selector, work_, accumulator(s), segments_[s].k,
                                                   {indices_.span().subspan(count, room), values_.span().subspan(count, room), {}}));
     }
+    report.budget = segments_.budget();
     report.selected = static_cast<index_type>(count);
-    report.dense_elements = dense_count_;
     return {indices_.first(count), values_.first(count), {}};
-  }
-
-  /// A number that differs when ranks would share out the work differently.
-  [[nodiscard]] std::uint64_t decision() const noexcept {
-    std::uint64_t h = step_;
-    for (auto const& each : segments_)
-      h = (h ^ (std::uint64_t{each.k} << 32 | static_cast<std::uint32_t>(each.owner))) * 0x9E37'79B9'7F4A'7C15u + (h >> 29);
-    return h;
-  }
-
-  template <class Comm>
-  void share_dense(Comm const& comm, step_report& report) {
-    std::copy_n(dense_own_.data(), dense_count_, dense_sum_.data());
-    if (dense_count_ == 0) return;
-    comm.all_reduce(work_.where(), dense_sum_.first(dense_count_), reduction::sum);
-    report.bytes_sent += dense_count_ * sizeof(float);
-    report.bytes_received += dense_count_ * sizeof(float);
-  }
-
-  template <class T>
-  void write_dense(std::span<float const> sums, float divisor, std::span<T> gradient) const {
-    std::size_t at = 0;
-    for (auto const& each : dense_ranges_)
-      for (std::uint64_t i = each.offset; i < each.offset + each.size; ++i) gradient[i] = from_float<T>(sums[at++] / divisor);
   }
 
   layout layers_;
@@ -461,25 +409,18 @@ class compressor {
   bool connected_ = false;
   std::uint64_t step_ = 0;
 
-  segment_list segments_;
-  partition_scratch scratch_;
-  std::vector<key_type> lower_;   // of each segment
-  std::vector<double> norms_;     // of each segment, squared, and then the number of ranks that failed
-  std::vector<cut_hint> hints_;   // of each segment
-  std::uint64_t entries_ = 0;     // that the segments' k sum to at most
-  std::uint64_t capacity_ = 0;    // entries that one rank selects at most
+  segmentation<partitioner_type> segments_;
+  std::vector<key_type> lower_;  // of each segment
+  std::uint64_t capacity_ = 0;   // entries that one rank selects at most
   typename workspace::template buffer<index_type> indices_;
   typename workspace::template buffer<float> values_;
-
-  std::vector<range> dense_ranges_;  // of this step
-  bool whole_segments_ = false;
-  std::uint64_t dense_count_ = 0;
-  typename workspace::template buffer<float> dense_own_, dense_sum_, dense_mean_;
+  dense_part<workspace> dense_;
 
   selection_view last_;
   step_report report_;
   typename workspace::template buffer<std::byte> outgoing_;
   inbox<workspace> inbox_;
+  typename workspace::template buffer<float> dense_mean_;
 };
 
 }  // namespace gradsieve

@@ -23,7 +23,7 @@ class digit_search {
   GRADSIEVE_HD constexpr digit_search(key_type low, key_type high, index_type k) noexcept
       : low_{low}, wanted_{k}, done_{k == 0 || high < low} {
     auto const width = static_cast<unsigned>(std::bit_width(high - low));
-    shift_ = width > digit_bits ? width - digit_bits : 0;
+    shift_ = width > 0 ? (width - 1) / digit_bits * digit_bits : 0;  // whole digits: no round looks beyond its range
     if (done_) result_ = {high, 0};
   }
 
@@ -45,7 +45,7 @@ class digit_search {
     wanted_ -= static_cast<index_type>(above);
     if (here == wanted_) return finish({low_ - 1, 0});  // the whole bin belongs to the answer
     if (shift_ == 0) return finish({low_, wanted_});
-    shift_ = shift_ > digit_bits ? shift_ - digit_bits : 0;
+    shift_ -= digit_bits;
   }
 
   /// @pre done()
@@ -103,7 +103,7 @@ class bracket_search {
       return;
     }
     probe_ = low_ > 0 ? low_ + std::min(stride_, high_ - low_ - 1) : high_ - std::min(stride_, high_ - 1);
-    stride_ = std::min<key_type>(stride_ * 2, key_type{1} << 24);
+    stride_ = std::min<key_type>(stride_ * 2, key_type{1} << 30);
   }
 
   /// @pre done()

@@ -1,0 +1,89 @@
+// The partitioner at work: segments with their budgets, their norms and what is remembered of them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/density.hpp>
+#include <gradsieve/error.hpp>
+#include <gradsieve/random.hpp>
+
+namespace gradsieve {
+
+/// The segments of one gradient in one world.
+template <class Partitioner>
+class segmentation {
+ public:
+  /// Cuts `elements` elements in these layers for a world. Hints stay where the number of segments does. Allocates.
+  void plan(Partitioner const& how, std::span<range const> layers, std::uint64_t elements, double most_density, int world) {
+    elements_ = elements;
+    segments_.clear();
+    how.cut(layers, world, segments_);
+    most_ = std::min<std::uint64_t>(budget_of(most_density, elements) + segments_.size(), elements);
+    norms_.assign(segments_.size() + 1, 0);
+    scratch_.order.assign(segments_.size(), 0);
+    scratch_.weight.assign(segments_.size(), 0);
+    scratch_.loads.assign(static_cast<std::size_t>(world), {});
+    if (hints_.size() != segments_.size()) hints_.assign(segments_.size(), {});
+  }
+
+  /// Gives every segment its k and its owner. @throws invalid_argument if a partitioner exceeds the density.
+  void assign(Partitioner const& how, double density, std::uint64_t step, int world) {
+    scratch_.loads.resize(static_cast<std::size_t>(world));
+    how.assign(segments_, std::span<double const>{norms_}.first(segments_.size()), {density, elements_, step, world}, scratch_);
+    std::uint64_t total = 0;
+    for (auto const& each : segments_) total += each.k;
+    budget_ = static_cast<index_type>(std::min(total, elements_));  // holes inside a segment that is sent whole
+    if (total > most_ && budget_ < elements_)
+      throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(total) + " entries, the density allows " +
+                             std::to_string(most_));
+  }
+
+  [[nodiscard]] std::span<segment const> all() const noexcept { return segments_; }
+  [[nodiscard]] std::size_t size() const noexcept { return segments_.size(); }
+  [[nodiscard]] segment const& operator[](std::size_t s) const noexcept { return segments_[s]; }
+
+  /// A segment's part of the accumulator, as selectors take it.
+  [[nodiscard]] accumulator_ref view(std::span<float const> accumulator, std::size_t s, std::uint64_t step) noexcept {
+    auto const& each = segments_[s];
+    return {accumulator.subspan(each.offset, each.size), each.offset, s, step, &hints_[s]};
+  }
+
+  /// Whether anything is to be sent of a segment; whether all of it is, so that it needs no indices.
+  [[nodiscard]] static bool gives(segment const& each) noexcept { return each.k > 0 && each.size > 0; }
+  [[nodiscard]] static bool sent_whole(segment const& each) noexcept { return each.size > 0 && each.k == each.size; }
+
+  /// Entries that all segments give together: in this step, and in any step at most.
+  [[nodiscard]] index_type budget() const noexcept { return budget_; }
+  [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
+
+  /// Squared norms, one a segment, and a last place that is the caller's.
+  [[nodiscard]] std::span<double> norms() noexcept { return norms_; }
+
+  [[nodiscard]] std::vector<cut_hint>& hints() noexcept { return hints_; }
+  [[nodiscard]] std::vector<cut_hint> const& hints() const noexcept { return hints_; }
+
+  /// A number that differs when ranks would share out the work differently.
+  [[nodiscard]] std::uint64_t decision(std::uint64_t step) const noexcept {
+    std::uint64_t h = mix(step);
+    for (auto const& each : segments_) h = mix(h ^ (std::uint64_t{each.k} << 32 | static_cast<std::uint32_t>(each.owner)));
+    return h;
+  }
+
+ private:
+  segment_list segments_;
+  partition_scratch scratch_;
+  std::vector<double> norms_;
+  std::vector<cut_hint> hints_;  // of each segment
+  std::uint64_t elements_ = 0;
+  std::uint64_t most_ = 0;
+  index_type budget_ = 0;
+};
+
+}  // namespace gradsieve
