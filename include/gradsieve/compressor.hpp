@@ -70,6 +70,7 @@ class compressor {
   /// for it; communication_error, mismatch, corrupt_message. If one rank throws, all ranks throw.
   template <communicator Comm, gradient_value T>
   step_report exchange(Comm const& comm, std::span<T> gradient) {
+    begin_step();
     if (!connected_ || world_ != comm.size()) connect(comm);
     step_report report = start_report(sizeof(T), comm.size());
     stopwatch watch;
@@ -131,6 +132,7 @@ class compressor {
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient.
   template <gradient_value T>
   selection_view compress(std::span<T const> gradient) {
+    begin_step();
     check_size(gradient.size());
     if (recipe_.on_non_finite == non_finite::fail)
       if (auto const bad = count_non_finite(gradient); bad > 0) throw non_finite_gradient(non_finite_text(bad));
@@ -178,9 +180,9 @@ class compressor {
   template <gradient_value T>
   void apply(std::span<std::span<std::byte const> const> messages, std::span<T> gradient) {
     check_size(gradient.size());
+    if (dense_mean_.size() < info_.dense) dense_mean_ = typename workspace::template buffer<float>(info_.dense);
     if (inbox_.senders() < messages.size()) {
       inbox_.reserve(messages.size(), split_.selected_elements, info_.dense);
-      dense_mean_ = typename workspace::template buffer<float>(info_.dense);
       work_.reserve_updates(std::max(messages.size(), static_cast<std::size_t>(world_)));
     }
     inbox_.clear();
@@ -188,7 +190,7 @@ class compressor {
     auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
     work_.apply(inbox_.messages(), divisor, gradient);
     for (std::size_t i = 0; i < dense_mean_.size(); ++i) {
-      dense_mean_[i] = inbox_.messages()[0].dense[i];
+      dense_mean_[i] = messages.empty() ? 0.0f : inbox_.messages()[0].dense[i];
       for (std::size_t m = 1; m < messages.size(); ++m) dense_mean_[i] += inbox_.messages()[m].dense[i];
     }
     write_ranges(std::span<range const>{split_.dense}, std::span<float const>{dense_mean_.span()}, divisor, gradient);
@@ -233,16 +235,18 @@ class compressor {
     auto found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
     for (std::size_t s = 0; s < residual_type::states; ++s)
       wire::load(memory_.state(s), found.values.subspan(4 * info_.n * s));
-    segments_.hints() = std::move(found.hints);
+    segments_.hints() = std::move(found.hints);  // perhaps of another world: kept until a step begins
     step_ = found.step;
-    plan(world_);
     connected_ = false;
+    begin_step();
   }
 
   /// Adds the residual of a rank that left the world, so that what it had not sent is not lost. When the world
-  /// shrinks or grows, rescale(new size / old size) all that remain. @throws as restore().
+  /// shrinks or grows, rescale(new size / old size) all that remain. Elements whose sum would not be finite keep
+  /// their value. The last step cannot be discarded any more. @throws as restore().
   void absorb(std::span<std::byte const> bytes) {
     auto const found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
+    begin_step();
     std::vector<float> values(info_.n);
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
@@ -276,8 +280,15 @@ class compressor {
                              std::to_string(info_.n));
   }
 
+  /// The step before can no longer be discarded, nor encoded.
+  void begin_step() noexcept {
+    memory_.begin_step();
+    last_ = {};
+  }
+
   /// Segments and buffers for a world of this size. Allocates.
   void plan(int world) {
+    begin_step();
     world_ = world;
     segments_.plan(recipe_.partitioner, split_.selected, split_.selected_elements, recipe_.density.most(), world);
     auto const most = static_cast<index_type>(segments_.most());
@@ -332,7 +343,7 @@ class compressor {
   /// The gradient into the residual; where segments are known beforehand, candidates in the same pass.
   template <class T>
   void enter(std::span<T const> gradient, step_report& report) {
-    memory_.begin_step();
+    if (segments_.hints().size() != segments_.size()) segments_.hints().assign(segments_.size(), {});
     float const factor = gradient_factor(gradient);
     auto const states = memory_.pointers();
     bool measure = partitioner_type::needs_norms;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradsieve/compressor.hpp>
+#include <gradsieve/measure.hpp>
 #include <gradsieve/partitioner/deft.hpp>
 #include <gradsieve/partitioner/layerwise.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>

@@ -23,7 +23,7 @@ class digit_search {
   GRADSIEVE_HD constexpr digit_search(key_type low, key_type high, index_type k) noexcept
       : low_{low}, wanted_{k}, done_{k == 0 || high < low} {
     auto const width = static_cast<unsigned>(std::bit_width(high - low));
-    shift_ = width > 0 ? (width - 1) / digit_bits * digit_bits : 0;  // whole digits: no round looks beyond its range
+    shift_ = width > 0 ? (width - 1) / digit_bits * digit_bits : 0;  // every later round fills its bins
     if (done_) result_ = {high, 0};
   }
 

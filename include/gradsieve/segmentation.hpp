@@ -20,7 +20,7 @@ namespace gradsieve {
 template <class Partitioner>
 class segmentation {
  public:
-  /// Cuts `elements` elements in these layers for a world. Hints stay where the number of segments does. Allocates.
+  /// Cuts `elements` elements in these layers for a world. Allocates.
   void plan(Partitioner const& how, std::span<range const> layers, std::uint64_t elements, double most_density, int world) {
     elements_ = elements;
     segments_.clear();
@@ -30,7 +30,7 @@ class segmentation {
     scratch_.order.assign(segments_.size(), 0);
     scratch_.weight.assign(segments_.size(), 0);
     scratch_.loads.assign(static_cast<std::size_t>(world), {});
-    if (hints_.size() != segments_.size()) hints_.assign(segments_.size(), {});
+    hints_.reserve(segments_.size());
   }
 
   /// Gives every segment its k and its owner. @throws invalid_argument if a partitioner exceeds the density.

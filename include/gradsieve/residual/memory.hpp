@@ -87,18 +87,27 @@ class residual_memory {
     begin_step();
   }
 
-  /// Multiplies every state. An element that would not stay finite keeps its value.
+  /// Multiplies every state, and what could be given back. An element that would not stay finite keeps its value.
   void rescale(Workspace& work, float factor) {
-    for (auto const& each : states_)
-      work.update(std::array{each.data()}, 0, each.size(), [&](std::uint64_t, auto& now) {
+    auto const scale = [&](buffer const& values, std::uint64_t count) {
+      work.update(std::array{values.data()}, 0, count, [&](std::uint64_t, auto& now) {
         float const scaled = now[0] * factor;
         now[0] = is_finite(scaled) ? scaled : now[0];
       });
+    };
+    for (auto const& each : states_) scale(each, each.size());
+    std::uint64_t dense = 0;
+    for (auto const& each : taken_ranges_) dense += each.size;
+    scale(saved_, taken_.size() * states);
+    scale(saved_dense_, dense * states);
   }
 
-  /// Adds another memory's states, element by element.
+  /// Adds another memory's states, element by element. A sum that would not be finite is not made.
   void absorb(Workspace& work, std::size_t s, std::span<float const> other) {
-    work.update(std::array{states_[s].data()}, 0, other.size(), [&](std::uint64_t i, auto& now) { now[0] += other[i]; });
+    work.update(std::array{states_[s].data()}, 0, other.size(), [&](std::uint64_t i, auto& now) {
+      float const sum = now[0] + other[i];
+      now[0] = is_finite(sum) ? sum : now[0];
+    });
   }
 
  private:

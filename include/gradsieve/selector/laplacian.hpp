@@ -47,7 +47,8 @@ struct laplacian {
     bool const enough = found.complete && found.count >= k;
     cut at{found.lower - 1, 0};
     if (count == count_mode::exact) {
-      at = work.kth_largest(acc, k, enough ? 1 : estimate(work, acc, k).key + 1);
+      cut const near = enough ? cut{} : estimate(work, acc, k);
+      at = near.ties > 0 ? near : work.kth_largest(acc, k, near.key + 1);  // ties: it is exact already
       if (warm) remember(work, acc, at, k);
     } else if (!enough) {
       at = estimate(work, acc, k);

@@ -1,0 +1,61 @@
+# shellcheck shell=bash
+# Sourced by the run scripts: installs the Debian or Ubuntu packages whose command, header or module is missing, so
+# a second run needs no network. `need` must succeed; `want` may fail, and what depends on it is then skipped.
+
+quietly() { "$@" >/dev/null 2>&1; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  else
+    sudo -n true 2>/dev/null || echo "setup: sudo may ask for your password"
+    sudo "$@"
+  fi
+}
+
+apt_updated=no
+apt_install() {
+  quietly command -v apt-get || return 1
+  if [ $apt_updated = no ]; then
+    as_root apt-get update -qq || return 1
+    apt_updated=yes
+  fi
+  echo "setup: installing $*"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# need <package> <check command...>
+need() {
+  local package=$1
+  shift
+  quietly "$@" || apt_install "$package" || {
+    echo "setup: cannot install $package; without it nothing can be built" >&2
+    exit 1
+  }
+}
+
+# want <package> <check command...>
+want() {
+  local package=$1
+  shift
+  quietly "$@" || apt_install "$package" || echo "setup: cannot install $package; going on without it"
+}
+
+# The compiler finds this header.
+header() { echo "#include <$1>" | g++ -x c++ -fsyntax-only -; }
+
+# A Python with matplotlib; Debian's own may have it where another comes first on the path.
+plotting_python() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if quietly "$python" -c 'import matplotlib'; then
+      echo "$python"
+      return 0
+    fi
+  done
+  return 1
+}
+
+need g++ command -v g++
+need make command -v make
+need cmake command -v cmake

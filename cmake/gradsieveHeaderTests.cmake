@@ -1,0 +1,44 @@
+# gradsieve_header_tests(<target> <cpp|cu> <headers...>): one translation unit per header that includes nothing
+# else, twice, under macros that other people's headers are known to define. All are linked into one program, so
+# a function without `inline` is found. With `cpp` the .hpp files, with `cu` all of them compiled by nvcc.
+# (CMake's own VERIFY_INTERFACE_HEADER_SETS skips .cuh.)
+
+set(GRADSIEVE_HEADER_TEST [[
+#define I hostile macro
+#define B0 hostile macro
+#define small hostile macro
+#define major(x) hostile macro
+#define minor(x) hostile macro
+#include <@header@>
+#include <@header@>
+]])
+
+function(gradsieve_header_tests target extension)
+  set(sources "")
+  set(libraries gradsieve_own Threads::Threads)
+  foreach(header IN LISTS ARGN)
+    if(header MATCHES "comm/mpi")
+      if(NOT TARGET MPI::MPI_CXX)
+        continue()
+      endif()
+      list(APPEND libraries gradsieve_mpi)
+    elseif(header MATCHES "comm/nccl")
+      if(NOT TARGET NCCL::nccl)
+        continue()
+      endif()
+      list(APPEND libraries gradsieve_nccl)
+    endif()
+    if(header MATCHES "\\.cuh$" AND NOT extension STREQUAL "cu")
+      continue()
+    endif()
+    string(MAKE_C_IDENTIFIER "${header}" name)
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/${target}.units/${name}.${extension}")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "${GRADSIEVE_HEADER_TEST}" @ONLY)
+    list(APPEND sources "${source}")
+  endforeach()
+  set(main "${CMAKE_CURRENT_BINARY_DIR}/${target}.units/main.${extension}")
+  file(CONFIGURE OUTPUT "${main}" CONTENT "int main() {}\n")
+  add_executable(${target} ${main} ${sources})
+  target_compile_options(${target} PRIVATE -O0)
+  target_link_libraries(${target} PRIVATE ${libraries})
+endfunction()

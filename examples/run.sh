@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Sets this machine up, builds, and runs the main job: trains a small network with every recipe, writes the
+# comparison to out/train.csv and draws it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+source .ci/setup.sh
+need libeigen3-dev header eigen3/Eigen/Core
+need zlib1g-dev header zlib.h
+need doctest-dev header doctest/doctest.h  # the build tree is also that of the tests
+want libopenmpi-dev command -v mpicxx
+want python3-matplotlib plotting_python
+
+cmake --preset release
+cmake --build --preset release -j"$(nproc)" --target gradsieve_example_train
+
+mkdir -p out
+build/release/examples/train --compare all --csv out/train.csv --curves out/curves.csv
+
+if python=$(plotting_python); then
+  "$python" examples/plot.py out/train.csv out/curves.csv
+else
+  echo "examples/run.sh: no plot, there is no Python with matplotlib"
+fi

@@ -1,0 +1,155 @@
+// Data-parallel training of a real model on real data: compares gradsieve's recipes with the dense exchange,
+// on worker threads or, started by mpirun, on its ranks. `train --help` lists the options.
+
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/comm/threads.hpp>
+#include <gradsieve/gradsieve.hpp>
+#if defined(GRADSIEVE_EXAMPLE_MPI)
+#include <gradsieve/comm/mpi.hpp>
+#endif
+
+#include "train/communicator.hpp"
+#include "train/data.hpp"
+#include "train/options.hpp"
+#include "train/recipes.hpp"
+#include "train/report.hpp"
+#include "train/worker.hpp"
+
+namespace {
+
+using namespace example;
+
+constexpr auto introduction =
+    R"(Trains a multi-layer perceptron on P workers, once a recipe, and compares what the gradients cost.
+
+usage: train [option value]...
+
+)";
+constexpr auto explanation = R"(
+A recipe is dense, or names joined by '+' in any order: radix+deft, laplacian+deft+momentum; what it leaves
+open comes from --selector, --partitioner and --residual. momentum is momentum correction: the compressor
+carries the momentum, the optimiser does not.
+
+Warm-up: with the default steps no recipe needs one at density 0.01. Runs of a few hundred steps or less stay
+behind the dense exchange, because what was not sent by the last step never arrives; more steps help there.
+
+The table's columns:
+  final loss   of the training batches of the last tenth of the steps
+  sent         handed to the transport by a worker in a step; its algorithm may move it several times
+  received     taken from the transport: grows with the workers where selections overlap
+  of dense     sent, as a share of what the dense exchange sends
+  select       accumulate, partition and select, per step; a partitioner that asks for norms waits here
+  exchange     encode, exchange (waiting for the slowest worker included) and apply, per step
+  step         the whole step, forward and backward included
+  build-up     entries of the update / entries asked for, after the warm-up
+
+--compare all trains
+)";
+
+void print_help(std::ostream& out) {
+  out << introduction;
+  for (auto const& each : option_table())
+    out << std::left << std::setw(32) << "  " + each.name + " " + each.value << each.help << '\n';
+  out << explanation << "  " << joined(every_recipe, "\n  ") << '\n';
+}
+
+/// `launch(workers, job)` runs job(communicator) on that many ranks.
+template <class Launch>
+void compare(options const& chosen, bool speaks, Launch const& launch) {
+  auto const recipes = parse_recipes(chosen);
+  for (int const workers : chosen.workers)
+    if (workers > chosen.batch)
+      throw usage_error("--batch '" + std::to_string(chosen.batch) +
+                        "': choose at least one sample for each of " + std::to_string(workers) + " workers");
+  auto const data = load(chosen.data);
+  auto const output = [&](std::string const& path) {
+    return speaks && !path.empty() ? open_output(path) : std::ofstream{};
+  };
+  auto csv = output(chosen.csv);
+  auto curves = output(chosen.curves);
+
+  auto watch =
+      progress{speaks, recipes.size() * chosen.workers.size() * static_cast<std::uint64_t>(chosen.steps)};
+  std::vector<result> results;
+  for (int const workers : chosen.workers)
+    for (auto const& recipe : recipes) {
+      results.emplace_back();
+      launch(workers, [&](auto ranks) {
+        auto const comm = communicator{ranks};
+        auto mine = train(comm, recipe, chosen, data, watch);
+        if (comm.rank() == 0) results.back() = std::move(mine);
+      });
+    }
+  if (!speaks) return;
+  watch.clear();
+  std::cout << data.train.count() << " training and " << data.test.count() << " test samples of "
+            << data.train.features.rows() << " features; " << chosen.steps << " steps of " << chosen.batch
+            << " samples, density " << chosen.density << ", warm-up " << chosen.warmup << " steps, seed "
+            << chosen.seed << "\n\n";
+  print_results(std::cout, results);
+  if (chosen.workers.size() > 1) print_growth(std::cout, results, chosen);
+  if (csv.is_open()) write_csv(csv, results, chosen.steps);
+  if (curves.is_open()) write_curves(curves, results);
+}
+
+/// Runs the job and turns what it throws into an exit code: 2 for a command line, 1 for all else.
+template <class Job>
+int guarded(bool speaks, Job const& job) {
+  try {
+    job();
+    return EXIT_SUCCESS;
+  } catch (usage_error const& error) {
+    if (speaks) std::cerr << "train: " << error.what() << "\ntrain --help lists all options\n";
+    return 2;
+  } catch (std::exception const& error) {
+    std::cerr << "train: " << error.what() << '\n';
+    return EXIT_FAILURE;
+  }
+}
+
+#if defined(GRADSIEVE_EXAMPLE_MPI)
+bool under_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMI_SIZE"); }
+
+int run_ranks(int argc, char** argv) {
+  auto const session = gs::mpi::session{argc, argv};
+  auto const comm = gs::mpi::communicator_ref{MPI_COMM_WORLD};
+  bool const speaks = comm.rank() == 0;
+  int const code = guarded(speaks, [&] {
+    auto chosen = parse({argv + 1, argv + argc});
+    if (chosen.help) return speaks ? print_help(std::cout) : void();
+    if (chosen.workers_given && speaks)
+      std::cerr << "train: mpirun started " << comm.size() << " workers; --workers is ignored\n";
+    chosen.workers = {comm.size()};
+    compare(chosen, speaks, [&](int, auto const& job) { job(comm); });
+  });
+  // All ranks refuse a command line alike; anything else may have hit this one only, and the others would
+  // wait.
+  if (code == EXIT_FAILURE && comm.size() > 1) MPI_Abort(MPI_COMM_WORLD, code);
+  return code;
+}
+#endif
+
+int run_threads(int argc, char** argv) {
+  return guarded(true, [&] {
+    auto const chosen = parse({argv + 1, argv + argc});
+    if (chosen.help) return print_help(std::cout);
+    compare(chosen, true, [](int workers, auto const& job) { gs::threads::run(workers, job); });
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+#if defined(GRADSIEVE_EXAMPLE_MPI)
+  if (under_mpirun()) return run_ranks(argc, argv);
+#endif
+  return run_threads(argc, argv);
+}

@@ -1,0 +1,182 @@
+// The command line: every option with its value, its limits and its help in one table.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <ostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#if !defined(GRADSIEVE_EXAMPLE_DATA)
+#define GRADSIEVE_EXAMPLE_DATA "examples/data"
+#endif
+
+namespace example {
+
+/// A command line that cannot be obeyed; the program ends with code 2.
+struct usage_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+using names = std::vector<std::string>;
+
+inline names const selector_names{"radix", "hierarchical", "laplacian"};
+inline names const partitioner_names{"whole", "layerwise", "deft"};
+inline names const residual_names{"none", "error_feedback", "momentum"};
+inline names const every_recipe{"dense",
+                                "radix",
+                                "hierarchical",
+                                "laplacian",
+                                "radix+layerwise",
+                                "radix+deft",
+                                "hierarchical+deft",
+                                "laplacian+deft",
+                                "radix+momentum",
+                                "laplacian+deft+momentum"};
+
+struct options {
+  std::string data = GRADSIEVE_EXAMPLE_DATA;
+  std::vector<int> hidden{256, 128};
+  double density = 0.01;
+  int warmup = 0;
+  std::string selector = "radix";
+  std::string partitioner = "whole";
+  std::string residual = "error_feedback";
+  names dense_layers;
+  names compare;
+  std::vector<int> workers{4};
+  bool workers_given = false;
+  int threads = 1;
+  int steps = 500;
+  int batch = 128;
+  std::uint64_t seed = 1;
+  double learning_rate = 0.03;
+  double momentum = 0.9;
+  std::string csv;
+  std::string curves;
+  bool help = false;
+};
+
+[[nodiscard]] inline std::string joined(names const& parts, std::string_view between = ", ") {
+  std::string all;
+  for (auto const& part : parts) all += (all.empty() ? "" : std::string{between}) + part;
+  return all;
+}
+
+[[nodiscard]] inline names split(std::string const& text, char at) {
+  names parts;
+  auto stream = std::istringstream{text};
+  for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
+  if (text.empty() || text.back() == at) parts.emplace_back();  // "a," names an empty part: let it be refused
+  return parts;
+}
+
+/// The value as a number of type T in [low, high]; anything else is an error that names all three.
+template <class T>
+[[nodiscard]] T number(std::string const& option, std::string const& text, T low, T high) {
+  T value{};
+  auto const [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{} || end != text.data() + text.size() || !(value >= low && value <= high)) {
+    auto message = std::ostringstream{};
+    message << option << " '" << text << "': choose a number from " << low << " to " << high;
+    throw usage_error(message.str());
+  }
+  return value;
+}
+
+[[nodiscard]] inline std::vector<int> numbers(std::string const& option, std::string const& text, int low,
+                                              int high) {
+  std::vector<int> values;
+  for (auto const& part : split(text, ',')) values.push_back(number(option, part, low, high));
+  return values;
+}
+
+[[nodiscard]] inline std::string one_of(std::string const& option, std::string const& text,
+                                        names const& choices) {
+  for (auto const& choice : choices)
+    if (text == choice) return text;
+  throw usage_error(option + " '" + text + "': choose one of " + joined(choices));
+}
+
+struct option {
+  std::string name;
+  std::string value;  ///< what follows the name, for people; empty: nothing follows
+  std::string help;
+  std::function<void(options&, std::string const&)> set;
+};
+
+[[nodiscard]] inline std::vector<option> option_table() {
+  using o = options&;
+  using s = std::string const&;
+  constexpr int many = 100'000'000;
+  return {
+      {"--data", "DIR", "digits.csv, or MNIST-style IDX files (also .gz) [the UCI digits]",
+       [](o to, s v) { to.data = v; }},
+      {"--hidden", "N,N", "widths of the hidden layers [256,128]",
+       [](o to, s v) { to.hidden = numbers("--hidden", v, 1, 65536); }},
+      {"--density", "X", "fraction of the gradient to send [0.01]",
+       [](o to, s v) { to.density = number("--density", v, 0.0, 1.0); }},
+      {"--warmup", "STEPS", "steps over which the density falls from 0.25 to --density [0]",
+       [](o to, s v) { to.warmup = number("--warmup", v, 0, many); }},
+      {"--selector", "NAME", joined(selector_names) + " [radix]",
+       [](o to, s v) { to.selector = one_of("--selector", v, selector_names); }},
+      {"--partitioner", "NAME", joined(partitioner_names) + " [whole]",
+       [](o to, s v) { to.partitioner = one_of("--partitioner", v, partitioner_names); }},
+      {"--residual", "NAME", joined(residual_names) + " [error_feedback]",
+       [](o to, s v) { to.residual = one_of("--residual", v, residual_names); }},
+      {"--dense-layers", "PATTERNS", "layers that are sent whole, such as '*.bias,fc3.*' [none]",
+       [](o to, s v) { to.dense_layers = split(v, ','); }},
+      {"--compare", "NAMES", "recipes to train, by comma, or all [dense and the three names above]",
+       [](o to, s v) { to.compare = v == "all" ? every_recipe : split(v, ','); }},
+      {"--workers", "P,P", "worker threads; a list adds the build-up table; mpirun's size wins [4]",
+       [](o to, s v) { to.workers = numbers("--workers", v, 1, 1024), to.workers_given = true; }},
+      {"--threads-per-worker", "N", "threads of each worker's compressor [1]",
+       [](o to, s v) { to.threads = number("--threads-per-worker", v, 1, 1024); }},
+      {"--steps", "N", "optimiser steps [500]", [](o to, s v) { to.steps = number("--steps", v, 1, many); }},
+      {"--batch", "N", "samples per step, all workers together [128]",
+       [](o to, s v) { to.batch = number("--batch", v, 1, many); }},
+      {"--seed", "N", "of the weights and the order of the samples [1]",
+       [](o to, s v) { to.seed = number<std::uint64_t>("--seed", v, 0, UINT64_MAX); }},
+      {"--learning-rate", "X", "[0.03]",
+       [](o to, s v) { to.learning_rate = number("--learning-rate", v, 0.0, 1000.0); }},
+      {"--momentum", "X", "[0.9]", [](o to, s v) { to.momentum = number("--momentum", v, 0.0, 1.0); }},
+      {"--csv", "FILE", "writes one row a recipe", [](o to, s v) { to.csv = v; }},
+      {"--curves", "FILE", "writes one row a recipe and step, for plot.py", [](o to, s v) { to.curves = v; }},
+      {"--help", "", "prints this", [](o to, s) { to.help = true; }},
+  };
+}
+
+/// @throws usage_error naming the option or the value, and the choices.
+[[nodiscard]] inline options parse(std::vector<std::string> const& arguments) {
+  auto const table = option_table();
+  options chosen;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    auto const equals = arguments[i].find('=');  // --name=value and --name value mean the same
+    auto const name = arguments[i].substr(0, equals);
+    names known;
+    option const* found = nullptr;
+    for (auto const& each : table) {
+      known.push_back(each.name);
+      if (each.name == name) found = &each;
+    }
+    if (!found) throw usage_error("unknown option '" + name + "': choose one of " + joined(known));
+    bool const attached = equals != std::string::npos;
+    if (found->value.empty() && attached) throw usage_error(name + " takes no value");
+    if (!found->value.empty() && !attached && i + 1 == arguments.size())
+      throw usage_error(name + " needs a value: " + found->value + ", " + found->help);
+    if (found->value.empty()) {
+      found->set(chosen, "");
+    } else {
+      found->set(chosen, attached ? arguments[i].substr(equals + 1) : arguments[++i]);
+    }
+  }
+  return chosen;
+}
+
+}  // namespace example

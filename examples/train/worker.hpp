@@ -1,0 +1,149 @@
+// One worker: forward and backward on its part of every batch, exchange, step.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "batches.hpp"
+#include "communicator.hpp"
+#include "data.hpp"
+#include "mlp.hpp"
+#include "options.hpp"
+#include "recipes.hpp"
+#include "report.hpp"
+
+namespace example {
+
+inline void average_over_ranks(communicator const& comm, std::span<double> values) {
+  comm.all_reduce(gs::host{}, values, gs::reduction::sum);
+  for (double& value : values) value /= comm.size();
+}
+
+/// Every rank applied the same updates to the same start: one differing bit means a broken exchange.
+inline void verify_replicas(communicator const& comm, std::span<float const> parameters) {
+  std::uint64_t hash = 0xCBF2'9CE4'8422'2325u;
+  for (float const value : parameters)
+    hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x0000'0100'0000'01B3u;
+  auto all = std::vector<std::uint64_t>(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(gs::host{}, std::as_bytes(std::span{&hash, 1}), std::as_writable_bytes(std::span{all}));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw std::runtime_error("replicas differ after the last step: rank " + std::to_string(rank) +
+                               " does not hold rank 0's parameters");
+}
+
+/// Fraction of the test set that is classified right; each rank judges its part.
+[[nodiscard]] inline double accuracy(communicator const& comm, mlp& model, samples const& test) {
+  auto const mine = share{static_cast<std::uint64_t>(test.count()), comm.rank(), comm.size()};
+  constexpr std::uint64_t at_once = 512;  // bounds the memory of the activations
+  double correct = 0;
+  for (auto first = mine.first; first < mine.last; first += at_once) {
+    auto const count = std::min(at_once, mine.last - first);
+    auto const features =
+        test.features.middleCols(static_cast<Eigen::Index>(first), static_cast<Eigen::Index>(count));
+    correct += model.evaluate(features, std::span{test.labels}.subspan(first, count)).correct;
+  }
+  comm.all_reduce(gs::host{}, std::span{&correct, 1}, gs::reduction::sum);
+  return correct / static_cast<double>(test.count());
+}
+
+/// Gathers a run's means: what ranks measured is averaged over them, step by step.
+class tally {
+ public:
+  tally(named_recipe const& recipe, options const& chosen)
+      : dense_{recipe.dense},
+        steps_{chosen.steps},
+        settled_{std::min(chosen.warmup, chosen.steps - 1)},
+        tail_{std::max(1, chosen.steps / 10)} {
+    total_.recipe = recipe.name;
+    total_.density = recipe.dense ? 1.0 : chosen.density;
+  }
+
+  /// Collective. `exchange` and `whole` are this rank's seconds of this step. Returns the batch's mean loss.
+  double add(communicator const& comm, double loss, gs::step_report const& report, double exchange,
+             double whole) {
+    double const select = report.seconds.accumulate + report.seconds.partition + report.seconds.select;
+    std::array<double, 6> mean{loss,
+                               static_cast<double>(report.bytes_sent),
+                               static_cast<double>(report.bytes_received),
+                               select,
+                               exchange - select,
+                               whole};
+    average_over_ranks(comm, mean);
+    total_.workers = comm.size();
+    total_.sent += mean[1] / steps_;
+    total_.received += mean[2] / steps_;
+    total_.select_ms += 1e3 * mean[3] / steps_;
+    total_.exchange_ms += 1e3 * mean[4] / steps_;
+    total_.step_ms += 1e3 * mean[5] / steps_;
+    total_.dense_sent = static_cast<double>(report.bytes_dense);
+    if (step_ >= steps_ - tail_) total_.loss += mean[0] / tail_;
+    if (step_ >= settled_) total_.build_up += (dense_ ? 1.0 : report.build_up()) / (steps_ - settled_);
+    bytes_ += mean[1];
+    seconds_ += mean[5];
+    total_.curve.push_back({mean[0], bytes_, seconds_});
+    ++step_;
+    return mean[0];
+  }
+
+  [[nodiscard]] result finish(double accuracy) && {
+    total_.accuracy = accuracy;
+    return std::move(total_);
+  }
+
+ private:
+  bool dense_;
+  int steps_;
+  int settled_;  ///< from this step on the density stands still
+  int tail_;     ///< the steps that make the final loss
+  int step_ = 0;
+  double bytes_ = 0;
+  double seconds_ = 0;
+  result total_;
+};
+
+/// Trains one recipe; collective. The same numbers on every rank.
+/// @throws std::runtime_error if the ranks' parameters differ in a single bit at the end.
+[[nodiscard]] inline result train(communicator const& comm, named_recipe const& recipe, options const& chosen,
+                                  dataset const& data, progress& watch) {
+  using clock = std::chrono::steady_clock;
+  auto widths = chosen.hidden;
+  widths.insert(widths.begin(), static_cast<int>(data.train.features.rows()));
+  widths.push_back(data.classes);
+  auto model = mlp{widths, chosen.seed};
+  auto optimiser = momentum_sgd{chosen.learning_rate, recipe.carries_momentum() ? 0.0 : chosen.momentum};
+  auto const exchange = make_exchanger(recipe, chosen, model.layers(), comm);
+
+  auto const size = static_cast<std::uint64_t>(chosen.batch);
+  auto batch = batches{data.train, size, share{size, comm.rank(), comm.size()}, chosen.seed};
+  // With P/batch times each rank's sum, the mean over ranks is the batch's mean, equal shares or not.
+  double const scale = static_cast<double>(comm.size()) / chosen.batch;
+
+  auto sums = tally{recipe, chosen};
+  for (int step = 0; step < chosen.steps; ++step) {
+    auto const start = clock::now();
+    batch.load(static_cast<std::uint64_t>(step));
+    auto const part = model.backward(batch.features(), batch.labels(), static_cast<float>(scale));
+    auto const exchange_start = clock::now();
+    auto const report = exchange(model.gradient());
+    std::chrono::duration<double> const exchanging = clock::now() - exchange_start;
+    optimiser.step(model.parameters(), model.gradient());
+    std::chrono::duration<double> const whole = clock::now() - start;
+
+    // Watching is no part of a step: after the clock.
+    double const loss = sums.add(comm, scale * part.loss, report, exchanging.count(), whole.count());
+    if (comm.rank() == 0) watch.step(recipe.name, comm.size(), step + 1, chosen.steps, loss);
+  }
+  verify_replicas(comm, model.parameters());
+  return std::move(sums).finish(accuracy(comm, model, data.test));
+}
+
+}  // namespace example

@@ -1,0 +1,36 @@
+# Builds and runs tests/consumer as a user would. MPI and CUDA are hidden from those who did not ask for them.
+
+set(prefix "${CMAKE_CURRENT_BINARY_DIR}/prefix")
+gradsieve_add_test(install ${CMAKE_COMMAND} --install "${PROJECT_BINARY_DIR}" --prefix "${prefix}")
+set_tests_properties(${GRADSIEVE_TEST_PREFIX}install
+                     PROPERTIES FIXTURES_SETUP ${GRADSIEVE_TEST_PREFIX}installed)
+
+set(consumer "${CMAKE_CURRENT_SOURCE_DIR}/consumer")
+set(user "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" "-DCMAKE_PREFIX_PATH=${prefix}"
+         "-DGRADSIEVE_SOURCE=${PROJECT_SOURCE_DIR}")
+set(nothing_else -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+
+# gradsieve_consumer(<name> <CMake options...>)
+function(gradsieve_consumer name)
+  set(build "${CMAKE_CURRENT_BINARY_DIR}/consumer_${name}")
+  gradsieve_add_test(consumer_${name} ${CMAKE_CTEST_COMMAND} --build-and-test "${consumer}" "${build}"
+    --build-generator ${CMAKE_GENERATOR} --build-options ${user} ${ARGN} --test-command "${build}/consumer")
+endfunction()
+gradsieve_consumer(package ${nothing_else} -DGRADSIEVE_FROM=package)
+gradsieve_consumer(subdirectory ${nothing_else} -DGRADSIEVE_FROM=subdirectory)
+gradsieve_consumer(fetch ${nothing_else} -DGRADSIEVE_FROM=fetch)
+gradsieve_fails(consumer_without_mpi "gradsieve: component mpi needs MPI::MPI_CXX"
+  ${CMAKE_COMMAND} -S "${consumer}" -B "${CMAKE_CURRENT_BINARY_DIR}/consumer_without_mpi" ${user} ${nothing_else}
+  -DGRADSIEVE_FROM=package -DGRADSIEVE_COMPONENTS=mpi)
+set(users_of_the_package package without_mpi)
+
+if(TARGET MPI::MPI_CXX)
+  gradsieve_consumer(mpi_package -DGRADSIEVE_FROM=package -DGRADSIEVE_COMPONENTS=mpi)
+  gradsieve_consumer(mpi_subdirectory -DGRADSIEVE_FROM=subdirectory -DGRADSIEVE_COMPONENTS=mpi)
+  list(APPEND users_of_the_package mpi_package)
+endif()
+
+foreach(name IN LISTS users_of_the_package)
+  set_tests_properties(${GRADSIEVE_TEST_PREFIX}consumer_${name}
+                       PROPERTIES FIXTURES_REQUIRED ${GRADSIEVE_TEST_PREFIX}installed)
+endforeach()

@@ -1,0 +1,446 @@
+// Partitioners: what they cut, how they share k out, who selects where.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <gradsieve/gradsieve.hpp>
+#include <limits>
+#include <new>
+#include <numeric>
+#include <vector>
+
+#include "data.hpp"
+
+namespace gs = gradsieve;
+
+// Every allocation of this program is counted.
+static std::uint64_t allocations = 0;
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* const memory = std::malloc(size > 0 ? size : 1)) return memory;
+  throw std::bad_alloc{};
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace lacking {  // what the concept turns away
+
+struct no_assign {
+  using default_exchange = gs::gather;
+  static constexpr bool needs_norms = false;
+  static constexpr bool disjoint = false;
+  void cut(std::span<gs::range const>, int, gs::segment_list&) const {}
+  friend bool operator==(no_assign const&, no_assign const&) = default;
+};
+struct no_exchange {
+  static constexpr bool needs_norms = false;
+  static constexpr bool disjoint = false;
+  void cut(std::span<gs::range const>, int, gs::segment_list&) const {}
+  void assign(std::span<gs::segment>, std::span<double const>, gs::step_budget,
+              gs::partition_scratch&) const {}
+  friend bool operator==(no_exchange const&, no_exchange const&) = default;
+};
+
+}  // namespace lacking
+
+namespace {
+
+double const not_a_number = std::numeric_limits<double>::quiet_NaN();
+double const infinity = std::numeric_limits<double>::infinity();
+
+std::vector<gs::range> back_to_back(std::vector<std::uint64_t> const& sizes) {
+  std::vector<gs::range> layers;
+  std::uint64_t at = 0;
+  for (auto const size : sizes) {
+    layers.push_back({at, size});
+    at += size;
+  }
+  return layers;
+}
+
+template <class Partitioner>
+gs::segment_list cut(Partitioner const& chosen, std::vector<gs::range> const& layers, int world) {
+  gs::segment_list list;
+  chosen.cut(layers, world, list);
+  return list;
+}
+
+gs::partition_scratch scratch_for(std::size_t segments, int world) {
+  return {std::vector<gs::index_type>(segments), std::vector<double>(segments),
+          std::vector<std::pair<double, int>>(static_cast<std::size_t>(world))};
+}
+
+template <class Partitioner>
+void assign(Partitioner const& chosen, gs::segment_list& list, std::vector<double> const& squared_norms,
+            std::uint64_t k, int world, std::uint64_t step = 0) {
+  std::uint64_t elements = 0;
+  for (auto const& each : list) elements += each.size;
+  auto scratch = scratch_for(list.size(), world);
+  chosen.assign(list, squared_norms, {data::density_for(k, elements), elements, step, world}, scratch);
+}
+
+std::uint64_t sum_of_k(gs::segment_list const& list) {
+  return std::accumulate(list.begin(), list.end(), std::uint64_t{0},
+                         [](auto sum, auto const& each) { return sum + each.k; });
+}
+
+/// Whether the segments cover the layers, in order, each element once.
+bool covers(gs::segment_list const& list, std::vector<gs::range> const& layers) {
+  std::vector<gs::range> joined;
+  for (auto const& each : list) {
+    if (each.size == 0) return false;
+    bool const start = std::any_of(layers.begin(), layers.end(), [&](auto const& layer) {
+      return layer.offset == each.offset && layer.size > 0;
+    });
+    if (start)
+      joined.push_back({each.offset, each.size});
+    else if (joined.empty() || joined.back().offset + joined.back().size != each.offset)
+      return false;
+    else
+      joined.back().size += each.size;
+  }
+  auto expected = layers;
+  std::erase_if(expected, [](auto const& layer) { return layer.size == 0; });
+  return joined == expected;
+}
+
+/// What deft promises of every decision.
+void check_decision(gs::segment_list const& list, std::vector<double> const& squared_norms, std::uint64_t k,
+                    int world) {
+  std::uint64_t room = 0;
+  std::uint64_t fragments = 0;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (squared_norms[i] > 0) {
+      room += list[i].size;
+      ++fragments;
+    }
+  }
+  REQUIRE(sum_of_k(list) == std::min(k, room));
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(list[i].k <= list[i].size);
+    if (!(squared_norms[i] > 0))
+      REQUIRE(list[i].k == 0);
+    else if (k >= fragments)
+      REQUIRE(list[i].k >= 1);
+    if (list[i].k == 0 || list[i].k == list[i].size)
+      REQUIRE(list[i].owner == gs::segment::every_rank);
+    else
+      REQUIRE((list[i].owner >= 0 && list[i].owner < world));
+  }
+}
+
+/// Tensor sizes of a ResNet-18 with 1000 classes.
+std::vector<std::uint64_t> resnet18() {
+  std::vector<std::uint64_t> sizes{9408, 64, 64};
+  std::uint64_t in = 64;
+  for (std::uint64_t const out : {64u, 128u, 256u, 512u})
+    for (int block = 0; block < 2; ++block) {
+      sizes.insert(sizes.end(), {9 * in * out, out, out, 9 * out * out, out, out});
+      if (in != out) sizes.insert(sizes.end(), {in * out, out, out});
+      in = out;
+    }
+  sizes.insert(sizes.end(), {512'000, 1000});
+  return sizes;
+}
+
+/// Squared norms as if layers had lognormal scales.
+std::vector<double> layer_norms(gs::segment_list const& list, std::uint64_t seed) {
+  data::generator random{seed};
+  std::vector<double> norms;
+  for (auto const& each : list) norms.push_back(static_cast<double>(each.size) * std::exp(random.gauss()));
+  return norms;
+}
+
+/// Largest load of a rank over the mean load.
+double imbalance(gs::segment_list const& list, gs::selection_cost const& cost, int world) {
+  std::vector<double> loads(static_cast<std::size_t>(world));
+  for (auto const& each : list)
+    if (each.owner != gs::segment::every_rank)
+      loads[static_cast<std::size_t>(each.owner)] += cost(each.size, each.k);
+  return *std::max_element(loads.begin(), loads.end()) * world /
+         std::accumulate(loads.begin(), loads.end(), 0.0);
+}
+
+static_assert(gs::partitioner<gs::whole> && gs::partitioner<gs::layerwise> && gs::partitioner<gs::deft>);
+static_assert(!gs::partitioner<lacking::no_assign> && !gs::partitioner<lacking::no_exchange> &&
+              !gs::partitioner<int>);
+static_assert(gs::deft::disjoint && gs::deft::needs_norms && !gs::whole::disjoint &&
+              !gs::layerwise::needs_norms);
+
+}  // namespace
+
+// ---- whole and layerwise ---------------------------------------------------------------------------------
+
+TEST_CASE("whole: one segment from the first layer to the last") {
+  CHECK(cut(gs::whole{}, {}, 4).empty());
+  std::vector<gs::range> const layers{{5, 10}, {20, 30}};  // 5 elements between them pass through
+  auto list = cut(gs::whole{}, layers, 4);
+  CHECK(list == gs::segment_list{{5, 45}});
+  auto scratch = scratch_for(1, 4);
+  auto const k_at = [&](double density) {
+    gs::whole{}.assign(list, {}, {density, 40, 0, 4}, scratch);
+    CHECK(list[0].owner == gs::segment::every_rank);
+    return list[0].k;
+  };
+  CHECK(k_at(0) == 0);
+  CHECK(k_at(0.1) == 4);
+  CHECK(k_at(0.11) == 5);
+  CHECK(k_at(1) == 45);  // everything: the zeros between the layers do no harm
+}
+
+TEST_CASE("layerwise: a segment and a budget for each layer") {
+  auto const layers = back_to_back({100, 1, 250, 3});
+  auto list = cut(gs::layerwise{}, layers, 4);
+  CHECK(covers(list, layers));
+  CHECK(list.size() == 4);
+  auto scratch = scratch_for(4, 4);
+  gs::layerwise{}.assign(list, {}, {0.01, 354, 0, 4}, scratch);
+  CHECK(list == gs::segment_list{{0, 100, 1}, {100, 1, 1}, {101, 250, 3}, {351, 3, 1}});
+  gs::layerwise{}.assign(list, {}, {0, 354, 0, 4}, scratch);
+  CHECK(sum_of_k(list) == 0);
+  gs::layerwise{}.assign(list, {}, {1, 354, 0, 4}, scratch);
+  CHECK(sum_of_k(list) == 354);
+}
+
+// ---- deft: fragments -------------------------------------------------------------------------------------
+
+TEST_CASE("deft cuts layers larger than n / world into world fragments") {
+  std::vector<gs::range> const layers{{0, 800}, {800, 100}, {1000, 60}, {1060, 40}};
+  auto const list = cut(gs::deft{}, layers, 4);
+  CHECK(covers(list, layers));
+  CHECK(list.size() == 4 + 3);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(list[i].size == 200);
+  CHECK(cut(gs::deft{}, back_to_back({250, 250, 250, 250}), 4).size() == 4);  // just n / world: whole
+  CHECK(cut(gs::deft{}, back_to_back({251, 250, 250, 249}), 4).size() == 7);
+  CHECK(cut(gs::deft{}, layers, 1).size() == 4);
+  CHECK(cut(gs::deft{}, {}, 8).empty());
+}
+
+TEST_CASE("deft cuts no empty fragments, and covers every layer") {
+  data::generator random{4};
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::uint64_t> sizes(1 + random.below(12));
+    for (auto& size : sizes) size = random.below(2) == 0 ? random.below(6) : random.below(3000);
+    auto const layers = back_to_back(sizes);
+    for (int const world : {1, 2, 3, 7, 16, 64, 1000}) {
+      CAPTURE(round);
+      CAPTURE(world);
+      auto const list = cut(gs::deft{}, layers, world);
+      REQUIRE(covers(list, layers));
+      auto const n = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+      for (auto const& each : list) REQUIRE(each.size <= n / static_cast<std::uint64_t>(world) + 1);
+    }
+  }
+}
+
+TEST_CASE("deft: layers smaller than the world, and larger than n / world") {
+  auto const list = cut(gs::deft{}, back_to_back({3, 2}), 8);  // 5 / 8 < 3 < 8
+  CHECK(list.size() == 5);
+  for (auto const& each : list) CHECK(each.size == 1);
+}
+
+// ---- deft: k ---------------------------------------------------------------------------------------------
+
+TEST_CASE("deft shares k out by norms") {
+  auto list = cut(gs::deft{}, back_to_back({10'000, 10'000, 10'000, 10'000}), 1);
+  assign(gs::deft{}, list, {1, 4, 9, 16}, 1000, 1);
+  CHECK(list[0].k == 100);
+  CHECK(list[1].k == 200);
+  CHECK(list[2].k == 300);
+  CHECK(list[3].k == 400);
+}
+
+TEST_CASE("deft: what a small fragment cannot hold goes to the others") {
+  auto list = cut(gs::deft{}, back_to_back({10, 1000, 1000}), 1);
+  assign(gs::deft{}, list, {1e12, 1, 1}, 110, 1);
+  CHECK(list[0].k == 10);
+  CHECK(list[1].k + list[2].k == 100);
+  CHECK(std::abs(static_cast<int>(list[1].k) - static_cast<int>(list[2].k)) <= 1);
+  assign(gs::deft{}, list, {1, 1e-12, 1e12}, 1500,
+         1);  // the largest cannot hold it, and the last are asked again
+  CHECK(list[2].k == 1000);
+  CHECK(sum_of_k(list) == 1500);
+}
+
+TEST_CASE("deft: fewer entries than fragments go to the largest norms") {
+  auto list = cut(gs::deft{}, back_to_back(std::vector<std::uint64_t>(100, 50)), 4);
+  std::vector<double> norms(100);
+  for (std::size_t i = 0; i < 100; ++i) norms[i] = 1.0 + static_cast<double>(i) / 1e6;
+  assign(gs::deft{}, list, norms, 7, 4);
+  check_decision(list, norms, 7, 4);
+  for (std::size_t i = 0; i < 93; ++i) CHECK(list[i].k == 0);
+  for (std::size_t i = 93; i < 100; ++i) CHECK(list[i].k == 1);
+}
+
+TEST_CASE("deft: zero norms, norms that are not numbers, and nothing at all") {
+  auto list = cut(gs::deft{}, back_to_back({50, 50, 50, 50}), 4);
+  for (std::vector<double> const& norms : {std::vector<double>{0, 0, 0, 0},
+                                           {not_a_number, not_a_number, not_a_number, not_a_number},
+                                           {not_a_number, 1, 0, 2},
+                                           {0, 0, 1e-300, 0},
+                                           {-1, 1, 1, 1},
+                                           {5e-324, 1e300, 1, 0}})
+    for (std::uint64_t const k : {0u, 1u, 3u, 100u, 200u}) {
+      CAPTURE(k);
+      assign(gs::deft{}, list, norms, k, 4);
+      check_decision(list, norms, k, 4);
+    }
+  std::vector<double> const infinite{infinity, 1, infinity, 2};
+  assign(gs::deft{}, list, infinite, 100, 4);
+  CHECK(sum_of_k(list) == 100);
+
+  gs::segment_list none;
+  assign(gs::deft{}, none, {}, 0, 4);
+  CHECK(none.empty());
+}
+
+TEST_CASE("deft: k in all, for random layers, norms and worlds") {
+  data::generator random{11};
+  for (int round = 0; round < 3000; ++round) {
+    CAPTURE(round);
+    std::vector<std::uint64_t> sizes(1 + random.below(30));
+    for (auto& size : sizes) size = 1 + (random.below(3) == 0 ? random.below(4) : random.below(5000));
+    int const world = static_cast<int>(1 + random.below(random.below(2) == 0 ? 4 : 70));
+    auto list = cut(gs::deft{}, back_to_back(sizes), world);
+    std::vector<double> norms(list.size());
+    for (auto& norm : norms) {
+      auto const kind = random.below(8);
+      norm = kind == 0   ? 0
+             : kind == 1 ? std::exp(200 * random.gauss())
+             : kind == 2 ? not_a_number
+                         : random.uniform();
+    }
+    std::uint64_t const n = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+    for (auto const k : {random.below(n + 1), random.below(list.size() + 2), n}) {
+      if (k > n) continue;
+      CAPTURE(k);
+      assign(gs::deft{}, list, norms, k, world, random.below(100));
+      check_decision(list, norms, k, world);
+    }
+  }
+}
+
+TEST_CASE("deft: one rank selects everywhere") {
+  auto list = cut(gs::deft{}, back_to_back({500, 20, 1}), 1);
+  assign(gs::deft{}, list, {1, 1, 1}, 30, 1, 12345);
+  check_decision(list, {1, 1, 1}, 30, 1);
+  CHECK(list[0].owner == 0);
+  CHECK(list[1].owner == 0);
+  CHECK(list[2].owner == gs::segment::every_rank);  // sent whole
+}
+
+// ---- deft: owners ----------------------------------------------------------------------------------------
+
+TEST_CASE("deft: fewer fragments than ranks leaves ranks idle") {
+  auto list = cut(gs::deft{}, back_to_back({40, 40}), 1);
+  assign(gs::deft{}, list, {1, 1}, 8, 16);
+  check_decision(list, {1, 1}, 8, 16);
+  CHECK(list[0].owner != list[1].owner);
+}
+
+TEST_CASE("deft balances the ranks' work") {
+  for (int const world : {2, 4, 8, 16})
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      auto list = cut(gs::deft{}, back_to_back(resnet18()), world);
+      auto const norms = layer_norms(list, seed);
+      for (std::uint64_t const k : {11'000u, 110'000u}) {
+        CAPTURE(world);
+        CAPTURE(seed);
+        CAPTURE(k);
+        assign(gs::deft{}, list, norms, k, world);
+        CHECK(imbalance(list, {}, world) <= 1.3);
+      }
+    }
+}
+
+TEST_CASE("deft balances the cost that was measured") {
+  int const world = 8;
+  auto list = cut(gs::deft{}, back_to_back(resnet18()), world);
+  auto const norms = layer_norms(list, 3);
+  gs::selection_cost const by_size{.per_element = 0.5};
+  assign(gs::deft{by_size}, list, norms, 11'000, world);
+  CHECK(imbalance(list, by_size, world) <= 1.3);
+
+  gs::selection_cost const by_count{.fixed = 100};  // every fragment costs the same: equal numbers of them
+  assign(gs::deft{by_count}, list, norms, 11'000, world);
+  std::vector<int> fragments(world);
+  for (auto const& each : list)
+    if (each.owner != gs::segment::every_rank) ++fragments[static_cast<std::size_t>(each.owner)];
+  auto const [fewest, most] = std::minmax_element(fragments.begin(), fragments.end());
+  CHECK(*most - *fewest <= 1);
+
+  CHECK(gs::selection_cost{}(1024, 8) == 3 * 1024);  // n log2 k
+  CHECK(gs::selection_cost{}(1024, 1) == 1024);
+  CHECK(gs::selection_cost{1, 2, 3}(10, 5) == 36);
+}
+
+TEST_CASE("deft's bins rotate: in `world` steps every rank works on every fragment") {
+  int const world = 5;
+  auto list = cut(gs::deft{}, back_to_back(resnet18()), world);
+  auto const norms = layer_norms(list, 1);
+  std::vector<std::vector<bool>> seen(list.size(), std::vector<bool>(world));
+  std::vector<int> before(list.size(), -1);
+  for (std::uint64_t step = 7; step < 7 + world; ++step) {
+    assign(gs::deft{}, list, norms, 11'000, world, step);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].owner == gs::segment::every_rank) continue;
+      if (step > 7) CHECK(list[i].owner == (before[i] + world - 1) % world);
+      before[i] = list[i].owner;
+      seen[i][static_cast<std::size_t>(list[i].owner)] = true;
+    }
+  }
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (list[i].owner != gs::segment::every_rank)
+      CHECK(std::count(seen[i].begin(), seen[i].end(), true) == world);
+  assign(gs::deft{}, list, norms, 11'000, world, ~std::uint64_t{0});
+  check_decision(list, norms, 11'000, world);
+}
+
+TEST_CASE("deft decides alike from alike inputs, whatever was there before") {
+  int const world = 6;
+  auto first = cut(gs::deft{}, back_to_back(resnet18()), world);
+  auto second = first;
+  auto const norms = layer_norms(first, 2);
+  auto scratch = scratch_for(first.size(), world);
+  double const density = 0.002;
+  gs::step_budget const budget{density, 11'000'000, 4, world};
+  gs::deft{}.assign(first, norms, budget, scratch);
+  for (auto& each : second) {
+    each.k = 99;
+    each.owner = 1;
+  }
+  for (auto& each : scratch.weight) each = not_a_number;
+  for (auto& each : scratch.loads) each = {1e9, 77};
+  for (auto& each : scratch.order) each = 0;
+  gs::deft{}.assign(second, norms, budget, scratch);
+  CHECK(first == second);
+
+  std::vector<double> const equal(first.size(), 1.0);  // ties everywhere
+  gs::deft{}.assign(first, equal, budget, scratch);
+  gs::deft{}.assign(second, equal, budget, scratch);
+  CHECK(first == second);
+}
+
+TEST_CASE("assign allocates nothing") {
+  int const world = 16;
+  auto const sizes = resnet18();
+  auto const layers = back_to_back(sizes);
+  auto const check = [&](auto const& chosen) {
+    auto list = cut(chosen, layers, world);
+    auto const norms = layer_norms(list, 2);
+    auto scratch = scratch_for(list.size(), world);
+    auto const before = allocations;
+    for (std::uint64_t step = 0; step < 20; ++step)
+      chosen.assign(list, norms, {0.001, 11'000'000, step, world}, scratch);
+    auto const after = allocations;
+    CHECK(after == before);
+  };
+  auto const before = allocations;
+  std::vector<int> const one(5000);
+  CHECK(allocations > before);  // the counter counts
+  check(gs::whole{});
+  check(gs::layerwise{});
+  check(gs::deft{});
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Sets this machine up, builds, and runs every test it can run; says what it skipped and why.
+#   tests/run.sh [--quick]        --quick: the release build only
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+quick=no
+case "${1-}" in
+  "") ;;
+  --quick) quick=yes ;;
+  *)
+    echo "usage: tests/run.sh [--quick]" >&2
+    exit 2
+    ;;
+esac
+
+source .ci/setup.sh
+need doctest-dev header doctest/doctest.h
+want libeigen3-dev header eigen3/Eigen/Core
+want zlib1g-dev header zlib.h
+want libbenchmark-dev header benchmark/benchmark.h
+want libopenmpi-dev command -v mpicxx
+want openmpi-bin command -v mpirun
+
+skipped=()
+# unless_skipped <what would be missing> <check command...>
+unless_skipped() {
+  local what=$1
+  shift
+  quietly "$@" || { skipped+=("$what (this failed: $*)"); return 1; }
+}
+
+presets=(release)  # built and tested
+compiled=()        # only built
+unless_skipped "all tests on MPI ranks" eval 'command -v mpicxx && command -v mpirun' || true
+unless_skipped "example train" eval 'header eigen3/Eigen/Core && header zlib.h' || true
+unless_skipped "the benchmarks" header benchmark/benchmark.h || true
+
+if [ $quick = yes ]; then
+  skipped+=("presets debug, clang, tsan and cuda (--quick)")
+else
+  presets+=(debug)
+
+  tsan_links() { echo 'int main() {}' | clang++-19 -fsanitize=thread -o /dev/null -x c++ -; }
+  archer=/usr/lib/llvm-19/lib/libarcher.so
+  want clang-19 command -v clang++-19
+  want libclang-rt-19-dev tsan_links
+  want libomp-19-dev test -e $archer
+  unless_skipped "preset clang" command -v clang++-19 && presets+=(clang)
+  unless_skipped "preset tsan" tsan_links && presets+=(tsan)
+  unless_skipped "OpenMP in presets clang and tsan" test -e $archer || true
+
+  # Device tests run on a GPU, or through a launcher that stands in for one; nvcc alone can compile them.
+  if unless_skipped "preset cuda" compgen -G 'tests/*_test.cu' &&
+    unless_skipped "preset cuda" env PATH="$PATH:/usr/local/cuda/bin" nvcc --version; then
+    if [ -n "${GRADSIEVE_DEVICE_LAUNCHER-}" ] || unless_skipped "running what preset cuda builds" nvidia-smi -L; then
+      presets+=(cuda)
+    else
+      compiled+=(cuda)
+    fi
+  fi
+fi
+
+for preset in "${presets[@]}" "${compiled[@]}"; do
+  echo "== building $preset"
+  options=()
+  [ "$preset" != cuda ] || options+=("-DGRADSIEVE_DEVICE_LAUNCHER=${GRADSIEVE_DEVICE_LAUNCHER-}")
+  cmake --preset "$preset" "${options[@]}"
+  cmake --build --preset "$preset" -j"$(nproc)"
+done
+
+# One ctest over all build trees, so that its summary, the last thing printed, is about all of them.
+mkdir -p build/all
+for preset in "${presets[@]}"; do
+  echo "subdirs(\"$PWD/build/$preset\")"
+done >build/all/CTestTestfile.cmake
+
+echo "== testing ${presets[*]}"
+for reason in "${skipped[@]}"; do
+  echo "skipped: $reason"
+done
+ctest --test-dir build/all -j"$(nproc)" --output-on-failure --no-tests=error

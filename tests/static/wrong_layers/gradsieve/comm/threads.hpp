@@ -1,0 +1,2 @@
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/comm/mpi.hpp>

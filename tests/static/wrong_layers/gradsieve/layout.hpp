@@ -1,0 +1,3 @@
+#include <cstdint>
+#include <mpi.h>
+#  include <zlib.h>
