@@ -1,6 +1,6 @@
 # gradsieve_header_tests(<target> <cpp|cu> <headers...>): one translation unit per header that includes nothing
 # else, twice, under macros that other people's headers are known to define. All are linked into one program, so
-# a function without `inline` is found. With `cpp` the .hpp files, with `cu` all of them compiled by nvcc.
+# a function without `inline` is found. With `cpp` for the .hpp files, with `cu` for the .cuh files.
 # (CMake's own VERIFY_INTERFACE_HEADER_SETS skips .cuh.)
 
 set(GRADSIEVE_HEADER_TEST [[
@@ -16,7 +16,14 @@ set(GRADSIEVE_HEADER_TEST [[
 function(gradsieve_header_tests target extension)
   set(sources "")
   set(libraries gradsieve_own Threads::Threads)
-  foreach(header IN LISTS ARGN)
+  set(headers ${ARGN})
+  if(extension STREQUAL "cu")
+    list(FILTER headers INCLUDE REGEX "\\.cuh$")
+    list(APPEND libraries gradsieve_cuda)
+  else()
+    list(FILTER headers INCLUDE REGEX "\\.hpp$")
+  endif()
+  foreach(header IN LISTS headers)
     if(header MATCHES "comm/mpi")
       if(NOT TARGET MPI::MPI_CXX)
         continue()
@@ -28,9 +35,6 @@ function(gradsieve_header_tests target extension)
       endif()
       list(APPEND libraries gradsieve_nccl)
     endif()
-    if(header MATCHES "\\.cuh$" AND NOT extension STREQUAL "cu")
-      continue()
-    endif()
     string(MAKE_C_IDENTIFIER "${header}" name)
     set(source "${CMAKE_CURRENT_BINARY_DIR}/${target}.units/${name}.${extension}")
     file(CONFIGURE OUTPUT "${source}" CONTENT "${GRADSIEVE_HEADER_TEST}" @ONLY)
@@ -39,6 +43,6 @@ function(gradsieve_header_tests target extension)
   set(main "${CMAKE_CURRENT_BINARY_DIR}/${target}.units/main.${extension}")
   file(CONFIGURE OUTPUT "${main}" CONTENT "int main() {}\n")
   add_executable(${target} ${main} ${sources})
-  target_compile_options(${target} PRIVATE -O0)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
   target_link_libraries(${target} PRIVATE ${libraries})
 endfunction()

@@ -51,8 +51,8 @@ struct checkpoint {
   }
 
   /// Reads and checks everything, changes nothing.
-  /// @throws corrupt_state if the bytes are damaged or of another version; mismatch if they belong to another
-  /// layout or to a residual store with another number of states.
+  /// @throws corrupt_state if the bytes are damaged, of another version or hold a value that is not finite; mismatch
+  /// if they belong to another layout or to a residual store with another number of states.
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes, std::uint16_t states, std::uint64_t n,
                                        std::uint64_t layout_hash) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: checkpoint " + why); };
@@ -80,6 +80,10 @@ struct checkpoint {
       state.hints.push_back({wire::load_one<key_type>(at), wire::load_one<index_type>(at.subspan(4))});
     }
     state.values = bytes.subspan(header_bytes + 8 * hints);
+    bool finite = true;
+    for (std::size_t at = 0; at < state.values.size(); at += 4)
+      finite = finite & is_finite(wire::load_one<float>(state.values.subspan(at)));
+    if (!finite) refuse("holds a value that is not finite");
     return state;
   }
 };

@@ -95,6 +95,7 @@ class compressor {
       memory_.leave(work_, recipe_.residual, result.sent.indices, result.sent.values);
       watch.charge(report.seconds.exchange);
       report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
+      report.union_size += report.dense_elements - split_.dense_elements;  // segments that were sent whole
       write_ranges(dense_.ranges(), dense_.sum(), static_cast<float>(world_), gradient);
       watch.charge(report.seconds.apply);
     } catch (...) {

@@ -15,3 +15,34 @@
 #else
 #define GRADSIEVE_HD
 #endif
+
+// Kernels round every operation: no a * b + c is fused into one, whatever the user's flags and the processor allow,
+// so that all machines get the same bits. Clang fuses within a statement only; types.hpp forbids it there.
+#if defined(__GNUC__) && !defined(__clang__)
+#define GRADSIEVE_UNFUSED __attribute__((optimize("fp-contract=off")))
+#else
+#define GRADSIEVE_UNFUSED
+#endif
+
+// Vector code for x86 is compiled beside the portable code and chosen at run time; no flag is asked of the user.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDA_ARCH__)
+#define GRADSIEVE_X86 1
+#define GRADSIEVE_AVX2 GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#define GRADSIEVE_AVX512 GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl")))
+#else
+#define GRADSIEVE_X86 0
+#endif
+
+// For the bodies of kernels, which take the instruction set of the function they are inlined into.
+#if defined(__GNUC__)
+#define GRADSIEVE_INLINE __attribute__((always_inline)) inline
+#else
+#define GRADSIEVE_INLINE inline
+#endif
+
+// Before a loop whose iterations do not touch each other's memory. GCC at -O2 vectorises only what needs no check.
+#if defined(__GNUC__) && !defined(__clang__)
+#define GRADSIEVE_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define GRADSIEVE_INDEPENDENT
+#endif

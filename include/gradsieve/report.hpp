@@ -27,8 +27,8 @@ struct step_report {
   index_type budget = 0;             ///< k: entries that all segments were to give
   index_type selected = 0;           ///< entries that this rank chose
   index_type capacity = 0;           ///< entries that this rank might have chosen
-  std::uint64_t dense_elements = 0;  ///< passed through without selection
-  std::uint64_t union_size = 0;      ///< sparse entries of the averaged update
+  std::uint64_t dense_elements = 0;  ///< sent without indices: layers that pass through, segments sent whole
+  std::uint64_t union_size = 0;      ///< entries of the averaged update, but for the layers that pass through
   std::uint64_t non_finite = 0;      ///< elements whose gradient was NaN or infinite, left out
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;

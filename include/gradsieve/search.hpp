@@ -21,46 +21,59 @@ class digit_search {
 
   /// Looks for the k-th largest among the keys in [low, high], low >= 1.
   GRADSIEVE_HD constexpr digit_search(key_type low, key_type high, index_type k) noexcept
-      : low_{low}, wanted_{k}, done_{k == 0 || high < low} {
-    auto const width = static_cast<unsigned>(std::bit_width(high - low));
-    shift_ = width > 0 ? (width - 1) / digit_bits * digit_bits : 0;  // every later round fills its bins
+      : low_{low}, span_{high - low}, shift_{shift_for(span_)}, wanted_{k}, done_{k == 0 || high < low} {
     if (done_) result_ = {high, 0};
   }
 
-  /// The bin of a key, or `bins` and more if the key is outside of the current range.
+  /// The bin of a key, or `bins` if the key is outside of the current range.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t bin(key_type key) const noexcept {
-    return key < low_ ? bins : (key - low_) >> shift_;
+    return inside(key) ? (key - low_) >> shift_ : bins;
   }
+
+  /// Whether a key is in the current range.
+  [[nodiscard]] GRADSIEVE_HD constexpr bool inside(key_type key) const noexcept { return key - low_ <= span_; }
 
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
-  /// Takes the histogram of the current range. Cost: O(bins).
+  /// Takes the histogram of the current range; the range becomes that of one bin. Cost: O(bins).
   GRADSIEVE_HD constexpr void next(std::span<std::uint32_t const> histogram) noexcept {
-    std::uint32_t bin_index = bins;
+    bin_ = bins;
     std::uint64_t above = 0;
-    while (bin_index > 0 && above + histogram[bin_index - 1] < wanted_) above += histogram[--bin_index];
-    if (bin_index == 0) return finish({low_ - 1, 0});  // fewer than k in all: keep every one
-    std::uint32_t const here = histogram[--bin_index];
-    low_ += bin_index << shift_;
+    while (bin_ > 0 && above + histogram[bin_ - 1] < wanted_) above += histogram[--bin_];
+    if (bin_ == 0) return finish({low_ - 1, 0});  // fewer than k in all: keep every one
+    std::uint32_t const here = histogram[--bin_];
+    low_ += bin_ << shift_;
     wanted_ -= static_cast<index_type>(above);
     if (here == wanted_) return finish({low_ - 1, 0});  // the whole bin belongs to the answer
     if (shift_ == 0) return finish({low_, wanted_});
-    shift_ -= digit_bits;
+    span_ = (key_type{1} << shift_) - 1;
+    shift_ = shift_for(span_);
   }
+
+  /// The bin that the last next() has chosen.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t chosen() const noexcept { return bin_; }
 
   /// @pre done()
   [[nodiscard]] GRADSIEVE_HD constexpr cut result() const noexcept { return result_; }
 
  private:
+  /// The finest shift at which a range fits the bins.
+  [[nodiscard]] GRADSIEVE_HD static constexpr unsigned shift_for(key_type span) noexcept {
+    auto const width = static_cast<unsigned>(std::bit_width(span));
+    return width > digit_bits ? width - digit_bits : 0;
+  }
+
   GRADSIEVE_HD constexpr void finish(cut found) noexcept {
     result_ = found;
     done_ = true;
   }
 
-  key_type low_;
-  index_type wanted_;
-  unsigned shift_ = 0;
+  key_type low_;   // the current range is [low_, low_ + span_]
+  key_type span_;
+  unsigned shift_;
+  index_type wanted_;  // rank of the answer within the range, from the top
   bool done_;
+  std::uint32_t bin_ = 0;
   cut result_{};
 };
 

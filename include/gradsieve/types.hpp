@@ -95,6 +95,18 @@ template <>
 template <class T>
 concept gradient_value = std::same_as<T, float> || std::same_as<T, float16> || std::same_as<T, bfloat16>;
 
+/// a * b, rounded before anything is done with it.
+[[nodiscard]] GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rn(a, b);
+#elif defined(__clang__)
+#pragma clang fp contract(off)
+  return a * b;
+#else
+  return __builtin_assoc_barrier(a * b);
+#endif
+}
+
 /// a * b + c with two roundings on every machine: compilers may otherwise fuse it, and then host and device,
 /// or two builds of one program, disagree in the last bit.
 [[nodiscard]] GRADSIEVE_HD constexpr float multiply_add(float a, float b, float c) noexcept {
@@ -104,7 +116,7 @@ concept gradient_value = std::same_as<T, float> || std::same_as<T, float16> || s
 #pragma clang fp contract(off)
   return a * b + c;
 #else
-  return __builtin_assoc_barrier(a * b) + c;
+  return multiply(a, b) + c;
 #endif
 }
 

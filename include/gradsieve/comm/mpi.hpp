@@ -1,8 +1,8 @@
 // Ranks that are MPI processes; the only header that includes <mpi.h>. Host memory only.
 #pragma once
 
-#ifndef OMPI_SKIP_MPICXX  // the C++ bindings left the standard with MPI 3 and would need a library of their
-                          // own
+// Without the C++ bindings: they left the standard with MPI 3 and would need a library of their own.
+#ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
 #ifndef MPICH_SKIP_MPICXX
@@ -96,12 +96,13 @@ class session {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A view of an intracommunicator that the caller owns: nothing is created, duplicated, freed or aborted
-/// here. Counts beyond MPI's int are sent in pieces. Messages of send_receive have the tag 26483. MPI ends
-/// the program on errors, unless the caller gave the communicator MPI_ERRORS_RETURN: only then `error`.
-/// @pre equal sizes, roots and peers on all ranks: MPI cannot tell, it may fail on some ranks or wait for
-/// ever. memory: 2 ints a rank, allocated at construction and shared by copies; no call allocates. ranks:
-/// collective; send_receive only for the ranks it names.
+/// A view of an intracommunicator that the caller owns: nothing is created, duplicated, freed or aborted.
+/// Counts beyond MPI's int are sent in pieces. Messages of send_receive have the tag 26483.
+/// MPI ends the program on errors, unless the caller gave the communicator MPI_ERRORS_RETURN: only then they
+/// are thrown.
+/// @pre equal sizes, roots and peers on all ranks: otherwise MPI may fail on some ranks or wait for ever.
+/// memory: 2 ints a rank, allocated at construction and shared by copies; no call allocates.
+/// ranks: collective; send_receive only for the ranks it names.
 /// @throws error; mismatch, on this rank alone, if its own sizes do not fit together.
 /// threads: one call at a time for all copies.
 class communicator_ref {
@@ -110,8 +111,7 @@ class communicator_ref {
 
   /// `max_count`: most elements, or bytes, in one MPI call; the same on all ranks, from 1 to INT_MAX.
   /// ranks: local.
-  /// @throws invalid_argument for max_count; communication_error unless MPI runs and `comm` is an
-  /// intracommunicator.
+  /// @throws invalid_argument for max_count; communication_error unless MPI runs and `comm` fits.
   explicit communicator_ref(MPI_Comm comm, std::size_t max_count = default_max_count)
       : comm_{comm}, max_count_{max_count} {
     if (max_count < 1 || max_count > INT_MAX)

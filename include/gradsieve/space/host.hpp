@@ -56,8 +56,8 @@ class host_workspace {
     tile_statistics_.assign(tiles_.size(), {});
     tile_counts_.assign(tiles_.size(), {});
     found_.plan(team_.size(), segments.size(), std::min(n_, expected + expected / 2 + 65536));
-    histograms_ = host_buffer<std::uint32_t>(static_cast<std::size_t>(team_.size()) * digit_search::bins);
-    samples_ = host_buffer<key_type>(std::min<std::uint64_t>(n_, most_samples));
+    histograms_ = host_buffer<std::uint32_t>(static_cast<std::size_t>(team_.size() + 1) * digit_search::bins);
+    samples_ = host_buffer<key_type>(std::min<std::uint64_t>(n_, most_samples) + host_kernels::group);
     worker_counts_.assign(static_cast<std::size_t>(team_.size()), {});
   }
 
@@ -78,12 +78,11 @@ class host_workspace {
       auto const [begin, end] = team_.part(tiles_.size(), worker);
       for (auto t = begin; t < end; ++t) {
         auto const& [first, size, segment_id, hole] = tiles_[t];
-        std::array<float*, States> here = states;
-        for (auto& state : here) state += first;
-        bad += host_kernels::enter(policy, here, gradient.data() + first, factor, size);
-        if (measure) tile_statistics_[t] = hole ? statistics{} : host_kernels::measure(here[0], size);
-        if (hole || segment_id == host_tiles::no_segment || lower[segment_id] == 0) continue;
-        host_kernels::append(here[0], size, first, lower[segment_id], list);
+        bool const outside = hole || segment_id == host_tiles::no_segment;
+        if (measure && outside) tile_statistics_[t] = {};
+        bad += host_kernels::run<host_kernels::accumulate_tile>(
+            simd_, policy, advanced(states, first), gradient.data() + first, factor, std::size_t{size}, first,
+            outside ? 0 : lower[segment_id], &list, measure && !outside ? &tile_statistics_[t] : nullptr);
       }
       count_of(worker).above = bad;
     });
@@ -96,9 +95,8 @@ class host_workspace {
                                  std::span<T const> gradient, float factor) {
     team_.run([&](int worker) {
       auto const [begin, end] = team_.part(gradient.size(), worker);
-      std::array<float*, States> here = states;
-      for (auto& state : here) state += begin;
-      count_of(worker).above = host_kernels::enter<false>(policy, here, gradient.data() + begin, factor, end - begin);
+      count_of(worker).above = host_kernels::run<host_kernels::count_bad>(
+          simd_, policy, advanced(states, begin), gradient.data() + begin, factor, std::size_t{end - begin});
     });
     return total_above();
   }
@@ -110,7 +108,7 @@ class host_workspace {
     auto const at = [&](std::uint64_t i) {
       std::array<float, States> now{};
       for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
-      host_kernels::enter_one(policy, to_float(gradient[i]) * factor, now);
+      host_kernels::enter_one(policy, multiply(to_float(gradient[i]), factor), now);
       return now[0];
     };
     peek_ = {&at, [](void const* context, std::uint64_t i) { return (*static_cast<decltype(at) const*>(context))(i); }};
@@ -129,8 +127,7 @@ class host_workspace {
         if (lower[s] == 0) continue;
         auto const [first, last] = tiles_.of(s);
         for (auto t = first + std::min(begin, last - first); t < first + std::min(end, last - first); ++t)
-          host_kernels::append(accumulator.data() + tiles_[t].begin, tiles_[t].size, tiles_[t].begin, lower[s],
-                               found_.list_of(worker));
+          append(accumulator.data() + tiles_[t].begin, t, lower[s], found_.list_of(worker));
         begin -= std::min(begin, last - first);
         end -= std::min(end, last - first);
       }
@@ -141,8 +138,8 @@ class host_workspace {
   /// Cost: one pass over the segment.
   void collect_again(accumulator_ref const acc, key_type lower) {
     found_.start_again(acc.id, lower);
-    over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int worker) {
-      host_kernels::append(values, size, tiles_[t].begin, lower, found_.list_again(worker));
+    over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t, int worker) {
+      append(values, t, lower, found_.list_again(worker));
     });
   }
 
@@ -155,7 +152,7 @@ class host_workspace {
   [[nodiscard]] statistics measure(accumulator_ref const acc) {
     if (!measured_)
       over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
-        tile_statistics_[t] = host_kernels::measure(values, size);
+        tile_statistics_[t] = host_kernels::run<host_kernels::measure_tile>(simd_, values, size);
       });
     statistics total;
     for (auto t = tiles_.of(acc.id).first; t < tiles_.of(acc.id).last; ++t) total.add(tile_statistics_[t]);
@@ -172,7 +169,7 @@ class host_workspace {
   [[nodiscard]] std::uint64_t count_at_least(accumulator_ref const acc, key_type key) {
     clear_counts();
     over_tiles(acc, [&](std::uint64_t, float const* values, std::size_t size, int worker) {
-      count_of(worker).above += host_kernels::count_at_least(values, size, key);
+      count_of(worker).above += host_kernels::run<host_kernels::count_tile>(simd_, values, size, key);
     });
     return total_above();
   }
@@ -182,7 +179,7 @@ class host_workspace {
   /// pass will write. At most 2^20 samples. Cost: `count` scattered reads. The span lives until the next call.
   [[nodiscard]] std::span<key_type> sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
     std::uint64_t const n = acc.values.size();
-    count = std::min({count, n, std::uint64_t{samples_.size()}});
+    count = std::min({count, n, most_samples});
     auto const taken = samples_.first(count);
     std::uint64_t const stream = mix(seed ^ mix(acc.step ^ mix(acc.first)));
     team_.run([&](int worker) {
@@ -207,18 +204,7 @@ class host_workspace {
   [[nodiscard]] cut kth_largest(accumulator_ref const acc, index_type k, key_type low = 1, Keep const& keep = {}) {
     auto const found = collected(acc);
     constexpr bool unrestricted = std::is_same_v<Keep, keep_all>;
-    if (unrestricted && found.complete && (found.count >= k || found.lower == 1)) {
-      digit_search search{found.lower, max_key_of_candidates(acc), k};
-      while (!search.done()) {
-        clear_histograms();
-        team_.run([&](int worker) {
-          auto const mine = found_.of(acc, worker);
-          count_digits(search, mine.values.data(), mine.values.size(), worker, keep);
-        });
-        search.next(merge_histograms());
-      }
-      return search.result();
-    }
+    if (unrestricted && found.complete && (found.count >= k || found.lower == 1)) return kth_of_candidates(acc, k);
     if (unrestricted && found.count >= k) low = std::max(low, found.lower);
     digit_search search{low, infinite_key - 1, k};
     while (!search.done()) {
@@ -319,14 +305,29 @@ class host_workspace {
   static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
   using kept = host_kernels::kept;
 
-  struct alignas(64) worker_count : kept {};  // a cache line each
+  struct alignas(64) worker_count : kept {  // a cache line each
+    worker_count& operator=(kept const& count) noexcept {
+      kept::operator=(count);
+      return *this;
+    }
+  };
 
   struct peek {
     void const* context = nullptr;
     float (*at)(void const*, std::uint64_t) = nullptr;
   };
 
-  [[nodiscard]] kept& count_of(int worker) noexcept { return worker_counts_[static_cast<std::size_t>(worker)]; }
+  template <std::size_t States>
+  [[nodiscard]] static std::array<float*, States> advanced(std::array<float*, States> states, std::uint64_t by) noexcept {
+    for (auto& state : states) state += by;
+    return states;
+  }
+
+  void append(float const* values, std::uint64_t t, key_type lower, host_candidates::list& list) const noexcept {
+    host_kernels::run<host_kernels::append_tile>(simd_, values, std::size_t{tiles_[t].size}, tiles_[t].begin, lower, &list);
+  }
+
+  [[nodiscard]] worker_count& count_of(int worker) noexcept { return worker_counts_[static_cast<std::size_t>(worker)]; }
 
   void clear_counts() noexcept { std::fill(worker_counts_.begin(), worker_counts_.end(), worker_count{}); }
 
@@ -347,42 +348,82 @@ class host_workspace {
     });
   }
 
-  [[nodiscard]] key_type max_key_of_candidates(accumulator_ref const acc) const noexcept {
+  /// One histogram of all candidates finds the bin, the rest is done on that bin's few.
+  [[nodiscard]] cut kth_of_candidates(accumulator_ref const acc, index_type k) noexcept {
+    team_.run([&](int worker) {
+      auto const mine = found_.of(acc, worker).values;
+      count_of(worker).above = host_kernels::run<host_kernels::largest_key>(simd_, mine.data(), mine.size());
+    });
     key_type largest = found_.lower(acc.id);
-    for (int worker = 0; worker < team_.size(); ++worker) {
-      auto const values = found_.of(acc, worker).values;
-      largest = std::max(largest, host_kernels::max_key(values.data(), values.size()));
+    for (auto const& each : worker_counts_) largest = std::max(largest, static_cast<key_type>(each.above));
+    digit_search search{found_.lower(acc.id), largest, k};
+    if (search.done()) return search.result();
+    clear_histograms();
+    team_.run([&](int worker) {
+      auto const mine = found_.of(acc, worker).values;
+      count_digits(search, mine.data(), mine.size(), worker, keep_all{});
+    });
+    search.next(merge_histograms());
+    if (search.done()) return search.result();
+
+    std::uint64_t few = 0;  // counts become places
+    for (int w = 0; w < team_.size(); ++w) {
+      count_of(w).above = few;
+      few += histogram_of(w)[search.chosen()];
     }
-    return largest;
+    bool const fits = few <= std::min(n_, most_samples);
+    if (fits)
+      team_.run([&](int worker) {
+        auto const mine = found_.of(acc, worker).values;
+        host_kernels::run<host_kernels::gather_keys>(simd_, mine.data(), mine.size(), search, samples_.data() + count_of(worker).above);
+      });
+    while (!search.done()) {
+      clear_histograms();
+      if (fits)
+        for (key_type const key : samples_.first(few)) count_digit(search, key, histogram_of(0).data());
+      else
+        team_.run([&](int worker) {
+          auto const mine = found_.of(acc, worker).values;
+          count_digits(search, mine.data(), mine.size(), worker, keep_all{});
+        });
+      search.next(merge_histograms());
+    }
+    return search.result();
+  }
+
+  /// A worker's histogram; behind the last one stands their sum.
+  [[nodiscard]] std::span<std::uint32_t> histogram_of(int worker) noexcept {
+    return histograms_.span().subspan(static_cast<std::size_t>(worker) * digit_search::bins, digit_search::bins);
   }
 
   void clear_histograms() noexcept { std::fill_n(histograms_.data(), histograms_.size(), 0u); }
 
   [[nodiscard]] std::span<std::uint32_t const> merge_histograms() noexcept {
-    auto const total = histograms_.first(digit_search::bins);
-    for (int w = 1; w < team_.size(); ++w)
-      for (std::size_t b = 0; b < digit_search::bins; ++b)
-        total[b] += histograms_[static_cast<std::size_t>(w) * digit_search::bins + b];
+    auto const total = histogram_of(team_.size());
+    for (int w = 0; w < team_.size(); ++w)
+      for (std::size_t b = 0; b < digit_search::bins; ++b) total[b] += histogram_of(w)[b];
     return total;
   }
 
+  static void count_digit(digit_search const& search, key_type key, std::uint32_t* histogram) noexcept {
+    if (search.inside(key)) ++histogram[search.bin(key)];
+  }
+
   template <class Keep>
-  void count_digits(digit_search const& search, float const* values, std::size_t count, int worker, Keep const& keep) {
-    auto* const histogram = histograms_.data() + static_cast<std::size_t>(worker) * digit_search::bins;
-    for (std::size_t i = 0; i < count; ++i) {
-      auto const bin = search.bin(magnitude_key(values[i]));
-      if (bin < digit_search::bins && keep(values[i])) ++histogram[bin];
-    }
+  void count_digits(digit_search const& search, float const* values, std::size_t count, int worker, Keep const& keep) noexcept {
+    auto* const histogram = histogram_of(worker).data();
+    for (std::size_t i = 0; i < count; ++i)
+      if (keep(values[i])) count_digit(search, magnitude_key(values[i]), histogram);
   }
 
   /// Turns counts of kept elements into the place where each part writes and the ties it may take.
   template <class Kept>
   [[nodiscard]] static index_type place(std::span<Kept> parts, index_type ties) noexcept {
     std::uint64_t written = 0;
-    for (kept& part : parts) {
+    for (auto& part : parts) {
       auto const taken = std::min<std::uint64_t>(part.equal, ties);
       auto const above = part.above;
-      part = {written, taken};
+      part = kept{written, taken};
       written += above + taken;
       ties -= static_cast<index_type>(taken);
     }
@@ -391,14 +432,16 @@ class host_workspace {
 
   index_type compact_candidates(accumulator_ref const acc, cut const at, selection_span out) noexcept {
     team_.run([&](int worker) {
-      auto const mine = found_.of(acc, worker);
-      count_of(worker) = host_kernels::count_kept(mine.values.data(), mine.values.size(), at.key, keep_all{});
+      auto const mine = found_.of(acc, worker).values;
+      count_of(worker) = host_kernels::run<host_kernels::count_candidates>(simd_, mine.data(), mine.size(), at.key);
     });
-    auto const written = place(std::span{worker_counts_}, at.ties);
+    auto const written = place(std::span<worker_count>{worker_counts_}, at.ties);
     team_.run([&](int worker) {
       auto const mine = found_.of(acc, worker);
-      host_kernels::write_kept(mine.values.data(), mine.values.size(), at.key, keep_all{}, count_of(worker), out,
-                               [&](std::size_t i) { return mine.indices[i]; });
+      auto const end = worker + 1 < team_.size() ? count_of(worker + 1).above : std::uint64_t{written};
+      host_kernels::run<host_kernels::write_candidates>(simd_, mine.values.data(), mine.indices.data(), mine.values.size(),
+                                                        at.key, count_of(worker), std::min<std::uint64_t>(end, out.indices.size()),
+                                                        out.indices.data(), out.values.data());
     });
     return written;
   }
@@ -414,6 +457,7 @@ class host_workspace {
 
   host_team team_;
   host where_;
+  host_kernels::simd simd_ = host_kernels::best_simd();
   std::uint64_t n_;
   host_tiles tiles_;
   host_candidates found_;

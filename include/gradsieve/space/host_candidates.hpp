@@ -31,12 +31,11 @@ class host_candidates {
   /// Room for `capacity` entries a list. Allocates.
   void plan(int workers, std::size_t segments, std::uint64_t capacity) {
     workers_ = static_cast<std::size_t>(workers);
-    capacity += host_kernels::group;
-    indices_ = host_buffer<index_type>(2 * workers_ * capacity);
-    values_ = host_buffer<float>(2 * workers_ * capacity);
+    std::uint64_t const room = capacity + host_kernels::group;
+    indices_ = host_buffer<index_type>(2 * workers_ * room);
+    values_ = host_buffer<float>(2 * workers_ * room);
     lists_.resize(2 * workers_);
-    for (std::size_t l = 0; l < lists_.size(); ++l)
-      lists_[l] = {indices_.data() + l * capacity, values_.data() + l * capacity, 0, capacity};
+    for (std::size_t l = 0; l < lists_.size(); ++l) lists_[l] = {indices_.data() + l * room, values_.data() + l * room, 0, capacity};
     lower_.assign(segments, 0);
     again_.assign(segments, false);
   }
@@ -47,7 +46,7 @@ class host_candidates {
     std::fill(again_.begin(), again_.end(), false);
     for (auto& each : lists_) {
       each.count = 0;
-      each.complete_before = ~std::uint64_t{0};
+      each.complete_before = list::all;
     }
   }
 

@@ -6,7 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gradsieve/search.hpp>
 #include <gradsieve/selection.hpp>
+#include <gradsieve/space/host_append.hpp>
+#include <gradsieve/space/host_simd.hpp>
 #include <gradsieve/types.hpp>
 
 namespace gradsieve::host_kernels {
@@ -29,18 +32,9 @@ struct statistics {
   }
 };
 
-/// A growing, index-ordered list of one worker's candidates. `capacity` leaves room for one group more.
-struct candidate_list {
-  index_type* indices = nullptr;
-  float* values = nullptr;
-  std::uint64_t count = 0;
-  std::uint64_t capacity = 0;
-  std::uint64_t complete_before = ~std::uint64_t{0};  // elements from here on did not fit
-};
-
 /// Enters one gradient element into its state; false if it or the new state was not finite.
 template <class Residual, std::size_t States>
-constexpr bool enter_one(Residual const& policy, float gradient, std::array<float, States>& state) noexcept {
+GRADSIEVE_INLINE constexpr bool enter_one(Residual const& policy, float gradient, std::array<float, States>& state) noexcept {
   auto const before = state;
   bool const usable = is_finite(gradient);
   policy.enter(usable ? gradient : 0.0f, state);
@@ -50,20 +44,18 @@ constexpr bool enter_one(Residual const& policy, float gradient, std::array<floa
   return usable & finite;
 }
 
-/// Elements that are tested together before any of them is looked at.
-inline constexpr std::size_t group = 64;
-
 /// Enters `count` gradient elements, times `factor`, into their states. A gradient that is not finite counts as
 /// zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is stored.
 /// Returns how many were not finite.
-template <bool Write = true, class Residual, class T, std::size_t States>
-std::uint64_t enter(Residual const& policy, std::array<float*, States> const& states, T const* gradient, float factor,
+template <bool Write, class Residual, class T, std::size_t States>
+GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, States> const& states, T const* gradient, float factor,
                     std::size_t count) noexcept {
   std::uint32_t bad = 0;
+  GRADSIEVE_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) {
     std::array<float, States> now{};
     for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
-    bool const finite = enter_one(policy, to_float(gradient[i]) * factor, now);
+    bool const finite = enter_one(policy, multiply(to_float(gradient[i]), factor), now);
     bad += finite ? 0u : 1u;
     if constexpr (Write)
       for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
@@ -71,7 +63,7 @@ std::uint64_t enter(Residual const& policy, std::array<float*, States> const& st
   return bad;
 }
 
-[[nodiscard]] inline statistics measure(float const* values, std::size_t count) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE statistics measure(float const* values, std::size_t count) noexcept {
   constexpr std::size_t lanes = 8;  // fixed lanes: vector code of any width adds in this order
   std::array<double, lanes> sum_abs{};
   std::array<double, lanes> sum_squares{};
@@ -100,38 +92,72 @@ std::uint64_t enter(Residual const& policy, std::array<float*, States> const& st
   return result;
 }
 
-[[nodiscard]] inline key_type max_key(float const* values, std::size_t count) noexcept {
-  std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
-  for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
-  return static_cast<key_type>(largest);
-}
-
-[[nodiscard]] inline std::uint64_t count_at_least(float const* values, std::size_t count, key_type key) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE std::uint64_t count_at_least(float const* values, std::size_t count, key_type key) noexcept {
   std::uint32_t found = 0;
   for (std::size_t i = 0; i < count; ++i) found += magnitude_key(values[i]) >= key ? 1u : 0u;
   return found;
 }
 
-/// Appends the elements whose key is at least `lower`. Few groups hold one, so most cost one maximum.
-inline void append(float const* values, std::size_t count, std::uint64_t first, key_type lower,
-                   candidate_list& list) noexcept {
-  if (list.complete_before != ~std::uint64_t{0}) return;
-  std::uint64_t at = list.count;
-  for (std::size_t begin = 0; begin < count; begin += group) {
-    std::size_t const size = std::min(group, count - begin);
-    if (max_key(values + begin, size) < lower) continue;
-    if (at + size > list.capacity) {
-      list.complete_before = first + begin;
-      break;
+/// Entering, measuring and keeping candidates of a tile, a strip at a time: short enough that memory is busy with
+/// the next strip while the last one is looked through.
+struct accumulate_tile {
+  static constexpr std::size_t strip = 512;
+
+  template <simd Level, class Residual, class T, std::size_t States>
+  GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
+                                            float factor, std::size_t count, std::uint64_t first, key_type lower,
+                                            candidate_list* list, statistics* sums) noexcept {
+    std::uint64_t bad = 0;
+    for (std::size_t at = 0; at < count; at += strip) {
+      std::size_t const size = std::min(strip, count - at);
+      if (size == strip)  // a count that the compiler knows: it vectorises this one at -O2 too
+        bad += enter<true>(policy, states, gradient + at, factor, strip);
+      else
+        bad += enter<true>(policy, states, gradient + at, factor, size);
+      if (lower != 0) append<Level>(states[0], size, first + at, lower, *list);
+      for (auto& state : states) state += size;
     }
-    for (std::size_t i = begin; i < begin + size; ++i) {
-      list.indices[at] = static_cast<index_type>(first + i);
-      list.values[at] = values[i];
-      at += magnitude_key(values[i]) >= lower ? 1u : 0u;
-    }
+    if (sums != nullptr) *sums = measure(states[0] - count, count);
+    return bad;
   }
-  list.count = at;
-}
+};
+
+struct count_bad {
+  template <simd, class Residual, class T, std::size_t States>
+  GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
+                                            float factor, std::size_t count) noexcept {
+    return enter<false>(policy, states, gradient, factor, count);
+  }
+};
+
+struct append_tile {
+  template <simd Level>
+  GRADSIEVE_INLINE static void run(float const* values, std::size_t count, std::uint64_t first, key_type lower,
+                                   candidate_list* list) noexcept {
+    append<Level>(values, count, first, lower, *list);
+  }
+};
+
+struct measure_tile {
+  template <simd>
+  GRADSIEVE_INLINE static statistics run(float const* values, std::size_t count) noexcept {
+    return measure(values, count);
+  }
+};
+
+struct count_tile {
+  template <simd>
+  GRADSIEVE_INLINE static std::uint64_t run(float const* values, std::size_t count, key_type key) noexcept {
+    return count_at_least(values, count, key);
+  }
+};
+
+struct largest_key {
+  template <simd>
+  GRADSIEVE_INLINE static key_type run(float const* values, std::size_t count) noexcept {
+    return max_key(values, count);
+  }
+};
 
 /// Elements of a part that a cut keeps: above its key, and equal to it. Later: where the part writes its first
 /// entry, and how many ties it takes.
@@ -141,7 +167,7 @@ struct kept {
 };
 
 template <class Keep>
-[[nodiscard]] kept count_kept(float const* values, std::size_t count, key_type key, Keep const& keep) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE kept count_kept(float const* values, std::size_t count, key_type key, Keep const& keep) noexcept {
   std::uint32_t above = 0;
   std::uint32_t equal = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -166,6 +192,47 @@ void write_kept(float const* values, std::size_t count, key_type key, Keep const
     out.values[at.above++] = values[i];
   }
 }
+
+struct count_candidates {
+  template <simd>
+  GRADSIEVE_INLINE static kept run(float const* values, std::size_t count, key_type key) noexcept {
+    return count_kept(values, count, key, [](float) { return true; });
+  }
+};
+
+/// Writes the candidates that a cut keeps to [at.above, end).
+struct write_candidates {
+  template <simd Level>
+  GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key, kept at,
+                                   std::uint64_t end, index_type* indices, float* out) noexcept {
+    std::size_t i = 0;
+    if (at.equal == 0)  // no ties to take: whole groups, as long as a group's room is left
+      for (; i + group <= count && at.above + group <= end; i += group)
+        at.above += pack_group<Level>::run(values + i, from + i, key + 1, indices + at.above, out + at.above);
+    for (; i < count && at.above < end; ++i) {
+      key_type const here = magnitude_key(values[i]);
+      if (here < key || (here == key && at.equal == 0)) continue;
+      at.equal -= here == key ? 1u : 0u;
+      indices[at.above] = from[i];
+      out[at.above++] = values[i];
+    }
+  }
+};
+
+/// Writes the keys that are in the current range of a search.
+struct gather_keys {
+  template <simd>
+  GRADSIEVE_INLINE static void run(float const* values, std::size_t count, digit_search const search, key_type* out) noexcept {
+    for (std::size_t begin = 0; begin < count; begin += group) {
+      std::size_t const size = std::min(group, count - begin);
+      std::uint32_t any = 0;
+      for (std::size_t i = begin; i < begin + size; ++i) any |= search.inside(magnitude_key(values[i])) ? 1u : 0u;
+      if (any == 0) continue;
+      for (std::size_t i = begin; i < begin + size; ++i)
+        if (search.inside(magnitude_key(values[i]))) *out++ = magnitude_key(values[i]);
+    }
+  }
+};
 
 /// Sum of x^2 in order of the elements, those that are not finite left out.
 template <class T>

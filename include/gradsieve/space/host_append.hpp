@@ -1,0 +1,175 @@
+// Keeping the few elements of a tile that reach a key: the inner loop that decides how near a step comes to the
+// speed of memory.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/space/host_simd.hpp>
+#include <gradsieve/types.hpp>
+
+#if GRADSIEVE_X86
+#include <immintrin.h>
+#endif
+
+namespace gradsieve::host_kernels {
+
+/// A growing, index-ordered list of one worker's candidates. Behind `capacity` there is room for one group more.
+struct candidate_list {
+  static constexpr std::uint64_t all = ~std::uint64_t{0};
+
+  index_type* indices = nullptr;
+  float* values = nullptr;
+  std::uint64_t count = 0;
+  std::uint64_t capacity = 0;
+  std::uint64_t complete_before = all;  // elements from here on did not fit
+};
+
+/// Elements that are tested together before any of them is looked at.
+inline constexpr std::size_t group = 64;
+
+[[nodiscard]] GRADSIEVE_INLINE key_type max_key(float const* values, std::size_t count) noexcept {
+  std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
+  for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
+  return static_cast<key_type>(largest);
+}
+
+/// Appends the elements of a group (at most `group` of them) whose key is at least `lower`.
+template <simd Level>
+struct append_group {
+  static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower, index_type* indices,
+                           float* kept) noexcept {
+    if (max_key(values, count) < lower) return 0;
+    std::uint64_t at = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      indices[at] = first + static_cast<index_type>(i);
+      kept[at] = values[i];
+      at += magnitude_key(values[i]) >= lower ? 1u : 0u;
+    }
+    return at;
+  }
+};
+
+#if GRADSIEVE_X86
+/// For every 8-bit mask the lanes of its set bits, then anything.
+inline constexpr auto compress_lanes = [] {
+  std::array<std::array<std::uint32_t, 8>, 256> table{};
+  for (std::uint32_t mask = 0; mask < 256; ++mask) {
+    std::size_t at = 0;
+    for (std::uint32_t lane = 0; lane < 8; ++lane)
+      if ((mask >> lane & 1u) != 0) table[mask][at++] = lane;
+  }
+  return table;
+}();
+
+template <>
+struct append_group<simd::avx2> {
+  GRADSIEVE_AVX2 static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower,
+                                          index_type* indices, float* kept) noexcept {
+    if (count < group) return append_group<simd::portable>::run(values, count, first, lower, indices, kept);
+    auto const magnitude = _mm256_set1_epi32(0x7FFF'FFFF);
+    auto const below = _mm256_set1_epi32(static_cast<int>(lower) - 1);  // keys are below 2^31: signed comparison
+    std::array<std::uint32_t, group / 8> masks;
+    std::uint32_t any = 0;
+    for (std::size_t v = 0; v < group / 8; ++v) {
+      auto const key = _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(values + 8 * v)), magnitude);
+      masks[v] = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(key, below))));
+      any |= masks[v];
+    }
+    if (any == 0) return 0;
+    std::uint64_t at = 0;
+    auto lane = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    for (std::size_t v = 0; v < group / 8; ++v) {
+      auto const order = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(compress_lanes[masks[v]].data()));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(indices + at), _mm256_permutevar8x32_epi32(lane, order));
+      _mm256_storeu_ps(kept + at, _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + 8 * v), order));
+      at += static_cast<std::uint64_t>(std::popcount(masks[v]));
+      lane = _mm256_add_epi32(lane, _mm256_set1_epi32(8));
+    }
+    return at;
+  }
+};
+
+template <>
+struct append_group<simd::avx512> {
+  GRADSIEVE_AVX512 static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower,
+                                            index_type* indices, float* kept) noexcept {
+    if (count < group) return append_group<simd::portable>::run(values, count, first, lower, indices, kept);
+    auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
+    auto const least = _mm512_set1_epi32(static_cast<int>(lower));
+    __m512 held[group / 16];  // arrays of vectors: std::array would drop their alignment attribute
+    __mmask16 masks[group / 16];
+    for (std::size_t v = 0; v < group / 16; ++v) {
+      held[v] = _mm512_loadu_ps(values + 16 * v);
+      masks[v] = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(held[v]), magnitude), least);
+    }
+    if ((masks[0] | masks[1] | masks[2] | masks[3]) == 0) return 0;
+    std::uint64_t at = 0;
+    auto lane = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first)),
+                                 _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    for (std::size_t v = 0; v < group / 16; ++v) {  // to a register and then to memory: the memory form is microcode on some
+      _mm512_storeu_si512(indices + at, _mm512_maskz_compress_epi32(masks[v], lane));
+      _mm512_storeu_ps(kept + at, _mm512_maskz_compress_ps(masks[v], held[v]));
+      at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(masks[v])));
+      lane = _mm512_add_epi32(lane, _mm512_set1_epi32(16));
+    }
+    return at;
+  }
+};
+#endif
+
+/// The same for elements that have their indices beside them.
+template <simd Level>
+struct pack_group {
+  static std::uint64_t run(float const* values, index_type const* from, key_type lower, index_type* indices,
+                           float* kept) noexcept {
+    std::uint64_t at = 0;
+    for (std::size_t i = 0; i < group; ++i) {
+      indices[at] = from[i];
+      kept[at] = values[i];
+      at += magnitude_key(values[i]) >= lower ? 1u : 0u;
+    }
+    return at;
+  }
+};
+
+#if GRADSIEVE_X86
+template <>
+struct pack_group<simd::avx512> {
+  GRADSIEVE_AVX512 static std::uint64_t run(float const* values, index_type const* from, key_type lower,
+                                            index_type* indices, float* kept) noexcept {
+    auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
+    auto const least = _mm512_set1_epi32(static_cast<int>(lower));
+    std::uint64_t at = 0;
+    for (std::size_t v = 0; v < group / 16; ++v) {
+      auto const value = _mm512_loadu_ps(values + 16 * v);
+      auto const mask = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(value), magnitude), least);
+      _mm512_storeu_si512(indices + at, _mm512_maskz_compress_epi32(mask, _mm512_loadu_si512(from + 16 * v)));
+      _mm512_storeu_ps(kept + at, _mm512_maskz_compress_ps(mask, value));
+      at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(mask)));
+    }
+    return at;
+  }
+};
+#endif
+
+/// Appends the elements whose key is at least `lower`; `first` is the index of values[0].
+template <simd Level>
+GRADSIEVE_INLINE void append(float const* values, std::size_t count, std::uint64_t first, key_type lower,
+                             candidate_list& list) noexcept {
+  if (list.complete_before != candidate_list::all) return;
+  for (std::size_t begin = 0; begin < count; begin += group) {
+    if (list.count > list.capacity) {
+      list.complete_before = first + begin;
+      return;
+    }
+    list.count += append_group<Level>::run(values + begin, std::min(group, count - begin),
+                                           static_cast<index_type>(first + begin), lower, list.indices + list.count,
+                                           list.values + list.count);
+  }
+}
+
+}  // namespace gradsieve::host_kernels

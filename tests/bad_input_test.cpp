@@ -1,0 +1,517 @@
+// Bad input: every row of it gets its exception, with a message that names the value, before anything changes. And
+// checkpoints: what they bring back, and what they refuse.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gradsieve/comm/self.hpp>
+
+#include "steps.hpp"
+
+using namespace steps;
+
+namespace {
+
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+gs::host const here{.threads = 1};
+
+std::string joined(std::vector<std::string> const& said) {
+  std::string all;
+  for (auto const& each : said) all += each;
+  return all;
+}
+
+std::vector<std::byte> copy_of(std::span<std::byte const> bytes) { return {bytes.begin(), bytes.end()}; }
+
+template <class T>
+void put(std::vector<std::byte>& bytes, std::size_t at, T value) {
+  gs::wire::store_one(std::span{bytes}.subspan(at), value);
+}
+
+/// A communicator that damages one byte of one rank's share on its way, the same for all, when it is told to.
+struct damaging {
+  communicator real;
+  bool const* armed;
+
+  [[nodiscard]] int rank() const { return real.rank(); }
+  [[nodiscard]] int size() const { return real.size(); }
+  template <class Space, class T>
+  void all_reduce(Space const& where, std::span<T> in_out, gs::reduction how) const {
+    real.all_reduce(where, in_out, how);
+  }
+  template <class Space>
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    real.all_gather(where, mine, all);
+  }
+  template <class Space>
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const> sizes) const {
+    real.all_gather(where, mine, all, sizes);
+    if (*armed) all[sizes[0] / 2] ^= std::byte{0x10};
+  }
+};
+
+}  // namespace
+
+// ---- Values outside their limits ---------------------------------------------------------------------------
+
+TEST_CASE("density") {
+  auto const made = [](gs::density_schedule density) {
+    return ending([&] { gs::compressor{here, gs::layout::flat(10), gs::recipe{.density = density}}; });
+  };
+  CHECK(made(-0.25) == "invalid_argument: gradsieve: density is -0.25, expected 0 to 1");
+  CHECK(made(1.5) == "invalid_argument: gradsieve: density is 1.5, expected 0 to 1");
+  CHECK(contains(made(std::numeric_limits<double>::quiet_NaN()), "invalid_argument: gradsieve: density is nan"));
+  CHECK(contains(made(std::numeric_limits<double>::infinity()), "invalid_argument: gradsieve: density is inf"));
+  CHECK(made(gs::warm_up{.initial = 2.0, .final = 0.01, .steps = 5}) ==
+        "invalid_argument: gradsieve: warm-up runs from density 2 to 0.01, expected both above 0 and up to 1");
+  CHECK(contains(made(gs::warm_up{.initial = 0.5, .final = 0.0, .steps = 5}), "expected both above 0"));
+  CHECK(contains(made(gs::warm_up{.initial = -0.5, .final = 0.5, .steps = 5}), "from density -0.5 to 0.5"));
+  CHECK(contains(made(gs::warm_up{.initial = 0.5, .final = 1.25, .steps = 5}), "density is 1.25, expected 0 to 1"));
+  for (double const good : {0.0, 1.0, 1e-300, -0.0}) CHECK(made(good) == "");
+}
+
+TEST_CASE("layouts") {
+  CHECK(ending([] { gs::layout(10, {{"a", 4}, {"b", 5}}); }) ==
+        "invalid_argument: gradsieve: layers sum to 9 elements, the gradient has 10");
+  CHECK(ending([] { gs::layout(9, {{"a", 4}, {"b", 5}}); }) == "");
+  constexpr auto limit = std::uint64_t{1} << 32;
+  CHECK(ending([] { (void)gs::layout::flat(limit); }) ==
+        "invalid_argument: gradsieve: layout reaches 2^32 elements at layer '' (4294967296 elements); a compressor holds fewer than 2^32");
+  CHECK(contains(ending([] { gs::layout{{"a", limit - 5}, {"fits", 4}, {"too much", 1}}; }), "at layer 'too much' (1 elements)"));
+  CHECK(contains(ending([] { gs::layout{{"a", 5}, {"wraps", ~std::uint64_t{0} - 2}}; }), "at layer 'wraps'"));
+  CHECK(gs::layout{{"a", limit - 5}, {"fits", 4}}.size() == limit - 1);
+}
+
+TEST_CASE("a gradient of another size") {
+  gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.05}};
+  auto const n = mixed_layers().size();
+  auto const right = gradient(n, 0, 0);
+  compressor.compress(std::span<float const>{right});
+  auto const message = copy_of(compressor.encode());
+  std::span<std::byte const> const messages{message};
+  auto const before = compressor.state();
+  for (auto const size : {std::size_t{0}, n - 1, n + 1}) {
+    std::vector<float> wrong(size, 1.0f);
+    auto const expected = "invalid_argument: gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " + std::to_string(n);
+    CHECK(ending([&] { compressor.compress(std::span<float const>{wrong}); }) == expected);
+    CHECK(ending([&] { compressor.apply(std::span{&messages, 1}, std::span{wrong}); }) == expected);
+    CHECK(ending([&] { compressor.exchange(gs::self{}, std::span{wrong}); }) == expected);
+    CHECK(wrong == std::vector<float>(size, 1.0f));
+    CHECK(compressor.state() == before);
+  }
+}
+
+// ---- Ranks that disagree -----------------------------------------------------------------------------------
+
+namespace {
+
+/// Rank 1 of three differs. Every rank must say the same, and nobody wait.
+template <class Make>
+std::string difference(Make const& make) {
+  auto const said = on_ranks(3, [&](communicator comm) {
+    auto compressor = make(comm.rank() == 1);
+    std::vector<float> update(compressor.layers().size(), 1.0f);
+    auto const given = update;
+    auto const before = compressor.state();
+    auto const how = ending([&] { compressor.exchange(comm, std::span{update}); });
+    if (!how.empty() && (compressor.state() != before || update != given)) return std::string{"something changed"};
+    return how;
+  });
+  CHECK(said[1] == said[0]);
+  CHECK(said[2] == said[0]);
+  return said[0];
+}
+
+}  // namespace
+
+TEST_CASE("ranks that disagree") {
+  auto const layers = gs::layout{{"a", 50}, {"b", 70}};
+  std::string const start = "mismatch: gradsieve: rank 1 and rank 0 differ in ";
+  auto const with_layout = [&](gs::layout const& other) {
+    return difference([&](bool differs) { return gs::compressor{here, differs ? other : layers, gs::recipe{.density = 0.1}}; });
+  };
+  CHECK(with_layout(layers) == "");
+  CHECK(with_layout({{"a", 50}, {"b", 71}}) == start + "layout");
+  CHECK(with_layout({{"b", 70}, {"a", 50}}) == start + "layout");
+  CHECK(with_layout({{"a", 50}, {"c", 70}}) == start + "layout");
+  CHECK(with_layout({{"a", 50}, {"b", 70}, {"c", 0}}) == start + "layout");
+
+  auto const with_recipe = [&](auto const& one, auto const& other) {
+    return difference([&](bool differs) { return gs::compressor{here, layers, differs ? other : one}; });
+  };
+  std::string const recipe = start + "recipe or density";
+  CHECK(with_recipe(gs::recipe{.density = 0.1}, gs::recipe{.density = 0.2}) == recipe);
+  CHECK(with_recipe(gs::recipe{.density = 0.1}, gs::recipe{.density = gs::warm_up{.initial = 0.1, .final = 0.05, .steps = 3}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.selector = gs::laplacian{}}, gs::recipe{.selector = gs::laplacian{.tolerance = 0.5f}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.selector = gs::hierarchical{.seed = 1}}, gs::recipe{.selector = gs::hierarchical{.seed = 2}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.partitioner = gs::deft{}}, gs::recipe{.partitioner = gs::deft{.cost = {.per_element = 1}}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.residual = gs::error_feedback{}}, gs::recipe{.residual = gs::error_feedback{.decay = 0.5f}}) == recipe);
+  CHECK(with_recipe(gs::recipe{}, gs::recipe{.dense = {.patterns = {}}}) == recipe);
+  CHECK(with_recipe(gs::recipe{}, gs::recipe{.on_non_finite = gs::non_finite::fail}) == recipe);
+  CHECK(with_recipe(gs::recipe{}, gs::recipe{}) == "");
+
+  SUBCASE("on policies of different types") {
+    auto const said = on_ranks(2, [&](communicator comm) {
+      std::vector<float> update(120);
+      return ending([&] {
+        if (comm.rank() == 0)
+          gs::compressor{here, layers, gs::recipe{.partitioner = gs::deft{}}}.exchange(comm, std::span{update});
+        else
+          gs::compressor{here, layers, gs::recipe{.selector = gs::laplacian{}}}.exchange(comm, std::span{update});
+      });
+    });
+    CHECK(said == std::vector<std::string>(2, recipe));
+  }
+  SUBCASE("on the step") {
+    CHECK(difference([&](bool differs) {
+            gs::compressor compressor{here, layers, gs::recipe{}};
+            if (differs) compressor.compress(std::span<float const>{std::vector<float>(120)});
+            return compressor;
+          }) == start + "step");
+  }
+  SUBCASE("on the step, later: the decisions differ") {
+    auto const said = on_ranks(2, [&](communicator comm) {
+      gs::compressor compressor{here, layers, gs::recipe{.density = 0.1}};
+      std::vector<float> update(120, 1.0f);
+      compressor.exchange(comm, std::span{update});
+      if (comm.rank() == 1) compressor.compress(std::span<float const>{update});
+      auto const before = residual_of(compressor);
+      std::vector<float> more(120, 1.0f);
+      auto const how = ending([&] { compressor.exchange(comm, std::span{more}); });
+      for (std::size_t i = 0; i < 120; ++i)
+        if (compressor.residual()[i] != before[i] + 1.0f) return std::string{"mass was lost"};
+      return how;
+    });
+    CHECK(said[0] == "mismatch: gradsieve: rank 1 decided otherwise than rank 0 which rank selects what");
+    CHECK(said[1] == said[0]);
+  }
+  SUBCASE("and can agree afterwards") {
+    auto const said = on_ranks(2, [&](communicator comm) {
+      std::vector<float> update(120, 1.0f);
+      gs::compressor wrong{here, layers, gs::recipe{.density = comm.rank() == 0 ? 0.1 : 0.2}};
+      auto how = ending([&] { wrong.exchange(comm, std::span{update}); });
+      if (!contains(how, "mismatch")) return how;
+      gs::compressor right{here, layers, gs::recipe{.density = 0.1}};
+      return ending([&] { right.exchange(comm, std::span{update}); });
+    });
+    CHECK(joined(said) == "");
+  }
+}
+
+// ---- Messages ----------------------------------------------------------------------------------------------
+
+TEST_CASE("apply refuses what is not a message for it, and changes nothing") {
+  auto const layers = gs::layout{{"w", 60}, {"bias", 3}, {"v", 20}};
+  auto const recipe = gs::recipe{.density = 0.1};
+  gs::compressor sender{here, layers, recipe};
+  gs::compressor server{here, layers, recipe};
+  auto const g = gradient(83, 0, 0);
+  server.compress(std::span<float const>{g});
+  auto const state = server.state();
+  sender.compress(std::span<float const>{g});
+  auto const good = copy_of(sender.encode());
+  constexpr std::size_t count = 8;
+  REQUIRE(good.size() == 48 + 8 * count + 4 * 3);
+
+  // behind a good one, so that its content would have been applied already
+  auto const refusal = [&](std::vector<std::byte> const& bytes) {
+    std::vector<std::span<std::byte const>> const messages{good, bytes};
+    std::vector<float> update(83, 5.0f);
+    auto const how = ending([&] { server.apply(std::span{messages}, std::span{update}); });
+    if (!how.empty()) CHECK(update == std::vector<float>(83, 5.0f));
+    CHECK(server.state() == state);
+    return how;
+  };
+
+  SUBCASE("truncated, anywhere") {
+    for (std::size_t size = 0; size < good.size(); ++size) {
+      auto const how = refusal({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)});
+      CHECK(contains(how, "corrupt_message: gradsieve: message size is " + std::to_string(size) + ", expected "));
+    }
+    auto longer = good;
+    longer.push_back(std::byte{0});
+    CHECK(contains(refusal(longer), "message size is " + std::to_string(good.size() + 1)));
+  }
+  SUBCASE("with any bit turned") {
+    for (std::size_t i = 0; i < good.size(); ++i) {
+      auto damaged = good;
+      damaged[i] ^= std::byte{static_cast<unsigned char>(1u << (i % 8))};
+      CHECK(contains(refusal(damaged), "corrupt_message: gradsieve: message "));
+    }
+  }
+  SUBCASE("sealed again by somebody hostile") {
+    // header and payload changed by `change`, the checksum put right
+    auto const forged = [&](std::uint64_t n, std::uint64_t hash, std::uint64_t entries, std::uint64_t dense, std::uint16_t codec,
+                            std::function<void(std::vector<std::byte>&)> const& change) {
+      auto bytes = good;
+      change(bytes);
+      gs::wire::seal({codec, n, hash, entries, dense}, bytes);
+      return refusal(bytes);
+    };
+    auto const nothing = [](std::vector<std::byte>&) {};
+    auto const hash = layers.hash();
+    constexpr std::size_t indices = 48;
+    constexpr std::size_t values = indices + 4 * count;
+    constexpr std::size_t dense = values + 4 * count;
+    CHECK(forged(83, hash, count, 3, 1, nothing) == "");
+    CHECK(forged(84, hash, count, 3, 1, nothing) == "corrupt_message: gradsieve: message gradient size is 84, expected 83");
+    CHECK(contains(forged(83, hash + 1, count, 3, 1, nothing), "message layout hash is "));
+    CHECK(contains(forged(83, hash, count, 4, 1, nothing), "message dense count is 4, expected 3"));
+    CHECK(contains(forged(83, hash, count, 3, 77, nothing), "message codec is 77, expected 1"));
+    CHECK(contains(forged(83, hash, 81, 3, 1, nothing), "message entry count is 81, expected at most 80"));
+    CHECK(contains(forged(83, hash, ~std::uint64_t{0}, 3, 1, nothing), "message entry count is 18446744073709551615"));
+    CHECK(contains(forged(83, hash, std::uint64_t{1} << 61, 3, 1, nothing), "message entry count is "));
+    CHECK(contains(forged(83, hash, count + 1, 3, 1, nothing), "message size is "));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, values - 4, 83); }), "message index 83 is not below 83"));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, values - 4, ~0u); }), "message index 4294967295 is not below 83"));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, indices, 82); }), "message indices do not rise strictly"));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { std::copy_n(b.begin() + indices, 4, b.begin() + indices + 4); }),
+                   "message indices do not rise strictly"));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put(b, values + 8, not_a_number); }), "message holds a value that is not finite"));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put(b, dense + 4, -std::numeric_limits<float>::infinity()); }),
+                   "message holds a value that is not finite"));
+    // another magic number or version, the checksum right all the same
+    auto const reworded = [&](std::size_t at, auto value) {
+      auto bytes = good;
+      put(bytes, at, value);
+      put(bytes, 40, std::uint64_t{0});
+      put(bytes, 40, gs::wire::checksum(bytes));
+      return refusal(bytes);
+    };
+    CHECK(contains(reworded(0, 7u), "message magic number is 7"));
+    CHECK(contains(reworded(4, std::uint16_t{2}), "message version is 2, expected 1"));
+  }
+  SUBCASE("of another layout, and of none of ours") {
+    gs::compressor other{here, gs::layout{{"w", 60}, {"bias", 3}, {"x", 20}}, recipe};
+    other.compress(std::span<float const>{g});
+    CHECK(contains(refusal(copy_of(other.encode())), "message layout hash is "));
+    data::generator random{7};
+    for (int i = 0; i < 300; ++i) {
+      std::vector<std::byte> noise(random.below(300));
+      for (auto& each : noise) each = static_cast<std::byte>(random.bits());
+      CHECK(contains(refusal(noise), "corrupt_message"));
+    }
+  }
+}
+
+TEST_CASE("a message damaged on its way: all ranks throw, and nothing is given up") {
+  auto const n = mixed_layers().size();
+  for (int const world : {1, 3}) {
+    auto const said = on_ranks(world, [&](communicator real) {
+      findings found;
+      bool armed = false;
+      damaging const comm{real, &armed};
+      gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.05}};
+      auto update = gradient(n, comm.rank(), 0);
+      compressor.exchange(comm, std::span{update});
+      auto const before = residual_of(compressor);
+      auto const g = gradient(n, comm.rank(), 1);
+      update = g;
+      armed = true;
+      auto const how = ending([&] { compressor.exchange(comm, std::span{update}); });
+      armed = false;
+      found.expect(contains(how, "corrupt_message: gradsieve: message "), "said " + how);
+      found.expect(same_bits(update, g), "the gradient changed");
+      for (std::size_t i = 0; i < n; ++i) found.expect(compressor.residual()[i] == before[i] + g[i], "the residual gave something up");
+      found.expect(ending([&] { compressor.exchange(comm, std::span{update}); }).empty(), "the next step does not work");
+      return found.text();
+    });
+    CHECK(joined(said) == "");
+  }
+}
+
+// ---- Checkpoints -------------------------------------------------------------------------------------------
+
+TEST_CASE("restore and absorb refuse what is not theirs, and change nothing") {
+  auto const layers = gs::layout{{"w", 30}, {"bias", 2}};
+  auto const recipe = gs::recipe{.density = 0.1, .selector = gs::laplacian{}};
+  gs::compressor source{here, layers, recipe};
+  gs::compressor target{here, layers, recipe};
+  source.compress(std::span<float const>{gradient(32, 0, 0)});
+  target.compress(std::span<float const>{gradient(32, 1, 0)});
+  auto const good = source.state();
+  auto const before = target.state();
+  auto const refusal_of = [](auto& compressor, std::vector<std::byte> const& bytes) {
+    auto const unchanged = compressor.state();
+    auto const how = ending([&] { compressor.restore(bytes); });
+    CHECK(ending([&] { compressor.absorb(bytes); }) == how);
+    CHECK(compressor.state() == unchanged);
+    return how;
+  };
+  auto const refusal = [&](std::vector<std::byte> const& bytes) { return refusal_of(target, bytes); };
+
+  SUBCASE("truncated, anywhere") {
+    for (std::size_t size = 0; size < good.size(); ++size)
+      CHECK(contains(refusal({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}),
+                     "corrupt_state: gradsieve: checkpoint has " + std::to_string(size) + " bytes, "));
+  }
+  SUBCASE("with any bit turned") {
+    for (std::size_t i = 0; i < good.size(); ++i) {
+      auto damaged = good;
+      damaged[i] ^= std::byte{static_cast<unsigned char>(1u << (i % 8))};
+      CHECK(contains(refusal(damaged), "corrupt_state: gradsieve: checkpoint "));
+    }
+  }
+  auto const resealed = [&](std::size_t at, auto value) {
+    auto bytes = good;
+    put(bytes, at, value);
+    put(bytes, 40, gs::wire::checksum(std::span{bytes}.subspan(48)) ^ gs::wire::checksum(std::span{bytes}.first(40)));
+    return refusal(bytes);
+  };
+  SUBCASE("of another version") {
+    CHECK(resealed(4, std::uint16_t{2}) == "corrupt_state: gradsieve: checkpoint has version 2, expected 1");
+    CHECK(resealed(0, 7u) == "corrupt_state: gradsieve: checkpoint does not begin with its magic number");
+  }
+  SUBCASE("with sizes that cannot be") {
+    CHECK(contains(resealed(32, ~std::uint64_t{0}), "which its header does not explain"));
+    CHECK(contains(resealed(32, std::uint64_t{1} << 61), "which its header does not explain"));
+    CHECK(contains(resealed(8, std::uint64_t{1} << 62), "which its header does not explain"));
+    CHECK(contains(resealed(6, std::uint16_t{0}), "which its header does not explain"));
+  }
+  SUBCASE("with a value that is not finite") {
+    CHECK(contains(resealed(good.size() - 8, not_a_number), "corrupt_state: gradsieve: checkpoint holds a value that is not finite"));
+  }
+  SUBCASE("of another layout") {
+    gs::compressor renamed{here, gs::layout{{"x", 30}, {"bias", 2}}, recipe};
+    gs::compressor longer{here, gs::layout{{"w", 31}, {"bias", 2}}, recipe};
+    CHECK(refusal_of(renamed, good) == "mismatch: gradsieve: checkpoint belongs to another layout (32 elements, here 32)");
+    CHECK(refusal_of(longer, good) == "mismatch: gradsieve: checkpoint belongs to another layout (32 elements, here 33)");
+  }
+  SUBCASE("of another residual store") {
+    gs::compressor momentum{here, layers, gs::recipe{.density = 0.1, .residual = gs::momentum_correction{}}};
+    CHECK(refusal_of(momentum, good) == "mismatch: gradsieve: checkpoint has 1 states an element, this residual store has 2");
+    CHECK(refusal(momentum.state()) == "mismatch: gradsieve: checkpoint has 2 states an element, this residual store has 1");
+  }
+  CHECK(target.state() == before);
+  target.restore(good);
+  CHECK(target.state() == good);
+}
+
+TEST_CASE("a restored compressor goes on as if nothing had been") {
+  auto const n = mixed_layers().size();
+  auto const check = [&](auto const& recipe) {
+    {  // without a communicator
+      gs::compressor straight{here, mixed_layers(), recipe};
+      for (std::uint64_t step = 0; step < 5; ++step) straight.compress(std::span<float const>{gradient(n, 0, step)});
+      gs::compressor restored{here, mixed_layers(), recipe};
+      restored.compress(std::span<float const>{gradient(n, 3, 3)});  // something to overwrite
+      restored.restore(straight.state());
+      CHECK(restored.step() == 5);
+      for (std::uint64_t step = 5; step < 9; ++step) {
+        straight.compress(std::span<float const>{gradient(n, 0, step)});
+        restored.compress(std::span<float const>{gradient(n, 0, step)});
+        auto const message = straight.encode();
+        CHECK(same_bits(message, restored.encode()));
+        CHECK(straight.state() == restored.state());
+      }
+    }
+    for (int const world : {1, 3}) {
+      CAPTURE(world);
+      auto const said = on_ranks(world, [&](communicator comm) {
+        findings found;
+        gs::compressor straight{here, mixed_layers(), recipe};
+        for (std::uint64_t step = 0; step < 5; ++step) {
+          auto update = gradient(n, comm.rank(), step);
+          straight.exchange(comm, std::span{update});
+        }
+        gs::compressor restored{here, mixed_layers(), recipe};
+        restored.restore(straight.state());
+        found.expect(restored.state() == straight.state(), "state() of what was restored differs");
+        for (std::uint64_t step = 5; step < 9; ++step) {
+          auto a = gradient(n, comm.rank(), step);
+          auto b = a;
+          auto const one = straight.exchange(comm, std::span{a});
+          auto const two = restored.exchange(comm, std::span{b});
+          found.expect(same_bits(a, b), "updates differ in step " + std::to_string(step));
+          found.expect(straight.state() == restored.state(), "states differ after step " + std::to_string(step));
+          found.expect(one.selected == two.selected && one.step == two.step, "reports differ");
+        }
+        return found.text();
+      });
+      CHECK(joined(said) == "");
+    }
+  };
+  check(gs::recipe{.density = 0.03});
+  check(gs::recipe{.density = 0.03, .selector = gs::laplacian{}});
+  check(gs::recipe{.density = 0.03, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
+  check(gs::recipe{.density = 0.03, .selector = gs::hierarchical{}, .partitioner = gs::layerwise{}, .exchange = gs::index_union{}});
+  check(gs::recipe{.density = gs::warm_up{.initial = 0.5, .final = 0.01, .steps = 10}, .selector = gs::laplacian{}});
+}
+
+TEST_CASE("when a rank leaves, the others take over what it had not sent") {
+  auto const n = mixed_layers().size();
+  auto const check = [&](auto const& recipe) {
+    constexpr auto states = decltype(recipe.residual)::states;
+    std::vector<std::vector<std::byte>> saved(3);
+    gs::threads::run(3, [&](communicator comm) {
+      gs::compressor compressor{here, mixed_layers(), recipe};
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        auto update = gradient(n, comm.rank(), step);
+        compressor.exchange(comm, std::span{update});
+      }
+      saved[at(comm.rank())] = compressor.state();
+    });
+    std::vector<double> before(states * n);
+    for (auto const& each : saved) {
+      gs::compressor one{here, mixed_layers(), recipe};
+      one.restore(each);
+      auto const values = states_of(one);
+      for (std::size_t i = 0; i < values.size(); ++i) before[i] += static_cast<double>(values[i]) / 3;
+    }
+    auto const said = on_ranks(2, [&](communicator comm) {
+      findings found;
+      gs::compressor compressor{here, mixed_layers(), recipe};
+      compressor.restore(saved[at(comm.rank())]);
+      if (comm.rank() == 1) compressor.absorb(saved[2]);
+      compressor.rescale(2.0f / 3.0f);
+      auto const mine = states_of(compressor);
+      std::vector<double> after(mine.begin(), mine.end());
+      comm.all_reduce(here, std::span{after}, gs::reduction::sum);
+      for (std::size_t i = 0; i < after.size(); ++i)
+        found.expect(std::abs(after[i] / 2 - before[i]) <= 1e-6 * (1 + std::abs(before[i])), "the mean residual changed");
+      auto update = gradient(n, comm.rank(), 4);
+      found.expect(compressor.exchange(comm, std::span{update}).step == 4, "the smaller world does not go on");
+      return found.text();
+    });
+    CHECK(joined(said) == "");
+  };
+  check(gs::recipe{.density = 0.03, .selector = gs::laplacian{}});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
+
+  SUBCASE("also where the sum would be too large") {
+    constexpr float large = 0.75f * std::numeric_limits<float>::max();
+    gs::compressor compressor{here, gs::layout::flat(2), gs::recipe{.density = 0.0}};
+    compressor.compress(std::span<float const>{std::vector{large, 1.0f}});
+    compressor.absorb(compressor.state());
+    CHECK(residual_of(compressor) == std::vector{large, 2.0f});
+  }
+}
+
+TEST_CASE("the bytes of a checkpoint") {
+  gs::compressor compressor{here, gs::layout{{"a", 2}}, gs::recipe{.density = 0.0}};
+  compressor.compress(std::span<float const>{std::vector{1.0f, -2.5f}});
+  auto const bytes = compressor.state();
+  // magic | version | states | n | layout hash | step | hints | checksum | the hint | the residual
+  constexpr std::array<unsigned, 64> expected{
+      0x47, 0x52, 0x53, 0x43, 0x01, 0x00, 0x01, 0x00,
+      0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+      0xA6, 0xBD, 0x7F, 0xB8, 0xDF, 0xF2, 0x1C, 0x0E,
+      0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+      0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+      0xC1, 0x12, 0xAF, 0x4B, 0x9D, 0xEC, 0xB1, 0x59,
+      0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+      0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x20, 0xC0};
+  std::vector<unsigned> found;
+  for (auto const each : bytes) found.push_back(static_cast<unsigned>(each));
+  CHECK(found == std::vector<unsigned>(expected.begin(), expected.end()));
+}

@@ -1,0 +1,133 @@
+// Every instruction set that this processor has gives the same bits as the portable code.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include <gradsieve/residual/error_feedback.hpp>
+#include <gradsieve/residual/momentum_correction.hpp>
+#include <gradsieve/space/host_kernels.hpp>
+
+#include "data.hpp"
+
+namespace {
+
+using namespace gradsieve;
+using namespace gradsieve::host_kernels;
+
+std::vector<simd> levels() {
+  std::vector<simd> all{simd::portable};
+  if (best_simd() != simd::portable) all.push_back(simd::avx2);
+  if (best_simd() == simd::avx512) all.push_back(simd::avx512);
+  return all;
+}
+
+struct outcome {
+  std::vector<float> states;
+  std::vector<index_type> indices;
+  std::vector<float> values;
+  std::uint64_t bad = 0;
+  std::uint64_t complete_before = 0;
+  statistics sums;
+
+  friend bool operator==(outcome const& a, outcome const& b) {
+    auto const bits = [](std::vector<float> const& x, std::vector<float> const& y) {
+      return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
+    };
+    return bits(a.states, b.states) && a.indices == b.indices && bits(a.values, b.values) && a.bad == b.bad &&
+           a.complete_before == b.complete_before && std::memcmp(&a.sums.sum_abs, &b.sums.sum_abs, sizeof(double)) == 0 &&
+           std::memcmp(&a.sums.sum_squares, &b.sums.sum_squares, sizeof(double)) == 0 && a.sums.max_key == b.sums.max_key &&
+           a.sums.nonzero == b.sums.nonzero;
+  }
+};
+
+template <class Residual, class T>
+outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, float factor, key_type lower, std::size_t room) {
+  std::size_t const n = gradient.size();
+  outcome result;
+  result.states.resize(n * Residual::states);
+  data::generator random{7};
+  for (auto& x : result.states) x = static_cast<float>(random.laplace());
+  std::array<float*, Residual::states> states{};
+  for (std::size_t s = 0; s < states.size(); ++s) states[s] = result.states.data() + s * n;
+  result.indices.resize(room + group);
+  result.values.resize(room + group);
+  candidate_list list{result.indices.data(), result.values.data(), 0, room};
+  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, std::uint64_t{1'000}, lower, &list,
+                                    &result.sums);
+  result.indices.resize(list.count);
+  result.values.resize(list.count);
+  result.complete_before = list.complete_before;
+  return result;
+}
+
+template <class T>
+std::vector<T> hostile_gradient(std::size_t n) {
+  data::generator random{n};
+  std::vector<T> gradient(n);
+  for (auto& g : gradient) {
+    auto const kind = random.below(200);
+    float const x = kind == 0   ? std::numeric_limits<float>::infinity()
+                    : kind == 1 ? std::numeric_limits<float>::quiet_NaN()
+                    : kind == 2 ? 3e38f
+                    : kind < 9  ? 0.0f
+                                : static_cast<float>(random.student3());
+    g = from_float<T>(x);
+  }
+  return gradient;
+}
+
+template <class Residual, class T>
+void same_at_all_levels(Residual policy, std::size_t n, float factor, key_type lower, std::size_t room) {
+  auto const gradient = hostile_gradient<T>(n);
+  auto const expected = accumulate(simd::portable, policy, gradient, factor, lower, room);
+  for (auto const level : levels()) REQUIRE(accumulate(level, policy, gradient, factor, lower, room) == expected);
+}
+
+}  // namespace
+
+TEST_CASE("accumulate, measure and append give the same bits with every instruction set") {
+  MESSAGE("instruction sets compared: " << levels().size());
+  for (std::size_t const n : {0u, 1u, 7u, 63u, 64u, 65u, 511u, 512u, 513u, 1000u, 4096u})
+    for (float const threshold : {0.0f, 0.5f, 3.0f, 1e30f}) {
+      key_type const lower = magnitude_key(threshold);
+      CAPTURE(n);
+      CAPTURE(threshold);
+      same_at_all_levels<error_feedback, float>({.decay = 1.0f}, n, 1.0f, lower, n);
+      same_at_all_levels<error_feedback, float>({.decay = 0.9f}, n, 0.37f, lower, n);
+      same_at_all_levels<error_feedback, float>({.decay = 0.9f}, n, 0.37f, lower, n / 4);
+      same_at_all_levels<error_feedback, float16>({.decay = 0.7f}, n, 1.0f, lower, n);
+      same_at_all_levels<error_feedback, bfloat16>({}, n, 1.0f, lower, n);
+      same_at_all_levels<momentum_correction, float>({.momentum = 0.9f}, n, 0.5f, lower, n);
+    }
+}
+
+TEST_CASE("candidates are counted, written and gathered alike, and only where they may be") {
+  for (auto const which : {data::law::laplace, data::law::all_equal, data::law::two_values})
+    for (std::size_t const n : {1u, 63u, 64u, 200u, 5000u}) {
+      auto const values = data::make(which, n, 3);
+      std::vector<index_type> names(n);
+      for (std::size_t i = 0; i < n; ++i) names[i] = static_cast<index_type>(3 * i);
+      for (key_type const key : {magnitude_key(0.1f), magnitude_key(values[0]), magnitude_key(2.0f)})
+        for (std::uint64_t const ties : {0u, 1u, 5u}) {
+          auto const counted = run<count_candidates>(simd::portable, values.data(), n, key);
+          std::uint64_t const end = counted.above + std::min(counted.equal, ties);
+          std::vector<std::vector<index_type>> indices;
+          for (auto const level : levels()) {
+            auto const again = run<count_candidates>(level, values.data(), n, key);
+            REQUIRE(again.above == counted.above);
+            REQUIRE(again.equal == counted.equal);
+            std::vector<index_type> out(end + 1, 12'345u);
+            std::vector<float> held(end + 1, -7.0f);
+            run<write_candidates>(level, values.data(), static_cast<index_type const*>(names.data()), n, key, host_kernels::kept{0, std::min(counted.equal, ties)}, end,
+                                  out.data(), held.data());
+            REQUIRE(out[end] == 12'345u);  // the place behind the end belongs to another worker
+            REQUIRE(held[end] == -7.0f);
+            for (std::uint64_t i = 0; i < end; ++i) REQUIRE(held[i] == values[out[i] / 3]);
+            indices.push_back(out);
+          }
+          for (auto const& each : indices) REQUIRE(each == indices[0]);
+        }
+    }
+}
