@@ -56,7 +56,7 @@ function(gradsieve_add_test name)
     add_test(NAME ${test} COMMAND ${arg_UNPARSED_ARGUMENTS})
     set_tests_properties(${test} PROPERTIES ENVIRONMENT "${GRADSIEVE_RUN_ENVIRONMENT}")
   endif()
-  set_tests_properties(${test} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
+  set_tests_properties(${test} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endfunction()
 
 # gradsieve_fails(<name> <regex> <command> [arguments...]): the command must fail, and say what the regex says.

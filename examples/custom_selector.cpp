@@ -29,7 +29,7 @@ int main() {
   std::vector<float> gradient(10'000, 0.01f);
   gradient[17] = 5.0f;
   gradient[4'000] = -3.0f;
-  auto const sent = reducer.compress(std::span<float const>{gradient});
+  auto const sent = reducer.compress(gradient);
   for (std::size_t i = 0; i < sent.indices.size(); ++i) std::cout << sent.indices[i] << ": " << sent.values[i] << '\n';
   return sent.indices.size() == 2 && sent.indices[0] == 17 ? 0 : 1;
 }

@@ -16,7 +16,7 @@ int main() {
     std::vector<float> gradient(layers.size());
     for (std::size_t i = 0; i < gradient.size(); ++i)  // what a backward pass would leave
       gradient[i] = 1.0f / static_cast<float>(1 + (i * 7919 + static_cast<std::size_t>(comm.rank())) % 10'007);
-    auto const report = reducer.exchange(comm, std::span{gradient});  // gradient is now the averaged sparse update
+    auto const report = reducer.exchange(comm, gradient);  // gradient is now the averaged sparse update
     if (comm.rank() == 0) std::cout << recipe << '\n' << report << '\n';
   });
 }

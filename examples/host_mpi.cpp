@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   std::vector<float> gradient(layers.size());
   for (int step = 0; step < 5; ++step) {
     for (auto& g : gradient) g = normal(random);
-    auto const report = reducer.exchange(comm, std::span{gradient});
+    auto const report = reducer.exchange(comm, gradient);
     double norm = reducer.residual_norm() * reducer.residual_norm();
     comm.all_reduce(gs::host{}, std::span{&norm, 1}, gs::reduction::sum);
     if (comm.rank() == 0) std::cout << report << ", build-up " << report.build_up() << ", residual^2 " << norm << '\n';

@@ -21,7 +21,7 @@ int main() {
     std::normal_distribution<float> normal;
     std::vector<float> gradient(layers.size());
     for (auto& g : gradient) g = normal(random);
-    compressor.compress(std::span<float const>{gradient});
+    compressor.compress(gradient);
     auto const message = compressor.encode();
     posted.emplace_back(message.begin(), message.end());
     std::cout << "worker " << worker << ": " << message.size() << " of " << gradient.size() * sizeof(float) << " bytes\n";
@@ -31,11 +31,11 @@ int main() {
   auto server = gs::compressor{gs::host{}, layers, recipe};
   std::vector<std::span<std::byte const>> inbox(posted.begin(), posted.end());
   std::vector<float> update(layers.size());
-  server.apply(std::span<std::span<std::byte const> const>{inbox}, std::span{update});
+  server.apply(inbox, update);
 
   posted[1][1'000] ^= std::byte{1};  // a flipped bit on the way
   try {
-    server.apply(std::span<std::span<std::byte const> const>{inbox}, std::span{update});
+    server.apply(inbox, update);
   } catch (gs::corrupt_message const& refused) {
     std::cout << "refused: " << refused.what() << '\n';
     return 0;

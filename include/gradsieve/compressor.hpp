@@ -64,46 +64,13 @@ class compressor {
 
   // ---- With a communicator ---------------------------------------------------------------------------------
 
-  /// Replaces the gradient by the mean over all ranks of what they sent: most elements zero, the same bits on
-  /// every rank. Collective. The first call with a world of another size calls connect().
+  /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16) by the mean over all ranks of
+  /// what they sent: most elements zero, the same bits on every rank. Collective. The first call with a world of another size calls connect().
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
   /// for it; communication_error, mismatch, corrupt_message. If one rank throws, all ranks throw.
-  template <communicator Comm, gradient_value T>
-  step_report exchange(Comm const& comm, std::span<T> gradient) {
-    begin_step();
-    if (!connected_ || world_ != comm.size()) connect(comm);
-    step_report report = start_report(sizeof(T), comm.size());
-    stopwatch watch;
-    std::span<T const> const incoming = gradient;
-    std::exception_ptr failure;
-    attempt(failure, [&] { check_size(gradient.size()); });
-    agree_on_finite(comm, incoming, failure);
-    attempt(failure, [&] { enter(incoming, report); });
-    watch.charge(report.seconds.accumulate);
-    try {
-      if constexpr (partitioner_type::needs_norms) share_norms(comm, failure, report);
-      take_dense(true, report);
-      watch.charge(report.seconds.partition);
-      selection_view own;
-      attempt(failure, [&] { own = select_own(comm.rank(), true, report); });
-      watch.charge(report.seconds.select);
-      auto const result = buffers_.run(exchange_round<Comm, workspace, codec_type>{
-          comm, work_, recipe_.codec, info_, own, memory_.state(0), segments_.decision(step_), failure});
-      auto const dense_bytes = dense_.share(comm, work_);
-      report.bytes_sent += result.bytes_sent + dense_bytes;
-      report.bytes_received += result.bytes_received + dense_bytes;
-      memory_.leave(work_, recipe_.residual, result.sent.indices, result.sent.values);
-      watch.charge(report.seconds.exchange);
-      report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
-      report.union_size += report.dense_elements - split_.dense_elements;  // segments that were sent whole
-      write_ranges(dense_.ranges(), dense_.sum(), static_cast<float>(world_), gradient);
-      watch.charge(report.seconds.apply);
-    } catch (...) {
-      memory_.give_back(work_);
-      throw;
-    }
-    ++step_;
-    return report;
+  template <communicator Comm, class Gradient>
+  step_report exchange(Comm const& comm, Gradient&& gradient) {
+    return exchange_span(comm, checked_span(gradient));
   }
 
   /// First contact: checks that all ranks hold the same layout, recipe and step, and sizes the buffers for this
@@ -131,35 +98,10 @@ class compressor {
 
   /// Selects what to send of this gradient and takes it out of the residual. The view lives until the next step.
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient.
-  template <gradient_value T>
-  selection_view compress(std::span<T const> gradient) {
-    begin_step();
-    check_size(gradient.size());
-    if (recipe_.on_non_finite == non_finite::fail)
-      if (auto const bad = count_non_finite(gradient); bad > 0) throw non_finite_gradient(non_finite_text(bad));
-    report_ = start_report(sizeof(T), 1);
-    stopwatch watch;
-    enter(gradient, report_);
-    watch.charge(report_.seconds.accumulate);
-    try {
-      if constexpr (partitioner_type::needs_norms) {
-        measure_norms();
-        assign(1);
-      }
-      take_dense(false, report_);
-      watch.charge(report_.seconds.partition);
-      last_ = select_own(0, false, report_);
-      last_.dense = dense_.own();
-      watch.charge(report_.seconds.select);
-    } catch (...) {
-      memory_.give_back(work_);
-      throw;
-    }
-    memory_.leave(work_, recipe_.residual, last_.indices, last_.values);
-    report_.union_size = last_.indices.size();
-    watch.charge(report_.seconds.apply);
-    ++step_;
-    return last_;
+  template <class Gradient>
+  selection_view compress(Gradient const& gradient) {
+    std::span const values = checked_span(gradient);
+    return compress_span(std::span<typename decltype(values)::value_type const>{values});
   }
 
   /// The report of the last compress().
@@ -178,9 +120,10 @@ class compressor {
   /// entry. All messages are read and checked before the gradient is written. Does not touch the residual.
   /// Cost: n writes and O(entries). Allocates when there are more messages than ever before.
   /// @throws corrupt_message, invalid_argument.
-  template <gradient_value T>
-  void apply(std::span<std::span<std::byte const> const> messages, std::span<T> gradient) {
-    check_size(gradient.size());
+  template <class Gradient>
+  void apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
+    auto const out = checked_span(gradient);
+    check_size(out.size());
     if (dense_mean_.size() < info_.dense) dense_mean_ = typename workspace::template buffer<float>(info_.dense);
     if (inbox_.senders() < messages.size()) {
       inbox_.reserve(messages.size(), split_.selected_elements, info_.dense);
@@ -189,12 +132,12 @@ class compressor {
     inbox_.clear();
     for (auto const& each : messages) inbox_.add(recipe_.codec, info_, each);
     auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
-    work_.apply(inbox_.messages(), divisor, gradient);
+    work_.apply(inbox_.messages(), divisor, out);
     for (std::size_t i = 0; i < dense_mean_.size(); ++i) {
       dense_mean_[i] = messages.empty() ? 0.0f : inbox_.messages()[0].dense[i];
       for (std::size_t m = 1; m < messages.size(); ++m) dense_mean_[i] += inbox_.messages()[m].dense[i];
     }
-    write_ranges(std::span<range const>{split_.dense}, std::span<float const>{dense_mean_.span()}, divisor, gradient);
+    write_ranges(std::span<range const>{split_.dense}, std::span<float const>{dense_mean_.span()}, divisor, out);
   }
 
   // ---- Around a step ---------------------------------------------------------------------------------------
@@ -256,6 +199,84 @@ class compressor {
   }
 
  private:
+  template <class Comm, class T>
+  step_report exchange_span(Comm const& comm, std::span<T> gradient) {
+    begin_step();
+    if (!connected_ || world_ != comm.size()) connect(comm);
+    step_report report = start_report(sizeof(T), comm.size());
+    stopwatch watch;
+    std::span<T const> const incoming = gradient;
+    std::exception_ptr failure;
+    attempt(failure, [&] { check_size(gradient.size()); });
+    agree_on_finite(comm, incoming, failure);
+    attempt(failure, [&] { enter(incoming, report); });
+    watch.charge(report.seconds.accumulate);
+    try {
+      if constexpr (partitioner_type::needs_norms) share_norms(comm, failure, report);
+      take_dense(true, report);
+      watch.charge(report.seconds.partition);
+      selection_view own;
+      attempt(failure, [&] { own = select_own(comm.rank(), true, report); });
+      watch.charge(report.seconds.select);
+      auto const result = buffers_.run(exchange_round<Comm, workspace, codec_type>{
+          comm, work_, recipe_.codec, info_, own, memory_.state(0), segments_.decision(step_), failure});
+      auto const dense_bytes = dense_.share(comm, work_);
+      report.bytes_sent += result.bytes_sent + dense_bytes;
+      report.bytes_received += result.bytes_received + dense_bytes;
+      memory_.leave(work_, recipe_.residual, result.sent.indices, result.sent.values);
+      watch.charge(report.seconds.exchange);
+      report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
+      report.union_size += report.dense_elements - split_.dense_elements;  // segments that were sent whole
+      write_ranges(dense_.ranges(), dense_.sum(), static_cast<float>(world_), gradient);
+      watch.charge(report.seconds.apply);
+    } catch (...) {
+      memory_.give_back(work_);
+      throw;
+    }
+    ++step_;
+    return report;
+  }
+
+  template <class T>
+  selection_view compress_span(std::span<T const> gradient) {
+    begin_step();
+    check_size(gradient.size());
+    if (recipe_.on_non_finite == non_finite::fail)
+      if (auto const bad = count_non_finite(gradient); bad > 0) throw non_finite_gradient(non_finite_text(bad));
+    report_ = start_report(sizeof(T), 1);
+    stopwatch watch;
+    enter(gradient, report_);
+    watch.charge(report_.seconds.accumulate);
+    try {
+      if constexpr (partitioner_type::needs_norms) {
+        measure_norms();
+        assign(1);
+      }
+      take_dense(false, report_);
+      watch.charge(report_.seconds.partition);
+      last_ = select_own(0, false, report_);
+      last_.dense = dense_.own();
+      watch.charge(report_.seconds.select);
+    } catch (...) {
+      memory_.give_back(work_);
+      throw;
+    }
+    memory_.leave(work_, recipe_.residual, last_.indices, last_.values);
+    report_.union_size = last_.indices.size();
+    watch.charge(report_.seconds.apply);
+    ++step_;
+    return last_;
+  }
+
+  /// A caller's vector, array or span, as a span.
+  template <class Gradient>
+  [[nodiscard]] static auto checked_span(Gradient& gradient) {
+    std::span const values{gradient};
+    static_assert(gradient_value<typename decltype(values)::value_type>,
+                  "a gradient is contiguous memory of float, gradsieve::float16 or gradsieve::bfloat16");
+    return std::span<typename decltype(values)::element_type>{values};
+  }
+
   [[nodiscard]] static Recipe checked(Recipe recipe) {
     recipe.density.check();
     return recipe;

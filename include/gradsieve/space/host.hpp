@@ -440,7 +440,7 @@ class host_workspace {
       auto const mine = found_.of(acc, worker);
       auto const end = worker + 1 < team_.size() ? count_of(worker + 1).above : std::uint64_t{written};
       host_kernels::run<host_kernels::write_candidates>(simd_, mine.values.data(), mine.indices.data(), mine.values.size(),
-                                                        at.key, count_of(worker), std::min<std::uint64_t>(end, out.indices.size()),
+                                                        at.key, static_cast<kept const&>(count_of(worker)), std::min<std::uint64_t>(end, out.indices.size()),
                                                         out.indices.data(), out.values.data());
     });
     return written;
