@@ -1,13 +1,18 @@
 // Numbers: the storage formats of gradients, and the integer key that orders them by magnitude.
 #pragma once
 
-#include <bit>
 #include <concepts>
 #include <cstdint>
 
 #include <gradsieve/config.hpp>
 
 namespace gradsieve {
+
+/// std::bit_cast, but callable on a device without a flag to its compiler.
+template <class To, class From>
+[[nodiscard]] GRADSIEVE_HD constexpr To bit_cast(From const& from) noexcept {
+  return __builtin_bit_cast(To, from);
+}
 
 /// Position of an element in a gradient. A compressor holds fewer than 2^32 of them.
 using index_type = std::uint32_t;
@@ -21,17 +26,17 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
 
 /// Key of |x|.
 [[nodiscard]] GRADSIEVE_HD constexpr key_type magnitude_key(float x) noexcept {
-  return std::bit_cast<std::uint32_t>(x) & 0x7FFF'FFFFu;
+  return gradsieve::bit_cast<std::uint32_t>(x) & 0x7FFF'FFFFu;
 }
 
 /// The magnitude that has this key.
-[[nodiscard]] GRADSIEVE_HD constexpr float magnitude_of(key_type key) noexcept { return std::bit_cast<float>(key); }
+[[nodiscard]] GRADSIEVE_HD constexpr float magnitude_of(key_type key) noexcept { return gradsieve::bit_cast<float>(key); }
 
 /// False for NaN and for both infinities; not optimised away by -ffinite-math-only.
 [[nodiscard]] GRADSIEVE_HD constexpr bool is_finite(float x) noexcept { return magnitude_key(x) < infinite_key; }
 
 /// |x|, as bits; usable on host and device alike.
-[[nodiscard]] GRADSIEVE_HD constexpr float abs(float x) noexcept { return std::bit_cast<float>(magnitude_key(x)); }
+[[nodiscard]] GRADSIEVE_HD constexpr float abs(float x) noexcept { return gradsieve::bit_cast<float>(magnitude_key(x)); }
 
 /// IEEE 754 binary16 as storage: 1 sign, 5 exponent and 10 fraction bits. Arithmetic is done in float.
 struct float16 {
@@ -49,7 +54,7 @@ struct bfloat16 {
 
 /// Exact, subnormals and NaN payloads included.
 [[nodiscard]] GRADSIEVE_HD constexpr float to_float(bfloat16 x) noexcept {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+  return gradsieve::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
 /// Exact, subnormals included. No branch, so that loops over it vectorise: the exponent is moved from bias 15
@@ -57,9 +62,9 @@ struct bfloat16 {
 [[nodiscard]] GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
   std::uint32_t const magnitude = static_cast<std::uint32_t>(x.bits & 0x7FFFu) << 13;
   std::uint32_t const sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
-  std::uint32_t const finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+  std::uint32_t const finite = gradsieve::bit_cast<std::uint32_t>(gradsieve::bit_cast<float>(magnitude) * 0x1p112f);
   std::uint32_t const special = magnitude | infinite_key;
-  return std::bit_cast<float>(sign | (magnitude >= 0x0F80'0000u ? special : finite));
+  return gradsieve::bit_cast<float>(sign | (magnitude >= 0x0F80'0000u ? special : finite));
 }
 
 /// A float rounded to the nearest value of a storage format, ties to even; NaN stays NaN.
@@ -71,20 +76,20 @@ template <>
 
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr bfloat16 from_float<bfloat16>(float x) noexcept {
-  auto const bits = std::bit_cast<std::uint32_t>(x);
+  auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
   if (magnitude_key(x) > infinite_key) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
   return {static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
 }
 
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr float16 from_float<float16>(float x) noexcept {
-  auto const sign = static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u);
+  auto const sign = static_cast<std::uint16_t>((gradsieve::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u);
   key_type const key = magnitude_key(x);
   if (key > infinite_key) return {static_cast<std::uint16_t>(sign | 0x7E00u)};
   if (key >= 0x4780'0000u) return {static_cast<std::uint16_t>(sign | 0x7C00u)};  // 65536 and more: infinity
   std::uint32_t rounded = 0;
   if (key < 0x3880'0000u) {  // below 2^-14: let one float addition round at the subnormal's last bit
-    rounded = std::bit_cast<std::uint32_t>(std::bit_cast<float>(key) + 0.5f) - 0x3F00'0000u;
+    rounded = gradsieve::bit_cast<std::uint32_t>(gradsieve::bit_cast<float>(key) + 0.5f) - 0x3F00'0000u;
   } else {
     rounded = (key + 0x0FFFu + ((key >> 13) & 1u) - 0x3800'0000u) >> 13;
   }
@@ -102,8 +107,10 @@ concept gradient_value = std::same_as<T, float> || std::same_as<T, float16> || s
 #elif defined(__clang__)
 #pragma clang fp contract(off)
   return a * b;
-#else
+#elif defined(__GNUC__) && !defined(__CUDACC__)
   return __builtin_assoc_barrier(a * b);
+#else
+  return a * b;
 #endif
 }
 
