@@ -21,19 +21,7 @@ namespace balance {
 
 using namespace steps;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define GRADSIEVE_TEST_SLOW 1
-#elif defined(__has_feature)  // clang
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define GRADSIEVE_TEST_SLOW 1
-#endif
-#endif
-
-#if defined(GRADSIEVE_TEST_SLOW)
-inline constexpr std::uint64_t step_count = 12;
-#else
-inline constexpr std::uint64_t step_count = 50;
-#endif
+inline constexpr std::uint64_t step_count = sanitized ? 12 : 50;
 
 inline constexpr double usual_density = 0.03;
 

@@ -17,9 +17,7 @@ namespace lacking {  // what the concept turns away
 
 struct no_decode {
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t, std::uint64_t, std::uint64_t) const { return 0; }
-  [[nodiscard]] std::uint64_t encode(gs::message_info, gs::selection_view, std::span<std::byte>) const {
-    return 0;
-  }
+  [[nodiscard]] std::uint64_t encode(gs::message_info, gs::selection_view, std::span<std::byte>) const { return 0; }
   friend bool operator==(no_decode const&, no_decode const&) = default;
 };
 
@@ -66,8 +64,7 @@ class guarded {
   template <class T>
   static bool ends(std::vector<T> const& all, T expected) {
     auto const same = [&](T x) { return x == expected; };
-    return std::all_of(all.begin(), all.begin() + guard, same) &&
-           std::all_of(all.end() - guard, all.end(), same);
+    return std::all_of(all.begin(), all.begin() + guard, same) && std::all_of(all.end() - guard, all.end(), same);
   }
 
   std::vector<gs::index_type> indices_;
@@ -89,8 +86,8 @@ std::string verdict(gs::message_info info, std::span<std::byte const> from, std:
   std::string text;
   try {
     auto const got = gs::coo{}.decode(info, from, room.span());
-    bool good = got.indices.size() == got.values.size() && got.indices.size() <= capacity &&
-                got.dense.size() == info.dense;
+    bool good =
+        got.indices.size() == got.values.size() && got.indices.size() <= capacity && got.dense.size() == info.dense;
     for (std::size_t i = 0; i < got.indices.size(); ++i)
       good = good && got.indices[i] < info.n && (i == 0 || got.indices[i - 1] < got.indices[i]) &&
              std::isfinite(got.values[i]);
@@ -250,14 +247,11 @@ TEST_CASE("a header that lies, under a right checksum") {
   CHECK(altered(16, std::uint64_t{5}) == "gradsieve: message layout hash is 5, expected 1234605616436508552");
   for (std::uint64_t const count :
        {std::uint64_t{11}, std::uint64_t{1} << 32, std::uint64_t{1} << 61, ~std::uint64_t{0}})
-    CHECK(altered(24, count) ==
-          "gradsieve: message entry count is " + std::to_string(count) + ", expected at most 10");
+    CHECK(altered(24, count) == "gradsieve: message entry count is " + std::to_string(count) + ", expected at most 10");
   for (std::uint64_t const count : {0u, 1u, 3u, 10u})
     CHECK(altered(24, count).starts_with("gradsieve: message size is 68"));
-  for (std::uint64_t const dense :
-       {std::uint64_t{0}, std::uint64_t{2}, std::uint64_t{1} << 62, ~std::uint64_t{0}})
-    CHECK(altered(32, dense) ==
-          "gradsieve: message dense count is " + std::to_string(dense) + ", expected 1");
+  for (std::uint64_t const dense : {std::uint64_t{0}, std::uint64_t{2}, std::uint64_t{1} << 62, ~std::uint64_t{0}})
+    CHECK(altered(32, dense) == "gradsieve: message dense count is " + std::to_string(dense) + ", expected 1");
 }
 
 TEST_CASE("a payload that lies, under a right checksum") {

@@ -75,9 +75,8 @@ inline constexpr std::array all_laws{
 
 inline std::string name(law which) {
   constexpr std::array<std::string_view, all_laws.size()> names{
-      "laplace",    "gauss",        "student3",    "layers",    "error_feedback",
-      "all_equal",  "all_zero",     "one_spike",   "denormals", "zeros_and_smallest",
-      "two_values", "mostly_zeros", "alternating", "dense_end"};
+      "laplace",   "gauss",     "student3",           "layers",     "error_feedback", "all_equal",   "all_zero",
+      "one_spike", "denormals", "zeros_and_smallest", "two_values", "mostly_zeros",   "alternating", "dense_end"};
   return std::string{names[static_cast<std::size_t>(which)]};
 }
 
@@ -117,8 +116,7 @@ inline std::uint64_t count_at_least(std::span<float const> values, float magnitu
 }
 
 inline std::uint64_t count_nonzero(std::span<float const> values) {
-  return static_cast<std::uint64_t>(
-      std::count_if(values.begin(), values.end(), [](float x) { return x != 0.0f; }));
+  return static_cast<std::uint64_t>(std::count_if(values.begin(), values.end(), [](float x) { return x != 0.0f; }));
 }
 
 /// A density for which ceil(density * n) is k.

@@ -37,8 +37,7 @@ struct no_exchange {
   static constexpr bool needs_norms = false;
   static constexpr bool disjoint = false;
   void cut(std::span<gs::range const>, int, gs::segment_list&) const {}
-  void assign(std::span<gs::segment>, std::span<double const>, gs::step_budget,
-              gs::partition_scratch&) const {}
+  void assign(std::span<gs::segment>, std::span<double const>, gs::step_budget, gs::partition_scratch&) const {}
   friend bool operator==(no_exchange const&, no_exchange const&) = default;
 };
 
@@ -90,9 +89,8 @@ bool covers(gs::segment_list const& list, std::vector<gs::range> const& layers) 
   std::vector<gs::range> joined;
   for (auto const& each : list) {
     if (each.size == 0) return false;
-    bool const start = std::any_of(layers.begin(), layers.end(), [&](auto const& layer) {
-      return layer.offset == each.offset && layer.size > 0;
-    });
+    bool const start = std::any_of(layers.begin(), layers.end(),
+                                   [&](auto const& layer) { return layer.offset == each.offset && layer.size > 0; });
     if (start)
       joined.push_back({each.offset, each.size});
     else if (joined.empty() || joined.back().offset + joined.back().size != each.offset)
@@ -157,17 +155,13 @@ std::vector<double> layer_norms(gs::segment_list const& list, std::uint64_t seed
 double imbalance(gs::segment_list const& list, gs::selection_cost const& cost, int world) {
   std::vector<double> loads(static_cast<std::size_t>(world));
   for (auto const& each : list)
-    if (each.owner != gs::segment::every_rank)
-      loads[static_cast<std::size_t>(each.owner)] += cost(each.size, each.k);
-  return *std::max_element(loads.begin(), loads.end()) * world /
-         std::accumulate(loads.begin(), loads.end(), 0.0);
+    if (each.owner != gs::segment::every_rank) loads[static_cast<std::size_t>(each.owner)] += cost(each.size, each.k);
+  return *std::max_element(loads.begin(), loads.end()) * world / std::accumulate(loads.begin(), loads.end(), 0.0);
 }
 
 static_assert(gs::partitioner<gs::whole> && gs::partitioner<gs::layerwise> && gs::partitioner<gs::deft>);
-static_assert(!gs::partitioner<lacking::no_assign> && !gs::partitioner<lacking::no_exchange> &&
-              !gs::partitioner<int>);
-static_assert(gs::deft::disjoint && gs::deft::needs_norms && !gs::whole::disjoint &&
-              !gs::layerwise::needs_norms);
+static_assert(!gs::partitioner<lacking::no_assign> && !gs::partitioner<lacking::no_exchange> && !gs::partitioner<int>);
+static_assert(gs::deft::disjoint && gs::deft::needs_norms && !gs::whole::disjoint && !gs::layerwise::needs_norms);
 
 }  // namespace
 
@@ -307,10 +301,7 @@ TEST_CASE("deft: k in all, for random layers, norms and worlds") {
     std::vector<double> norms(list.size());
     for (auto& norm : norms) {
       auto const kind = random.below(8);
-      norm = kind == 0   ? 0
-             : kind == 1 ? std::exp(200 * random.gauss())
-             : kind == 2 ? not_a_number
-                         : random.uniform();
+      norm = kind == 0 ? 0 : kind == 1 ? std::exp(200 * random.gauss()) : kind == 2 ? not_a_number : random.uniform();
     }
     std::uint64_t const n = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
     for (auto const k : {random.below(n + 1), random.below(list.size() + 2), n}) {
@@ -392,8 +383,7 @@ TEST_CASE("deft's bins rotate: in `world` steps every rank works on every fragme
     }
   }
   for (std::size_t i = 0; i < list.size(); ++i)
-    if (list[i].owner != gs::segment::every_rank)
-      CHECK(std::count(seen[i].begin(), seen[i].end(), true) == world);
+    if (list[i].owner != gs::segment::every_rank) CHECK(std::count(seen[i].begin(), seen[i].end(), true) == world);
   assign(gs::deft{}, list, norms, 11'000, world, ~std::uint64_t{0});
   check_decision(list, norms, 11'000, world);
 }

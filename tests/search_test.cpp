@@ -21,8 +21,7 @@ struct sorted_keys {
     std::sort(keys.begin(), keys.end(), std::greater<>{});
   }
   [[nodiscard]] std::uint64_t at_least(gs::key_type key) const {
-    return static_cast<std::uint64_t>(std::upper_bound(keys.begin(), keys.end(), key, std::greater<>{}) -
-                                      keys.begin());
+    return static_cast<std::uint64_t>(std::upper_bound(keys.begin(), keys.end(), key, std::greater<>{}) - keys.begin());
   }
   /// What a cut keeps.
   [[nodiscard]] std::uint64_t kept(gs::cut at) const {
@@ -123,8 +122,8 @@ TEST_CASE("bracket_search keeps from k to most, or exactly k, from any guess") {
         for (auto const most : {k, k + k / 4, 2 * k}) {
           auto const anywhere = static_cast<gs::key_type>(random.below(gs::infinite_key));
           auto const near = data.keys.empty() ? 7 : data.keys[std::min<std::size_t>(k, data.keys.size()) - 1];
-          for (auto const guess : {gs::key_type{0}, gs::key_type{1}, anywhere, near - near / 1000,
-                                   gs::infinite_key - 1, ~gs::key_type{0}})
+          for (auto const guess :
+               {gs::key_type{0}, gs::key_type{1}, anywhere, near - near / 1000, gs::infinite_key - 1, ~gs::key_type{0}})
             for (auto const high : {gs::infinite_key, data.largest() + 1}) {
               CAPTURE(k);
               CAPTURE(most);

@@ -31,8 +31,7 @@ std::vector<float> entered(std::span<float const> residual, std::span<T const> g
 
 /// One step of a fresh compressor, the gradient as one segment.
 template <class Selector>
-data::chosen first_step(Selector const& selector, std::span<float const> values, std::uint64_t k,
-                        int threads = 3) {
+data::chosen first_step(Selector const& selector, std::span<float const> values, std::uint64_t k, int threads = 3) {
   auto const recipe = gs::recipe{.density = data::density_for(k, values.size()), .selector = selector};
   gs::compressor reducer{gs::host{threads}, gs::layout::flat(values.size()), recipe};
   return owned(reducer.compress(values));
@@ -49,8 +48,7 @@ void check_choice(gs::radix, std::span<float const> values, std::uint64_t k, dat
   REQUIRE(got == data::top_k(values, k));
 }
 
-void check_choice(gs::laplacian selector, std::span<float const> values, std::uint64_t k,
-                  data::chosen const& got) {
+void check_choice(gs::laplacian selector, std::span<float const> values, std::uint64_t k, data::chosen const& got) {
   if (selector.count == gs::count_mode::exact) {
     REQUIRE(got == data::top_k(values, k));
     return;
@@ -58,17 +56,14 @@ void check_choice(gs::laplacian selector, std::span<float const> values, std::ui
   std::uint64_t const count = got.indices.size();
   auto const nonzero = data::count_nonzero(values);
   REQUIRE(count >= std::min(k, nonzero));
-  REQUIRE(count <=
-          k + static_cast<std::uint64_t>(static_cast<double>(selector.tolerance) * static_cast<double>(k)));
+  REQUIRE(count <= k + static_cast<std::uint64_t>(static_cast<double>(selector.tolerance) * static_cast<double>(k)));
   REQUIRE(got == data::top_k(values, count));
 }
 
-void check_choice(gs::hierarchical selector, std::span<float const> values, std::uint64_t k,
-                  data::chosen const& got) {
+void check_choice(gs::hierarchical selector, std::span<float const> values, std::uint64_t k, data::chosen const& got) {
   std::uint64_t const count = got.indices.size();
   auto const enough =
-      k == 0 ? 0
-             : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(selector.least * static_cast<float>(k)));
+      k == 0 ? 0 : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(selector.least * static_cast<float>(k)));
   REQUIRE(count >= std::min(enough, data::count_nonzero(values)));
   REQUIRE(count <= k);
   REQUIRE(got == data::top_k(values, count));
@@ -143,8 +138,8 @@ struct coarse_case {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE_INVOKE(one_step, radix_case, exact_cold_case, exact_warm_case, band_cold_case,
-                          narrow_band_case, hierarchical_case, coarse_case);
+TEST_CASE_TEMPLATE_INVOKE(one_step, radix_case, exact_cold_case, exact_warm_case, band_cold_case, narrow_band_case,
+                          hierarchical_case, coarse_case);
 TEST_CASE_TEMPLATE_INVOKE(large_step, radix_case, exact_cold_case, band_cold_case, hierarchical_case);
 
 TEST_CASE("a segment that is sent whole") {
@@ -160,8 +155,8 @@ TEST_CASE("a segment that is sent whole") {
   }
 }
 
-TEST_CASE_TEMPLATE("magnitudes over the whole range of floats", Case, radix_case, exact_cold_case,
-                   exact_warm_case, band_cold_case, hierarchical_case) {
+TEST_CASE_TEMPLATE("magnitudes over the whole range of floats", Case, radix_case, exact_cold_case, exact_warm_case,
+                   band_cold_case, hierarchical_case) {
   std::uint64_t const n = 30'001;
   data::generator random{2};
   std::vector<float> values(n);
@@ -230,8 +225,7 @@ TEST_CASE_TEMPLATE("steps after steps: error feedback, jumps of scale, a falling
   gs::density_schedule const falling = gs::warm_up{.initial = 0.25, .final = 0.001, .steps = 10, .stages = 4};
   for (auto const& density : {gs::density_schedule{0.01}, falling}) {
     check_steps(gs::recipe{.density = density, .selector = Case::selector}, gradients, 1);
-    check_steps(gs::recipe{.density = density, .selector = Case::selector, .residual = gs::none{}}, gradients,
-                2);
+    check_steps(gs::recipe{.density = density, .selector = Case::selector, .residual = gs::none{}}, gradients, 2);
   }
 }
 
@@ -268,17 +262,15 @@ TEST_CASE("a prediction from the step before spares the second pass") {
   CHECK(missed <= 1);
 }
 
-TEST_CASE_TEMPLATE("any number of threads gives the same entries", Case, radix_case, exact_cold_case,
-                   exact_warm_case, band_cold_case, band_warm_case, hierarchical_case) {
+TEST_CASE_TEMPLATE("any number of threads gives the same entries", Case, radix_case, exact_cold_case, exact_warm_case,
+                   band_cold_case, band_warm_case, hierarchical_case) {
   auto const gradients = jumping(60'000);
   auto const layers = data::equal_layers(60'000, 5);
   auto const run = [&](int threads) {
-    gs::compressor reducer{
-        gs::host{threads}, gs::layout{layers},
-        gs::recipe{.density = 0.02, .selector = Case::selector, .partitioner = gs::layerwise{}}};
+    gs::compressor reducer{gs::host{threads}, gs::layout{layers},
+                           gs::recipe{.density = 0.02, .selector = Case::selector, .partitioner = gs::layerwise{}}};
     std::vector<data::chosen> steps;
-    for (auto const& gradient : gradients)
-      steps.push_back(owned(reducer.compress(std::span<float const>{gradient})));
+    for (auto const& gradient : gradients) steps.push_back(owned(reducer.compress(std::span<float const>{gradient})));
     return steps;
   };
   auto const alone = run(1);
@@ -309,23 +301,36 @@ TEST_CASE_TEMPLATE("gradients of two bytes are accumulated in float", T, gs::flo
   run(gs::hierarchical{});
 }
 
+TEST_CASE("what is not finite counts as zero, whatever was there before") {
+  std::uint64_t const n = 5000;
+  gs::compressor reducer{gs::host{2}, gs::layout::flat(n), gs::recipe{.residual = gs::none{}}};
+  auto gradient = data::make(data::law::laplace, n);
+  for (std::size_t i = 0; i < 3; ++i) gradient[i] = 1.0f;
+  CHECK(owned(reducer.compress(std::span<float const>{gradient})) == data::top_k(gradient, 50));
+  gradient[0] = std::numeric_limits<float>::quiet_NaN();
+  gradient[1] = -std::numeric_limits<float>::infinity();
+  auto finite = gradient;
+  finite[0] = finite[1] = 0;
+  CHECK(owned(reducer.compress(std::span<float const>{gradient})) == data::top_k(finite, 50));
+  CHECK(reducer.report().non_finite == 2);
+}
+
 // ---- More than one segment -------------------------------------------------------------------------------
 
-TEST_CASE_TEMPLATE("layer by layer, each choice is the layer's own", Case, radix_case, exact_cold_case,
-                   exact_warm_case, band_warm_case, hierarchical_case) {
+TEST_CASE_TEMPLATE("layer by layer, each choice is the layer's own", Case, radix_case, exact_cold_case, exact_warm_case,
+                   band_warm_case, hierarchical_case) {
   std::uint64_t const n = 200'001;
   auto layers = data::equal_layers(n - 3, 64);
   layers.insert(layers.begin() + 10, {"one", 1});
   layers.insert(layers.begin() + 20, {"none", 0});
   layers.push_back({"last", 2});
   gs::layout const all{layers};
-  for (auto const law : {data::law::layers, data::law::dense_end, data::law::mostly_zeros,
-                         data::law::two_values, data::law::one_spike}) {
+  for (auto const law : {data::law::layers, data::law::dense_end, data::law::mostly_zeros, data::law::two_values,
+                         data::law::one_spike}) {
     auto const law_name = data::name(law);
     CAPTURE(law_name);
-    gs::compressor reducer{
-        gs::host{2}, all,
-        gs::recipe{.density = 0.01, .selector = Case::selector, .partitioner = gs::layerwise{}}};
+    gs::compressor reducer{gs::host{2}, all,
+                           gs::recipe{.density = 0.01, .selector = Case::selector, .partitioner = gs::layerwise{}}};
     for (std::uint64_t step = 0; step < 3; ++step) {
       auto const gradient = data::make(law, n, step);
       auto const values = entered(reducer.residual(), std::span<float const>{gradient});
@@ -351,8 +356,7 @@ TEST_CASE("layers that pass through are never selected from") {
   std::vector<gs::layer> const layers{
       {"a.weight", 30'000}, {"a.bias", 7000}, {"b.weight", 20'000}, {"b.norm", 3000}, {"c", 30'000}};
   auto const check = [&](auto const& selector, data::law law) {
-    gs::compressor reducer{gs::host{3}, gs::layout{layers},
-                           gs::recipe{.density = 0.01, .selector = selector}};
+    gs::compressor reducer{gs::host{3}, gs::layout{layers}, gs::recipe{.density = 0.01, .selector = selector}};
     for (std::uint64_t step = 0; step < 3; ++step) {
       auto const gradient = data::make(law, n, step);
       auto values = entered(reducer.residual(), std::span<float const>{gradient});
@@ -361,8 +365,7 @@ TEST_CASE("layers that pass through are never selected from") {
       check_choice(selector, values, 800, owned(reducer.compress(std::span<float const>{gradient})));
     }
   };
-  for (auto const law :
-       {data::law::laplace, data::law::all_equal, data::law::mostly_zeros, data::law::layers}) {
+  for (auto const law : {data::law::laplace, data::law::all_equal, data::law::mostly_zeros, data::law::layers}) {
     auto const law_name = data::name(law);
     CAPTURE(law_name);
     check(gs::radix{}, law);
@@ -376,10 +379,9 @@ TEST_CASE("layers that pass through are never selected from") {
 TEST_CASE("deft's fragments, each with its own k") {
   std::uint64_t const n = 120'000;
   auto const layers = data::equal_layers(n, 30);
-  for (auto const law : {data::law::layers, data::law::dense_end, data::law::mostly_zeros,
-                         data::law::one_spike, data::law::all_zero}) {
-    gs::compressor reducer{gs::host{3}, gs::layout{layers},
-                           gs::recipe{.density = 0.01, .partitioner = gs::deft{}}};
+  for (auto const law :
+       {data::law::layers, data::law::dense_end, data::law::mostly_zeros, data::law::one_spike, data::law::all_zero}) {
+    gs::compressor reducer{gs::host{3}, gs::layout{layers}, gs::recipe{.density = 0.01, .partitioner = gs::deft{}}};
     for (std::uint64_t step = 0; step < 3; ++step) {
       auto const gradient = data::make(law, n, step);
       auto const values = entered(reducer.residual(), std::span<float const>{gradient});
@@ -389,8 +391,7 @@ TEST_CASE("deft's fragments, each with its own k") {
       for (std::uint64_t first = 0; first < n; first += n / 30) {
         auto const from = std::lower_bound(got.indices.begin(), got.indices.end(), first);
         auto const to = std::lower_bound(from, got.indices.end(), first + n / 30);
-        auto const part =
-            data::top_k(std::span{values}.subspan(first, n / 30), static_cast<std::uint64_t>(to - from));
+        auto const part = data::top_k(std::span{values}.subspan(first, n / 30), static_cast<std::uint64_t>(to - from));
         for (auto const i : part.indices) expected.indices.push_back(static_cast<gs::index_type>(first + i));
         expected.values.insert(expected.values.end(), part.values.begin(), part.values.end());
       }
@@ -416,8 +417,7 @@ TEST_CASE("hierarchical depends on its seed and step, and on nothing else") {
 TEST_CASE("hierarchical does not prefer the beginning") {
   std::uint64_t const n = 1'000'000;
   auto const got = first_step(gs::hierarchical{}, data::make(data::law::laplace, n), 10'000);
-  auto const in_first_half =
-      std::lower_bound(got.indices.begin(), got.indices.end(), n / 2) - got.indices.begin();
+  auto const in_first_half = std::lower_bound(got.indices.begin(), got.indices.end(), n / 2) - got.indices.begin();
   auto const share = static_cast<double>(in_first_half) / static_cast<double>(got.indices.size());
   CHECK(share == doctest::Approx(0.5).epsilon(0.05));
 }
@@ -433,9 +433,7 @@ struct mean_multiple {
   [[nodiscard]] float fit(Workspace& work, gs::accumulator_ref acc, gs::index_type) const {
     return work.mean_abs(acc);
   }
-  [[nodiscard]] constexpr bool keep(float value, float mean) const noexcept {
-    return gs::abs(value) > c * mean;
-  }
+  [[nodiscard]] constexpr bool keep(float value, float mean) const noexcept { return gs::abs(value) > c * mean; }
   friend bool operator==(mean_multiple const&, mean_multiple const&) = default;
 };
 
@@ -508,8 +506,7 @@ template <class T>
 constexpr bool selects = gs::selector<T, gs::host_workspace>;
 
 static_assert(selects<gs::radix> && selects<gs::laplacian> && selects<gs::hierarchical>);
-static_assert(gs::direct_selector<gs::radix, gs::host_workspace> &&
-              !gs::cut_selector<gs::radix, gs::host_workspace>);
+static_assert(gs::direct_selector<gs::radix, gs::host_workspace> && !gs::cut_selector<gs::radix, gs::host_workspace>);
 static_assert(selects<own::mean_multiple> && selects<own::positive> && selects<own::everything> &&
               selects<own::first_ones>);
 static_assert(!selects<lacking::no_keep> && !selects<lacking::no_fit> && !selects<lacking::throwing_keep> &&
@@ -544,8 +541,7 @@ TEST_CASE("a cut of one's own: what it keeps, and of more than k the k largest")
         CHECK(first_step(own::mean_multiple{c}, values, k) ==
               largest_kept(values, k, [&](float x) { return std::fabs(x) > c * mean; }));
       }
-    CHECK(first_step(own::positive{}, values, 700) ==
-          largest_kept(values, 700, [](float x) { return x > 0; }));
+    CHECK(first_step(own::positive{}, values, 700) == largest_kept(values, 700, [](float x) { return x > 0; }));
     CHECK(first_step(own::everything{}, values, 700) == data::top_k(values, 700));
     CHECK(first_step(own::everything{}, values, n) == data::top_k(values, n));
   }
@@ -553,9 +549,8 @@ TEST_CASE("a cut of one's own: what it keeps, and of more than k the k largest")
 
 TEST_CASE("a cut of one's own over several steps and layers") {
   std::uint64_t const n = 30'000;
-  gs::compressor reducer{
-      gs::host{2}, gs::layout{data::equal_layers(n, 3)},
-      gs::recipe{.density = 0.01, .selector = own::mean_multiple{}, .partitioner = gs::layerwise{}}};
+  gs::compressor reducer{gs::host{2}, gs::layout{data::equal_layers(n, 3)},
+                         gs::recipe{.density = 0.01, .selector = own::mean_multiple{}, .partitioner = gs::layerwise{}}};
   for (std::uint64_t step = 0; step < 4; ++step) {
     auto const gradient = data::drifting(n, step, 1);
     auto const values = entered(reducer.residual(), std::span<float const>{gradient});
@@ -604,8 +599,7 @@ TEST_CASE("select writes nothing outside of its room") {
   };
   for (gs::key_type const lower : {gs::key_type{0}, gs::key_type{1}}) {  // by passes, and from candidates
     std::fill(state.begin(), state.end(), 0.0f);
-    work.accumulate(gs::error_feedback{}, states, std::span<float const>{values}, 1.0f, true,
-                    std::span{&lower, 1});
+    work.accumulate(gs::error_feedback{}, states, std::span<float const>{values}, 1.0f, true, std::span{&lower, 1});
     check(gs::radix{});
     check(exact_cold);
     check(band_warm);
@@ -621,4 +615,18 @@ TEST_CASE("nothing to choose") {
   CHECK(gs::select(gs::radix{}, work, {}, 5, {}) == 0);
   CHECK(gs::select(own::mean_multiple{}, work, {}, 5, {}) == 0);
   CHECK(work.mean_abs({}) == 0);
+}
+
+TEST_CASE("a budget of none") {
+  std::uint64_t const n = 1000;
+  auto const values = data::make(data::law::laplace, n);
+  gs::host_workspace work{gs::host{2}, n};
+  gs::segment const all{0, n};
+  work.plan(std::span{&all, 1}, {}, n);
+  gs::accumulator_ref const acc{values, 0, 0, 0, nullptr};
+  CHECK(gs::select(gs::radix{}, work, acc, 0, {}) == 0);
+  CHECK(gs::select(exact_cold, work, acc, 0, {}) == 0);
+  CHECK(gs::select(band_warm, work, acc, 0, {}) == 0);
+  CHECK(gs::select(gs::hierarchical{}, work, acc, 0, {}) == 0);
+  CHECK(gs::select(own::mean_multiple{}, work, acc, 0, {}) == 0);
 }

@@ -63,8 +63,7 @@ std::uint32_t nearest(float x) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("every 16-bit pattern becomes the float that it stands for", Format, half_format,
-                   bfloat_format) {
+TEST_CASE_TEMPLATE("every 16-bit pattern becomes the float that it stands for", Format, half_format, bfloat_format) {
   std::uint32_t wrong = 0;
   for (std::uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
     float const x = gs::to_float(typename Format::type{static_cast<std::uint16_t>(bits)});
@@ -90,8 +89,7 @@ TEST_CASE_TEMPLATE("every 16-bit pattern becomes the float that it stands for", 
 #endif
 }
 
-TEST_CASE_TEMPLATE("every 16-bit pattern survives the way to float and back", Format, half_format,
-                   bfloat_format) {
+TEST_CASE_TEMPLATE("every 16-bit pattern survives the way to float and back", Format, half_format, bfloat_format) {
   using type = typename Format::type;
   std::uint32_t wrong = 0;
   for (std::uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
@@ -139,8 +137,7 @@ TEST_CASE_TEMPLATE("from_float rounds to the nearest, ties to even", Format, hal
 }
 
 TEST_CASE_TEMPLATE("NaN stays NaN, with its sign, whatever its payload", Format, half_format, bfloat_format) {
-  for (std::uint32_t const payload :
-       {1u, 0x1000u, 0x7FFFu, 0x8000u, 0xFFFFu, 0x1'0000u, 0x40'0000u, 0x7F'FFFFu})
+  for (std::uint32_t const payload : {1u, 0x1000u, 0x7FFFu, 0x8000u, 0xFFFFu, 0x1'0000u, 0x40'0000u, 0x7F'FFFFu})
     for (std::uint32_t const sign : {0u, 0x8000'0000u}) {
       auto const x = std::bit_cast<float>(sign | 0x7F80'0000u | payload);
       auto const got = gs::to_float(gs::from_float<typename Format::type>(x));
@@ -176,8 +173,7 @@ TEST_CASE("keys order floats as their magnitudes") {
   std::vector<float> values{0.0f, 0x1p-149f, 0x1p-148f, 0x1.fffffcp-127f, 0x1p-126f, 1.0f, inf};
   while (values.size() < 4000) {
     auto const bits = static_cast<std::uint32_t>(random.bits());
-    auto const x =
-        std::bit_cast<float>(values.size() % 4 == 0 ? bits & 0x807F'FFFFu : bits);  // a quarter subnormal
+    auto const x = std::bit_cast<float>(values.size() % 4 == 0 ? bits & 0x807F'FFFFu : bits);  // a quarter subnormal
     if (!std::isnan(x)) values.push_back(x);
   }
   std::uint32_t wrong = 0;
@@ -217,8 +213,8 @@ TEST_CASE("a layout refuses 2^32 elements, and says where") {
                        gs::invalid_argument);
   CHECK_THROWS_WITH_AS((gs::layout{{"conv", 4'294'967'295u}, {"bias", 1}}), doctest::Contains("'bias'"),
                        gs::invalid_argument);
-  CHECK_THROWS_WITH_AS((gs::layout{{"conv", 5}, {"huge", ~std::uint64_t{0}}}),
-                       doctest::Contains("fewer than 2^32"), gs::invalid_argument);
+  CHECK_THROWS_WITH_AS((gs::layout{{"conv", 5}, {"huge", ~std::uint64_t{0}}}), doctest::Contains("fewer than 2^32"),
+                       gs::invalid_argument);
 }
 
 TEST_CASE("a layout is held against the gradient's size") {
@@ -348,8 +344,7 @@ TEST_CASE("a density outside [0, 1] is refused by name and value") {
                   gs::invalid_argument);
   CHECK_THROWS_AS((gs::density_schedule{gs::warm_up{.initial = 0.5, .final = 0, .steps = 1}}.check()),
                   gs::invalid_argument);
-  CHECK_THROWS_AS((gs::compressor{gs::host{}, gs::layout::flat(4), gs::recipe{.density = 7.0}}),
-                  gs::invalid_argument);
+  CHECK_THROWS_AS((gs::compressor{gs::host{}, gs::layout::flat(4), gs::recipe{.density = 7.0}}), gs::invalid_argument);
 }
 
 TEST_CASE("the budget is ceil(density * elements)") {
@@ -370,8 +365,7 @@ TEST_CASE("the budget is ceil(density * elements)") {
 TEST_CASE("numbers print alike, whatever the stream") {
   std::ostringstream out;
   out << std::setprecision(2) << std::fixed << std::hex << std::showpos << gs::shortest{0.1f} << ' '
-      << gs::shortest{0.001} << ' ' << gs::shortest{1e-30} << ' ' << gs::shortest{255} << ' '
-      << gs::shortest{true};
+      << gs::shortest{0.001} << ' ' << gs::shortest{1e-30} << ' ' << gs::shortest{255} << ' ' << gs::shortest{true};
   CHECK(out.str() == "0.1 0.001 1e-30 255 true");
 }
 
