@@ -42,7 +42,8 @@ struct setting {
 
 /// Times `job` and the floor in turn, and reports medians.
 template <class T>
-void against_floor(benchmark::State& state, setting const& at, std::uint64_t bytes, std::function<double(std::span<T const>)> const& job) {
+void against_floor(benchmark::State& state, setting const& at, std::uint64_t bytes,
+                   std::function<double(std::span<T const>)> const& job) {
   bench::gradient_source<T> gradients{at.law, at.n, at.threads};
   bench::floor_loop<T> floor{at.n, at.threads};
   for (int warm = 0; warm < 6; ++warm) {
@@ -73,7 +74,8 @@ void add(std::string const& name, Body body) {
 template <class T, class Selector>
 void add_step(std::string const& selector_name, Selector selector, setting const& at) {
   add("step/" + selector_name + "/" + at.name(), [=](benchmark::State& state) {
-    gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), gs::recipe{.density = at.density, .selector = selector}};
+    gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n),
+                           gs::recipe{.density = at.density, .selector = selector}};
     against_floor<T>(state, at, (8 + sizeof(T)) * at.n, [&](std::span<T const> gradient) {
       return bench::seconds([&] { benchmark::DoNotOptimize(reducer.compress(gradient).indices.data()); });
     });
@@ -86,7 +88,8 @@ void add_step(std::string const& selector_name, Selector selector, setting const
 template <class T, class Selector>
 void add_cold(std::string const& selector_name, Selector selector, setting const& at) {
   add("cold/" + selector_name + "/" + at.name(), [=](benchmark::State& state) {
-    gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), gs::recipe{.density = at.density, .selector = selector}};
+    gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n),
+                           gs::recipe{.density = at.density, .selector = selector}};
     against_floor<T>(state, at, (8 + sizeof(T)) * at.n, [&](std::span<T const> gradient) {
       reducer.rescale(0.0f);  // forgets the residual and the hints
       return bench::seconds([&] { benchmark::DoNotOptimize(reducer.compress(gradient).indices.data()); });

@@ -56,14 +56,16 @@ class gradient_source {
       team.run([&](int worker) {
         auto const [begin, end] = team.part(n + shifts, worker);
         for (auto i = begin; i < end; ++i)
-          values_[c * (n + shifts) + i] = gs::from_float<T>(pool[(i + (i >> 20) * 7919) % pool.size()] * (c == 1 ? 1000.0f : 1.0f));
+          values_[c * (n + shifts) + i] =
+              gs::from_float<T>(pool[(i + (i >> 20) * 7919) % pool.size()] * (c == 1 ? 1000.0f : 1.0f));
       });
   }
 
   /// The next step's gradient.
   [[nodiscard]] std::span<T const> next() noexcept {
     ++step_;
-    return std::span<T const>{values_.span()}.subspan(step_ % copies_ * (n_ + shifts) + gs::mix(step_) % (shifts / 64) * 64, n_);
+    return std::span<T const>{values_.span()}.subspan(
+        step_ % copies_ * (n_ + shifts) + gs::mix(step_) % (shifts / 64) * 64, n_);
   }
 
  private:

@@ -24,7 +24,8 @@ int main() {
     compressor.compress(gradient);
     auto const message = compressor.encode();
     posted.emplace_back(message.begin(), message.end());
-    std::cout << "worker " << worker << ": " << message.size() << " of " << gradient.size() * sizeof(float) << " bytes\n";
+    std::cout << "worker " << worker << ": " << message.size() << " of " << gradient.size() * sizeof(float)
+              << " bytes\n";
   }
 
   // A server averages them. The bytes are checked before anything is written.

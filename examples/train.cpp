@@ -67,8 +67,8 @@ void compare(options const& chosen, bool speaks, Launch const& launch) {
   auto const recipes = parse_recipes(chosen);
   for (int const workers : chosen.workers)
     if (workers > chosen.batch)
-      throw usage_error("--batch '" + std::to_string(chosen.batch) +
-                        "': choose at least one sample for each of " + std::to_string(workers) + " workers");
+      throw usage_error("--batch '" + std::to_string(chosen.batch) + "': choose at least one sample for each of " +
+                        std::to_string(workers) + " workers");
   auto const data = load(chosen.data);
   auto const output = [&](std::string const& path) {
     return speaks && !path.empty() ? open_output(path) : std::ofstream{};
@@ -76,8 +76,7 @@ void compare(options const& chosen, bool speaks, Launch const& launch) {
   auto csv = output(chosen.csv);
   auto curves = output(chosen.curves);
 
-  auto watch =
-      progress{speaks, recipes.size() * chosen.workers.size() * static_cast<std::uint64_t>(chosen.steps)};
+  auto watch = progress{speaks, recipes.size() * chosen.workers.size() * static_cast<std::uint64_t>(chosen.steps)};
   std::vector<result> results;
   for (int const workers : chosen.workers)
     for (auto const& recipe : recipes) {
@@ -92,8 +91,8 @@ void compare(options const& chosen, bool speaks, Launch const& launch) {
   watch.clear();
   std::cout << data.train.count() << " training and " << data.test.count() << " test samples of "
             << data.train.features.rows() << " features; " << chosen.steps << " steps of " << chosen.batch
-            << " samples, density " << chosen.density << ", warm-up " << chosen.warmup << " steps, seed "
-            << chosen.seed << "\n\n";
+            << " samples, density " << chosen.density << ", warm-up " << chosen.warmup << " steps, seed " << chosen.seed
+            << "\n\n";
   print_results(std::cout, results);
   if (chosen.workers.size() > 1) print_growth(std::cout, results, chosen);
   if (csv.is_open()) write_csv(csv, results, chosen.steps);

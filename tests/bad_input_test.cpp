@@ -86,8 +86,10 @@ TEST_CASE("layouts") {
   CHECK(ending([] { gs::layout(9, {{"a", 4}, {"b", 5}}); }) == "");
   constexpr auto limit = std::uint64_t{1} << 32;
   CHECK(ending([] { (void)gs::layout::flat(limit); }) ==
-        "invalid_argument: gradsieve: layout reaches 2^32 elements at layer '' (4294967296 elements); a compressor holds fewer than 2^32");
-  CHECK(contains(ending([] { gs::layout{{"a", limit - 5}, {"fits", 4}, {"too much", 1}}; }), "at layer 'too much' (1 elements)"));
+        "invalid_argument: gradsieve: layout reaches 2^32 elements at layer '' (4294967296 elements); a compressor "
+        "holds fewer than 2^32");
+  CHECK(contains(ending([] { gs::layout{{"a", limit - 5}, {"fits", 4}, {"too much", 1}}; }),
+                 "at layer 'too much' (1 elements)"));
   CHECK(contains(ending([] { gs::layout{{"a", 5}, {"wraps", ~std::uint64_t{0} - 2}}; }), "at layer 'wraps'"));
   CHECK(gs::layout{{"a", limit - 5}, {"fits", 4}}.size() == limit - 1);
 }
@@ -102,7 +104,8 @@ TEST_CASE("a gradient of another size") {
   auto const before = compressor.state();
   for (auto const size : {std::size_t{0}, n - 1, n + 1}) {
     std::vector<float> wrong(size, 1.0f);
-    auto const expected = "invalid_argument: gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " + std::to_string(n);
+    auto const expected = "invalid_argument: gradsieve: gradient has " + std::to_string(size) +
+                          " elements, the layout has " + std::to_string(n);
     CHECK(ending([&] { compressor.compress(std::span<float const>{wrong}); }) == expected);
     CHECK(ending([&] { compressor.apply(std::span{&messages, 1}, std::span{wrong}); }) == expected);
     CHECK(ending([&] { compressor.exchange(gs::self{}, std::span{wrong}); }) == expected);
@@ -138,7 +141,8 @@ TEST_CASE("ranks that disagree") {
   auto const layers = gs::layout{{"a", 50}, {"b", 70}};
   std::string const start = "mismatch: gradsieve: rank 1 and rank 0 differ in ";
   auto const with_layout = [&](gs::layout const& other) {
-    return difference([&](bool differs) { return gs::compressor{here, differs ? other : layers, gs::recipe{.density = 0.1}}; });
+    return difference(
+        [&](bool differs) { return gs::compressor{here, differs ? other : layers, gs::recipe{.density = 0.1}}; });
   };
   CHECK(with_layout(layers) == "");
   CHECK(with_layout({{"a", 50}, {"b", 71}}) == start + "layout");
@@ -151,11 +155,16 @@ TEST_CASE("ranks that disagree") {
   };
   std::string const recipe = start + "recipe or density";
   CHECK(with_recipe(gs::recipe{.density = 0.1}, gs::recipe{.density = 0.2}) == recipe);
-  CHECK(with_recipe(gs::recipe{.density = 0.1}, gs::recipe{.density = gs::warm_up{.initial = 0.1, .final = 0.05, .steps = 3}}) == recipe);
-  CHECK(with_recipe(gs::recipe{.selector = gs::laplacian{}}, gs::recipe{.selector = gs::laplacian{.tolerance = 0.5f}}) == recipe);
-  CHECK(with_recipe(gs::recipe{.selector = gs::hierarchical{.seed = 1}}, gs::recipe{.selector = gs::hierarchical{.seed = 2}}) == recipe);
-  CHECK(with_recipe(gs::recipe{.partitioner = gs::deft{}}, gs::recipe{.partitioner = gs::deft{.cost = {.per_element = 1}}}) == recipe);
-  CHECK(with_recipe(gs::recipe{.residual = gs::error_feedback{}}, gs::recipe{.residual = gs::error_feedback{.decay = 0.5f}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.density = 0.1},
+                    gs::recipe{.density = gs::warm_up{.initial = 0.1, .final = 0.05, .steps = 3}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.selector = gs::laplacian{}},
+                    gs::recipe{.selector = gs::laplacian{.tolerance = 0.5f}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.selector = gs::hierarchical{.seed = 1}},
+                    gs::recipe{.selector = gs::hierarchical{.seed = 2}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.partitioner = gs::deft{}},
+                    gs::recipe{.partitioner = gs::deft{.cost = {.per_element = 1}}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.residual = gs::error_feedback{}},
+                    gs::recipe{.residual = gs::error_feedback{.decay = 0.5f}}) == recipe);
   CHECK(with_recipe(gs::recipe{}, gs::recipe{.dense = {.patterns = {}}}) == recipe);
   CHECK(with_recipe(gs::recipe{}, gs::recipe{.on_non_finite = gs::non_finite::fail}) == recipe);
   CHECK(with_recipe(gs::recipe{}, gs::recipe{}) == "");
@@ -251,8 +260,8 @@ TEST_CASE("apply refuses what is not a message for it, and changes nothing") {
   }
   SUBCASE("sealed again by somebody hostile") {
     // header and payload changed by `change`, the checksum put right
-    auto const forged = [&](std::uint64_t n, std::uint64_t hash, std::uint64_t entries, std::uint64_t dense, std::uint16_t codec,
-                            std::function<void(std::vector<std::byte>&)> const& change) {
+    auto const forged = [&](std::uint64_t n, std::uint64_t hash, std::uint64_t entries, std::uint64_t dense,
+                            std::uint16_t codec, std::function<void(std::vector<std::byte>&)> const& change) {
       auto bytes = good;
       change(bytes);
       gs::wire::seal({codec, n, hash, entries, dense}, bytes);
@@ -264,7 +273,8 @@ TEST_CASE("apply refuses what is not a message for it, and changes nothing") {
     constexpr std::size_t values = indices + 4 * count;
     constexpr std::size_t dense = values + 4 * count;
     CHECK(forged(83, hash, count, 3, 1, nothing) == "");
-    CHECK(forged(84, hash, count, 3, 1, nothing) == "corrupt_message: gradsieve: message gradient size is 84, expected 83");
+    CHECK(forged(84, hash, count, 3, 1, nothing) ==
+          "corrupt_message: gradsieve: message gradient size is 84, expected 83");
     CHECK(contains(forged(83, hash + 1, count, 3, 1, nothing), "message layout hash is "));
     CHECK(contains(forged(83, hash, count, 4, 1, nothing), "message dense count is 4, expected 3"));
     CHECK(contains(forged(83, hash, count, 3, 77, nothing), "message codec is 77, expected 1"));
@@ -272,14 +282,20 @@ TEST_CASE("apply refuses what is not a message for it, and changes nothing") {
     CHECK(contains(forged(83, hash, ~std::uint64_t{0}, 3, 1, nothing), "message entry count is 18446744073709551615"));
     CHECK(contains(forged(83, hash, std::uint64_t{1} << 61, 3, 1, nothing), "message entry count is "));
     CHECK(contains(forged(83, hash, count + 1, 3, 1, nothing), "message size is "));
-    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, values - 4, 83); }), "message index 83 is not below 83"));
-    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, values - 4, ~0u); }), "message index 4294967295 is not below 83"));
-    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, indices, 82); }), "message indices do not rise strictly"));
-    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { std::copy_n(b.begin() + indices, 4, b.begin() + indices + 4); }),
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, values - 4, 83); }),
+                   "message index 83 is not below 83"));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, values - 4, ~0u); }),
+                   "message index 4294967295 is not below 83"));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put<std::uint32_t>(b, indices, 82); }),
                    "message indices do not rise strictly"));
-    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put(b, values + 8, not_a_number); }), "message holds a value that is not finite"));
-    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put(b, dense + 4, -std::numeric_limits<float>::infinity()); }),
+    CHECK(contains(
+        forged(83, hash, count, 3, 1, [&](auto& b) { std::copy_n(b.begin() + indices, 4, b.begin() + indices + 4); }),
+        "message indices do not rise strictly"));
+    CHECK(contains(forged(83, hash, count, 3, 1, [&](auto& b) { put(b, values + 8, not_a_number); }),
                    "message holds a value that is not finite"));
+    CHECK(contains(
+        forged(83, hash, count, 3, 1, [&](auto& b) { put(b, dense + 4, -std::numeric_limits<float>::infinity()); }),
+        "message holds a value that is not finite"));
     // another magic number or version, the checksum right all the same
     auto const reworded = [&](std::size_t at, auto value) {
       auto bytes = good;
@@ -322,8 +338,10 @@ TEST_CASE("a message damaged on its way: all ranks throw, and nothing is given u
       armed = false;
       found.expect(contains(how, "corrupt_message: gradsieve: message "), "said " + how);
       found.expect(same_bits(update, g), "the gradient changed");
-      for (std::size_t i = 0; i < n; ++i) found.expect(compressor.residual()[i] == before[i] + g[i], "the residual gave something up");
-      found.expect(ending([&] { compressor.exchange(comm, std::span{update}); }).empty(), "the next step does not work");
+      for (std::size_t i = 0; i < n; ++i)
+        found.expect(compressor.residual()[i] == before[i] + g[i], "the residual gave something up");
+      found.expect(ending([&] { compressor.exchange(comm, std::span{update}); }).empty(),
+                   "the next step does not work");
       return found.text();
     });
     CHECK(joined(said) == "");
@@ -379,18 +397,23 @@ TEST_CASE("restore and absorb refuse what is not theirs, and change nothing") {
     CHECK(contains(resealed(6, std::uint16_t{0}), "which its header does not explain"));
   }
   SUBCASE("with a value that is not finite") {
-    CHECK(contains(resealed(good.size() - 8, not_a_number), "corrupt_state: gradsieve: checkpoint holds a value that is not finite"));
+    CHECK(contains(resealed(good.size() - 8, not_a_number),
+                   "corrupt_state: gradsieve: checkpoint holds a value that is not finite"));
   }
   SUBCASE("of another layout") {
     gs::compressor renamed{here, gs::layout{{"x", 30}, {"bias", 2}}, recipe};
     gs::compressor longer{here, gs::layout{{"w", 31}, {"bias", 2}}, recipe};
-    CHECK(refusal_of(renamed, good) == "mismatch: gradsieve: checkpoint belongs to another layout (32 elements, here 32)");
-    CHECK(refusal_of(longer, good) == "mismatch: gradsieve: checkpoint belongs to another layout (32 elements, here 33)");
+    CHECK(refusal_of(renamed, good) ==
+          "mismatch: gradsieve: checkpoint belongs to another layout (32 elements, here 32)");
+    CHECK(refusal_of(longer, good) ==
+          "mismatch: gradsieve: checkpoint belongs to another layout (32 elements, here 33)");
   }
   SUBCASE("of another residual store") {
     gs::compressor momentum{here, layers, gs::recipe{.density = 0.1, .residual = gs::momentum_correction{}}};
-    CHECK(refusal_of(momentum, good) == "mismatch: gradsieve: checkpoint has 1 states an element, this residual store has 2");
-    CHECK(refusal(momentum.state()) == "mismatch: gradsieve: checkpoint has 2 states an element, this residual store has 1");
+    CHECK(refusal_of(momentum, good) ==
+          "mismatch: gradsieve: checkpoint has 1 states an element, this residual store has 2");
+    CHECK(refusal(momentum.state()) ==
+          "mismatch: gradsieve: checkpoint has 2 states an element, this residual store has 1");
   }
   CHECK(target.state() == before);
   target.restore(good);
@@ -443,8 +466,10 @@ TEST_CASE("a restored compressor goes on as if nothing had been") {
   };
   check(gs::recipe{.density = 0.03});
   check(gs::recipe{.density = 0.03, .selector = gs::laplacian{}});
-  check(gs::recipe{.density = 0.03, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
-  check(gs::recipe{.density = 0.03, .selector = gs::hierarchical{}, .partitioner = gs::layerwise{}, .exchange = gs::index_union{}});
+  check(gs::recipe{
+      .density = 0.03, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
+  check(gs::recipe{
+      .density = 0.03, .selector = gs::hierarchical{}, .partitioner = gs::layerwise{}, .exchange = gs::index_union{}});
   check(gs::recipe{.density = gs::warm_up{.initial = 0.5, .final = 0.01, .steps = 10}, .selector = gs::laplacian{}});
 }
 
@@ -478,7 +503,8 @@ TEST_CASE("when a rank leaves, the others take over what it had not sent") {
       std::vector<double> after(mine.begin(), mine.end());
       comm.all_reduce(here, std::span{after}, gs::reduction::sum);
       for (std::size_t i = 0; i < after.size(); ++i)
-        found.expect(std::abs(after[i] / 2 - before[i]) <= 1e-6 * (1 + std::abs(before[i])), "the mean residual changed");
+        found.expect(std::abs(after[i] / 2 - before[i]) <= 1e-6 * (1 + std::abs(before[i])),
+                     "the mean residual changed");
       auto update = gradient(n, comm.rank(), 4);
       found.expect(compressor.exchange(comm, std::span{update}).step == 4, "the smaller world does not go on");
       return found.text();
@@ -503,14 +529,10 @@ TEST_CASE("the bytes of a checkpoint") {
   auto const bytes = compressor.state();
   // magic | version | states | n | layout hash | step | hints | checksum | the hint | the residual
   constexpr std::array<unsigned, 64> expected{
-      0x47, 0x52, 0x53, 0x43, 0x01, 0x00, 0x01, 0x00,
-      0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-      0xA6, 0xBD, 0x7F, 0xB8, 0xDF, 0xF2, 0x1C, 0x0E,
-      0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-      0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-      0xC1, 0x12, 0xAF, 0x4B, 0x9D, 0xEC, 0xB1, 0x59,
-      0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-      0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x20, 0xC0};
+      0x47, 0x52, 0x53, 0x43, 0x01, 0x00, 0x01, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+      0xA6, 0xBD, 0x7F, 0xB8, 0xDF, 0xF2, 0x1C, 0x0E, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+      0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xC1, 0x12, 0xAF, 0x4B, 0x9D, 0xEC, 0xB1, 0x59,
+      0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x20, 0xC0};
   std::vector<unsigned> found;
   for (auto const each : bytes) found.push_back(static_cast<unsigned>(each));
   CHECK(found == std::vector<unsigned>(expected.begin(), expected.end()));

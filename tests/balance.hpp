@@ -43,8 +43,8 @@ struct any_compressor {
   std::function<gs::step_report(communicator const&, std::span<float>)> exchange;
   std::function<gs::selection_view(std::span<float const>)> compress;
   std::function<gs::step_report()> report;
-  std::function<std::vector<float>()> saved;                   // all states
-  std::function<void(float, std::array<float, 2>&)> enter;     // the residual store's
+  std::function<std::vector<float>()> saved;                // all states
+  std::function<void(float, std::array<float, 2>&)> enter;  // the residual store's
 };
 using maker = std::function<any_compressor(gs::host, double density)>;
 
@@ -149,12 +149,14 @@ inline std::string run(maker const& make, int world, std::uint64_t count, int th
       }
       found.expect(exact, "the update is not the mean of what the ranks gave, step " + std::to_string(step));
 
-      for (std::uint64_t i = 0; i < n; ++i) found.expect(!passes(i) || after[i] == 0.0f, "a dense layer kept something");
+      for (std::uint64_t i = 0; i < n; ++i)
+        found.expect(!passes(i) || after[i] == 0.0f, "a dense layer kept something");
 
       h = hash(update, h);
       std::vector<std::uint64_t> all(at(world));
       comm.all_gather(where, std::as_bytes(std::span{&h, 1}), std::as_writable_bytes(std::span{all}));
-      for (auto const each : all) found.expect(each == all[0], "ranks ended with different bits, step " + std::to_string(step));
+      for (auto const each : all)
+        found.expect(each == all[0], "ranks ended with different bits, step " + std::to_string(step));
       before = std::move(after);
     }
     found.expect(selected > 0, "nothing was ever sent");
@@ -168,8 +170,8 @@ inline std::string run(maker const& make, int world, std::uint64_t count, int th
     for (std::uint64_t i = 0; i < n; ++i) {
       double const spent = applied[i] * world + held[i];
       found.expect(std::fabs(income[i] - spent) < 1e-5 * static_cast<double>(count) * (1 + std::fabs(income[i])),
-                   "element " + std::to_string(i) + ": " + std::to_string(income[i]) + " came in, " + std::to_string(spent) +
-                       " is accounted for");
+                   "element " + std::to_string(i) + ": " + std::to_string(income[i]) + " came in, " +
+                       std::to_string(spent) + " is accounted for");
     }
     traces[at(comm.rank())] = hash(before, h);
     return found.text();

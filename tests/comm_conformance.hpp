@@ -145,8 +145,7 @@ class suite {
     std::vector<std::byte> in_place(expected.size());
     auto const place = std::span{in_place}.subspan(offset, mine.size());
     std::copy(mine.begin(), mine.end(), place.begin());
-    comm_.all_gather(where_, std::span<std::byte const>{place}, std::span{in_place},
-                     std::span{std::as_const(sizes)});
+    comm_.all_gather(where_, std::span<std::byte const>{place}, std::span{in_place}, std::span{std::as_const(sizes)});
     expect(in_place == expected, "all_gather of sizes, in place", n);
   }
 
@@ -198,8 +197,7 @@ class suite {
 /// Collective: every rank of `comm` calls it. Returns what this rank saw go wrong.
 template <class Comm>
 [[nodiscard]] std::string run(Comm comm) {
-  static_assert(gradsieve::has_all_reduce<Comm, anywhere, float> &&
-                gradsieve::has_all_reduce<Comm, anywhere, double> &&
+  static_assert(gradsieve::has_all_reduce<Comm, anywhere, float> && gradsieve::has_all_reduce<Comm, anywhere, double> &&
                 gradsieve::has_all_reduce<Comm, anywhere, std::uint32_t> &&
                 gradsieve::has_all_reduce<Comm, anywhere, std::uint64_t>);
   static_assert(!gradsieve::has_all_reduce<Comm, anywhere, float const>);

@@ -53,8 +53,8 @@ int MPI_Bcast(void* bytes, int count, MPI_Datatype type, int root, MPI_Comm comm
   largest_count = std::max(largest_count, count);
   return PMPI_Bcast(bytes, count, type, root, comm);
 }
-int MPI_Sendrecv(void const* out, int count, MPI_Datatype type, int to, int tag, void* in, int room,
-                 MPI_Datatype other, int from, int other_tag, MPI_Comm comm, MPI_Status* status) {
+int MPI_Sendrecv(void const* out, int count, MPI_Datatype type, int to, int tag, void* in, int room, MPI_Datatype other,
+                 int from, int other_tag, MPI_Comm comm, MPI_Status* status) {
   largest_count = std::max({largest_count, count, room});
   return PMPI_Sendrecv(out, count, type, to, tag, in, room, other, from, other_tag, comm, status);
 }
@@ -183,12 +183,10 @@ TEST_CASE("a message that is shorter or longer than its room is refused") {
   int const from = (comm.rank() + comm.size() - 1) % comm.size();
   std::vector<std::byte> three(3);
   std::vector<std::byte> five(5);
-  CHECK_THROWS_WITH_AS(
-      comm.send_receive(anywhere{}, std::span{three}, to, std::span{five}, from),
-      ("gradsieve: rank " + std::to_string(comm.rank()) + " receives bytes: 3, expected 5").c_str(),
-      gs::mismatch);
-  CHECK_THROWS_AS(comm.send_receive(anywhere{}, std::span{three}, to, std::span{five}.first(0), from),
-                  gs::mpi::error);
+  CHECK_THROWS_WITH_AS(comm.send_receive(anywhere{}, std::span{three}, to, std::span{five}, from),
+                       ("gradsieve: rank " + std::to_string(comm.rank()) + " receives bytes: 3, expected 5").c_str(),
+                       gs::mismatch);
+  CHECK_THROWS_AS(comm.send_receive(anywhere{}, std::span{three}, to, std::span{five}.first(0), from), gs::mpi::error);
 }
 
 TEST_CASE("own sizes that do not fit together are refused before anything is sent") {
@@ -214,8 +212,7 @@ TEST_CASE("own sizes that do not fit together are refused before anything is sen
   sizes[at(comm.rank())] = 3;
   CHECK_THROWS_AS(gather(4 * n - 1, n), gs::mismatch);
   sizes[at(comm.rank())] = 4;
-  sizes[n > 1 ? at((comm.rank() + 1) % comm.size()) : 0] =
-      static_cast<std::size_t>(-4);  // a sum that wraps round
+  sizes[n > 1 ? at((comm.rank() + 1) % comm.size()) : 0] = static_cast<std::size_t>(-4);  // a sum that wraps round
   CHECK_THROWS_AS(gather(n > 1 ? 4 * (n - 2) : 0, n), gs::mismatch);
 }
 
@@ -225,8 +222,7 @@ TEST_CASE("constructors refuse what is no communicator") {
   CHECK(refusal(MPI_COMM_WORLD) == "");
   CHECK_THROWS_WITH_AS((gs::mpi::communicator_ref{MPI_COMM_WORLD, 0}),
                        "gradsieve: max_count 0 is not from 1 to 2147483647", gs::invalid_argument);
-  CHECK_THROWS_AS((gs::mpi::communicator_ref{MPI_COMM_WORLD, std::size_t{INT_MAX} + 1}),
-                  gs::invalid_argument);
+  CHECK_THROWS_AS((gs::mpi::communicator_ref{MPI_COMM_WORLD, std::size_t{INT_MAX} + 1}), gs::invalid_argument);
 
   int rank = 0;
   int size = 0;
@@ -243,8 +239,7 @@ TEST_CASE("constructors refuse what is no communicator") {
 }
 
 TEST_CASE("a session cannot be copied") {
-  static_assert(!std::is_copy_constructible_v<gs::mpi::session> &&
-                !std::is_copy_assignable_v<gs::mpi::session>);
+  static_assert(!std::is_copy_constructible_v<gs::mpi::session> && !std::is_copy_assignable_v<gs::mpi::session>);
 }
 
 int main(int argc, char** argv) {

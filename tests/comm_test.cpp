@@ -63,8 +63,7 @@ std::vector<std::string> endings(int ranks, std::function<void(communicator)> co
 bool has(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
 /// Every rank throws this mismatch, naming these, and the next collective works.
-void all_refuse(int ranks, std::vector<std::string> const& parts,
-                std::function<void(communicator)> const& f) {
+void all_refuse(int ranks, std::vector<std::string> const& parts, std::function<void(communicator)> const& f) {
   auto const said = endings(ranks, [&](communicator comm) {
     std::exception_ptr refused;
     try {
@@ -149,8 +148,7 @@ TEST_CASE("self refuses sizes and ranks that do not fit") {
 TEST_CASE("threads do what every communicator must") {
   for (int const ranks : {1, 2, 3, 4, 8}) {
     std::vector<std::string> failures(at(ranks));
-    gs::threads::run(ranks,
-                     [&](communicator comm) { failures[at(comm.rank())] = comm_conformance::run(comm); });
+    gs::threads::run(ranks, [&](communicator comm) { failures[at(comm.rank())] = comm_conformance::run(comm); });
     for (auto const& each : failures) CHECK(each == "");
   }
 }
@@ -159,8 +157,7 @@ TEST_CASE("threads add in rank order, whatever the slices") {
   for (int const ranks : {2, 3, 4, 8}) {
     for (std::size_t const n : {1u, 5u, 1023u, 1024u, 1025u, 10'007u}) {
       auto const value = [](std::size_t i, int rank) {
-        return (at(rank) + i) % 2 == 0 ? 1e8f / static_cast<float>(i + 1)
-                                       : -0.1f * static_cast<float>(rank + 1);
+        return (at(rank) + i) % 2 == 0 ? 1e8f / static_cast<float>(i + 1) : -0.1f * static_cast<float>(rank + 1);
       };
       std::vector<float> expected(n);
       for (std::size_t i = 0; i < n; ++i) {
@@ -173,8 +170,7 @@ TEST_CASE("threads add in rank order, whatever the slices") {
         for (std::size_t i = 0; i < n; ++i) mine[i] = value(i, comm.rank());
         comm.all_reduce(anywhere{}, std::span{mine}, reduction::sum);
       });
-      for (auto const& each : values)
-        CHECK(std::memcmp(each.data(), expected.data(), n * sizeof(float)) == 0);
+      for (auto const& each : values) CHECK(std::memcmp(each.data(), expected.data(), n * sizeof(float)) == 0);
     }
   }
 }
@@ -238,12 +234,11 @@ TEST_CASE("sizes that differ are a mismatch on every rank") {
     comm.all_gather(anywhere{}, std::span{mine}, std::span{all});
   });
   for (std::size_t const room : {0u, 11u, 13u, 16u})
-    all_refuse(3, {"all_gather", "rank 2 has room for " + std::to_string(room), "expects 12"},
-               [&](communicator comm) {
-                 std::vector<std::byte> mine(4);
-                 std::vector<std::byte> all(comm.rank() == 2 ? room : 12);
-                 comm.all_gather(anywhere{}, std::span{mine}, std::span{all});
-               });
+    all_refuse(3, {"all_gather", "rank 2 has room for " + std::to_string(room), "expects 12"}, [&](communicator comm) {
+      std::vector<std::byte> mine(4);
+      std::vector<std::byte> all(comm.rank() == 2 ? room : 12);
+      comm.all_gather(anywhere{}, std::span{mine}, std::span{all});
+    });
   all_refuse(2, {"broadcast", "rank 0 passes 4 bytes", "rank 1 expects 1"}, [](communicator comm) {
     std::vector<std::byte> bytes(comm.rank() == 0 ? 4 : 1);
     comm.broadcast(anywhere{}, std::span{bytes}, 0);
@@ -251,8 +246,7 @@ TEST_CASE("sizes that differ are a mismatch on every rank") {
   all_refuse(3, {"send_receive", "rank 0 passes 4 bytes", "rank 1 expects 3"}, [](communicator comm) {
     std::vector<std::byte> out(4);
     std::vector<std::byte> in(comm.rank() == 1 ? 3 : 4);
-    comm.send_receive(anywhere{}, std::span{out}, (comm.rank() + 1) % 3, std::span{in},
-                      (comm.rank() + 2) % 3);
+    comm.send_receive(anywhere{}, std::span{out}, (comm.rank() + 1) % 3, std::span{in}, (comm.rank() + 2) % 3);
   });
 }
 
@@ -272,8 +266,7 @@ TEST_CASE("sizes of shares that differ are a mismatch on every rank") {
   all_refuse(3, {"rank 1 has room for 2 bytes", "expects 3"}, with(1, {0, 1, 2}, 2));
   all_refuse(3, {"rank 1 has room for 4 bytes", "expects 3"}, with(1, {0, 1, 2}, 4));
   std::size_t const most = static_cast<std::size_t>(-1);
-  all_refuse(3, {"rank 2 passes 2 bytes", "rank 1 expects " + std::to_string(most)},
-             with(1, {0, 1, most}, 0));
+  all_refuse(3, {"rank 2 passes 2 bytes", "rank 1 expects " + std::to_string(most)}, with(1, {0, 1, most}, 0));
 }
 
 TEST_CASE("roots, peers, types and calls that differ are a mismatch on every rank") {
@@ -295,13 +288,12 @@ TEST_CASE("roots, peers, types and calls that differ are a mismatch on every ran
       comm.send_receive(anywhere{}, {}, 1 - comm.rank(), std::span<std::byte>{}, comm.rank() == 1 ? peer : 1);
     });
   }
-  all_refuse(3, {"send_receive", "rank 2 receives from rank 0", "rank 0 sends to rank 1"},
-             [](communicator comm) {
-               int const to[] = {1, 0, 1};
-               int const from[] = {1, 0, 0};
-               auto const r = at(comm.rank());
-               comm.send_receive(anywhere{}, {}, to[r], std::span<std::byte>{}, from[r]);
-             });
+  all_refuse(3, {"send_receive", "rank 2 receives from rank 0", "rank 0 sends to rank 1"}, [](communicator comm) {
+    int const to[] = {1, 0, 1};
+    int const from[] = {1, 0, 0};
+    auto const r = at(comm.rank());
+    comm.send_receive(anywhere{}, {}, to[r], std::span<std::byte>{}, from[r]);
+  });
   all_refuse(2, {"all_reduce", "rank 0 calls", "rank 1 calls"}, [](communicator comm) {
     float one = 1;
     comm.all_reduce(anywhere{}, std::span{&one, 1}, comm.rank() == 0 ? reduction::sum : reduction::max);
@@ -331,8 +323,7 @@ TEST_CASE("a rank that throws ends the others, wherever they wait, and run rethr
       CHECK_THROWS_WITH_AS(gs::threads::run(4,
                                             [&](communicator comm) {
                                               call(comm, 0);
-                                              if (comm.rank() == leaver)
-                                                throw std::out_of_range("my own fault");
+                                              if (comm.rank() == leaver) throw std::out_of_range("my own fault");
                                               try {
                                                 for (;;) call(comm, which);
                                               } catch (gs::communication_error const& error) {
@@ -342,8 +333,8 @@ TEST_CASE("a rank that throws ends the others, wherever they wait, and run rethr
                                             }),
                            "my own fault", std::out_of_range);
       for (int r = 0; r < 4; ++r) {
-        std::string const expected = "gradsieve: rank " + std::to_string(leaver) +
-                                     " has left the group, rank " + std::to_string(r) + " cannot go on";
+        std::string const expected = "gradsieve: rank " + std::to_string(leaver) + " has left the group, rank " +
+                                     std::to_string(r) + " cannot go on";
         CHECK(told[at(r)] == (r == leaver ? "" : expected));
       }
     }
@@ -357,14 +348,13 @@ TEST_CASE("who comes after a rank has left is told as well, however often it tri
   for (int which = 0; which < calls; ++which) CHECK_THROWS_AS(call(comm, which), gs::communication_error);
   CHECK(all.was_told(0));
   CHECK_FALSE(all.was_told(1));
-  CHECK_THROWS_WITH_AS(call(all.communicator(1), 0),
-                       "gradsieve: rank 1 has left the group, rank 1 cannot go on", gs::communication_error);
+  CHECK_THROWS_WITH_AS(call(all.communicator(1), 0), "gradsieve: rank 1 has left the group, rank 1 cannot go on",
+                       gs::communication_error);
 }
 
 TEST_CASE("run rethrows the exception of the lowest rank that failed by itself") {
   auto const both = [](communicator comm) {
-    if (comm.rank() == 1)
-      std::this_thread::sleep_for(std::chrono::milliseconds{20});  // later, and still first
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds{20});  // later, and still first
     if (comm.rank() != 0) throw std::runtime_error("rank " + std::to_string(comm.rank()));
     call(comm, 0);
   };
@@ -413,8 +403,7 @@ TEST_CASE("a group serves threads of one's own") {
 }
 
 TEST_CASE("groups refuse numbers out of range") {
-  CHECK_THROWS_WITH_AS(gs::threads::group{0}, "gradsieve: a group of 0 ranks; the least is 1",
-                       gs::invalid_argument);
+  CHECK_THROWS_WITH_AS(gs::threads::group{0}, "gradsieve: a group of 0 ranks; the least is 1", gs::invalid_argument);
   CHECK_THROWS_AS(gs::threads::group{-1}, gs::invalid_argument);
   CHECK_THROWS_AS(gs::threads::run(0, [](communicator) {}), gs::invalid_argument);
   gs::threads::group all{2};

@@ -68,7 +68,8 @@ void balance(Recipe const& recipe) {
 
 /// The same steps by ranks that are threads of this process: this rank's updates and its final state.
 template <class Recipe>
-std::pair<std::vector<std::vector<float>>, std::vector<std::byte>> by_threads(Recipe const& recipe, std::uint64_t count) {
+std::pair<std::vector<std::vector<float>>, std::vector<std::byte>> by_threads(Recipe const& recipe,
+                                                                              std::uint64_t count) {
   auto const n = mixed_layers().size();
   std::vector<std::vector<float>> updates;
   std::vector<std::byte> state;
@@ -91,7 +92,10 @@ TEST_CASE("mass balance, and the same bits on every rank") {
   balance(gs::recipe{.density = 0.03});
   balance(gs::recipe{.density = 0.03, .selector = gs::laplacian{}, .partitioner = gs::deft{}});
   balance(gs::recipe{.density = 0.03, .partitioner = gs::layerwise{}, .residual = gs::momentum_correction{}});
-  balance(gs::recipe{.density = 0.03, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{.clip = 1e6f}});
+  balance(gs::recipe{.density = 0.03,
+                     .selector = gs::laplacian{},
+                     .partitioner = gs::deft{},
+                     .residual = gs::momentum_correction{.clip = 1e6f}});
   balance(gs::recipe{.density = 0.03, .selector = gs::hierarchical{}, .exchange = gs::index_union{}});
 }
 
@@ -122,7 +126,8 @@ TEST_CASE("ranks that disagree all throw, and none waits") {
     gs::compressor compressor{here, layers, gs::recipe{.density = density}};
     return ending([&] { compressor.exchange(comm, std::span{update}.first(layers.size())); });
   };
-  std::string const start = comm.size() == 1 ? "" : "mismatch: gradsieve: rank " + std::to_string(comm.size() - 1) + " and rank 0 differ in ";
+  std::string const start =
+      comm.size() == 1 ? "" : "mismatch: gradsieve: rank " + std::to_string(comm.size() - 1) + " and rank 0 differ in ";
   CHECK(with(gs::layout::flat(100), last ? 0.1 : 0.2) == (start.empty() ? "" : start + "recipe or density"));
   CHECK(with(gs::layout::flat(last ? 99 : 100), 0.1) == (start.empty() ? "" : start + "layout"));
   CHECK(with(gs::layout::flat(100), 0.1) == "");
@@ -142,7 +147,9 @@ TEST_CASE("a rank with a gradient of another size: all throw, and the next step 
         for (std::size_t i = 0; i < n; ++i) balance[i] += static_cast<double>(update[i]);
       if (fails && wrong) update.pop_back();
       auto const how = ending([&] { compressor.exchange(comm, std::span{update}); });
-      CHECK(contains(how, !fails ? "" : wrong ? "invalid_argument: gradsieve: gradient has " : "communication_error: gradsieve: "));
+      CHECK(contains(how, !fails  ? ""
+                          : wrong ? "invalid_argument: gradsieve: gradient has "
+                                  : "communication_error: gradsieve: "));
       CHECK(how.empty() == !fails);
       if (!fails)
         for (std::size_t i = 0; i < n; ++i) balance[i] -= static_cast<double>(update[i]);

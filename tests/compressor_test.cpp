@@ -50,7 +50,8 @@ inline thread_local bool failing = false;
 
 struct fails_on_demand {
   template <class Workspace>
-  gs::index_type select(Workspace& work, gs::accumulator_ref const acc, gs::index_type k, gs::selection_span out) const {
+  gs::index_type select(Workspace& work, gs::accumulator_ref const acc, gs::index_type k,
+                        gs::selection_span out) const {
     if (failing) throw std::runtime_error("this selector fails");
     return gs::radix{}.select(work, acc, k, out);
   }
@@ -152,13 +153,18 @@ TEST_CASE("steps allocate nothing") {
   SUBCASE("exchange, threads") {
     for (int const world : {1, 3}) {
       CHECK(allocations_of(gs::recipe{.density = 0.02}, world) == 0);
-      CHECK(allocations_of(gs::recipe{.density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}}, world) == 0);
-      CHECK(allocations_of(gs::recipe{.density = 0.02, .selector = gs::hierarchical{}, .partitioner = gs::layerwise{},
-                                      .residual = gs::momentum_correction{.clip = 1.0f}, .exchange = gs::index_union{}},
+      CHECK(allocations_of(gs::recipe{.density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}},
+                           world) == 0);
+      CHECK(allocations_of(gs::recipe{.density = 0.02,
+                                      .selector = gs::hierarchical{},
+                                      .partitioner = gs::layerwise{},
+                                      .residual = gs::momentum_correction{.clip = 1.0f},
+                                      .exchange = gs::index_union{}},
                            world) == 0);
       // the density falls, from layers sent whole to a few entries
       CHECK(allocations_of(gs::recipe{.density = gs::warm_up{.initial = 1.0, .final = 0.01, .steps = 8, .stages = 4},
-                                      .partitioner = gs::deft{}, .on_non_finite = gs::non_finite::fail},
+                                      .partitioner = gs::deft{},
+                                      .on_non_finite = gs::non_finite::fail},
                            world) == 0);
     }
   }
@@ -244,18 +250,22 @@ namespace {
 /// Some elements that are not finite, in a step after another one.
 template <class T, class Recipe>
 void check_non_finite(Recipe const& recipe) {
-  std::vector<std::uint64_t> const bad{0, 63, 64, 1499, 1500 /* a bias */, 1516 /* of size 1 */, 4095, 4096, mixed_layers().size() - 1};
+  std::vector<std::uint64_t> const bad{
+      0, 63, 64, 1499, 1500 /* a bias */, 1516 /* of size 1 */, 4095, 4096, mixed_layers().size() - 1};
   auto const n = mixed_layers().size();
   gs::compressor compressor{here, mixed_layers(), recipe};
   auto const first = data::as<T>(gradient(n, 0, 0));
   compressor.compress(std::span<T const>{first});
   auto const before = states_of(compressor);
   auto wanted = gradient(n, 0, 1);
-  for (std::size_t i = 0; i < bad.size(); ++i) wanted[bad[i]] = i % 3 == 0 ? not_a_number : i % 3 == 1 ? infinity : -infinity;
+  for (std::size_t i = 0; i < bad.size(); ++i)
+    wanted[bad[i]] = i % 3 == 0 ? not_a_number : i % 3 == 1 ? infinity : -infinity;
   auto const second = data::as<T>(wanted);
   auto const sent = compressor.compress(std::span<T const>{second});
   auto const after = states_of(compressor);
-  auto const all_finite = [](std::span<float const> values) { return std::all_of(values.begin(), values.end(), gs::is_finite); };
+  auto const all_finite = [](std::span<float const> values) {
+    return std::all_of(values.begin(), values.end(), gs::is_finite);
+  };
   CHECK(compressor.report().non_finite == bad.size());
   CHECK(all_finite(after));
   CHECK(all_finite(sent.values));
@@ -273,7 +283,8 @@ void check_non_finite(Recipe const& recipe) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("what is not finite stays out of the residual, and is counted", T, float, gs::float16, gs::bfloat16) {
+TEST_CASE_TEMPLATE("what is not finite stays out of the residual, and is counted", T, float, gs::float16,
+                   gs::bfloat16) {
   // named, not passed as they are made: g++ 12 does not survive recipe{.density = ...} as an expression in a template
   gs::recipe const plain{.density = 0.02};
   gs::recipe const momentum{.density = 0.02, .residual = gs::momentum_correction{}};
@@ -308,7 +319,8 @@ TEST_CASE("sums that overflow") {
       compressor.exchange(comm, std::span{huge});
       found.expect(huge[3] == infinity && huge[100] == -infinity, "the sums are infinite");
       compressor.discard_step();
-      found.expect(compressor.residual()[3] == largest && compressor.residual()[100] == -largest, "what was sent is back");
+      found.expect(compressor.residual()[3] == largest && compressor.residual()[100] == -largest,
+                   "what was sent is back");
       compressor.rescale(0.25f);
       std::vector<float> none(102);
       compressor.exchange(comm, std::span{none});
@@ -334,7 +346,8 @@ TEST_CASE("non_finite::fail throws on every rank and leaves every compressor as 
       if (comm.rank() == 2) poisoned[18] = infinity;
       auto const as_given = poisoned;
       auto const how = ending([&] { compressor.exchange(comm, std::span{poisoned}); });
-      found.expect(contains(how, "non_finite_gradient: gradsieve: 2 gradient elements are NaN or infinite"), "said " + how);
+      found.expect(contains(how, "non_finite_gradient: gradsieve: 2 gradient elements are NaN or infinite"),
+                   "said " + how);
       found.expect(compressor.state() == before, "a compressor changed");
       found.expect(same_bits(poisoned, as_given), "a gradient changed");
       compressor.discard_step();  // there is none to discard
@@ -350,7 +363,8 @@ TEST_CASE("non_finite::fail throws on every rank and leaves every compressor as 
     alone.compress(std::span<float const>{poisoned});
     auto const before = alone.state();
     poisoned[4] = not_a_number;
-    CHECK(contains(ending([&] { alone.compress(std::span<float const>{poisoned}); }), "1 gradient elements are NaN or infinite"));
+    CHECK(contains(ending([&] { alone.compress(std::span<float const>{poisoned}); }),
+                   "1 gradient elements are NaN or infinite"));
     CHECK(alone.state() == before);
     alone.discard_step();
     CHECK(alone.state() == before);
@@ -393,9 +407,12 @@ TEST_CASE("a selector that throws on one rank") {
     });
     CHECK(joined(said) == "");
   };
-  check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}}, "communication_error: gradsieve: rank 1 failed in this step; nothing was sent");
-  check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .exchange = gs::index_union{}}, "communication_error: gradsieve: rank 1 failed");
-  check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .partitioner = gs::deft{}}, "communication_error: gradsieve: rank 1 failed");
+  check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}},
+        "communication_error: gradsieve: rank 1 failed in this step; nothing was sent");
+  check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .exchange = gs::index_union{}},
+        "communication_error: gradsieve: rank 1 failed");
+  check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .partitioner = gs::deft{}},
+        "communication_error: gradsieve: rank 1 failed");
 }
 
 TEST_CASE("a selector that throws in compress") {
@@ -414,7 +431,8 @@ TEST_CASE("a selector that throws in compress") {
   auto const message = compressor.encode();  // there is nothing to send
   std::vector<float> update(n);
   auto const how = ending([&] { compressor.apply(std::span{&message, 1}, std::span{update}); });
-  CHECK((contains(how, "corrupt_message") || std::all_of(update.begin(), update.end(), [](float x) { return x == 0; })));
+  CHECK(
+      (contains(how, "corrupt_message") || std::all_of(update.begin(), update.end(), [](float x) { return x == 0; })));
 }
 
 TEST_CASE("a gradient of another size on one rank") {
@@ -437,13 +455,15 @@ TEST_CASE("a gradient of another size on one rank") {
           found.expect(how.empty(), "said " + how);
           for (std::size_t i = 0; i < n; ++i) applied[i] += static_cast<double>(update[i]);
         } else if (comm.rank() == 2) {
-          found.expect(how == "invalid_argument: gradsieve: gradient has " + std::to_string(n - 1) + " elements, the layout has " + std::to_string(n),
+          found.expect(how == "invalid_argument: gradsieve: gradient has " + std::to_string(n - 1) +
+                                  " elements, the layout has " + std::to_string(n),
                        "said " + how);
           found.expect(compressor.state() == before, "a compressor changed that was given a wrong size");
           compressor.discard_step();
           found.expect(compressor.state() == before, "discard_step() took back an older step");
         } else {
-          found.expect(contains(how, "communication_error: gradsieve: ") && contains(how, "failed in this step"), "said " + how);
+          found.expect(contains(how, "communication_error: gradsieve: ") && contains(how, "failed in this step"),
+                       "said " + how);
         }
       }
       auto const held = sum_over_ranks(comm, compressor.residual());
@@ -457,7 +477,8 @@ TEST_CASE("a gradient of another size on one rank") {
   check(gs::recipe{.density = 0.02});
   check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}});
-  check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}, .exchange = gs::gather{}, .on_non_finite = gs::non_finite::fail});
+  check(gs::recipe{
+      .density = 0.02, .partitioner = gs::deft{}, .exchange = gs::gather{}, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 1.0, .partitioner = gs::layerwise{}});
 }
 
@@ -496,7 +517,8 @@ TEST_CASE("discard_step() restores bit for bit, and again changes nothing") {
   check(gs::recipe{.density = 0.02});
   check(gs::recipe{.density = 0.02, .partitioner = gs::layerwise{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 0.02, .residual = gs::momentum_correction{}, .exchange = gs::index_union{}});
-  check(gs::recipe{.density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
+  check(gs::recipe{
+      .density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 1.0, .partitioner = gs::deft{}});
 
   SUBCASE("compress") {
@@ -553,7 +575,8 @@ TEST_CASE("rescale and residual_norm") {
   compressor.rescale(4.0f);  // too much for one element
   CHECK(residual_of(compressor) == std::vector{6.0f, -8.0f, 0.375f * largest, 0.0f});
   auto const before = compressor.state();
-  CHECK(contains(ending([&] { compressor.rescale(not_a_number); }), "invalid_argument: gradsieve: rescale factor is not finite"));
+  CHECK(contains(ending([&] { compressor.rescale(not_a_number); }),
+                 "invalid_argument: gradsieve: rescale factor is not finite"));
   CHECK(contains(ending([&] { compressor.rescale(-infinity); }), "not finite"));
   CHECK(compressor.state() == before);
   compressor.rescale(0.0f);
@@ -591,11 +614,13 @@ TEST_CASE_TEMPLATE("half precision in, its nearest value of the float mean out",
 
 TEST_CASE("a warm-up sends what its step's density says") {
   auto const n = std::uint64_t{10'000};
-  gs::compressor compressor{here, gs::layout::flat(n),
-                            gs::recipe{.density = gs::warm_up{.initial = 0.25, .final = 0.001, .steps = 8, .stages = 4}}};
+  gs::compressor compressor{
+      here, gs::layout::flat(n),
+      gs::recipe{.density = gs::warm_up{.initial = 0.25, .final = 0.001, .steps = 8, .stages = 4}}};
   std::vector<gs::index_type> sent;
   for (std::uint64_t step = 0; step < 10; ++step)
-    sent.push_back(static_cast<gs::index_type>(compressor.compress(std::span<float const>{gradient(n, 0, step)}).indices.size()));
+    sent.push_back(
+        static_cast<gs::index_type>(compressor.compress(std::span<float const>{gradient(n, 0, step)}).indices.size()));
   std::vector<gs::index_type> expected;
   for (double const stage : {0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0})
     expected.push_back(gs::budget_of(0.25 * std::pow(0.004, stage / 4), n));
@@ -623,7 +648,8 @@ TEST_CASE("the union grows with the ranks, and with deft it does not") {
   for (int world = 1; world <= 16; world = world < 4 ? world + 1 : 2 * world) {
     CAPTURE(world);
     double const expected = n * (1 - std::pow(1 - density, world));
-    for (double const size : unions(world, gs::recipe{.residual = gs::none{}})) CHECK(size == doctest::Approx(expected).epsilon(0.05));
+    for (double const size : unions(world, gs::recipe{.residual = gs::none{}}))
+      CHECK(size == doctest::Approx(expected).epsilon(0.05));
     for (double const size : unions(world, gs::recipe{.partitioner = gs::deft{}})) CHECK(size == k);
   }
 }
@@ -638,7 +664,9 @@ TEST_CASE("deft: each fragment belongs to one rank, and the work goes round") {
   auto const said = on_ranks(world, [&](communicator comm) {
     findings found;
     // gather: a rank's own choice is what left its residual
-    gs::compressor compressor{here, layers, gs::recipe{.density = 0.01, .partitioner = gs::deft{}, .residual = gs::none{}, .exchange = gs::gather{}}};
+    gs::compressor compressor{
+        here, layers,
+        gs::recipe{.density = 0.01, .partitioner = gs::deft{}, .residual = gs::none{}, .exchange = gs::gather{}}};
     for (std::uint64_t step = 0; step < 8; ++step) {
       auto const g = data::make(data::law::laplace, n, 5);  // the same every step, on every rank
       auto update = g;
@@ -648,7 +676,8 @@ TEST_CASE("deft: each fragment belongs to one rank, and the work goes round") {
       fragments.assign(4, 0);
       for (std::size_t i = 0; i < n; ++i)
         if (g[i] != 0 && compressor.residual()[i] == 0) ++fragments[i / 3000];
-      found.expect(it.selected == std::accumulate(fragments.begin(), fragments.end(), std::uint64_t{0}), "selected elsewhere");
+      found.expect(it.selected == std::accumulate(fragments.begin(), fragments.end(), std::uint64_t{0}),
+                   "selected elsewhere");
       found.expect(it.union_size == 120 && it.budget == 120, "the update has not k entries");
     }
     return found.text();
@@ -659,7 +688,8 @@ TEST_CASE("deft: each fragment belongs to one rank, and the work goes round") {
     for (std::size_t rank = 0; rank < world; ++rank) {
       // the data never changes: what a rank does now, the rank before it does next
       CHECK(counts[(step + 1) % 8][(rank + world - 1) % world] == counts[step][rank]);
-      CHECK(std::count_if(counts[step][rank].begin(), counts[step][rank].end(), [](std::uint64_t c) { return c > 0; }) == 1);
+      CHECK(std::count_if(counts[step][rank].begin(), counts[step][rank].end(),
+                          [](std::uint64_t c) { return c > 0; }) == 1);
     }
   }
 }
@@ -671,7 +701,9 @@ TEST_CASE("nothing to send, nothing to send it of, nobody to send it to") {
     for (int const world : {1, 3}) {
       auto const said = on_ranks(world, [&](communicator comm) {
         findings found;
-        auto const zeros = [](std::span<float const> all) { return std::all_of(all.begin(), all.end(), [](float x) { return x == 0; }); };
+        auto const zeros = [](std::span<float const> all) {
+          return std::all_of(all.begin(), all.end(), [](float x) { return x == 0; });
+        };
         {  // density 0
           auto none = recipe;
           none.density = 0.0;
@@ -680,7 +712,8 @@ TEST_CASE("nothing to send, nothing to send it of, nobody to send it to") {
           auto const g = gradient(500, comm.rank(), 0);
           auto update = g;
           auto const it = compressor.exchange(comm, std::span{update});
-          found.expect(zeros(update) && it.selected == 0 && it.union_size == 0 && it.build_up() == 0, "density 0 sent something");
+          found.expect(zeros(update) && it.selected == 0 && it.union_size == 0 && it.build_up() == 0,
+                       "density 0 sent something");
           found.expect(residual_of(compressor) == g, "density 0 lost something");
         }
         // no elements, in three ways
@@ -717,7 +750,8 @@ TEST_CASE("nothing to send, nothing to send it of, nobody to send it to") {
           found.expect(zeros(update) && it.selected == 0, "zeros were sent");
           std::fill(update.begin(), update.end(), not_a_number);
           it = compressor.exchange(comm, std::span{update});
-          found.expect(zeros(update) && it.non_finite == update.size() && compressor.residual_norm() == 0, "NaN went somewhere");
+          found.expect(zeros(update) && it.non_finite == update.size() && compressor.residual_norm() == 0,
+                       "NaN went somewhere");
         }
         return found.text();
       });
@@ -801,7 +835,8 @@ TEST_CASE("apply takes any number of messages") {
     kept.emplace_back(message.begin(), message.end());
   }
   auto const applied = [&](auto& server, std::size_t count) {
-    std::vector<std::span<std::byte const>> const messages(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(count));
+    std::vector<std::span<std::byte const>> const messages(kept.begin(),
+                                                           kept.begin() + static_cast<std::ptrdiff_t>(count));
     std::vector<float> update(n, not_a_number);
     server.apply(std::span{messages}, std::span{update});
     return update;

@@ -36,14 +36,16 @@ struct outcome {
       return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
     };
     return bits(a.states, b.states) && a.indices == b.indices && bits(a.values, b.values) && a.bad == b.bad &&
-           a.complete_before == b.complete_before && std::memcmp(&a.sums.sum_abs, &b.sums.sum_abs, sizeof(double)) == 0 &&
-           std::memcmp(&a.sums.sum_squares, &b.sums.sum_squares, sizeof(double)) == 0 && a.sums.max_key == b.sums.max_key &&
-           a.sums.nonzero == b.sums.nonzero;
+           a.complete_before == b.complete_before &&
+           std::memcmp(&a.sums.sum_abs, &b.sums.sum_abs, sizeof(double)) == 0 &&
+           std::memcmp(&a.sums.sum_squares, &b.sums.sum_squares, sizeof(double)) == 0 &&
+           a.sums.max_key == b.sums.max_key && a.sums.nonzero == b.sums.nonzero;
   }
 };
 
 template <class Residual, class T>
-outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, float factor, key_type lower, std::size_t room) {
+outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, float factor, key_type lower,
+                   std::size_t room) {
   std::size_t const n = gradient.size();
   outcome result;
   result.states.resize(n * Residual::states);
@@ -54,8 +56,8 @@ outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, 
   result.indices.resize(room + group);
   result.values.resize(room + group);
   candidate_list list{result.indices.data(), result.values.data(), 0, room};
-  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, std::uint64_t{1'000}, lower, &list,
-                                    &result.sums);
+  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, std::uint64_t{1'000}, lower,
+                                    &list, &result.sums);
   result.indices.resize(list.count);
   result.values.resize(list.count);
   result.complete_before = list.complete_before;
@@ -120,8 +122,8 @@ TEST_CASE("candidates are counted, written and gathered alike, and only where th
             REQUIRE(again.equal == counted.equal);
             std::vector<index_type> out(end + 1, 12'345u);
             std::vector<float> held(end + 1, -7.0f);
-            run<write_candidates>(level, values.data(), static_cast<index_type const*>(names.data()), n, key, host_kernels::kept{0, std::min(counted.equal, ties)}, end,
-                                  out.data(), held.data());
+            run<write_candidates>(level, values.data(), static_cast<index_type const*>(names.data()), n, key,
+                                  host_kernels::kept{0, std::min(counted.equal, ties)}, end, out.data(), held.data());
             REQUIRE(out[end] == 12'345u);  // the place behind the end belongs to another worker
             REQUIRE(held[end] == -7.0f);
             for (std::uint64_t i = 0; i < end; ++i) REQUIRE(held[i] == values[out[i] / 3]);

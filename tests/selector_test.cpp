@@ -305,12 +305,13 @@ TEST_CASE("what is not finite counts as zero, whatever was there before") {
   std::uint64_t const n = 5000;
   gs::compressor reducer{gs::host{2}, gs::layout::flat(n), gs::recipe{.residual = gs::none{}}};
   auto gradient = data::make(data::law::laplace, n);
-  for (std::size_t i = 0; i < 3; ++i) gradient[i] = 1.0f;
-  CHECK(owned(reducer.compress(std::span<float const>{gradient})) == data::top_k(gradient, 50));
-  gradient[0] = std::numeric_limits<float>::quiet_NaN();
-  gradient[1] = -std::numeric_limits<float>::infinity();
+  auto large = gradient;
+  std::fill_n(large.begin(), 60, 10.0f);  // 50 of them are sent
+  CHECK(owned(reducer.compress(std::span<float const>{large})) == data::top_k(large, 50));
+  gradient[55] = std::numeric_limits<float>::quiet_NaN();
+  gradient[56] = -std::numeric_limits<float>::infinity();
   auto finite = gradient;
-  finite[0] = finite[1] = 0;
+  finite[55] = finite[56] = 0;
   CHECK(owned(reducer.compress(std::span<float const>{gradient})) == data::top_k(finite, 50));
   CHECK(reducer.report().non_finite == 2);
 }

@@ -41,8 +41,8 @@ inline std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 /// Selected and passed through by turns, one empty, one of a single element, more than one tile.
 inline gs::layout mixed_layers() {
-  return {{"conv.weight", 1500}, {"conv.bias", 16}, {"unused", 0},   {"scale", 1},     {"fc.weight", 2900},
-          {"block.norm", 40},    {"fc.bias", 8},    {"unused2", 0},  {"head", 37}};
+  return {{"conv.weight", 1500}, {"conv.bias", 16}, {"unused", 0},  {"scale", 1}, {"fc.weight", 2900},
+          {"block.norm", 40},    {"fc.bias", 8},    {"unused2", 0}, {"head", 37}};
 }
 
 /// A user's selector: what is larger than a few times the mean.

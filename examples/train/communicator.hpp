@@ -20,11 +20,8 @@ class communicator {
   explicit communicator(Comm comm)
       : rank_{comm.rank()},
         size_{comm.size()},
-        floats_{
-            [comm](std::span<float> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
-        doubles_{[comm](std::span<double> values, gs::reduction how) {
-          comm.all_reduce(gs::host{}, values, how);
-        }},
+        floats_{[comm](std::span<float> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
+        doubles_{[comm](std::span<double> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
         equal_{[comm](bytes mine, room all) { comm.all_gather(gs::host{}, mine, all); }},
         sized_{[comm](bytes mine, room all, sizes each) { comm.all_gather(gs::host{}, mine, all, each); }} {}
 
@@ -32,9 +29,7 @@ class communicator {
   [[nodiscard]] int size() const { return size_; }
 
   void all_reduce(gs::host const&, std::span<float> values, gs::reduction how) const { floats_(values, how); }
-  void all_reduce(gs::host const&, std::span<double> values, gs::reduction how) const {
-    doubles_(values, how);
-  }
+  void all_reduce(gs::host const&, std::span<double> values, gs::reduction how) const { doubles_(values, how); }
 
   using bytes = std::span<std::byte const>;
   using room = std::span<std::byte>;
@@ -50,7 +45,6 @@ class communicator {
   std::function<void(bytes, room)> equal_;
   std::function<void(bytes, room, sizes)> sized_;
 };
-static_assert(gs::has_all_gather<communicator, gs::host> &&
-              gs::has_all_reduce<communicator, gs::host, float>);
+static_assert(gs::has_all_gather<communicator, gs::host> && gs::has_all_reduce<communicator, gs::host, float>);
 
 }  // namespace example

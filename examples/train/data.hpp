@@ -75,11 +75,10 @@ using bytes = std::vector<unsigned char>;
   for (std::size_t i = 2; i <= dimensions; ++i) each *= word(i);  // at most two dimensions: no overflow
   std::uint64_t const present = content.size() - header;
   if (count == 0 || each == 0 || present / each != count || present % each != 0)
-    fail("its header says " + std::to_string(count) + " items of " + std::to_string(each) +
-         " bytes, it holds " + std::to_string(present) + " bytes");
+    fail("its header says " + std::to_string(count) + " items of " + std::to_string(each) + " bytes, it holds " +
+         std::to_string(present) + " bytes");
   using map = Eigen::Map<Eigen::Matrix<unsigned char, Eigen::Dynamic, Eigen::Dynamic> const>;
-  return map(content.data() + header, static_cast<Eigen::Index>(each), static_cast<Eigen::Index>(count))
-      .cast<float>();
+  return map(content.data() + header, static_cast<Eigen::Index>(each), static_cast<Eigen::Index>(count)).cast<float>();
 }
 
 /// Images and labels that share a prefix ("train", "t10k"), if the images are there.
@@ -126,8 +125,7 @@ using bytes = std::vector<unsigned char>;
                                ": expected 64 pixel values 0..16 and a label 0..9");
   }
   if (read.labels.empty()) throw std::runtime_error("'" + path.string() + "' is empty");
-  read.features =
-      Eigen::Map<Eigen::MatrixXf>(values.data(), pixels, static_cast<Eigen::Index>(read.labels.size()));
+  read.features = Eigen::Map<Eigen::MatrixXf>(values.data(), pixels, static_cast<Eigen::Index>(read.labels.size()));
   return read;
 }
 
@@ -159,8 +157,7 @@ using bytes = std::vector<unsigned char>;
     data = train && test ? dataset{.train = std::move(*train), .test = std::move(*test)}
                          : hold_out(train ? *train : *test, 5);
   }
-  if (data.train.count() == 0 || data.test.count() == 0 ||
-      data.train.features.rows() != data.test.features.rows())
+  if (data.train.count() == 0 || data.test.count() == 0 || data.train.features.rows() != data.test.features.rows())
     throw std::runtime_error("'" + directory.string() + "': too few samples, or images of two sizes");
 
   // One shift and one scale for all features, learnt from the training samples only.
@@ -170,9 +167,7 @@ using bytes = std::vector<unsigned char>;
   float const spread = std::sqrt(data.train.features.array().square().mean());
   if (spread > 0) data.train.features /= spread, data.test.features /= spread;
 
-  auto const highest = [](samples const& of) {
-    return *std::max_element(of.labels.begin(), of.labels.end());
-  };
+  auto const highest = [](samples const& of) { return *std::max_element(of.labels.begin(), of.labels.end()); };
   data.classes = 1 + std::max(highest(data.train), highest(data.test));
   return data;
 }

@@ -43,9 +43,7 @@ class mlp {
   [[nodiscard]] std::span<float> parameters() {
     return {parameters_.data(), static_cast<std::size_t>(parameters_.size())};
   }
-  [[nodiscard]] std::span<float> gradient() {
-    return {gradient_.data(), static_cast<std::size_t>(gradient_.size())};
-  }
+  [[nodiscard]] std::span<float> gradient() { return {gradient_.data(), static_cast<std::size_t>(gradient_.size())}; }
 
   /// fc1.weight, fc1.bias, fc2.weight, ...
   [[nodiscard]] gradsieve::layout layers() const {
@@ -65,12 +63,10 @@ class mlp {
   }
 
   /// The same, and leaves `scale` times the gradient of the summed loss in `gradient()`.
-  score backward(Eigen::Ref<Eigen::MatrixXf const> const& features, std::span<int const> labels,
-                 float scale) {
+  score backward(Eigen::Ref<Eigen::MatrixXf const> const& features, std::span<int const> labels, float scale) {
     auto const result = evaluate(features, labels);
     Eigen::MatrixXf& probability = values_.back();
-    for (std::size_t i = 0; i < labels.size(); ++i)
-      probability(labels[i], static_cast<Eigen::Index>(i)) -= 1.0f;
+    for (std::size_t i = 0; i < labels.size(); ++i) probability(labels[i], static_cast<Eigen::Index>(i)) -= 1.0f;
     probability *= scale;
     for (std::size_t i = blocks_.size(); i-- > 0;) {  // values_[i + 1] holds the gradient by layer i's output
       auto const& delta = values_[i + 1];
@@ -134,8 +130,7 @@ class mlp {
   }
 
   std::vector<block> blocks_;
-  std::vector<Eigen::MatrixXf>
-      values_;  ///< each layer's output, and on the way back its gradient; [0] is unused
+  std::vector<Eigen::MatrixXf> values_;  ///< each layer's output, and on the way back its gradient; [0] is unused
   Eigen::MatrixXf back_;
   Eigen::VectorXf parameters_;
   Eigen::VectorXf gradient_;

@@ -90,15 +90,13 @@ template <class T>
   return value;
 }
 
-[[nodiscard]] inline std::vector<int> numbers(std::string const& option, std::string const& text, int low,
-                                              int high) {
+[[nodiscard]] inline std::vector<int> numbers(std::string const& option, std::string const& text, int low, int high) {
   std::vector<int> values;
   for (auto const& part : split(text, ',')) values.push_back(number(option, part, low, high));
   return values;
 }
 
-[[nodiscard]] inline std::string one_of(std::string const& option, std::string const& text,
-                                        names const& choices) {
+[[nodiscard]] inline std::string one_of(std::string const& option, std::string const& text, names const& choices) {
   for (auto const& choice : choices)
     if (text == choice) return text;
   throw usage_error(option + " '" + text + "': choose one of " + joined(choices));

@@ -59,9 +59,7 @@ class family {
     return false;
   }
 
-  [[nodiscard]] Variant policy() const {
-    return make(std::make_index_sequence<std::variant_size_v<Variant>>{});
-  }
+  [[nodiscard]] Variant policy() const { return make(std::make_index_sequence<std::variant_size_v<Variant>>{}); }
 
  private:
   template <std::size_t... I>
@@ -77,16 +75,14 @@ class family {
 
 /// Tokens in any order; what a name leaves open comes from --selector, --partitioner and --residual.
 [[nodiscard]] inline named_recipe parse_recipe(std::string const& name, options const& chosen) {
-  if (name == "dense")
-    return {.name = name, .dense = true, .selector = {}, .partitioner = {}, .residual = {}};
+  if (name == "dense") return {.name = name, .dense = true, .selector = {}, .partitioner = {}, .residual = {}};
   auto selector = family<any_selector>{"selectors", selector_names, chosen.selector};
   auto partitioner = family<any_partitioner>{"partitioners", partitioner_names, chosen.partitioner};
   auto residual = family<any_residual>{"residuals", residual_names, chosen.residual};
   for (auto const& token : split(name, '+'))
     if (!selector.take(token, name) && !partitioner.take(token, name) && !residual.take(token, name))
-      throw usage_error("--compare '" + token + "' in '" + name +
-                        "': choose all, dense, or join by '+' from " + joined(selector_names) + "; " +
-                        joined(partitioner_names) + "; " + joined(residual_names));
+      throw usage_error("--compare '" + token + "' in '" + name + "': choose all, dense, or join by '+' from " +
+                        joined(selector_names) + "; " + joined(partitioner_names) + "; " + joined(residual_names));
   named_recipe recipe{.name = name,
                       .dense = false,
                       .selector = selector.policy(),

@@ -63,8 +63,7 @@ class progress {
     if (!speaks_ || !due()) return;
     auto line = std::ostringstream{};
     line << std::setw(3) << done_ * 100 / total_ << " %  " << recipe << ", " << workers
-         << (workers == 1 ? " worker" : " workers") << ", step " << step << "/" << steps << ", loss "
-         << shown(loss, 4);
+         << (workers == 1 ? " worker" : " workers") << ", step " << step << "/" << steps << ", loss " << shown(loss, 4);
     std::cerr << (terminal_ ? "\r\033[K" : "") << line.str() << (terminal_ ? "" : "\n") << std::flush;
   }
 
@@ -98,20 +97,19 @@ inline void print_table(std::ostream& out, std::vector<table_row> const& rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   for (auto const& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i)
-      out << (i == 0 ? std::left : std::right) << std::setw(static_cast<int>(widths[i] + (i == 0 ? 0 : 2)))
-          << row[i];
+      out << (i == 0 ? std::left : std::right) << std::setw(static_cast<int>(widths[i] + (i == 0 ? 0 : 2))) << row[i];
     out << '\n';
   }
 }
 
 inline void print_results(std::ostream& out, std::vector<result> const& results) {
-  std::vector<table_row> rows{{"recipe", "workers", "final loss", "test acc %", "sent kB", "received kB",
-                               "of dense %", "select ms", "exchange ms", "step ms", "build-up"}};
+  std::vector<table_row> rows{{"recipe", "workers", "final loss", "test acc %", "sent kB", "received kB", "of dense %",
+                               "select ms", "exchange ms", "step ms", "build-up"}};
   for (auto const& each : results)
-    rows.push_back({each.recipe, std::to_string(each.workers), shown(each.loss, 4),
-                    shown(100 * each.accuracy, 2), shown(each.sent / 1e3, 1), shown(each.received / 1e3, 1),
-                    shown(100 * each.sent / each.dense_sent, 2), shown(each.select_ms, 3),
-                    shown(each.exchange_ms, 3), shown(each.step_ms, 3), shown(each.build_up, 2)});
+    rows.push_back({each.recipe, std::to_string(each.workers), shown(each.loss, 4), shown(100 * each.accuracy, 2),
+                    shown(each.sent / 1e3, 1), shown(each.received / 1e3, 1),
+                    shown(100 * each.sent / each.dense_sent, 2), shown(each.select_ms, 3), shown(each.exchange_ms, 3),
+                    shown(each.step_ms, 3), shown(each.build_up, 2)});
   print_table(out, rows);
 }
 
@@ -126,8 +124,7 @@ inline void print_growth(std::ostream& out, std::vector<result> const& results, 
     auto const cell = [&](double growth) {
       return shown(growth, 2) + " (" + shown(100 * growth * chosen.density, 2) + ")";
     };
-    rows.push_back(
-        {std::to_string(workers), cell((1 - std::pow(1 - chosen.density, workers)) / chosen.density)});
+    rows.push_back({std::to_string(workers), cell((1 - std::pow(1 - chosen.density, workers)) / chosen.density)});
     for (auto const& each : results)
       if (each.recipe != "dense" && each.workers == workers) rows.back().push_back(cell(each.build_up));
   }
@@ -150,19 +147,18 @@ inline void write_csv(std::ostream& out, std::vector<result> const& results, int
          "ms,"
          "exchange_ms,step_ms,buildup\n";
   for (auto const& each : results)
-    out << each.recipe << ',' << each.workers << ',' << each.density << ',' << steps << ','
-        << shown(each.loss, 6) << ',' << shown(each.accuracy, 6) << ',' << shown(each.sent, 1) << ','
-        << shown(each.dense_sent, 1) << ',' << shown(each.select_ms, 4) << ',' << shown(each.exchange_ms, 4)
-        << ',' << shown(each.step_ms, 4) << ',' << shown(each.build_up, 4) << '\n';
+    out << each.recipe << ',' << each.workers << ',' << each.density << ',' << steps << ',' << shown(each.loss, 6)
+        << ',' << shown(each.accuracy, 6) << ',' << shown(each.sent, 1) << ',' << shown(each.dense_sent, 1) << ','
+        << shown(each.select_ms, 4) << ',' << shown(each.exchange_ms, 4) << ',' << shown(each.step_ms, 4) << ','
+        << shown(each.build_up, 4) << '\n';
 }
 
 inline void write_curves(std::ostream& out, std::vector<result> const& results) {
   out << "recipe,step,loss,bytes,seconds,workers\n";
   for (auto const& each : results)
     for (std::size_t i = 0; i < each.curve.size(); ++i)
-      out << each.recipe << ',' << i + 1 << ',' << shown(each.curve[i].loss, 6) << ','
-          << shown(each.curve[i].bytes, 0) << ',' << shown(each.curve[i].seconds, 6) << ',' << each.workers
-          << '\n';
+      out << each.recipe << ',' << i + 1 << ',' << shown(each.curve[i].loss, 6) << ',' << shown(each.curve[i].bytes, 0)
+          << ',' << shown(each.curve[i].seconds, 6) << ',' << each.workers << '\n';
 }
 
 }  // namespace example

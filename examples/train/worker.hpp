@@ -30,8 +30,7 @@ inline void average_over_ranks(communicator const& comm, std::span<double> value
 /// Every rank applied the same updates to the same start: one differing bit means a broken exchange.
 inline void verify_replicas(communicator const& comm, std::span<float const> parameters) {
   std::uint64_t hash = 0xCBF2'9CE4'8422'2325u;
-  for (float const value : parameters)
-    hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x0000'0100'0000'01B3u;
+  for (float const value : parameters) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x0000'0100'0000'01B3u;
   auto all = std::vector<std::uint64_t>(static_cast<std::size_t>(comm.size()));
   comm.all_gather(gs::host{}, std::as_bytes(std::span{&hash, 1}), std::as_writable_bytes(std::span{all}));
   for (std::size_t rank = 0; rank < all.size(); ++rank)
@@ -47,8 +46,7 @@ inline void verify_replicas(communicator const& comm, std::span<float const> par
   double correct = 0;
   for (auto first = mine.first; first < mine.last; first += at_once) {
     auto const count = std::min(at_once, mine.last - first);
-    auto const features =
-        test.features.middleCols(static_cast<Eigen::Index>(first), static_cast<Eigen::Index>(count));
+    auto const features = test.features.middleCols(static_cast<Eigen::Index>(first), static_cast<Eigen::Index>(count));
     correct += model.evaluate(features, std::span{test.labels}.subspan(first, count)).correct;
   }
   comm.all_reduce(gs::host{}, std::span{&correct, 1}, gs::reduction::sum);
@@ -68,8 +66,7 @@ class tally {
   }
 
   /// Collective. `exchange` and `whole` are this rank's seconds of this step. Returns the batch's mean loss.
-  double add(communicator const& comm, double loss, gs::step_report const& report, double exchange,
-             double whole) {
+  double add(communicator const& comm, double loss, gs::step_report const& report, double exchange, double whole) {
     double const select = report.seconds.accumulate + report.seconds.partition + report.seconds.select;
     std::array<double, 6> mean{loss,
                                static_cast<double>(report.bytes_sent),

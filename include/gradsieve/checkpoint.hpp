@@ -45,7 +45,8 @@ struct checkpoint {
       wire::store_one(bytes.subspan(at + 4), each.k);
       at += 8;
     }
-    for (std::uint16_t s = 0; s < states; ++s, at += 4 * n) wire::store(bytes.subspan(at), std::span<float const>{state(s)});
+    for (std::uint16_t s = 0; s < states; ++s, at += 4 * n)
+      wire::store(bytes.subspan(at), std::span<float const>{state(s)});
     wire::store_one(bytes.subspan(40), wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40)));
     return out;
   }
@@ -60,18 +61,23 @@ struct checkpoint {
     if (wire::load_one<std::uint32_t>(bytes) != magic) refuse("does not begin with its magic number");
     auto const found = wire::load_one<std::uint16_t>(bytes.subspan(4));
     if (found != version) refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
-    checkpoint state{wire::load_one<std::uint16_t>(bytes.subspan(6)), wire::load_one<std::uint64_t>(bytes.subspan(8)),
-                     wire::load_one<std::uint64_t>(bytes.subspan(16)), wire::load_one<std::uint64_t>(bytes.subspan(24)),
-                     {}, {}};
+    checkpoint state{wire::load_one<std::uint16_t>(bytes.subspan(6)),
+                     wire::load_one<std::uint64_t>(bytes.subspan(8)),
+                     wire::load_one<std::uint64_t>(bytes.subspan(16)),
+                     wire::load_one<std::uint64_t>(bytes.subspan(24)),
+                     {},
+                     {}};
     auto const hints = wire::load_one<std::uint64_t>(bytes.subspan(32));
     auto const body = bytes.size() - header_bytes;
-    bool const fits = hints <= body / 8 && state.n < (std::uint64_t{1} << 32) && body == 8 * hints + 4 * state.n * state.states;
+    bool const fits =
+        hints <= body / 8 && state.n < (std::uint64_t{1} << 32) && body == 8 * hints + 4 * state.n * state.states;
     if (!fits) refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
     auto const sum = wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40));
-    if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != sum) refuse("does not match its checksum: the bytes are damaged");
+    if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != sum)
+      refuse("does not match its checksum: the bytes are damaged");
     if (state.n != n || state.layout_hash != layout_hash)
-      throw mismatch("gradsieve: checkpoint belongs to another layout (" + std::to_string(state.n) + " elements, here " +
-                     std::to_string(n) + ")");
+      throw mismatch("gradsieve: checkpoint belongs to another layout (" + std::to_string(state.n) +
+                     " elements, here " + std::to_string(n) + ")");
     if (state.states != states)
       throw mismatch("gradsieve: checkpoint has " + std::to_string(state.states) +
                      " states an element, this residual store has " + std::to_string(states));

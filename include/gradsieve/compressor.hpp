@@ -56,8 +56,11 @@ class compressor {
 
   /// @throws invalid_argument if the recipe's density leaves [0, 1].
   compressor(Space where, layout layers, Recipe recipe)
-      : layers_{std::move(layers)}, recipe_{checked(std::move(recipe))}, split_{layers_, recipe_.dense},
-        info_{layers_.size(), layers_.hash(), split_.dense_elements}, work_{where, layers_.size()},
+      : layers_{std::move(layers)},
+        recipe_{checked(std::move(recipe))},
+        split_{layers_, recipe_.dense},
+        info_{layers_.size(), layers_.hash(), split_.dense_elements},
+        work_{where, layers_.size()},
         memory_{work_, layers_.size()} {
     plan(1);
   }
@@ -65,7 +68,8 @@ class compressor {
   // ---- With a communicator ---------------------------------------------------------------------------------
 
   /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16) by the mean over all ranks of
-  /// what they sent: most elements zero, the same bits on every rank. Collective. The first call with a world of another size calls connect().
+  /// what they sent: most elements zero, the same bits on every rank. Collective. The first call with a world of
+  /// another size calls connect().
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
   /// for it; communication_error, mismatch, corrupt_message. If one rank throws, all ranks throw.
   template <communicator Comm, class Gradient>
@@ -77,8 +81,9 @@ class compressor {
   /// world. Collective. @throws mismatch, on every rank, naming what differs and where.
   template <communicator Comm>
   void connect(Comm const& comm) {
-    static_assert(has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
-                  "this communicator needs all_gather and all_reduce for float and double");
+    static_assert(
+        has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
+        "this communicator needs all_gather and all_reduce for float and double");
     struct identity {
       std::array<std::uint64_t, 4> field;
     };
@@ -335,7 +340,9 @@ class compressor {
     return report;
   }
 
-  [[nodiscard]] accumulator_ref accumulator(std::size_t s) noexcept { return segments_.view(memory_.state(0), s, step_); }
+  [[nodiscard]] accumulator_ref accumulator(std::size_t s) noexcept {
+    return segments_.view(memory_.state(0), s, step_);
+  }
 
   template <class T>
   [[nodiscard]] float gradient_factor(std::span<T const> gradient) {
@@ -356,8 +363,7 @@ class compressor {
     auto const own = failure ? 0 : count_non_finite(gradient);
     auto all = static_cast<double>(own);
     comm.all_reduce(work_.where(), std::span{&all, 1}, reduction::sum);
-    if (all > 0)
-      throw non_finite_gradient(non_finite_text(static_cast<std::uint64_t>(all)) + " (all ranks together)");
+    if (all > 0) throw non_finite_gradient(non_finite_text(static_cast<std::uint64_t>(all)) + " (all ranks together)");
   }
 
   void assign(int world) { segments_.assign(recipe_.partitioner, recipe_.density(step_), step_, world); }
@@ -374,9 +380,11 @@ class compressor {
       assign(world_);
       work_.before_accumulate(recipe_.residual, states, gradient, factor, [&] {
         for (std::size_t s = 0; s < segments_.size(); ++s)
-          if (segments_.gives(segments_[s])) lower_[s] = predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k);
+          if (segments_.gives(segments_[s]))
+            lower_[s] = predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k);
       });
-      for (std::size_t s = 0; s < segments_.size(); ++s) measure = measure || (lower_[s] == 0 && segments_.gives(segments_[s]));
+      for (std::size_t s = 0; s < segments_.size(); ++s)
+        measure = measure || (lower_[s] == 0 && segments_.gives(segments_[s]));
     }
     report.non_finite = work_.accumulate(recipe_.residual, states, gradient, factor, measure, lower_);
   }
@@ -422,9 +430,11 @@ class compressor {
     std::size_t count = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       if (!mine(s)) continue;
-      auto const room = std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - count);
-      count += std::min<std::size_t>(room, select(recipe_.selector, work_, accumulator(s), segments_[s].k,
-                                                  {indices_.span().subspan(count, room), values_.span().subspan(count, room), {}}));
+      auto const room =
+          std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - count);
+      count += std::min<std::size_t>(
+          room, select(recipe_.selector, work_, accumulator(s), segments_[s].k,
+                       {indices_.span().subspan(count, room), values_.span().subspan(count, room), {}}));
     }
     report.budget = segments_.budget();
     report.selected = static_cast<index_type>(count);

@@ -58,15 +58,15 @@ concept selector = cut_selector<P, Workspace> || direct_selector<P, Workspace>;
 /// computes the same decision from the same inputs. `squared_norms[i]` belongs to `segments[i]`, summed over all
 /// ranks, and is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment.
 template <class P>
-concept partitioner = policy<P> && requires(P const p, std::span<range const> layers, segment_list& list,
-                                            std::span<segment> segments, std::span<double const> squared_norms,
-                                            step_budget const budget, partition_scratch& scratch) {
-  typename P::default_exchange;
-  { P::needs_norms } -> std::convertible_to<bool>;
-  { P::disjoint } -> std::convertible_to<bool>;
-  p.cut(layers, int{}, list);
-  p.assign(segments, squared_norms, budget, scratch);
-};
+concept partitioner =
+    policy<P> && requires(P const p, std::span<range const> layers, segment_list& list, std::span<segment> segments,
+                          std::span<double const> squared_norms, step_budget const budget, partition_scratch& scratch) {
+      typename P::default_exchange;
+      { P::needs_norms } -> std::convertible_to<bool>;
+      { P::disjoint } -> std::convertible_to<bool>;
+      p.cut(layers, int{}, list);
+      p.assign(segments, squared_norms, budget, scratch);
+    };
 
 /// How a gradient enters the state of an element and what stays once a value was sent. `states` floats are
 /// kept per element; state 0 is the accumulator, from which entries are selected. `whole_layer`: the element
@@ -125,9 +125,8 @@ concept has_broadcast = communicator<C> && requires(C const c, Space const& wher
 
 /// Sends to one rank while it receives from another (or the same, or itself).
 template <class C, class Space>
-concept has_send_receive = communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out,
-                                                       std::span<std::byte> in) {
-  c.send_receive(where, out, int{}, in, int{});
-};
+concept has_send_receive =
+    communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out,
+                                std::span<std::byte> in) { c.send_receive(where, out, int{}, in, int{}); };
 
 }  // namespace gradsieve

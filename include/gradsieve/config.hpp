@@ -28,7 +28,8 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDA_ARCH__)
 #define GRADSIEVE_X86 1
 #define GRADSIEVE_AVX2 GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt")))
-#define GRADSIEVE_AVX512 GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl")))
+#define GRADSIEVE_AVX512 \
+  GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl")))
 #else
 #define GRADSIEVE_X86 0
 #endif

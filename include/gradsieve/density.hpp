@@ -25,26 +25,31 @@ struct warm_up {
 /// A density for every step: one number, or a warm-up.
 class density_schedule {
  public:
-  constexpr density_schedule(double density = 0.01) noexcept : ramp_{density, density, 0, 0} {}  // NOLINT: a number is a schedule
-  constexpr density_schedule(warm_up ramp) noexcept : ramp_{ramp} {}                             // NOLINT
+  constexpr density_schedule(double density = 0.01) noexcept
+      : ramp_{density, density, 0, 0} {}                              // NOLINT: a number is a schedule
+  constexpr density_schedule(warm_up ramp) noexcept : ramp_{ramp} {}  // NOLINT
 
   /// Fraction of the elements to send in a step.
   [[nodiscard]] double operator()(std::uint64_t step) const noexcept {
     if (step >= ramp_.steps) return ramp_.final;
     if (ramp_.stages > 0) step = step * ramp_.stages / ramp_.steps * ramp_.steps / ramp_.stages;
-    return ramp_.initial * std::pow(ramp_.final / ramp_.initial, static_cast<double>(step) / static_cast<double>(ramp_.steps));
+    return ramp_.initial *
+           std::pow(ramp_.final / ramp_.initial, static_cast<double>(step) / static_cast<double>(ramp_.steps));
   }
 
   /// The largest density of any step: buffers are made for it.
-  [[nodiscard]] double most() const noexcept { return ramp_.steps > 0 ? std::max(ramp_.initial, ramp_.final) : ramp_.final; }
+  [[nodiscard]] double most() const noexcept {
+    return ramp_.steps > 0 ? std::max(ramp_.initial, ramp_.final) : ramp_.final;
+  }
 
   /// @throws invalid_argument unless every density is in [0, 1], or (0, 1] where it changes.
   void check() const {
     auto const inside = [](double density) { return density >= 0 && density <= 1; };
-    if (!inside(ramp_.final)) throw invalid_argument("gradsieve: density is " + text(ramp_.final) + ", expected 0 to 1");
+    if (!inside(ramp_.final))
+      throw invalid_argument("gradsieve: density is " + text(ramp_.final) + ", expected 0 to 1");
     if (ramp_.steps > 0 && !(inside(ramp_.initial) && ramp_.initial > 0 && ramp_.final > 0))
-      throw invalid_argument("gradsieve: warm-up runs from density " + text(ramp_.initial) + " to " + text(ramp_.final) +
-                             ", expected both above 0 and up to 1");
+      throw invalid_argument("gradsieve: warm-up runs from density " + text(ramp_.initial) + " to " +
+                             text(ramp_.final) + ", expected both above 0 and up to 1");
   }
 
   friend bool operator==(density_schedule const& a, density_schedule const& b) noexcept {

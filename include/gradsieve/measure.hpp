@@ -23,7 +23,8 @@ namespace gradsieve {
 /// fixed + per_element * n + per_selected * k in nanoseconds by least relative squares; no term is negative.
 /// Local. Cost: well under a second at the default size. Allocates.
 template <space Space, class Selector>
-[[nodiscard]] selection_cost measure_selection_cost(Space where, Selector const& chosen, std::uint64_t largest = 1u << 20) {
+[[nodiscard]] selection_cost measure_selection_cost(Space where, Selector const& chosen,
+                                                    std::uint64_t largest = 1u << 20) {
   using clock = std::chrono::steady_clock;
   std::array<std::array<double, 3>, 3> normal{};
   std::array<double, 3> right{};

@@ -68,7 +68,7 @@ class digit_search {
     done_ = true;
   }
 
-  key_type low_;   // the current range is [low_, low_ + span_]
+  key_type low_;  // the current range is [low_, low_ + span_]
   key_type span_;
   unsigned shift_;
   index_type wanted_;  // rank of the answer within the range, from the top

@@ -21,7 +21,8 @@ template <class Partitioner>
 class segmentation {
  public:
   /// Cuts `elements` elements in these layers for a world. Allocates.
-  void plan(Partitioner const& how, std::span<range const> layers, std::uint64_t elements, double most_density, int world) {
+  void plan(Partitioner const& how, std::span<range const> layers, std::uint64_t elements, double most_density,
+            int world) {
     elements_ = elements;
     segments_.clear();
     how.cut(layers, world, segments_);
@@ -36,13 +37,14 @@ class segmentation {
   /// Gives every segment its k and its owner. @throws invalid_argument if a partitioner exceeds the density.
   void assign(Partitioner const& how, double density, std::uint64_t step, int world) {
     scratch_.loads.resize(static_cast<std::size_t>(world));
-    how.assign(segments_, std::span<double const>{norms_}.first(segments_.size()), {density, elements_, step, world}, scratch_);
+    how.assign(segments_, std::span<double const>{norms_}.first(segments_.size()), {density, elements_, step, world},
+               scratch_);
     std::uint64_t total = 0;
     for (auto const& each : segments_) total += each.k;
     budget_ = static_cast<index_type>(std::min(total, elements_));  // holes inside a segment that is sent whole
     if (total > most_ && budget_ < elements_)
-      throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(total) + " entries, the density allows " +
-                             std::to_string(most_));
+      throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(total) +
+                             " entries, the density allows " + std::to_string(most_));
   }
 
   [[nodiscard]] std::span<segment const> all() const noexcept { return segments_; }
@@ -72,7 +74,8 @@ class segmentation {
   /// A number that differs when ranks would share out the work differently.
   [[nodiscard]] std::uint64_t decision(std::uint64_t step) const noexcept {
     std::uint64_t h = mix(step);
-    for (auto const& each : segments_) h = mix(h ^ (std::uint64_t{each.k} << 32 | static_cast<std::uint32_t>(each.owner)));
+    for (auto const& each : segments_)
+      h = mix(h ^ (std::uint64_t{each.k} << 32 | static_cast<std::uint32_t>(each.owner)));
     return h;
   }
 

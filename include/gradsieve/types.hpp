@@ -30,13 +30,17 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
 }
 
 /// The magnitude that has this key.
-[[nodiscard]] GRADSIEVE_HD constexpr float magnitude_of(key_type key) noexcept { return gradsieve::bit_cast<float>(key); }
+[[nodiscard]] GRADSIEVE_HD constexpr float magnitude_of(key_type key) noexcept {
+  return gradsieve::bit_cast<float>(key);
+}
 
 /// False for NaN and for both infinities; not optimised away by -ffinite-math-only.
 [[nodiscard]] GRADSIEVE_HD constexpr bool is_finite(float x) noexcept { return magnitude_key(x) < infinite_key; }
 
 /// |x|, as bits; usable on host and device alike.
-[[nodiscard]] GRADSIEVE_HD constexpr float abs(float x) noexcept { return gradsieve::bit_cast<float>(magnitude_key(x)); }
+[[nodiscard]] GRADSIEVE_HD constexpr float abs(float x) noexcept {
+  return gradsieve::bit_cast<float>(magnitude_key(x));
+}
 
 /// IEEE 754 binary16 as storage: 1 sign, 5 exponent and 10 fraction bits. Arithmetic is done in float.
 struct float16 {
@@ -72,7 +76,9 @@ template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T from_float(float x) noexcept;
 
 template <>
-[[nodiscard]] GRADSIEVE_HD constexpr float from_float<float>(float x) noexcept { return x; }
+[[nodiscard]] GRADSIEVE_HD constexpr float from_float<float>(float x) noexcept {
+  return x;
+}
 
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr bfloat16 from_float<bfloat16>(float x) noexcept {

@@ -10,8 +10,8 @@ namespace gs = gradsieve;
 
 int main() {
   auto const layers = gs::layout{{"conv1.weight", 9'408}, {"fc.weight", 2'048'000}, {"fc.bias", 1'000}};
-  auto const version = std::to_string(GRADSIEVE_VERSION_MAJOR) + '.' + std::to_string(GRADSIEVE_VERSION_MINOR) +
-                       '.' + std::to_string(GRADSIEVE_VERSION_PATCH);
+  auto const version = std::to_string(GRADSIEVE_VERSION_MAJOR) + '.' + std::to_string(GRADSIEVE_VERSION_MINOR) + '.' +
+                       std::to_string(GRADSIEVE_VERSION_PATCH);
   auto const expected = std::string{EXPECTED_VERSION};  // empty where CMake does not hand it to the parent project
 
   std::cout << "gradsieve " << version << ": " << layers.count() << " layers, " << layers.size() << " elements\n";

@@ -19,12 +19,14 @@ struct coo {
   static constexpr std::uint16_t id = 1;
 
   /// Bytes of a message with `count` entries and `dense` uncompressed elements.
-  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count, std::uint64_t dense) const noexcept {
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
+                                                  std::uint64_t dense) const noexcept {
     return message_header::bytes + 8 * count + 4 * dense;
   }
 
   /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
-  [[nodiscard]] std::uint64_t encode(message_info const info, selection_view const in, std::span<std::byte> to) const noexcept {
+  [[nodiscard]] std::uint64_t encode(message_info const info, selection_view const in,
+                                     std::span<std::byte> to) const noexcept {
     std::uint64_t const count = in.indices.size();
     auto const message = to.first(max_bytes(info.n, count, in.dense.size()));
     wire::store(message.subspan(message_header::bytes), in.indices);
@@ -37,7 +39,8 @@ struct coo {
   /// @pre out.dense.size() >= info.dense
   /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, indices
   /// that rise strictly below n, finite values. `out` may then hold anything.
-  [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from, selection_span out) const {
+  [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from,
+                                      selection_span out) const {
     auto const header = wire::open(info, id, out.indices.size(), from);
     auto const expected = max_bytes(info.n, header.count, header.dense);
     if (from.size() != expected)

@@ -115,7 +115,8 @@ inline void seal(message_header const& header, std::span<std::byte> message) noe
   auto const version = load_one<std::uint16_t>(message.subspan(4));
   expect(version == message_version, "version", version, "", message_version);
   message_header const header{load_one<std::uint16_t>(message.subspan(6)), load_one<std::uint64_t>(message.subspan(8)),
-                              load_one<std::uint64_t>(message.subspan(16)), load_one<std::uint64_t>(message.subspan(24)),
+                              load_one<std::uint64_t>(message.subspan(16)),
+                              load_one<std::uint64_t>(message.subspan(24)),
                               load_one<std::uint64_t>(message.subspan(32))};
   expect(header.codec == codec, "codec", header.codec, "", codec);
   expect(header.n == info.n, "gradient size", header.n, "", info.n);

@@ -32,9 +32,8 @@ namespace gradsieve::mpi {
 /// What an MPI call reported: its name, the code and MPI's text for it, and the place of the call.
 struct error : communication_error {
   error(char const* call, int code, std::source_location const& place)
-      : communication_error("gradsieve: " + std::string{call} + " failed with code " + std::to_string(code) +
-                            " (" + text(code) + ") at " + place.file_name() + ":" +
-                            std::to_string(place.line())),
+      : communication_error("gradsieve: " + std::string{call} + " failed with code " + std::to_string(code) + " (" +
+                            text(code) + ") at " + place.file_name() + ":" + std::to_string(place.line())),
         code_{code} {}
 
   /// MPI's code, for MPI_Error_class.
@@ -89,8 +88,8 @@ class session {
     int provided = 0;
     detail::check(MPI_Init_thread(argc, argv, level, &provided), "MPI_Init_thread");
     if (provided < level)
-      throw communication_error("gradsieve: MPI offers thread level " + std::to_string(provided) +
-                                ", asked for " + std::to_string(level));
+      throw communication_error("gradsieve: MPI offers thread level " + std::to_string(provided) + ", asked for " +
+                                std::to_string(level));
   }
 
   int exceptions_ = std::uncaught_exceptions();
@@ -122,8 +121,7 @@ class communicator_ref {
     detail::check(MPI_Initialized(&initialised), "MPI_Initialized");
     detail::check(MPI_Finalized(&finalised), "MPI_Finalized");
     if (!initialised || finalised)
-      throw communication_error(finalised ? "gradsieve: MPI is finalised"
-                                          : "gradsieve: MPI is not initialised");
+      throw communication_error(finalised ? "gradsieve: MPI is finalised" : "gradsieve: MPI is not initialised");
     if (comm == MPI_COMM_NULL) throw communication_error("gradsieve: the communicator is MPI_COMM_NULL");
     int between = 0;
     detail::check(MPI_Comm_test_inter(comm, &between), "MPI_Comm_test_inter");
@@ -141,9 +139,8 @@ class communicator_ref {
   void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
     MPI_Op const op = how == reduction::max ? MPI_MAX : MPI_SUM;
     for (; !in_out.empty(); in_out = in_out.subspan(piece(in_out.size())))
-      detail::check(
-          MPI_Allreduce(MPI_IN_PLACE, in_out.data(), count(in_out.size()), detail::datatype(T{}), op, comm_),
-          "MPI_Allreduce");
+      detail::check(MPI_Allreduce(MPI_IN_PLACE, in_out.data(), count(in_out.size()), detail::datatype(T{}), op, comm_),
+                    "MPI_Allreduce");
   }
 
   /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
@@ -154,9 +151,8 @@ class communicator_ref {
     auto const place = [&](int r) { return all.subspan(index(r) * mine.size(), mine.size()); };
     copy(mine, place(rank_));
     if (all.size() > max_count_) return ring(where, place);
-    detail::check(
-        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), count(mine.size()), MPI_BYTE, comm_),
-        "MPI_Allgather");
+    detail::check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), count(mine.size()), MPI_BYTE, comm_),
+                  "MPI_Allgather");
   }
 
   /// @pre `mine` as above; `sizes` are equal on all ranks and sum to what `all` holds.
@@ -180,12 +176,10 @@ class communicator_ref {
     if (all.size() > max_count_) return ring(where, place);
     int* const counts = counts_.get();
     int* const offsets = counts + ranks();
-    std::transform(sizes.begin(), sizes.end(), counts,
-                   [](std::size_t size) { return static_cast<int>(size); });
+    std::transform(sizes.begin(), sizes.end(), counts, [](std::size_t size) { return static_cast<int>(size); });
     std::exclusive_scan(counts, counts + ranks(), offsets, 0);
-    detail::check(
-        MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), counts, offsets, MPI_BYTE, comm_),
-        "MPI_Allgatherv");
+    detail::check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), counts, offsets, MPI_BYTE, comm_),
+                  "MPI_Allgatherv");
   }
 
   template <class Space>
@@ -197,12 +191,11 @@ class communicator_ref {
   /// @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
   /// @throws also mismatch if a message is shorter than `in`.
   template <class Space>
-  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in,
-                    int from) const {
+  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
     do {
       MPI_Status status;
-      detail::check(MPI_Sendrecv(out.data(), count(out.size()), MPI_BYTE, to, tag, in.data(),
-                                 count(in.size()), MPI_BYTE, from, tag, comm_, &status),
+      detail::check(MPI_Sendrecv(out.data(), count(out.size()), MPI_BYTE, to, tag, in.data(), count(in.size()),
+                                 MPI_BYTE, from, tag, comm_, &status),
                     "MPI_Sendrecv");
       int received = 0;
       detail::check(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
@@ -224,8 +217,8 @@ class communicator_ref {
 
   void expect(char const* does, std::size_t n, std::size_t wanted) const {
     if (n != wanted)
-      throw mismatch("gradsieve: rank " + std::to_string(rank_) + " " + does + " " + std::to_string(n) +
-                     ", expected " + std::to_string(wanted));
+      throw mismatch("gradsieve: rank " + std::to_string(rank_) + " " + does + " " + std::to_string(n) + ", expected " +
+                     std::to_string(wanted));
   }
 
   static void copy(std::span<std::byte const> from, std::span<std::byte> to) noexcept {

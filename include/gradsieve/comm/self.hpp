@@ -35,8 +35,7 @@ class self {
                   std::span<std::size_t const> sizes) const {
     if (sizes.size() != 1 || sizes[0] != mine.size())
       throw mismatch("gradsieve: all_gather: " + std::to_string(sizes.size()) +
-                     " sizes for 1 rank, or another size than the " + std::to_string(mine.size()) +
-                     " bytes of rank 0");
+                     " sizes for 1 rank, or another size than the " + std::to_string(mine.size()) + " bytes of rank 0");
     copy("all_gather", mine, all);
   }
 
@@ -46,8 +45,7 @@ class self {
   }
 
   template <class Space>
-  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in,
-                    int from) const {
+  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
     only_rank("send_receive", to);
     only_rank("send_receive", from);
     copy("send_receive", out, in);

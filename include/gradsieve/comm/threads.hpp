@@ -48,9 +48,7 @@ struct request {
   auto const say = [&](auto a, std::string const& one, auto b, std::string const& other) {
     return "gradsieve: " + std::string{all[a].call} + ": rank " + text(a) + one + ", rank " + text(b) + other;
   };
-  auto const calls = [&](auto r) {
-    return " calls " + std::string{all[r].call} + ", kind " + text(all[r].kind);
-  };
+  auto const calls = [&](auto r) { return " calls " + std::string{all[r].call} + ", kind " + text(all[r].kind); };
   auto const exists = [&](int rank) { return rank >= 0 && std::cmp_less(rank, all.size()); };
   std::size_t const last = all.size() - 1;
 
@@ -90,8 +88,7 @@ class group {
  public:
   /// @throws invalid_argument unless ranks >= 1.
   explicit group(int ranks) {
-    if (ranks < 1)
-      throw invalid_argument("gradsieve: a group of " + std::to_string(ranks) + " ranks; the least is 1");
+    if (ranks < 1) throw invalid_argument("gradsieve: a group of " + std::to_string(ranks) + " ranks; the least is 1");
     requests_.resize(static_cast<std::size_t>(ranks));
     told_.resize(requests_.size());
   }
@@ -172,8 +169,7 @@ class communicator_ref {
     constexpr int type = 256 * std::is_floating_point_v<T> + 512 * std::is_signed_v<T>;
     int const kind = static_cast<int>(sizeof(T)) + type + (how == reduction::max ? 1024 : 0);
     auto const bytes = std::as_writable_bytes(in_out);
-    meet_and({"all_reduce", shape::reduce, kind, bytes, bytes, bytes.size()},
-             [&] { reduce_slice(in_out, how); });
+    meet_and({"all_reduce", shape::reduce, kind, bytes, bytes, bytes.size()}, [&] { reduce_slice(in_out, how); });
   }
 
   /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
@@ -198,8 +194,7 @@ class communicator_ref {
   /// Every rank takes part; one that has nothing to send or receive names itself with empty spans.
   /// @pre `out` and `in` do not overlap.
   template <class Space>
-  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in,
-                    int from) const {
+  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
     meet_and({"send_receive", shape::exchange, 0, out, in, in.size(), to, from},
              [&] { copy(request_of(from).out, in); });
   }
@@ -264,8 +259,8 @@ class communicator_ref {
 
 inline communicator_ref group::communicator(int rank) {
   if (rank < 0 || rank >= size())
-    throw invalid_argument("gradsieve: rank " + std::to_string(rank) + " of a group of " +
-                           std::to_string(size()) + " ranks");
+    throw invalid_argument("gradsieve: rank " + std::to_string(rank) + " of a group of " + std::to_string(size()) +
+                           " ranks");
   return {*this, rank};
 }
 

@@ -13,7 +13,8 @@ namespace gradsieve {
 
 /// Writes sums / divisor, which stand back to back, to their ranges.
 template <gradient_value T>
-void write_ranges(std::span<range const> ranges, std::span<float const> sums, float divisor, std::span<T> out) noexcept {
+void write_ranges(std::span<range const> ranges, std::span<float const> sums, float divisor,
+                  std::span<T> out) noexcept {
   std::size_t at = 0;
   for (auto const& each : ranges)
     for (std::uint64_t i = each.offset; i < each.offset + each.size; ++i) out[i] = from_float<T>(sums[at++] / divisor);

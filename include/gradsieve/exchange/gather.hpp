@@ -52,7 +52,8 @@ struct gather {
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{mine_.first(bytes)}, all, sizes_);
       inbox_.clear();
       std::size_t at = 0;
-      for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++]) inbox_.add(round.how, info, all.subspan(at, sizes_[r]));
+      for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++])
+        inbox_.add(round.how, info, all.subspan(at, sizes_[r]));
       return {inbox_.messages(), round.own, bytes, board_.total() - bytes};
     }
 

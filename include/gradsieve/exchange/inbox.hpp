@@ -32,10 +32,10 @@ class inbox {
   /// @pre fewer than senders() messages since clear(). @throws what the codec's decode() throws.
   template <class Codec>
   void add(Codec const& how, message_info const info, std::span<std::byte const> bytes) {
-    messages_[count_] = how.decode(info, bytes,
-                                   {indices_.span().subspan(count_ * capacity_, capacity_),
-                                    values_.span().subspan(count_ * capacity_, capacity_),
-                                    dense_values_.span().subspan(count_ * dense_, dense_)});
+    messages_[count_] = how.decode(
+        info, bytes,
+        {indices_.span().subspan(count_ * capacity_, capacity_), values_.span().subspan(count_ * capacity_, capacity_),
+         dense_values_.span().subspan(count_ * dense_, dense_)});
     ++count_;
   }
 

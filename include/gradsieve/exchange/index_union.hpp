@@ -23,7 +23,8 @@ struct index_union {
    public:
     /// Room for `world` index lists of at most `capacity` entries each, together if `disjoint`. Allocates.
     template <class Codec>
-    void reserve(Workspace& work, Codec const&, message_info const info, int world, std::uint64_t capacity, bool disjoint) {
+    void reserve(Workspace& work, Codec const&, message_info const info, int world, std::uint64_t capacity,
+                 bool disjoint) {
       auto const ranks = static_cast<std::size_t>(world);
       std::uint64_t const listed = disjoint ? capacity : capacity * ranks;
       std::uint64_t const most = std::min(listed, info.n);

@@ -44,7 +44,8 @@ class share_board {
   /// Collective. Afterwards size(rank) is known for every rank.
   /// @throws this rank's failure; communication_error if another failed; mismatch if decisions differ.
   template <class Comm, class Workspace>
-  void post(Comm const& comm, Workspace& work, std::uint64_t size, std::uint64_t decision, std::exception_ptr const& failure) {
+  void post(Comm const& comm, Workspace& work, std::uint64_t size, std::uint64_t decision,
+            std::exception_ptr const& failure) {
     share const mine{failure ? 0 : size, decision, failure ? 1u : 0u};
     comm.all_gather(work.where(), std::as_bytes(std::span{&mine, 1}), std::as_writable_bytes(std::span{shares_}));
     if (failure) std::rethrow_exception(failure);
@@ -53,7 +54,8 @@ class share_board {
         throw communication_error("gradsieve: rank " + std::to_string(r) + " failed in this step; nothing was sent");
     for (std::size_t r = 0; r < shares_.size(); ++r)
       if (shares_[r].decision != shares_[0].decision)
-        throw mismatch("gradsieve: rank " + std::to_string(r) + " decided otherwise than rank 0 which rank selects what");
+        throw mismatch("gradsieve: rank " + std::to_string(r) +
+                       " decided otherwise than rank 0 which rank selects what");
   }
 
   [[nodiscard]] std::uint64_t size(std::size_t rank) const noexcept { return shares_[rank].size; }

@@ -19,7 +19,8 @@ struct layerwise {
     for (auto const& each : layers) list.push_back({each.offset, each.size});
   }
 
-  void assign(std::span<segment> segments, std::span<double const>, step_budget const budget, partition_scratch&) const {
+  void assign(std::span<segment> segments, std::span<double const>, step_budget const budget,
+              partition_scratch&) const {
     for (auto& each : segments) each.k = budget_of(budget.density, each.size);
   }
 

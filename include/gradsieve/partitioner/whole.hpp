@@ -22,7 +22,8 @@ struct whole {
     list.push_back({first, layers.back().offset + layers.back().size - first});
   }
 
-  void assign(std::span<segment> segments, std::span<double const>, step_budget const budget, partition_scratch&) const {
+  void assign(std::span<segment> segments, std::span<double const>, step_budget const budget,
+              partition_scratch&) const {
     for (auto& each : segments) {  // layers that pass through lie inside and hold zeros: only `elements` can be sent
       each.k = budget_of(budget.density, budget.elements);
       if (each.k == budget.elements) each.k = static_cast<index_type>(each.size);

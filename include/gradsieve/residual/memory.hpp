@@ -64,7 +64,8 @@ class residual_memory {
   }
 
   /// Lets the values that were sent leave. The indices must live until the next step begins.
-  void leave(Workspace& work, Residual const& policy, std::span<index_type const> indices, std::span<float const> sent) {
+  void leave(Workspace& work, Residual const& policy, std::span<index_type const> indices,
+             std::span<float const> sent) {
     taken_ = indices;
     work.update(pointers(), indices, [&](std::uint64_t p, auto& now) {
       for (std::size_t s = 0; s < states; ++s) saved_[p * states + s] = now[s];

@@ -23,9 +23,7 @@ struct none {
   }
 
   friend bool operator==(none const&, none const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, none const&) {
-    return describe(out, "none");
-  }
+  friend std::ostream& operator<<(std::ostream& out, none const&) { return describe(out, "none"); }
 };
 static_assert(residual_store<none>);
 

@@ -28,7 +28,8 @@ struct hierarchical {
   [[nodiscard]] key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
     auto const n = static_cast<double>(acc.values.size());
     double const ratio = k / n;
-    auto const wanted = static_cast<std::uint64_t>(std::ceil(std::max(n * static_cast<double>(sample_ratio), 2 / ratio)));
+    auto const wanted =
+        static_cast<std::uint64_t>(std::ceil(std::max(n * static_cast<double>(sample_ratio), 2 / ratio)));
     auto const keys = work.sample(acc, wanted, seed);
     auto const rank = static_cast<std::ptrdiff_t>(std::ceil(static_cast<double>(keys.size()) * ratio));
     if (rank < 1 || keys.empty()) return 1;
@@ -55,7 +56,8 @@ struct hierarchical {
 
   friend bool operator==(hierarchical const&, hierarchical const&) = default;
   friend std::ostream& operator<<(std::ostream& out, hierarchical const& it) {
-    return describe(out, "hierarchical", std::pair{"sample_ratio", it.sample_ratio}, std::pair{"least", it.least}, std::pair{"most", it.most}, std::pair{"seed", it.seed});
+    return describe(out, "hierarchical", std::pair{"sample_ratio", it.sample_ratio}, std::pair{"least", it.least},
+                    std::pair{"most", it.most}, std::pair{"seed", it.seed});
   }
 };
 

@@ -27,9 +27,9 @@ enum class count_mode {
 /// Source: LDTE-BS (Chen, Liu, Han 2021); the correction's bracket and the warm window are derived in our notes
 /// on integer keys, as the paper's own rule for them is not published in full.
 struct laplacian {
-  float tolerance = 0.25f;             ///< of the band, >= 0
+  float tolerance = 0.25f;  ///< of the band, >= 0
   count_mode count = count_mode::band;
-  bool warm = true;                    ///< start from the last step's threshold
+  bool warm = true;  ///< start from the last step's threshold
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
@@ -64,7 +64,8 @@ struct laplacian {
 
   friend bool operator==(laplacian const&, laplacian const&) = default;
   friend std::ostream& operator<<(std::ostream& out, laplacian const& it) {
-    return describe(out, "laplacian", std::pair{"tolerance", it.tolerance}, std::pair{"exact", it.count == count_mode::exact}, std::pair{"warm", it.warm});
+    return describe(out, "laplacian", std::pair{"tolerance", it.tolerance},
+                    std::pair{"exact", it.count == count_mode::exact}, std::pair{"warm", it.warm});
   }
 
  private:

@@ -27,9 +27,7 @@ struct radix {
   }
 
   friend bool operator==(radix const&, radix const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, radix const&) {
-    return describe(out, "radix");
-  }
+  friend std::ostream& operator<<(std::ostream& out, radix const&) { return describe(out, "radix"); }
 };
 
 }  // namespace gradsieve

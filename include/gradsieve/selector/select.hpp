@@ -8,7 +8,9 @@ namespace gradsieve {
 /// Entries that a selector may send for a budget of k: its own `capacity(k)`, else k.
 template <class Selector>
 [[nodiscard]] index_type selection_capacity(Selector const& chosen, index_type k) {
-  if constexpr (requires { { chosen.capacity(k) } -> std::same_as<index_type>; })
+  if constexpr (requires {
+                  { chosen.capacity(k) } -> std::same_as<index_type>;
+                })
     return chosen.capacity(k);
   else
     return k;
@@ -17,7 +19,9 @@ template <class Selector>
 /// The key from which the accumulate pass shall collect candidates for a selector; 0: none.
 template <class Selector, class Workspace>
 [[nodiscard]] key_type predicted_key(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k) {
-  if constexpr (requires { { chosen.predict(work, acc, k) } -> std::same_as<key_type>; })
+  if constexpr (requires {
+                  { chosen.predict(work, acc, k) } -> std::same_as<key_type>;
+                })
     return chosen.predict(work, acc, k);
   else
     return 0;
@@ -26,7 +30,8 @@ template <class Selector, class Workspace>
 /// Writes the selector's entries of a segment and returns how many. A cut that keeps more than k gives its k
 /// largest; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five if over k).
 template <class Selector, class Workspace>
-index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k, selection_span out) {
+index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,
+                  selection_span out) {
   if (k == 0 || acc.values.empty()) return 0;
   if constexpr (direct_selector<Selector, Workspace>) {
     return chosen.select(work, acc, k, out);

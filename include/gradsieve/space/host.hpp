@@ -68,8 +68,8 @@ class host_workspace {
   /// wanted) as the segment's candidates. Returns the number of elements that were not finite.
   /// Cost: 8 bytes read and 4 written per element and state.
   template <class Residual, class T, std::size_t States>
-  std::uint64_t accumulate(Residual const& policy, std::array<float*, States> const& states, std::span<T const> gradient,
-                           float factor, bool measure, std::span<key_type const> lower) {
+  std::uint64_t accumulate(Residual const& policy, std::array<float*, States> const& states,
+                           std::span<T const> gradient, float factor, bool measure, std::span<key_type const> lower) {
     found_.start(lower);
     measured_ = measure;
     team_.run([&](int worker) {
@@ -223,7 +223,8 @@ class host_workspace {
   index_type compact(accumulator_ref const acc, cut const at, selection_span out, Keep const& keep = {}) {
     auto const found = collected(acc);
     key_type const needed = at.ties > 0 ? at.key : at.key + 1;
-    if (std::is_same_v<Keep, keep_all> && found.complete && needed >= found.lower) return compact_candidates(acc, at, out);
+    if (std::is_same_v<Keep, keep_all> && found.complete && needed >= found.lower)
+      return compact_candidates(acc, at, out);
     auto const [first, last] = tiles_.of(acc.id);
     over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
       tile_counts_[t] = host_kernels::count_kept(values, size, at.key, keep);
@@ -318,13 +319,15 @@ class host_workspace {
   };
 
   template <std::size_t States>
-  [[nodiscard]] static std::array<float*, States> advanced(std::array<float*, States> states, std::uint64_t by) noexcept {
+  [[nodiscard]] static std::array<float*, States> advanced(std::array<float*, States> states,
+                                                           std::uint64_t by) noexcept {
     for (auto& state : states) state += by;
     return states;
   }
 
   void append(float const* values, std::uint64_t t, key_type lower, host_candidates::list& list) const noexcept {
-    host_kernels::run<host_kernels::append_tile>(simd_, values, std::size_t{tiles_[t].size}, tiles_[t].begin, lower, &list);
+    host_kernels::run<host_kernels::append_tile>(simd_, values, std::size_t{tiles_[t].size}, tiles_[t].begin, lower,
+                                                 &list);
   }
 
   [[nodiscard]] worker_count& count_of(int worker) noexcept { return worker_counts_[static_cast<std::size_t>(worker)]; }
@@ -375,7 +378,8 @@ class host_workspace {
     if (fits)
       team_.run([&](int worker) {
         auto const mine = found_.of(acc, worker).values;
-        host_kernels::run<host_kernels::gather_keys>(simd_, mine.data(), mine.size(), search, samples_.data() + count_of(worker).above);
+        host_kernels::run<host_kernels::gather_keys>(simd_, mine.data(), mine.size(), search,
+                                                     samples_.data() + count_of(worker).above);
       });
     while (!search.done()) {
       clear_histograms();
@@ -410,7 +414,8 @@ class host_workspace {
   }
 
   template <class Keep>
-  void count_digits(digit_search const& search, float const* values, std::size_t count, int worker, Keep const& keep) noexcept {
+  void count_digits(digit_search const& search, float const* values, std::size_t count, int worker,
+                    Keep const& keep) noexcept {
     auto* const histogram = histogram_of(worker).data();
     for (std::size_t i = 0; i < count; ++i)
       if (keep(values[i])) count_digit(search, magnitude_key(values[i]), histogram);
@@ -439,9 +444,10 @@ class host_workspace {
     team_.run([&](int worker) {
       auto const mine = found_.of(acc, worker);
       auto const end = worker + 1 < team_.size() ? count_of(worker + 1).above : std::uint64_t{written};
-      host_kernels::run<host_kernels::write_candidates>(simd_, mine.values.data(), mine.indices.data(), mine.values.size(),
-                                                        at.key, static_cast<kept const&>(count_of(worker)), std::min<std::uint64_t>(end, out.indices.size()),
-                                                        out.indices.data(), out.values.data());
+      host_kernels::run<host_kernels::write_candidates>(
+          simd_, mine.values.data(), mine.indices.data(), mine.values.size(), at.key,
+          static_cast<kept const&>(count_of(worker)), std::min<std::uint64_t>(end, out.indices.size()),
+          out.indices.data(), out.values.data());
     });
     return written;
   }

@@ -33,15 +33,16 @@ inline constexpr std::size_t group = 64;
 
 [[nodiscard]] GRADSIEVE_INLINE key_type max_key(float const* values, std::size_t count) noexcept {
   std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
-  for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
+  for (std::size_t i = 0; i < count; ++i)
+    largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
   return static_cast<key_type>(largest);
 }
 
 /// Appends the elements of a group (at most `group` of them) whose key is at least `lower`.
 template <simd Level>
 struct append_group {
-  static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower, index_type* indices,
-                           float* kept) noexcept {
+  static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower,
+                           index_type* indices, float* kept) noexcept {
     if (max_key(values, count) < lower) return 0;
     std::uint64_t at = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -75,7 +76,8 @@ struct append_group<simd::avx2> {
     std::array<std::uint32_t, group / 8> masks;
     std::uint32_t any = 0;
     for (std::size_t v = 0; v < group / 8; ++v) {
-      auto const key = _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(values + 8 * v)), magnitude);
+      auto const key =
+          _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(values + 8 * v)), magnitude);
       masks[v] = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(key, below))));
       any |= masks[v];
     }
@@ -110,7 +112,8 @@ struct append_group<simd::avx512> {
     std::uint64_t at = 0;
     auto lane = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first)),
                                  _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    for (std::size_t v = 0; v < group / 16; ++v) {  // to a register and then to memory: the memory form is microcode on some
+    for (std::size_t v = 0; v < group / 16;
+         ++v) {  // to a register and then to memory: the memory form is microcode on some
       _mm512_storeu_si512(indices + at, _mm512_maskz_compress_epi32(masks[v], lane));
       _mm512_storeu_ps(kept + at, _mm512_maskz_compress_ps(masks[v], held[v]));
       at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(masks[v])));
@@ -166,9 +169,9 @@ GRADSIEVE_INLINE void append(float const* values, std::size_t count, std::uint64
       list.complete_before = first + begin;
       return;
     }
-    list.count += append_group<Level>::run(values + begin, std::min(group, count - begin),
-                                           static_cast<index_type>(first + begin), lower, list.indices + list.count,
-                                           list.values + list.count);
+    list.count +=
+        append_group<Level>::run(values + begin, std::min(group, count - begin), static_cast<index_type>(first + begin),
+                                 lower, list.indices + list.count, list.values + list.count);
   }
 }
 

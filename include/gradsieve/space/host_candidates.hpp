@@ -35,7 +35,8 @@ class host_candidates {
     indices_ = host_buffer<index_type>(2 * workers_ * room);
     values_ = host_buffer<float>(2 * workers_ * room);
     lists_.resize(2 * workers_);
-    for (std::size_t l = 0; l < lists_.size(); ++l) lists_[l] = {indices_.data() + l * room, values_.data() + l * room, 0, capacity};
+    for (std::size_t l = 0; l < lists_.size(); ++l)
+      lists_[l] = {indices_.data() + l * room, values_.data() + l * room, 0, capacity};
     lower_.assign(segments, 0);
     again_.assign(segments, false);
   }
@@ -69,7 +70,8 @@ class host_candidates {
     auto const& from = lists_[(again_[acc.id] ? workers_ : 0) + static_cast<std::size_t>(worker)];
     std::span<index_type const> const all{from.indices, from.count};
     auto const begin = std::partition_point(all.begin(), all.end(), [&](index_type i) { return i < acc.first; });
-    auto const end = std::partition_point(begin, all.end(), [&](index_type i) { return i < acc.first + acc.values.size(); });
+    auto const end =
+        std::partition_point(begin, all.end(), [&](index_type i) { return i < acc.first + acc.values.size(); });
     auto const skipped = static_cast<std::size_t>(begin - all.begin());
     auto const count = static_cast<std::size_t>(end - begin);
     return {all.subspan(skipped, count), {from.values + skipped, count}};

@@ -34,7 +34,8 @@ struct statistics {
 
 /// Enters one gradient element into its state; false if it or the new state was not finite.
 template <class Residual, std::size_t States>
-GRADSIEVE_INLINE constexpr bool enter_one(Residual const& policy, float gradient, std::array<float, States>& state) noexcept {
+GRADSIEVE_INLINE constexpr bool enter_one(Residual const& policy, float gradient,
+                                          std::array<float, States>& state) noexcept {
   auto const before = state;
   bool const usable = is_finite(gradient);
   policy.enter(usable ? gradient : 0.0f, state);
@@ -48,8 +49,8 @@ GRADSIEVE_INLINE constexpr bool enter_one(Residual const& policy, float gradient
 /// zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is stored.
 /// Returns how many were not finite.
 template <bool Write, class Residual, class T, std::size_t States>
-GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, States> const& states, T const* gradient, float factor,
-                    std::size_t count) noexcept {
+GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, States> const& states,
+                                     T const* gradient, float factor, std::size_t count) noexcept {
   std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) {
@@ -92,7 +93,8 @@ GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, 
   return result;
 }
 
-[[nodiscard]] GRADSIEVE_INLINE std::uint64_t count_at_least(float const* values, std::size_t count, key_type key) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE std::uint64_t count_at_least(float const* values, std::size_t count,
+                                                            key_type key) noexcept {
   std::uint32_t found = 0;
   for (std::size_t i = 0; i < count; ++i) found += magnitude_key(values[i]) >= key ? 1u : 0u;
   return found;
@@ -167,7 +169,8 @@ struct kept {
 };
 
 template <class Keep>
-[[nodiscard]] GRADSIEVE_INLINE kept count_kept(float const* values, std::size_t count, key_type key, Keep const& keep) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE kept count_kept(float const* values, std::size_t count, key_type key,
+                                               Keep const& keep) noexcept {
   std::uint32_t above = 0;
   std::uint32_t equal = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -203,8 +206,8 @@ struct count_candidates {
 /// Writes the candidates that a cut keeps to [at.above, end).
 struct write_candidates {
   template <simd Level>
-  GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key, kept at,
-                                   std::uint64_t end, index_type* indices, float* out) noexcept {
+  GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key,
+                                   kept at, std::uint64_t end, index_type* indices, float* out) noexcept {
     std::size_t i = 0;
     if (at.equal == 0)  // no ties to take: whole groups, as long as a group's room is left
       for (; i + group <= count && at.above + group <= end; i += group)
@@ -222,7 +225,8 @@ struct write_candidates {
 /// Writes the keys that are in the current range of a search.
 struct gather_keys {
   template <simd>
-  GRADSIEVE_INLINE static void run(float const* values, std::size_t count, digit_search const search, key_type* out) noexcept {
+  GRADSIEVE_INLINE static void run(float const* values, std::size_t count, digit_search const search,
+                                   key_type* out) noexcept {
     for (std::size_t begin = 0; begin < count; begin += group) {
       std::size_t const size = std::min(group, count - begin);
       std::uint32_t any = 0;

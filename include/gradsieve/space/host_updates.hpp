@@ -36,10 +36,12 @@ class host_updates {
     auto const tiles = (out.size() + host_kernels::tile_size - 1) / host_kernels::tile_size;
     team.run([&](int worker) {
       auto const [begin, end] = team.part(tiles, worker);
-      auto const cursors = std::span{cursors_}.subspan(static_cast<std::size_t>(worker) * updates.size(), updates.size());
+      auto const cursors =
+          std::span{cursors_}.subspan(static_cast<std::size_t>(worker) * updates.size(), updates.size());
       start(updates, begin * host_kernels::tile_size, cursors);
       std::uint64_t touched = 0;
-      for (auto t = begin; t < end; ++t) touched += apply_tile(updates, cursors, t * host_kernels::tile_size, divisor, out);
+      for (auto t = begin; t < end; ++t)
+        touched += apply_tile(updates, cursors, t * host_kernels::tile_size, divisor, out);
       touched_[static_cast<std::size_t>(worker)] = touched;
     });
     std::uint64_t total = 0;
@@ -76,7 +78,8 @@ class host_updates {
   }
 
  private:
-  static void start(std::span<selection_view const> updates, std::uint64_t first, std::span<std::size_t> cursors) noexcept {
+  static void start(std::span<selection_view const> updates, std::uint64_t first,
+                    std::span<std::size_t> cursors) noexcept {
     for (std::size_t u = 0; u < updates.size(); ++u) {
       auto const indices = updates[u].indices;
       cursors[u] = static_cast<std::size_t>(std::lower_bound(indices.begin(), indices.end(), first) - indices.begin());
@@ -111,8 +114,8 @@ class host_updates {
     return touched;
   }
 
-  std::vector<std::size_t> cursors_;     // of each worker and update
-  std::vector<std::uint64_t> touched_;   // of each worker
+  std::vector<std::size_t> cursors_;    // of each worker and update
+  std::vector<std::uint64_t> touched_;  // of each worker
 };
 
 }  // namespace gradsieve
