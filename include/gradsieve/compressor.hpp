@@ -71,7 +71,8 @@ class compressor {
   /// what they sent: most elements zero, the same bits on every rank. Collective. The first call with a world of
   /// another size calls connect().
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
-  /// for it; communication_error, mismatch, corrupt_message. If one rank throws, all ranks throw.
+  /// for it; communication_error, mismatch, corrupt_message. A rank that fails before it has sent makes all ranks
+  /// throw in this step; what only one rank can see later (bytes damaged on their way to it) only that rank throws.
   template <communicator Comm, class Gradient>
   step_report exchange(Comm const& comm, Gradient&& gradient) {
     return exchange_span(comm, checked_span(gradient));
@@ -179,7 +180,8 @@ class compressor {
         [&](std::size_t s) { return memory_.state(s); });
   }
 
-  /// Continues where state() was taken. @throws corrupt_state, mismatch; this compressor is unchanged then.
+  /// Continues where state() was taken. Call it on every rank, as the next exchange makes contact anew. @throws
+  /// corrupt_state, mismatch; this compressor is unchanged then.
   void restore(std::span<std::byte const> bytes) {
     auto found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
     for (std::size_t s = 0; s < residual_type::states; ++s)

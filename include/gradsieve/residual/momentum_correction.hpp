@@ -11,7 +11,8 @@ namespace gradsieve {
 
 /// velocity = momentum * velocity + gradient; accumulator += velocity; what is sent leaves the accumulator and,
 /// with `masking`, clears its velocity, so that stale momentum does not push the element on. The optimizer must
-/// not apply momentum again to the update. Layers that pass through uncompressed keep their velocity.
+/// not apply momentum again to the update. Layers that pass through
+/// uncompressed, and segments that an exchange sends whole, keep their velocity.
 /// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`.
 /// Cost: 12 bytes read and 8 written per element; with `clip` one more read. Memory: 8 bytes per element.
 /// Source: Lin et al. 2018.
