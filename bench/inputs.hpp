@@ -53,7 +53,7 @@ class gradient_source {
     for (std::size_t i = 0; i < pool.size(); ++i) pool[i] = draw(law, i);
     gs::host_team const team{threads};
     for (std::size_t c = 0; c < copies_; ++c)
-      team.run([&](int worker) {
+      team.run(n, [&](int worker) {
         auto const [begin, end] = team.part(n + shifts, worker);
         for (auto i = begin; i < end; ++i)
           values_[c * (n + shifts) + i] =
@@ -81,14 +81,14 @@ template <class T>
 class floor_loop {
  public:
   floor_loop(std::size_t n, int threads) : team_{threads}, residual_(n) {
-    team_.run([&](int worker) {
+    team_.run(n, [&](int worker) {
       auto const [begin, end] = team_.part(n, worker);
       std::fill(residual_.data() + begin, residual_.data() + end, 0.0f);
     });
   }
 
   void operator()(std::span<T const> gradient) noexcept {
-    team_.run([&](int worker) {
+    team_.run(gradient.size(), [&](int worker) {
       auto const [begin, end] = team_.part(gradient.size(), worker);
       float* const residual = residual_.data();
       T const* const from = gradient.data();

@@ -72,7 +72,7 @@ class host_workspace {
                            std::span<T const> gradient, float factor, bool measure, std::span<key_type const> lower) {
     found_.start(lower);
     measured_ = measure;
-    team_.run([&](int worker) {
+    team_.run(n_, [&](int worker) {
       auto& list = found_.list_of(worker);
       std::uint64_t bad = 0;
       auto const [begin, end] = team_.part(tiles_.size(), worker);
@@ -93,7 +93,7 @@ class host_workspace {
   template <class Residual, class T, std::size_t States>
   std::uint64_t count_non_finite(Residual const& policy, std::array<float*, States> const& states,
                                  std::span<T const> gradient, float factor) {
-    team_.run([&](int worker) {
+    team_.run(gradient.size(), [&](int worker) {
       auto const [begin, end] = team_.part(gradient.size(), worker);
       count_of(worker).above = host_kernels::run<host_kernels::count_bad>(
           simd_, policy, advanced(states, begin), gradient.data() + begin, factor, std::size_t{end - begin});
@@ -121,7 +121,7 @@ class host_workspace {
     found_.start(lower);
     std::uint64_t active = 0;
     for (std::size_t s = 0; s < lower.size(); ++s) active += lower[s] != 0 ? tiles_.of(s).count() : 0;
-    team_.run([&](int worker) {
+    team_.run(active * host_kernels::tile_size, [&](int worker) {
       auto [begin, end] = team_.part(active, worker);
       for (std::size_t s = 0; s < lower.size() && end > 0; ++s) {
         if (lower[s] == 0) continue;
@@ -182,7 +182,7 @@ class host_workspace {
     count = std::min({count, n, most_samples});
     auto const taken = samples_.first(count);
     std::uint64_t const stream = mix(seed ^ mix(acc.step ^ mix(acc.first)));
-    team_.run([&](int worker) {
+    team_.run(count, [&](int worker) {
       auto const [begin, end] = team_.part(count, worker);
       for (auto j = begin; j < end; ++j) {
         std::uint64_t const from = n * j / count;
@@ -204,7 +204,8 @@ class host_workspace {
   [[nodiscard]] cut kth_largest(accumulator_ref const acc, index_type k, key_type low = 1, Keep const& keep = {}) {
     auto const found = collected(acc);
     constexpr bool unrestricted = std::is_same_v<Keep, keep_all>;
-    if (unrestricted && found.complete && (found.count >= k || found.lower == 1)) return kth_of_candidates(acc, k);
+    if (unrestricted && found.complete && (found.count >= k || found.lower == 1))
+      return kth_of_candidates(acc, k, found.count);
     if (unrestricted && found.count >= k) low = std::max(low, found.lower);
     digit_search search{low, infinite_key - 1, k};
     while (!search.done()) {
@@ -224,7 +225,7 @@ class host_workspace {
     auto const found = collected(acc);
     key_type const needed = at.ties > 0 ? at.key : at.key + 1;
     if (std::is_same_v<Keep, keep_all> && found.complete && needed >= found.lower)
-      return compact_candidates(acc, at, out);
+      return compact_candidates(acc, at, out, found.count);
     auto const [first, last] = tiles_.of(acc.id);
     over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
       tile_counts_[t] = host_kernels::count_kept(values, size, at.key, keep);
@@ -241,7 +242,7 @@ class host_workspace {
 
   /// out[i] = values[indices[i]]. Cost: O(indices), scattered.
   void gather(std::span<float const> values, std::span<index_type const> indices, std::span<float> out) const noexcept {
-    team_.run([&](int worker) {
+    team_.run(indices.size(), [&](int worker) {
       auto const [begin, end] = team_.part(indices.size(), worker);
       for (auto i = begin; i < end; ++i) out[i] = values[indices[i]];
     });
@@ -250,7 +251,7 @@ class host_workspace {
   /// Calls body(i, states of element i) for i in [begin, end), and stores the states. Cost: one pass.
   template <std::size_t States, class Body>
   void update(std::array<float*, States> const& states, std::uint64_t begin, std::uint64_t end, Body const& body) {
-    team_.run([&](int worker) {
+    team_.run(end - begin, [&](int worker) {
       auto const [from, to] = team_.part(end - begin, worker);
       for (auto i = begin + from; i < begin + to; ++i) update_one(states, i, i, body);
     });
@@ -260,7 +261,7 @@ class host_workspace {
   /// Cost: O(indices), scattered.
   template <std::size_t States, class Body>
   void update(std::array<float*, States> const& states, std::span<index_type const> indices, Body const& body) {
-    team_.run([&](int worker) {
+    team_.run(indices.size(), [&](int worker) {
       auto const [from, to] = team_.part(indices.size(), worker);
       for (auto p = from; p < to; ++p) update_one(states, indices[p], p, body);
     });
@@ -269,7 +270,7 @@ class host_workspace {
   /// Sum of x^2 over all n elements, ignoring what is not finite; in fixed order. Cost: one read.
   template <class T>
   [[nodiscard]] double sum_squares(std::span<T const> values) {
-    team_.run([&](int worker) {
+    team_.run(n_, [&](int worker) {
       auto const [begin, end] = team_.part(tiles_.size(), worker);
       for (auto t = begin; t < end; ++t)
         tile_statistics_[t].sum_squares = host_kernels::sum_squares(values.data() + tiles_[t].begin, tiles_[t].size);
@@ -296,7 +297,7 @@ class host_workspace {
 
   /// Zeros, written by the threads that will use them.
   void fill_zero(std::span<float> memory) const noexcept {
-    team_.run([&](int worker) {
+    team_.run(memory.size(), [&](int worker) {
       auto const [begin, end] = team_.part(memory.size(), worker);
       std::fill_n(memory.data() + begin, end - begin, 0.0f);
     });
@@ -344,7 +345,7 @@ class host_workspace {
   template <class Body>
   void over_tiles(accumulator_ref const acc, Body const& body) const {
     auto const bounds = tiles_.of(acc.id);
-    team_.run([&](int worker) {
+    team_.run(acc.values.size(), [&](int worker) {
       auto const [begin, end] = team_.part(bounds.count(), worker);
       for (auto t = bounds.first + begin; t < bounds.first + end; ++t)
         body(t, acc.values.data() + (tiles_[t].begin - acc.first), tiles_[t].size, worker);
@@ -352,8 +353,8 @@ class host_workspace {
   }
 
   /// One histogram of all candidates finds the bin, the rest is done on that bin's few.
-  [[nodiscard]] cut kth_of_candidates(accumulator_ref const acc, index_type k) noexcept {
-    team_.run([&](int worker) {
+  [[nodiscard]] cut kth_of_candidates(accumulator_ref const acc, index_type k, std::uint64_t work) noexcept {
+    team_.run(work, [&](int worker) {
       auto const mine = found_.of(acc, worker).values;
       count_of(worker).above = host_kernels::run<host_kernels::largest_key>(simd_, mine.data(), mine.size());
     });
@@ -362,7 +363,7 @@ class host_workspace {
     digit_search search{found_.lower(acc.id), largest, k};
     if (search.done()) return search.result();
     clear_histograms();
-    team_.run([&](int worker) {
+    team_.run(work, [&](int worker) {
       auto const mine = found_.of(acc, worker).values;
       count_digits(search, mine.data(), mine.size(), worker, keep_all{});
     });
@@ -376,7 +377,7 @@ class host_workspace {
     }
     bool const fits = few <= std::min(n_, most_samples);
     if (fits)
-      team_.run([&](int worker) {
+      team_.run(work, [&](int worker) {
         auto const mine = found_.of(acc, worker).values;
         host_kernels::run<host_kernels::gather_keys>(simd_, mine.data(), mine.size(), search,
                                                      samples_.data() + count_of(worker).above);
@@ -386,7 +387,7 @@ class host_workspace {
       if (fits)
         for (key_type const key : samples_.first(few)) count_digit(search, key, histogram_of(0).data());
       else
-        team_.run([&](int worker) {
+        team_.run(work, [&](int worker) {
           auto const mine = found_.of(acc, worker).values;
           count_digits(search, mine.data(), mine.size(), worker, keep_all{});
         });
@@ -435,13 +436,14 @@ class host_workspace {
     return static_cast<index_type>(written);
   }
 
-  index_type compact_candidates(accumulator_ref const acc, cut const at, selection_span out) noexcept {
-    team_.run([&](int worker) {
+  index_type compact_candidates(accumulator_ref const acc, cut const at, selection_span out,
+                                std::uint64_t work) noexcept {
+    team_.run(work, [&](int worker) {
       auto const mine = found_.of(acc, worker).values;
       count_of(worker) = host_kernels::run<host_kernels::count_candidates>(simd_, mine.data(), mine.size(), at.key);
     });
     auto const written = place(std::span<worker_count>{worker_counts_}, at.ties);
-    team_.run([&](int worker) {
+    team_.run(work, [&](int worker) {
       auto const mine = found_.of(acc, worker);
       auto const end = worker + 1 < team_.size() ? count_of(worker + 1).above : std::uint64_t{written};
       host_kernels::run<host_kernels::write_candidates>(

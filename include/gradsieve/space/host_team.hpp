@@ -28,18 +28,20 @@ class host_team {
 
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// Calls body(worker) once for each worker in [0, size()); returns when all have ended.
+  /// Calls body(worker) once for each worker in [0, size()); returns when all have ended. `work` is about the number
+  /// of elements that all of them touch: below a few ten thousand, waking the team would take longer.
   /// Which thread runs which worker never changes a result: workers own fixed parts of the data.
   template <class Body>
-  void run(Body const& body) const {
+  void run(std::uint64_t work, Body const& body) const {
 #if defined(_OPENMP)
-    if (size_ > 1) {
+    if (size_ > 1 && work >= least_work) {
 #pragma omp parallel for num_threads(size_) schedule(static, 1)
       for (int worker = 0; worker < size_; ++worker) body(worker);
       return;
     }
 #endif
-    body(0);
+    static_cast<void>(work);
+    for (int worker = 0; worker < size_; ++worker) body(worker);
   }
 
   /// The part [begin, end) of `count` items that a worker owns: contiguous, in worker order.
@@ -50,6 +52,7 @@ class host_team {
   }
 
  private:
+  static constexpr std::uint64_t least_work = 32'768;
   int size_;
 };
 

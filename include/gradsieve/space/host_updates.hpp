@@ -34,7 +34,7 @@ class host_updates {
   template <class T>
   std::uint64_t apply(host_team const& team, std::span<selection_view const> updates, float divisor, std::span<T> out) {
     auto const tiles = (out.size() + host_kernels::tile_size - 1) / host_kernels::tile_size;
-    team.run([&](int worker) {
+    team.run(out.size(), [&](int worker) {
       auto const [begin, end] = team.part(tiles, worker);
       auto const cursors =
           std::span{cursors_}.subspan(static_cast<std::size_t>(worker) * updates.size(), updates.size());
