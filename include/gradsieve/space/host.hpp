@@ -55,7 +55,7 @@ class host_workspace {
     tiles_.plan(n_, segments, holes);
     tile_statistics_.assign(tiles_.size(), {});
     tile_counts_.assign(tiles_.size(), {});
-    found_.plan(team_.size(), segments.size(), std::min(n_, expected + expected / 2 + 65536));
+    found_.plan(team_.size(), segments.size(), std::min(n_, 2 * expected + 65536));
     histograms_ = host_buffer<std::uint32_t>(static_cast<std::size_t>(team_.size() + 1) * digit_search::bins);
     samples_ = host_buffer<key_type>(std::min<std::uint64_t>(n_, most_samples) + host_kernels::group);
     worker_counts_.assign(static_cast<std::size_t>(team_.size()), {});
