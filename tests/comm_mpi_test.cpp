@@ -19,23 +19,13 @@
 
 #include <gradsieve/comm/mpi.hpp>
 
+#include "allocations.hpp"
 #include "comm_conformance.hpp"
 
 namespace gs = gradsieve;
 using comm_conformance::anywhere;
 using comm_conformance::at;
 using gs::reduction;
-
-// Weak: a sanitizer may have an allocator of its own, and then nothing is counted.
-static std::atomic<std::size_t> allocations{0};
-
-[[gnu::weak]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc{};
-}
-[[gnu::weak]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 // MPI's profiling interface shows how large the counts are that reach MPI.
 static int largest_count = 0;

@@ -20,6 +20,7 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
 
+#include "allocations.hpp"
 #include "comm_conformance.hpp"
 
 namespace gs = gradsieve;
@@ -27,20 +28,6 @@ using comm_conformance::anywhere;
 using comm_conformance::at;
 using gs::reduction;
 using communicator = gs::threads::communicator_ref;
-
-// ---- Counting allocations
-// ----------------------------------------------------------------------------------
-
-// Weak: a sanitizer may have an allocator of its own, and then nothing is counted.
-static std::atomic<std::size_t> allocations{0};
-
-[[gnu::weak]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc{};
-}
-[[gnu::weak]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 

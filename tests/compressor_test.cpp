@@ -18,30 +18,10 @@
 
 #include <gradsieve/comm/self.hpp>
 
+#include "allocations.hpp"
 #include "steps.hpp"
 
 using namespace steps;
-
-// ---- Counting allocations ----------------------------------------------------------------------------------
-
-static std::atomic<std::uint64_t> allocations{0};
-
-// Weak: a sanitizer may have an allocator of its own, and then nothing is counted.
-[[gnu::weak]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc{};
-}
-[[gnu::weak]] void* operator new(std::size_t size, std::align_val_t alignment) {
-  ++allocations;
-  auto const step = static_cast<std::size_t>(alignment);
-  if (void* const memory = std::aligned_alloc(step, (size + step - 1) / step * step)) return memory;
-  throw std::bad_alloc{};
-}
-[[gnu::weak]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::weak]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::weak]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace on_demand {
 

@@ -18,24 +18,12 @@
 #include <gradsieve/gradsieve.hpp>
 
 #include "data.hpp"
+#include "sanitized.hpp"
 
 namespace steps {
 
 namespace gs = gradsieve;
 using communicator = gs::threads::communicator_ref;
-
-/// Whether a sanitizer slows this program down, and perhaps brings an allocator of its own.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool sanitized = true;
-#elif defined(__has_feature)  // clang
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 inline std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
