@@ -42,7 +42,7 @@ endif()
 set(GRADSIEVE_MPI_ENVIRONMENT ${GRADSIEVE_RUN_ENVIRONMENT}
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none
-    OMPI_MCA_btl_vader_single_copy_mechanism=none ASAN_OPTIONS=detect_leaks=0)
+    OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1 ASAN_OPTIONS=detect_leaks=0)
 
 # gradsieve_add_test(<name> <command> [arguments...]) or, with RANKS <n> after the name, under mpirun.
 function(gradsieve_add_test name)
