@@ -45,7 +45,7 @@ struct outcome {
 
 template <class Residual, class T>
 outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, float factor, key_type lower,
-                   std::size_t room) {
+                   std::size_t room, bool settled_before = false) {
   std::size_t const n = gradient.size();
   outcome result;
   result.states.resize(n * Residual::states);
@@ -53,11 +53,21 @@ outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, 
   for (auto& x : result.states) x = static_cast<float>(random.laplace());
   std::array<float*, Residual::states> states{};
   for (std::size_t s = 0; s < states.size(); ++s) states[s] = result.states.data() + s * n;
+  constexpr std::uint64_t first = 1'000;
+  std::vector<index_type> sent_indices;  // what a step before this one has sent
+  std::vector<float> sent;
+  for (std::size_t i = random.below(20); i < n; i += 1 + random.below(20)) {
+    sent_indices.push_back(static_cast<index_type>(first + i));
+    sent.push_back(result.states[i]);
+    if (settled_before) leave_one(policy, states, i, sent.back());
+  }
+  owed_list owed{sent_indices.data(), sent.data(), settled_before ? 0 : sent.size()};
   result.indices.resize(room + group);
   result.values.resize(room + group);
   candidate_list list{result.indices.data(), result.values.data(), 0, room};
-  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, std::uint64_t{1'000}, lower,
-                                    &list, &result.sums);
+  result.bad =
+      run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, first, lower, &list, &owed, &result.sums);
+  CHECK(owed.count == 0);
   result.indices.resize(list.count);
   result.values.resize(list.count);
   result.complete_before = list.complete_before;
@@ -84,6 +94,7 @@ template <class Residual, class T>
 void same_at_all_levels(Residual policy, std::size_t n, float factor, key_type lower, std::size_t room) {
   auto const gradient = hostile_gradient<T>(n);
   auto const expected = accumulate(simd::portable, policy, gradient, factor, lower, room);
+  REQUIRE(accumulate(simd::portable, policy, gradient, factor, lower, room, true) == expected);
   for (auto const level : levels()) REQUIRE(accumulate(level, policy, gradient, factor, lower, room) == expected);
 }
 
@@ -91,7 +102,7 @@ void same_at_all_levels(Residual policy, std::size_t n, float factor, key_type l
 
 TEST_CASE("accumulate, measure and append give the same bits with every instruction set") {
   MESSAGE("instruction sets compared: " << levels().size());
-  for (std::size_t const n : {0u, 1u, 7u, 63u, 64u, 65u, 511u, 512u, 513u, 1000u, 4096u})
+  for (std::size_t const n : {0u, 1u, 7u, 63u, 64u, 65u, 255u, 256u, 257u, 512u, 1000u, 4096u})
     for (float const threshold : {0.0f, 0.5f, 3.0f, 1e30f}) {
       key_type const lower = magnitude_key(threshold);
       CAPTURE(n);
@@ -102,6 +113,34 @@ TEST_CASE("accumulate, measure and append give the same bits with every instruct
       same_at_all_levels<error_feedback, float16>({.decay = 0.7f}, n, 1.0f, lower, n);
       same_at_all_levels<error_feedback, bfloat16>({}, n, 1.0f, lower, n);
       same_at_all_levels<momentum_correction, float>({.momentum = 0.9f}, n, 0.5f, lower, n);
+    }
+}
+
+TEST_CASE("keys are split at a range alike, and none beyond the room") {
+  for (auto const which : {data::law::laplace, data::law::all_equal, data::law::two_values})
+    for (std::size_t const n : {1u, 63u, 64u, 200u, 5000u}) {
+      auto const values = data::make(which, n, 5);
+      for (auto const& [low, high] : {std::pair{0.1f, 0.5f}, std::pair{0.0f, 9.0f}, std::pair{values[0], values[0]}})
+        for (std::size_t const room : {std::size_t{64}, n + 64}) {
+          auto const least = magnitude_key(low);
+          auto const most = magnitude_key(high);
+          std::vector<key_type> expected;
+          std::uint64_t above = 0;
+          for (float const x : values) {
+            if (magnitude_key(x) >= least && magnitude_key(x) <= most) expected.push_back(magnitude_key(x));
+            above += magnitude_key(x) > most ? 1 : 0;
+          }
+          for (auto const level : levels()) {
+            std::vector<key_type> out(room + 1, 77u);
+            auto const found = run<split_keys>(level, values.data(), n, least, most, out.data(), std::uint64_t{room});
+            REQUIRE(out[room] == 77u);
+            REQUIRE(found.inside <= room);
+            REQUIRE(std::equal(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(found.inside), expected.begin()));
+            if (room > n) REQUIRE(found.complete);
+            if (found.complete) REQUIRE(found.inside == expected.size());
+            if (found.complete) REQUIRE(found.above == above);
+          }
+        }
     }
 }
 

@@ -101,6 +101,14 @@ TEST_CASE("digit_search keeps exactly k, or all that are not zero, in three roun
     }
 }
 
+TEST_CASE("digit_search looks at nothing above its range") {
+  sorted_keys const far{{1'900'000'000, 1'900'000'001, 1'900'000'002, 1'900'000'900, 1'900'000'901, 5, 6}};
+  for (gs::index_type k = 1; k <= 3; ++k) {  // the two largest lie above the range, in its last bin
+    int rounds = 0;
+    CHECK(far.kept(run({1, 1'900'000'500, k}, far, rounds)) == 2 + k);
+  }
+}
+
 TEST_CASE("digit_search with nothing to find") {
   int rounds = 0;
   sorted_keys const some{{5, 6, 7}};

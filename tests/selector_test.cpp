@@ -247,8 +247,8 @@ TEST_CASE("a prediction from the step before spares the second pass") {
     std::span<float const> const incoming = gradient;
     gs::accumulator_ref const acc{state, 0, 0, step, &hint};
     gs::key_type lower = 0;
-    work.before_accumulate(residual, states, incoming, 1.0f,
-                           [&] { lower = gs::predicted_key(gs::radix{}, work, acc, k); });
+    work.before_accumulate(
+        residual, states, incoming, 1.0f, [] {}, [&] { lower = gs::predicted_key(gs::radix{}, work, acc, k); });
     work.accumulate(residual, states, incoming, 1.0f, false, std::span{&lower, 1});
     auto const found = work.collected(acc);
     missed += found.complete && found.count >= k ? 0 : 1;

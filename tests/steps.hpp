@@ -82,7 +82,7 @@ std::uint64_t hash(std::vector<T> const& values, std::uint64_t h = 0xCBF2'9CE4'8
 
 /// All states of a compressor, one after the other, as state() saves them.
 template <class Compressor>
-std::vector<float> states_of(Compressor const& compressor) {
+std::vector<float> states_of(Compressor& compressor) {
   auto const bytes = compressor.state();
   std::vector<float> values(Compressor::residual_type::states * compressor.layers().size());
   if (!values.empty()) std::memcpy(values.data(), bytes.data() + bytes.size() - 4 * values.size(), 4 * values.size());
@@ -90,7 +90,7 @@ std::vector<float> states_of(Compressor const& compressor) {
 }
 
 template <class Compressor>
-std::vector<float> residual_of(Compressor const& compressor) {
+std::vector<float> residual_of(Compressor& compressor) {
   auto const now = compressor.residual();
   return {now.begin(), now.end()};
 }

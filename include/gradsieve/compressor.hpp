@@ -156,17 +156,22 @@ class compressor {
   /// their value. @throws invalid_argument unless the factor is finite.
   void rescale(float factor) {
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
+    settle();
     memory_.rescale(work_, factor);
     segments_.hints().assign(segments_.size(), {});
   }
 
   /// L2 norm of what has not been sent. Cost: one pass.
   [[nodiscard]] double residual_norm() {
+    settle();
     return std::sqrt(work_.sum_squares(std::span<float const>{memory_.state(0)}));
   }
 
-  /// What has not been sent, element by element.
-  [[nodiscard]] std::span<float const> residual() const noexcept { return memory_.state(0); }
+  /// What has not been sent, element by element. Lives until the next step. Cost: O(entries of the last step).
+  [[nodiscard]] std::span<float const> residual() {
+    settle();
+    return memory_.state(0);
+  }
 
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   [[nodiscard]] layout const& layers() const noexcept { return layers_; }
@@ -175,7 +180,8 @@ class compressor {
   // ---- Across restarts -------------------------------------------------------------------------------------
 
   /// Everything that the next steps depend on, as bytes. Local to a rank. Cost: a copy of the residual. Allocates.
-  [[nodiscard]] std::vector<std::byte> state() const {
+  [[nodiscard]] std::vector<std::byte> state() {
+    settle();
     return checkpoint{residual_type::states, info_.n, info_.layout_hash, step_, segments_.hints(), {}}.write(
         [&](std::size_t s) { return memory_.state(s); });
   }
@@ -184,6 +190,7 @@ class compressor {
   /// corrupt_state, mismatch; this compressor is unchanged then.
   void restore(std::span<std::byte const> bytes) {
     auto found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
+    settle();
     for (std::size_t s = 0; s < residual_type::states; ++s)
       wire::load(memory_.state(s), found.values.subspan(4 * info_.n * s));
     segments_.hints() = std::move(found.hints);  // perhaps of another world: kept until a step begins
@@ -198,6 +205,7 @@ class compressor {
   void absorb(std::span<std::byte const> bytes) {
     auto const found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
     begin_step();
+    settle();
     std::vector<float> values(info_.n);
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
@@ -230,7 +238,7 @@ class compressor {
       auto const dense_bytes = dense_.share(comm, work_);
       report.bytes_sent += result.bytes_sent + dense_bytes;
       report.bytes_received += result.bytes_received + dense_bytes;
-      memory_.leave(work_, recipe_.residual, result.sent.indices, result.sent.values);
+      memory_.leave(result.sent);
       watch.charge(report.seconds.exchange);
       report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
       report.union_size += report.dense_elements - split_.dense_elements;  // segments that were sent whole
@@ -268,9 +276,8 @@ class compressor {
       memory_.give_back(work_);
       throw;
     }
-    memory_.leave(work_, recipe_.residual, last_.indices, last_.values);
+    memory_.leave(last_);
     report_.union_size = last_.indices.size();
-    watch.charge(report_.seconds.apply);
     ++step_;
     return last_;
   }
@@ -315,9 +322,13 @@ class compressor {
     last_ = {};
   }
 
+  /// What the last step sent leaves the residual.
+  void settle() { memory_.settle(work_, recipe_.residual); }
+
   /// Segments and buffers for a world of this size. Allocates.
   void plan(int world) {
     begin_step();
+    settle();
     world_ = world;
     segments_.plan(recipe_.partitioner, split_.selected, split_.selected_elements, recipe_.density.most(), world);
     auto const most = static_cast<index_type>(segments_.most());
@@ -355,6 +366,7 @@ class compressor {
 
   template <class T>
   [[nodiscard]] std::uint64_t count_non_finite(std::span<T const> gradient) {
+    settle();
     return work_.count_non_finite(recipe_.residual, memory_.pointers(), gradient, gradient_factor(gradient));
   }
 
@@ -380,7 +392,8 @@ class compressor {
     std::fill(lower_.begin(), lower_.end(), 0);
     if constexpr (!partitioner_type::needs_norms) {
       assign(world_);
-      work_.before_accumulate(recipe_.residual, states, gradient, factor, [&] {
+      auto const settled = [&] { settle(); };
+      work_.before_accumulate(recipe_.residual, states, gradient, factor, settled, [&] {
         for (std::size_t s = 0; s < segments_.size(); ++s)
           if (segments_.gives(segments_[s]))
             lower_[s] = predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k);
@@ -388,7 +401,8 @@ class compressor {
       for (std::size_t s = 0; s < segments_.size(); ++s)
         measure = measure || (lower_[s] == 0 && segments_.gives(segments_[s]));
     }
-    report.non_finite = work_.accumulate(recipe_.residual, states, gradient, factor, measure, lower_);
+    report.non_finite = work_.accumulate(recipe_.residual, states, gradient, factor, measure, lower_, memory_.owed());
+    memory_.settled();
   }
 
   void measure_norms() {

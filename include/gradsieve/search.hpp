@@ -37,21 +37,19 @@ class digit_search {
 
   /// Takes the histogram of the current range; the range becomes that of one bin. Cost: O(bins).
   GRADSIEVE_HD constexpr void next(std::span<std::uint32_t const> histogram) noexcept {
-    bin_ = bins;
+    std::uint32_t bin = bins;
     std::uint64_t above = 0;
-    while (bin_ > 0 && above + histogram[bin_ - 1] < wanted_) above += histogram[--bin_];
-    if (bin_ == 0) return finish({low_ - 1, 0});  // fewer than k in all: keep every one
-    std::uint32_t const here = histogram[--bin_];
-    low_ += bin_ << shift_;
+    while (bin > 0 && above + histogram[bin - 1] < wanted_) above += histogram[--bin];
+    if (bin == 0) return finish({low_ - 1, 0});  // fewer than k in all: keep every one
+    std::uint32_t const here = histogram[--bin];
+    low_ += bin << shift_;
+    span_ -= bin << shift_;
     wanted_ -= static_cast<index_type>(above);
     if (here == wanted_) return finish({low_ - 1, 0});  // the whole bin belongs to the answer
     if (shift_ == 0) return finish({low_, wanted_});
-    span_ = (key_type{1} << shift_) - 1;
+    span_ = std::min(span_, (key_type{1} << shift_) - 1);  // the last bin ends where the range does
     shift_ = shift_for(span_);
   }
-
-  /// The bin that the last next() has chosen.
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t chosen() const noexcept { return bin_; }
 
   /// @pre done()
   [[nodiscard]] GRADSIEVE_HD constexpr cut result() const noexcept { return result_; }
@@ -73,7 +71,6 @@ class digit_search {
   unsigned shift_;
   index_type wanted_;  // rank of the answer within the range, from the top
   bool done_;
-  std::uint32_t bin_ = 0;
   cut result_{};
 };
 

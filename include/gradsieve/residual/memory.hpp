@@ -13,6 +13,8 @@ namespace gradsieve {
 
 /// Owns `Residual::states` floats for each element; state 0 is the accumulator. Remembers what the current step
 /// took out, so that a step that fails or is discarded can be given back, bit for bit.
+/// What a selection sent is `owed`: it leaves when the next step's accumulate pass comes by anyway, or when somebody
+/// looks. At a density of 10 % a pass of its own would touch nearly every cache line again.
 template <class Workspace, class Residual>
 class residual_memory {
  public:
@@ -43,9 +45,25 @@ class residual_memory {
 
   /// Nothing can be given back any more: a new step begins.
   void begin_step() noexcept {
-    taken_ = {};
+    final_ = true;
     taken_ranges_ = {};
   }
+
+  /// The entries that have still to leave.
+  [[nodiscard]] selection_view owed() const noexcept { return left_ ? selection_view{} : taken_; }
+
+  /// Lets them leave now. Afterwards the states are what they are said to be. Cost: O(entries), scattered.
+  void settle(Workspace& work, Residual const& policy) {
+    if (left_) return;
+    left_ = true;
+    work.update(pointers(), taken_.indices, [&](std::uint64_t p, auto& now) {
+      for (std::size_t s = 0; s < states; ++s) saved_[p * states + s] = now[s];
+      policy.leave(taken_.values[p], now, false);
+    });
+  }
+
+  /// An accumulate pass has let them leave.
+  void settled() noexcept { left_ = true; }
 
   /// Lets whole ranges leave; their accumulators, back to back, into `out`. Returns how many elements.
   std::uint64_t take(Workspace& work, Residual const& policy, std::span<range const> ranges, std::span<float> out) {
@@ -63,21 +81,20 @@ class residual_memory {
     return at;
   }
 
-  /// Lets the values that were sent leave. The indices must live until the next step begins.
-  void leave(Workspace& work, Residual const& policy, std::span<index_type const> indices,
-             std::span<float const> sent) {
-    taken_ = indices;
-    work.update(pointers(), indices, [&](std::uint64_t p, auto& now) {
-      for (std::size_t s = 0; s < states; ++s) saved_[p * states + s] = now[s];
-      policy.leave(sent[p], now, false);
-    });
+  /// The values that were sent are to leave. Indices and values must live until the next step has accumulated, or
+  /// settle(). @pre Nothing is owed.
+  void leave(selection_view sent) noexcept {
+    taken_ = {sent.indices, sent.values, {}};
+    left_ = final_ = false;
   }
 
   /// Puts back whatever this step took, exactly. Idempotent.
   void give_back(Workspace& work) {
-    work.update(pointers(), taken_, [&](std::uint64_t p, auto& now) {
-      for (std::size_t s = 0; s < states; ++s) now[s] = saved_[p * states + s];
-    });
+    if (!final_ && left_)
+      work.update(pointers(), taken_.indices, [&](std::uint64_t p, auto& now) {
+        for (std::size_t s = 0; s < states; ++s) now[s] = saved_[p * states + s];
+      });
+    left_ = left_ || !final_;
     std::uint64_t at = 0;
     for (auto const& each : taken_ranges_) {
       work.update(pointers(), each.offset, each.offset + each.size, [&](std::uint64_t i, auto& now) {
@@ -89,6 +106,7 @@ class residual_memory {
   }
 
   /// Multiplies every state, and what could be given back. An element that would not stay finite keeps its value.
+  /// @pre settle().
   void rescale(Workspace& work, float factor) {
     auto const scale = [&](buffer const& values, std::uint64_t count) {
       work.update(std::array{values.data()}, 0, count, [&](std::uint64_t, auto& now) {
@@ -99,7 +117,7 @@ class residual_memory {
     for (auto const& each : states_) scale(each, each.size());
     std::uint64_t dense = 0;
     for (auto const& each : taken_ranges_) dense += each.size;
-    scale(saved_, taken_.size() * states);
+    scale(saved_, final_ ? 0 : taken_.indices.size() * states);
     scale(saved_dense_, dense * states);
   }
 
@@ -114,7 +132,9 @@ class residual_memory {
  private:
   std::array<buffer, states> states_;
   buffer saved_, saved_dense_;
-  std::span<index_type const> taken_;
+  selection_view taken_;  // what the last selection sent
+  bool left_ = true;      // it has left the states
+  bool final_ = true;     // it can not be given back
   std::span<range const> taken_ranges_;
 };
 

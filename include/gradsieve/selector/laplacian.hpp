@@ -47,11 +47,11 @@ struct laplacian {
     bool const enough = found.complete && found.count >= k;
     cut at{found.lower - 1, 0};
     if (count == count_mode::exact) {
-      cut const near = enough ? cut{} : estimate(work, acc, k);
+      cut const near = enough ? cut{} : threshold(work, acc, k, found.lower != 0);
       at = near.ties > 0 ? near : work.kth_largest(acc, k, near.key + 1);  // ties: it is exact already
       if (warm) remember(work, acc, at, k);
     } else if (!enough) {
-      at = estimate(work, acc, k);
+      at = threshold(work, acc, k, found.lower != 0);
       if (warm) remember_cut(acc, at, k);
     } else if (found.count > capacity(k)) {
       at = work.kth_largest(acc, aim(k));
@@ -81,14 +81,25 @@ struct laplacian {
     if (acc.hint != nullptr) *acc.hint = {at.key == 0 ? 0 : at.key + (at.ties == 0 ? 1 : 0), k};
   }
 
+  /// Cold: the estimate, corrected. Where candidates were asked for and do not suffice, ties are in the way.
+  template <class Workspace>
+  [[nodiscard]] cut threshold(Workspace& work, accumulator_ref const acc, index_type k, bool asked) const {
+    return asked ? work.kth_largest(acc, k) : estimate(work, acc, k);
+  }
+
+  /// Every probe collects what it counts, so that the last one has collected the answer.
   template <class Workspace>
   [[nodiscard]] cut estimate(Workspace& work, accumulator_ref const acc, index_type k) const {
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return {0, 0};
     auto const nonzero = static_cast<double>(sums.nonzero);
-    auto const threshold = static_cast<float>(sums.sum_abs / nonzero * std::log(nonzero / k));
-    bracket_search search{magnitude_key(threshold), sums.max_key + 1, k, band(k)};
-    while (!search.done()) search.next(work.count_at_least(acc, search.probe()));
+    auto const guess = static_cast<float>(sums.sum_abs / nonzero * std::log(nonzero / k));
+    bracket_search search{magnitude_key(guess), sums.max_key + 1, k, band(k)};
+    while (!search.done()) {
+      work.collect_again(acc, search.probe());
+      auto const counted = work.collected(acc);
+      search.next(counted.complete ? counted.count : acc.values.size());  // a full list: far more than the band
+    }
     return search.result();
   }
 };

@@ -10,13 +10,13 @@
 
 namespace gradsieve {
 
-/// The key that at least k elements of a segment reach with near certainty, and not many more: from a sample of
-/// 1/256 of the segment, the rank that k has in it and five standard deviations below. Never 0.
-/// Cost: max(4096, n / 256) scattered reads, at most 2^17.
+/// The key that at least k elements of a segment reach with near certainty, and about 2 k: from a sample in which k
+/// has rank 32 or more, five standard deviations below that rank. Never 0.
+/// Cost: max(8192, 32 n / k) scattered reads, at most 2^17.
 template <class Workspace>
 [[nodiscard]] key_type sampled_lower_bound(Workspace& work, accumulator_ref const acc, index_type k) {
   auto const n = static_cast<double>(acc.values.size());
-  auto const keys = work.sample(acc, std::clamp<std::uint64_t>(acc.values.size() / 256, 4096, 1 << 17));
+  auto const keys = work.sample(acc, static_cast<std::uint64_t>(std::clamp(32 * n / k, 8192.0, 131072.0)));
   if (keys.empty()) return 1;
   double const expected = static_cast<double>(keys.size()) * std::min(1.0, static_cast<double>(k) / n);
   bool const all = keys.size() == acc.values.size();

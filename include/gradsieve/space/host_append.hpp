@@ -159,6 +159,45 @@ struct pack_group<simd::avx512> {
 };
 #endif
 
+/// Writes the keys of a group (at most `group` of them) that lie in [low, high], and adds up those above.
+template <simd Level>
+struct split_group {
+  static std::uint64_t run(float const* values, std::size_t count, key_type low, key_type high, key_type* inside,
+                           std::uint64_t& above) noexcept {
+    std::uint64_t at = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      key_type const key = magnitude_key(values[i]);
+      inside[at] = key;
+      at += key - low <= high - low ? 1u : 0u;
+      above += key > high ? 1u : 0u;
+    }
+    return at;
+  }
+};
+
+#if GRADSIEVE_X86
+template <>
+struct split_group<simd::avx512> {
+  GRADSIEVE_AVX512 static std::uint64_t run(float const* values, std::size_t count, key_type low, key_type high,
+                                            key_type* inside, std::uint64_t& above) noexcept {
+    if (count < group) return split_group<simd::portable>::run(values, count, low, high, inside, above);
+    auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
+    auto const least = _mm512_set1_epi32(static_cast<int>(low));
+    auto const most = _mm512_set1_epi32(static_cast<int>(high));
+    std::uint64_t at = 0;
+    for (std::size_t v = 0; v < group / 16; ++v) {
+      auto const key = _mm512_and_si512(_mm512_loadu_si512(values + 16 * v), magnitude);
+      auto const over = _mm512_cmpgt_epu32_mask(key, most);
+      auto const in = static_cast<__mmask16>(_mm512_cmpge_epu32_mask(key, least) & ~over);
+      _mm512_storeu_si512(inside + at, _mm512_maskz_compress_epi32(in, key));
+      at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(in)));
+      above += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(over)));
+    }
+    return at;
+  }
+};
+#endif
+
 /// Appends the elements whose key is at least `lower`; `first` is the index of values[0].
 template <simd Level>
 GRADSIEVE_INLINE void append(float const* values, std::size_t count, std::uint64_t first, key_type lower,

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <gradsieve/selection.hpp>
+#include <gradsieve/space/host_buffer.hpp>
 #include <gradsieve/space/host_kernels.hpp>
-#include <gradsieve/space/host_team.hpp>
 
 namespace gradsieve {
 
@@ -51,10 +51,17 @@ class host_candidates {
     }
   }
 
-  /// From now on a segment's candidates are those of list_again().
-  void start_again(std::uint64_t segment_id, key_type lower) noexcept {
-    lower_[segment_id] = lower;
-    again_[segment_id] = true;
+  /// From now on a segment's candidates are those of list_again(), which forgets this segment and later ones.
+  void start_again(accumulator_ref const acc, key_type lower) noexcept {
+    lower_[acc.id] = lower;
+    again_[acc.id] = true;
+    for (std::size_t w = workers_; w < lists_.size(); ++w) {
+      auto& each = lists_[w];
+      auto const* const begin = each.indices;
+      each.count = static_cast<std::uint64_t>(
+          std::partition_point(begin, begin + each.count, [&](index_type i) { return i < acc.first; }) - begin);
+      if (each.complete_before >= acc.first) each.complete_before = list::all;
+    }
   }
 
   [[nodiscard]] key_type lower(std::uint64_t segment_id) const noexcept { return lower_[segment_id]; }

@@ -100,18 +100,49 @@ GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, 
   return found;
 }
 
-/// Entering, measuring and keeping candidates of a tile, a strip at a time: short enough that memory is busy with
-/// the next strip while the last one is looked through.
+/// Lets a value leave the states of one element.
+template <class Residual, std::size_t States>
+GRADSIEVE_INLINE void leave_one(Residual const& policy, std::array<float*, States> const& states, std::uint64_t i,
+                                float sent) noexcept {
+  std::array<float, States> now{};
+  for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
+  policy.leave(sent, now, false);
+  for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
+}
+
+/// Asks for `count` elements that will be needed soon; they may lie behind the array's end.
+template <class T>
+GRADSIEVE_INLINE void prefetch(T const* values, std::size_t count) noexcept {
+  auto const from = reinterpret_cast<std::uintptr_t>(values);
+  for (std::size_t line = 0; line < count * sizeof(T); line += 64)
+    __builtin_prefetch(reinterpret_cast<void const*>(from + line));
+}
+
+/// Entries that were sent and have still to leave: index-ordered, the first ones for the elements that come next.
+struct owed_list {
+  index_type const* indices = nullptr;
+  float const* values = nullptr;
+  std::uint64_t count = 0;
+};
+
+/// Letting leave, entering, measuring and keeping candidates of a tile, a strip at a time. Memory is asked for a few
+/// strips ahead: a strip that is looked through would else leave it idle.
 struct accumulate_tile {
-  static constexpr std::size_t strip = 512;
+  static constexpr std::size_t strip = 256;
+  static constexpr std::size_t ahead = 4 * strip;
+  static constexpr std::size_t leave_ahead = 1 * strip;  // a vector load right behind a scalar store would wait for it
 
   template <simd Level, class Residual, class T, std::size_t States>
   GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
                                             float factor, std::size_t count, std::uint64_t first, key_type lower,
-                                            candidate_list* list, statistics* sums) noexcept {
+                                            candidate_list* list, owed_list* owed, statistics* sums) noexcept {
     std::uint64_t bad = 0;
     for (std::size_t at = 0; at < count; at += strip) {
       std::size_t const size = std::min(strip, count - at);
+      prefetch(gradient + at + ahead, strip);
+      for (auto const* const state : states) prefetch(state + ahead, strip);
+      for (; owed->count > 0 && *owed->indices < first + at + size + leave_ahead; --owed->count)
+        leave_one(policy, states, *owed->indices++ - (first + at), *owed->values++);
       if (size == strip)  // a count that the compiler knows: it vectorises this one at -O2 too
         bad += enter<true>(policy, states, gradient + at, factor, strip);
       else
@@ -154,13 +185,6 @@ struct count_tile {
   }
 };
 
-struct largest_key {
-  template <simd>
-  GRADSIEVE_INLINE static key_type run(float const* values, std::size_t count) noexcept {
-    return max_key(values, count);
-  }
-};
-
 /// Elements of a part that a cut keeps: above its key, and equal to it. Later: where the part writes its first
 /// entry, and how many ties it takes.
 struct kept {
@@ -175,19 +199,25 @@ template <class Keep>
   std::uint32_t equal = 0;
   for (std::size_t i = 0; i < count; ++i) {
     key_type const here = magnitude_key(values[i]);
-    bool const wanted = here >= key && keep(values[i]);
-    above += wanted && here > key ? 1u : 0u;
-    equal += wanted && here == key ? 1u : 0u;
+    std::uint32_t const wanted = keep(values[i]) ? 1 : 0;
+    above += here > key ? wanted : 0u;
+    equal += here == key ? wanted : 0u;
   }
   return {above, equal};
 }
 
-/// Writes what a cut keeps of a part, from at.above on, with the first at.equal ties; stops where `out` ends.
+struct count_tile_kept {
+  template <simd, class Keep>
+  GRADSIEVE_INLINE static kept run(float const* values, std::size_t count, key_type key, Keep const keep) noexcept {
+    return count_kept(values, count, key, keep);
+  }
+};
+
+/// Writes what a cut keeps of a part to [at.above, end), with the first at.equal ties.
 template <class Keep, class Index>
-void write_kept(float const* values, std::size_t count, key_type key, Keep const& keep, kept at, selection_span out,
-                Index const& index) noexcept {
-  std::size_t const room = out.indices.size();
-  for (std::size_t i = 0; i < count && at.above < room; ++i) {
+void write_kept(float const* values, std::size_t count, key_type key, Keep const& keep, kept at, std::uint64_t end,
+                selection_span out, Index const& index) noexcept {
+  for (std::size_t i = 0; i < count && at.above < end; ++i) {
     key_type const here = magnitude_key(values[i]);
     if (here < key || (here == key && at.equal == 0) || !keep(values[i])) continue;
     at.equal -= here == key ? 1u : 0u;
@@ -209,9 +239,15 @@ struct write_candidates {
   GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key,
                                    kept at, std::uint64_t end, index_type* indices, float* out) noexcept {
     std::size_t i = 0;
-    if (at.equal == 0)  // no ties to take: whole groups, as long as a group's room is left
-      for (; i + group <= count && at.above + group <= end; i += group)
-        at.above += pack_group<Level>::run(values + i, from + i, key + 1, indices + at.above, out + at.above);
+    for (; i + group <= count && at.above + group <= end; i += group) {  // as long as a group's room is left
+      std::uint32_t equal = 0;
+      if (at.equal > 0)
+        for (std::size_t j = 0; j < group; ++j) equal += magnitude_key(values[i + j]) == key ? 1u : 0u;
+      if (equal > at.equal) break;  // ties that are not taken
+      key_type const lower = equal > 0 ? key : key + 1;
+      at.above += pack_group<Level>::run(values + i, from + i, lower, indices + at.above, out + at.above);
+      at.equal -= equal;
+    }
     for (; i < count && at.above < end; ++i) {
       key_type const here = magnitude_key(values[i]);
       if (here < key || (here == key && at.equal == 0)) continue;
@@ -222,19 +258,24 @@ struct write_candidates {
   }
 };
 
-/// Writes the keys that are in the current range of a search.
-struct gather_keys {
-  template <simd>
-  GRADSIEVE_INLINE static void run(float const* values, std::size_t count, digit_search const search,
-                                   key_type* out) noexcept {
-    for (std::size_t begin = 0; begin < count; begin += group) {
-      std::size_t const size = std::min(group, count - begin);
-      std::uint32_t any = 0;
-      for (std::size_t i = begin; i < begin + size; ++i) any |= search.inside(magnitude_key(values[i])) ? 1u : 0u;
-      if (any == 0) continue;
-      for (std::size_t i = begin; i < begin + size; ++i)
-        if (search.inside(magnitude_key(values[i]))) *out++ = magnitude_key(values[i]);
+/// Counts the keys above `high` and writes those in [low, high] to `out`, at most `room` of them.
+struct split_keys {
+  struct result {
+    std::uint64_t above = 0;
+    std::uint64_t inside = 0;
+    bool complete = true;
+  };
+
+  template <simd Level>
+  GRADSIEVE_INLINE static result run(float const* values, std::size_t count, key_type low, key_type high, key_type* out,
+                                     std::uint64_t room) noexcept {
+    result found;
+    for (std::size_t i = 0; i < count; i += group) {
+      if (found.inside + group > room) return {found.above, found.inside, false};
+      found.inside +=
+          split_group<Level>::run(values + i, std::min(group, count - i), low, high, out + found.inside, found.above);
     }
+    return found;
   }
 };
 

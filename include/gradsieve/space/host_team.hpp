@@ -1,11 +1,7 @@
-// Threads and memory of the host space.
+// Threads of the host space.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <new>
-#include <span>
 #include <utility>
 
 #if defined(_OPENMP)
@@ -54,33 +50,6 @@ class host_team {
  private:
   static constexpr std::uint64_t least_work = 32'768;
   int size_;
-};
-
-/// Uninitialised, cache-line aligned memory for trivial T; whoever writes a page first places it.
-template <class T>
-class host_buffer {
- public:
-  host_buffer() = default;
-  explicit host_buffer(std::size_t size) : data_{allocate(size)}, size_{size} {}
-
-  [[nodiscard]] T* data() const noexcept { return data_.get(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::span<T> span() const noexcept { return {data_.get(), size_}; }
-  [[nodiscard]] std::span<T> first(std::size_t count) const noexcept { return {data_.get(), count}; }
-  T& operator[](std::size_t i) const noexcept { return data_[i]; }
-
- private:
-  static constexpr std::align_val_t alignment{64};
-  struct release {
-    void operator()(T* memory) const noexcept { ::operator delete(memory, alignment); }
-  };
-
-  [[nodiscard]] static T* allocate(std::size_t size) {
-    return size == 0 ? nullptr : static_cast<T*>(::operator new(size * sizeof(T), alignment));
-  }
-
-  std::unique_ptr<T[], release> data_;
-  std::size_t size_ = 0;
 };
 
 }  // namespace gradsieve

@@ -1,0 +1,54 @@
+// Memory of the host space.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <span>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace gradsieve {
+
+/// Uninitialised, cache-line aligned memory for trivial T; whoever writes a page first places it. Where it is large it
+/// asks for huge pages, without which scattered reads of a residual miss the address cache every time.
+template <class T>
+class host_buffer {
+ public:
+  host_buffer() = default;
+  explicit host_buffer(std::size_t size)
+      : data_{allocate(size * sizeof(T)), release{alignment_of(size * sizeof(T))}}, size_{size} {}
+
+  [[nodiscard]] T* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<T> span() const noexcept { return {data_.get(), size_}; }
+  [[nodiscard]] std::span<T> first(std::size_t count) const noexcept { return {data_.get(), count}; }
+  T& operator[](std::size_t i) const noexcept { return data_[i]; }
+
+ private:
+  static constexpr std::size_t huge_page = std::size_t{1} << 21;
+  struct release {
+    std::align_val_t alignment{64};
+    void operator()(T* memory) const noexcept { ::operator delete(memory, alignment); }
+  };
+
+  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t bytes) noexcept {
+    return std::align_val_t{bytes >= 8 * huge_page ? huge_page : 64};
+  }
+
+  [[nodiscard]] static T* allocate(std::size_t bytes) {
+    if (bytes == 0) return nullptr;
+    void* const memory = ::operator new(bytes, alignment_of(bytes));
+#if defined(__linux__)
+    if (bytes >= 8 * huge_page) ::madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: nothing depends on it
+#endif
+    return static_cast<T*>(memory);
+  }
+
+  std::unique_ptr<T[], release> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace gradsieve
