@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include <gradsieve/search.hpp>
 #include <gradsieve/selection.hpp>
@@ -16,6 +17,19 @@ namespace gradsieve::host_kernels {
 
 /// Elements of a tile: gradient and accumulator of one tile fit the first-level cache together.
 inline constexpr std::uint64_t tile_size = 4096;
+
+/// Elements between two requests to memory, and how far ahead of the work they are: one core's own guesses leave half
+/// of what memory could give unused.
+inline constexpr std::size_t strip = 256;
+inline constexpr std::size_t ahead = 4 * strip;
+
+/// Asks for `count` elements that will be needed soon; they may lie behind the array's end.
+template <class T>
+GRADSIEVE_INLINE void prefetch(T const* values, std::size_t count) noexcept {
+  auto const from = reinterpret_cast<std::uintptr_t>(values);
+  for (std::size_t line = 0; line < count * sizeof(T); line += 64)
+    __builtin_prefetch(reinterpret_cast<void const*>(from + line));
+}
 
 /// Sums of one tile or segment, in the order of its elements: the same for any number of threads.
 struct statistics {
@@ -64,32 +78,51 @@ GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, 
   return bad;
 }
 
+/// Four lanes at a time, in the compiler's own vectors: loops over lanes are vectorised by some compilers and levels
+/// only, and eight sums in fixed lanes are the same for any of them.
 [[nodiscard]] GRADSIEVE_INLINE statistics measure(float const* values, std::size_t count) noexcept {
-  constexpr std::size_t lanes = 8;  // fixed lanes: vector code of any width adds in this order
-  std::array<double, lanes> sum_abs{};
-  std::array<double, lanes> sum_squares{};
-  statistics result;
-  key_type largest = 0;
-  std::uint32_t nonzero = 0;
-  auto const one = [&](std::size_t i, std::size_t lane) {
-    auto const x = static_cast<double>(abs(values[i]));
-    sum_abs[lane] += x;
-    double const square = x * x;
-    sum_squares[lane] += square;
-    key_type const key = magnitude_key(values[i]);
-    largest = std::max(largest, key);
-    nonzero += key != 0 ? 1u : 0u;
+  constexpr std::size_t width = 4;
+  constexpr std::size_t lanes = 2 * width;
+  using doubles [[gnu::vector_size(width * sizeof(double))]] = double;
+  using floats [[gnu::vector_size(width * sizeof(float))]] = float;
+  using keys [[gnu::vector_size(width * sizeof(float))]] = std::int32_t;
+  doubles sum_abs[2]{};
+  doubles sum_squares[2]{};
+  keys largest[2]{};
+  keys nonzero[2]{};
+  auto const add = [&](float const* from) {
+    for (std::size_t half = 0; half < 2; ++half) {
+      keys key;
+      std::memcpy(&key, from + width * half, sizeof key);
+      key &= 0x7FFF'FFFF;
+      floats magnitude;
+      std::memcpy(&magnitude, &key, sizeof key);
+      doubles const x = __builtin_convertvector(magnitude, doubles);
+      sum_abs[half] += x;
+      doubles const square = x * x;
+      sum_squares[half] += square;
+      largest[half] = key > largest[half] ? key : largest[half];
+      nonzero[half] -= key != 0;  // true is -1
+    }
   };
   std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    for (std::size_t lane = 0; lane < lanes; ++lane) one(i + lane, lane);
-  for (; i < count; ++i) one(i, i % lanes);
-  for (std::size_t lane = 0; lane < lanes; ++lane) {
-    result.sum_abs += sum_abs[lane];
-    result.sum_squares += sum_squares[lane];
+  while (i + lanes <= count) {
+    prefetch(values + i + ahead, strip);
+    for (std::size_t const end = std::min(i + strip, count); i + lanes <= end; i += lanes) add(values + i);
   }
-  result.max_key = largest;
-  result.nonzero = nonzero;
+  if (i < count) {
+    std::array<float, lanes> rest{};
+    std::copy(values + i, values + count, rest.begin());
+    add(rest.data());
+  }
+  statistics result;
+  for (std::size_t half = 0; half < 2; ++half)
+    for (std::size_t lane = 0; lane < width; ++lane) {
+      result.sum_abs += sum_abs[half][lane];
+      result.sum_squares += sum_squares[half][lane];
+      result.max_key = std::max(result.max_key, static_cast<key_type>(largest[half][lane]));
+      result.nonzero += static_cast<std::uint64_t>(nonzero[half][lane]);
+    }
   return result;
 }
 
@@ -110,14 +143,6 @@ GRADSIEVE_INLINE void leave_one(Residual const& policy, std::array<float*, State
   for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
 }
 
-/// Asks for `count` elements that will be needed soon; they may lie behind the array's end.
-template <class T>
-GRADSIEVE_INLINE void prefetch(T const* values, std::size_t count) noexcept {
-  auto const from = reinterpret_cast<std::uintptr_t>(values);
-  for (std::size_t line = 0; line < count * sizeof(T); line += 64)
-    __builtin_prefetch(reinterpret_cast<void const*>(from + line));
-}
-
 /// Entries that were sent and have still to leave: index-ordered, the first ones for the elements that come next.
 struct owed_list {
   index_type const* indices = nullptr;
@@ -128,8 +153,6 @@ struct owed_list {
 /// Letting leave, entering, measuring and keeping candidates of a tile, a strip at a time. Memory is asked for a few
 /// strips ahead: a strip that is looked through would else leave it idle.
 struct accumulate_tile {
-  static constexpr std::size_t strip = 256;
-  static constexpr std::size_t ahead = 4 * strip;
   static constexpr std::size_t leave_ahead = 1 * strip;  // a vector load right behind a scalar store would wait for it
 
   template <simd Level, class Residual, class T, std::size_t States>
@@ -167,7 +190,10 @@ struct append_tile {
   template <simd Level>
   GRADSIEVE_INLINE static void run(float const* values, std::size_t count, std::uint64_t first, key_type lower,
                                    candidate_list* list) noexcept {
-    append<Level>(values, count, first, lower, *list);
+    for (std::size_t at = 0; at < count; at += strip) {
+      prefetch(values + at + ahead, strip);
+      append<Level>(values + at, std::min(strip, count - at), first + at, lower, *list);
+    }
   }
 };
 
@@ -181,7 +207,12 @@ struct measure_tile {
 struct count_tile {
   template <simd>
   GRADSIEVE_INLINE static std::uint64_t run(float const* values, std::size_t count, key_type key) noexcept {
-    return count_at_least(values, count, key);
+    std::uint64_t found = 0;
+    for (std::size_t at = 0; at < count; at += strip) {
+      prefetch(values + at + ahead, strip);
+      found += count_at_least(values + at, std::min(strip, count - at), key);
+    }
+    return found;
   }
 };
 
@@ -209,7 +240,13 @@ template <class Keep>
 struct count_tile_kept {
   template <simd, class Keep>
   GRADSIEVE_INLINE static kept run(float const* values, std::size_t count, key_type key, Keep const keep) noexcept {
-    return count_kept(values, count, key, keep);
+    kept found;
+    for (std::size_t at = 0; at < count; at += strip) {
+      prefetch(values + at + ahead, strip);
+      auto const here = count_kept(values + at, std::min(strip, count - at), key, keep);
+      found = {found.above + here.above, found.equal + here.equal};
+    }
+    return found;
   }
 };
 
