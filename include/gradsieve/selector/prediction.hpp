@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 
 #include <gradsieve/selection.hpp>
 #include <gradsieve/types.hpp>
@@ -11,20 +12,25 @@
 namespace gradsieve {
 
 /// The key that at least k elements of a segment reach with near certainty, and about 2 k: from a sample in which k
-/// has rank 32 or more, five standard deviations below that rank. Never 0.
+/// has rank 32 or more, five standard deviations below that rank. Never 0. `tied`: it is also the key expected at k.
 /// Cost: max(8192, 32 n / k) scattered reads, at most 2^17.
+struct sampled_bound {
+  key_type lower = 1;
+  bool tied = false;
+};
 template <class Workspace>
-[[nodiscard]] key_type sampled_lower_bound(Workspace& work, accumulator_ref const acc, index_type k) {
+[[nodiscard]] sampled_bound sampled_lower_bound(Workspace& work, accumulator_ref const acc, index_type k) {
   auto const n = static_cast<double>(acc.values.size());
   auto const keys = work.sample(acc, static_cast<std::uint64_t>(std::clamp(32 * n / k, 8192.0, 131072.0)));
-  if (keys.empty()) return 1;
+  if (keys.empty()) return {};
   double const expected = static_cast<double>(keys.size()) * std::min(1.0, static_cast<double>(k) / n);
   bool const all = keys.size() == acc.values.size();
   auto const rank = static_cast<std::uint64_t>(all ? k : std::ceil(expected + 5 * std::sqrt(expected) + 4));
-  if (rank == 0 || rank > keys.size()) return 1;
+  if (rank == 0 || rank > keys.size()) return {};
   auto const at = keys.begin() + static_cast<std::ptrdiff_t>(rank - 1);
-  std::nth_element(keys.begin(), at, keys.end(), [](key_type a, key_type b) { return a > b; });
-  return std::max<key_type>(*at, 1);
+  std::nth_element(keys.begin(), at, keys.end(), std::greater{});
+  auto const above = static_cast<double>(std::count_if(keys.begin(), at, [&](key_type key) { return key > *at; }));
+  return {std::max<key_type>(*at, 1), above < expected};
 }
 
 /// Whether the last step left a hint, for about this k.
@@ -40,9 +46,9 @@ auto ensure_candidates(Workspace& work, accumulator_ref const acc, index_type k)
   auto const found = work.collected(acc);
   bool const missed = found.complete && found.count < k && found.lower > 1;
   if (!missed && (found.complete || found.lower == 0)) return found;
-  key_type const lower = sampled_lower_bound(work, acc, k);
-  if (missed ? lower >= found.lower : lower <= found.lower) return found;
-  work.collect_again(acc, lower);
+  auto const bound = sampled_lower_bound(work, acc, k);
+  if (missed ? bound.lower >= found.lower : bound.tied || bound.lower <= found.lower) return found;
+  work.collect_again(acc, bound.lower);
   return work.collected(acc);
 }
 

@@ -15,7 +15,7 @@ namespace gradsieve {
 struct radix {
   template <class Workspace>
   [[nodiscard]] key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
-    return hint_fits(acc, k) ? acc.hint->lower : sampled_lower_bound(work, acc, k);
+    return hint_fits(acc, k) ? acc.hint->lower : sampled_lower_bound(work, acc, k).lower;
   }
 
   template <class Workspace>

@@ -49,6 +49,7 @@ class host_passes {
                            std::span<T const> gradient, float factor, bool measure, std::span<key_type const> lower,
                            selection_view owed = {}) {
     found_.start(lower);
+    ++epoch_;
     measured_ = measure;
     team_.run(n_, [&](int worker) {
       auto& list = found_.list_of(worker);
@@ -99,6 +100,7 @@ class host_passes {
   /// Candidates of all segments with lower != 0, from memory. Cost: one pass over those segments.
   void collect(std::span<float const> accumulator, std::span<key_type const> lower) {
     found_.start(lower);
+    ++epoch_;
     std::uint64_t active = 0;
     for (std::size_t s = 0; s < lower.size(); ++s) active += lower[s] != 0 ? tiles_.of(s).count() : 0;
     team_.run(active * host_kernels::tile_size, [&](int worker) {
@@ -198,11 +200,6 @@ class host_passes {
     for (auto const& each : worker_counts_) total += each.above;
     return total;
   }
-  [[nodiscard]] std::uint64_t total_equal() const noexcept {
-    std::uint64_t total = 0;
-    for (auto const& each : worker_counts_) total += each.equal;
-    return total;
-  }
 
   /// Calls body(tile, values, size, worker) for the tiles of a segment.
   template <class Body>
@@ -223,7 +220,8 @@ class host_passes {
   std::vector<statistics> tile_statistics_;
   std::vector<worker_count> worker_counts_;
   host_buffer<key_type> samples_;
-  bool measured_ = false;  // tile_statistics_ are those of the accumulator
+  std::uint64_t epoch_ = 0;  // what was counted in another one may not be true any more
+  bool measured_ = false;    // tile_statistics_ are those of the accumulator
 
  private:
   struct peek {

@@ -67,16 +67,16 @@ class host_ranking : public host_passes {
     if constexpr (std::is_same_v<Keep, keep_all>) {
       key_type const needed = at.ties > 0 ? at.key : at.key + 1;
       auto found = collected(acc);
-      if (!found.complete || needed < found.lower) {
+      if (found.complete ? needed < found.lower : needed > found.lower) {
         collect_again(acc, std::max<key_type>(needed, 1));
         found = collected(acc);
       }
       if (found.complete) return compact_candidates(acc, at, out, found.count);
     }
     auto const [first, last] = tiles_.of(acc.id);
-    over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
-      tile_counts_[t] = host_kernels::run<host_kernels::count_tile_kept>(simd_, values, size, at.key, keep);
-    });
+    if (counted_ != counted{epoch_, acc.id, at.key} || !std::is_same_v<Keep, keep_all>)
+      count_by_tile(acc, at.key, keep);
+    counted_ = {};
     auto const written = place(std::span{tile_counts_}.subspan(first, last - first), at.ties);
     over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
       auto const end = t + 1 < last ? tile_counts_[t + 1].above : std::uint64_t{written};
@@ -95,6 +95,14 @@ class host_ranking : public host_passes {
     key_type high;
     index_type wanted;
     bool tie = false;
+  };
+
+  /// What tile_counts_ are about.
+  struct counted {
+    std::uint64_t epoch = ~std::uint64_t{0};
+    std::uint64_t segment = 0;
+    key_type key = 0;
+    friend bool operator==(counted const&, counted const&) = default;
   };
 
   /// What one worker has found, a cache line each.
@@ -172,6 +180,19 @@ class host_ranking : public host_passes {
     return {ranked(std::ceil(rank + margin), found_.lower(acc.id)), high};
   }
 
+  /// Elements of a segment above a key and equal to it, by tile and in all. Cost: one pass.
+  template <class Keep>
+  kept count_by_tile(accumulator_ref const acc, key_type key, Keep const& keep) {
+    over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
+      tile_counts_[t] = host_kernels::run<host_kernels::count_tile_kept>(simd_, values, size, key, keep);
+    });
+    counted_ = {epoch_, acc.id, key};
+    kept total;
+    for (auto t = tiles_.of(acc.id).first; t < tiles_.of(acc.id).last; ++t)
+      total = {total.above + tile_counts_[t].above, total.equal + tile_counts_[t].equal};
+    return total;
+  }
+
   /// Where candidates do not suffice, mostly because many elements are equal: a few counting passes at sampled keys
   /// find the tie, or narrow the range for a search by digits.
   [[nodiscard]] ranked_range probe_ties(accumulator_ref const acc, ranked_range range) {
@@ -185,21 +206,15 @@ class host_ranking : public host_passes {
       auto const last = std::partition_point(first, keys.end(), [&](key_type key) { return key >= range.low; });
       if (first == last) break;
       key_type const probe = *std::clamp(keys.begin() + rank, first, last - 1);
-      clear_counts();
-      over_tiles(acc, [&](std::uint64_t, float const* values, std::size_t size, int worker) {
-        auto const here = host_kernels::run<host_kernels::count_tile_kept>(simd_, values, size, probe, keep_all{});
-        count_of(worker).above += here.above;
-        count_of(worker).equal += here.equal;
-      });
-      std::uint64_t const above =
-          total_above() - (k - range.wanted);  // those above range.high are not asked for any more
+      auto const total = count_by_tile(acc, probe, keep_all{});
+      std::uint64_t const above = total.above - (k - range.wanted);  // less those above range.high
       if (above >= range.wanted) {
         range.low = probe + 1;
         continue;
       }
       range.wanted -= static_cast<index_type>(above);
-      if (range.wanted <= total_equal()) return {probe, probe, range.wanted, true};
-      range.wanted -= static_cast<index_type>(total_equal());
+      if (range.wanted <= total.equal) return {probe, probe, range.wanted, true};
+      range.wanted -= static_cast<index_type>(total.equal);
       range.high = probe - 1;
     }
     return range;
@@ -264,6 +279,7 @@ class host_ranking : public host_passes {
   }
 
   std::vector<kept> tile_counts_;
+  counted counted_;
   std::vector<worker_split> worker_splits_;
   host_buffer<std::uint32_t> histograms_;
 };
