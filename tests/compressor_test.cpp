@@ -539,6 +539,39 @@ TEST_CASE("discard_step() restores bit for bit, and again changes nothing") {
   }
 }
 
+TEST_CASE("what was sent leaves with the next step or when somebody looks: all the same") {
+  auto const n = mixed_layers().size();
+  auto const check = [&](auto recipe) {
+    auto const said = on_ranks(2, [&](communicator comm) {
+      findings found;
+      gs::compressor watched{gs::host{2}, mixed_layers(), recipe};
+      gs::compressor alone{gs::host{3}, mixed_layers(), recipe};
+      for (std::uint64_t step = 0; step < 12; ++step) {
+        auto seen = gradient(n, comm.rank(), step);
+        auto unseen = seen;
+        watched.exchange(comm, std::span{seen});
+        alone.exchange(comm, std::span{unseen});
+        found.expect(same_bits(seen, unseen), "another update in step " + std::to_string(step));
+        for (int looks = 0; looks < 2; ++looks) found.expect(watched.residual().size() == n, "no residual");
+        if (step % 4 == 2)
+          for (auto* each : {&watched, &alone}) each->discard_step();
+        if (step % 4 == 3)
+          for (auto* each : {&watched, &alone}) each->rescale(0.75f);
+      }
+      found.expect(same_bits(states_of(watched), states_of(alone)), "another residual");
+      return found.text();
+    });
+    CHECK(joined(said) == "");
+  };
+  check(gs::recipe{.density = 0.1});
+  check(gs::recipe{.density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::layerwise{}});
+  check(gs::recipe{.density = 0.1, .selector = gs::hierarchical{}, .residual = gs::momentum_correction{}});
+  check(gs::recipe{.density = 0.1, .residual = gs::error_feedback{.decay = 0.5f}, .exchange = gs::index_union{}});
+  check(gs::recipe{.density = 0.05, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
+  check(gs::recipe{.density = 1.0, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.1, .selector = above_mean{}, .on_non_finite = gs::non_finite::fail});
+}
+
 TEST_CASE("rescale and residual_norm") {
   auto const layers = gs::layout{{"w", 4}};
   gs::compressor compressor{here, layers, gs::recipe{.density = 0.0, .residual = gs::momentum_correction{}}};

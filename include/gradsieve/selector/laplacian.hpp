@@ -49,7 +49,7 @@ struct laplacian {
     if (count == count_mode::exact) {
       cut const near = enough ? cut{} : threshold(work, acc, k, found.lower != 0);
       at = near.ties > 0 ? near : work.kth_largest(acc, k, near.key + 1);  // ties: it is exact already
-      if (warm) remember(work, acc, at, k);
+      if (warm) remember(work, acc, at, k, spare_share(acc, k));
     } else if (!enough) {
       at = threshold(work, acc, k, found.lower != 0);
       if (warm) remember_cut(acc, at, k);
@@ -57,7 +57,7 @@ struct laplacian {
       at = work.kth_largest(acc, aim(k));
       if (warm) remember_cut(acc, at, k);
     } else if (warm && 2 * (found.count - k) < aim(k) - k) {  // near the lower end: a little lower next time
-      remember(work, acc, work.kth_largest(acc, k), k, 1.0 + static_cast<double>(tolerance) / 2);
+      remember(work, acc, work.kth_largest(acc, k), k, static_cast<double>(tolerance) / 2);
     }
     return work.compact(acc, at, out);
   }

@@ -22,7 +22,7 @@ struct radix {
   index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     ensure_candidates(work, acc, k);
     cut const at = work.kth_largest(acc, k);
-    remember(work, acc, at, k);
+    remember(work, acc, at, k, spare_share(acc, k));
     return work.compact(acc, at, out);
   }
 
