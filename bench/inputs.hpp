@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <gradsieve/random.hpp>
-#include <gradsieve/space/host_team.hpp>
+#include <gradsieve/space/host.hpp>
 #include <gradsieve/types.hpp>
 
 namespace bench {

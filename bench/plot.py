@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Draws what gradsieve_bench measured: time against n, ratio to the floor against density, peers, DEFT's shares."""
+
+import argparse
+import math
+import pathlib
+import sys
+
+from results import Results
+
+NAMES = {"radix": "radix (exact)", "laplacian": "laplacian (k to 1.25 k)", "laplacian_exact": "laplacian (exact)",
+         "hierarchical": "hierarchical (0.8 k to k)"}
+STYLES = {"radix": ("C0", "o"), "laplacian": ("C1", "s"), "laplacian_exact": ("C2", "^"), "hierarchical": ("C4", "D")}
+FLOOR = {"color": "0.35", "linestyle": "--"}
+
+
+def power(n):
+    """2^25 where it is a power of two."""
+    return f"$2^{{{n.bit_length() - 1}}}$" if n & (n - 1) == 0 else f"{n:,}"
+
+
+def percent(density):
+    return f"{100 * density:g} %"
+
+
+def by_selector(rows):
+    """(selector, its rows) in the order of NAMES."""
+    return [(who, found) for who in NAMES if (found := [row for row in rows if row.who == who])]
+
+
+def draw_lines(axes, selectors, x, y):
+    for who, rows in selectors:
+        rows = sorted(rows, key=x)
+        if len(rows) < 2:
+            continue  # a point is no line
+        color, marker = STYLES[who]
+        axes.plot([x(row) for row in rows], [y(row) for row in rows], color=color, marker=marker, markersize=5,
+                  linewidth=1.4, label=NAMES[who])
+
+
+def draw_time(results, pyplot):
+    """Time of a step against n, and its ratio to the floor's."""
+    density = 0.001
+    rows = [row for row in results.select("step", density=density) if row.who in NAMES]
+    if len({row.n for row in rows}) < 2:
+        return "steps at two sizes or more"
+    figure, (time, ratio) = pyplot.subplots(1, 2, figsize=(12, 4.8))
+    draw_lines(time, by_selector(rows), lambda row: row.n, lambda row: row.ms)
+    floors = {}
+    for row in rows:
+        floors.setdefault(row.n, []).append(row.floor_ms)
+    time.plot(sorted(floors), [sorted(floors[n])[len(floors[n]) // 2] for n in sorted(floors)], linewidth=1.4,
+              label="floor: r[i] += g[i]", **FLOOR)
+    time.set_yscale("log")
+    time.set_ylabel("time of a step, ms")
+    draw_lines(ratio, by_selector(rows), lambda row: row.n, lambda row: row.ratio)
+    ratio.axhline(1, linewidth=1.4, label="floor", **FLOOR)
+    ratio.set_yscale("log")
+    ratio.set_ylabel("time of a step / time of the floor")
+    plain_ticks(ratio.yaxis, [row.ratio for row in rows] + [1])
+    for axes in (time, ratio):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sorted({1 << round(math.log2(n)) for n in floors}))
+        axes.set_xlabel("elements n")
+    time.legend(fontsize=9)
+    figure.suptitle(f"A whole step (accumulate, select, emit, residual), density {percent(density)}, fp32, "
+                    f"{threads(results)}")
+    return figure
+
+
+def draw_density(results, pyplot):
+    """Ratio to the floor against density, at the sweep's n."""
+    rows = [row for row in results.select("step", n=results.n) if row.who in NAMES]
+    if len({row.density for row in rows}) < 2:
+        return "steps at two densities or more"
+    figure, axes = pyplot.subplots(figsize=(7, 4.8))
+    draw_lines(axes, by_selector(rows), lambda row: 100 * row.density, lambda row: row.ratio)
+    axes.axhline(1, linewidth=1.4, label="floor: r[i] += g[i]", **FLOOR)
+    axes.set_xscale("log")
+    axes.set_xticks(sorted({100 * row.density for row in rows}))
+    axes.minorticks_off()
+    axes.xaxis.set_major_formatter("{x:g} %")
+    axes.set_ylim(0, max(1.2, 1.08 * max(row.ratio for row in rows)))
+    axes.set_xlabel("density k / n")
+    axes.set_ylabel("time of a step / time of the floor")
+    axes.legend(fontsize=9)
+    axes.set_title(f"A whole step, n = {power(results.n)}, fp32, {threads(results)}", fontsize=11)
+    return figure
+
+
+PUBLISHED = ("published_radix", "published_hierarchical")
+
+
+def draw_peers(results, pyplot):
+    """Bars: the whole step, and selection alone, by the library and by others."""
+    peers = [row for row in results.select("peer", n=results.n)]
+    if not peers:
+        return "peers (gradsieve_bench --peers)"
+    jobs = [("whole step, exactly k", "step", ("radix", "laplacian_exact"),
+             [row for row in peers if row.who not in PUBLISHED]),
+            ("selection alone, no hint", "select", ("radix", "laplacian", "hierarchical"),
+             [row for row in peers if row.who in PUBLISHED])]
+    jobs = [job for job in jobs if job[3]]
+    figure, panels = pyplot.subplots(1, len(jobs), figsize=(6.5 * len(jobs), 5), squeeze=False)
+    for axes, (title, family, own, others) in zip(panels[0], jobs):
+        rows = [row for who in own for row in results.select(family, who, n=results.n)] + others
+        rows = [row for row in rows if row.density in {other.density for other in others}]
+        labels = list(dict.fromkeys(row.who for row in rows))
+        densities = sorted({row.density for row in rows})
+        height = 0.8 / len(densities)
+        for i, density in enumerate(densities):
+            at = {row.who: row for row in rows if row.density == density}
+            ys = [labels.index(who) + (i - (len(densities) - 1) / 2) * height for who in at]
+            bars = axes.barh(ys, [row.ms for row in at.values()], height * 0.92, label=f"density {percent(density)}",
+                             color=[("C0", "#8fbbdc")[i % 2] if row.family != "peer" else ("0.45", "0.7")[i % 2]
+                                    for row in at.values()])
+            axes.bar_label(bars, [f"{row.ms:.3g} ms" for row in at.values()], fontsize=8, padding=4,
+                           bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+        floors = sorted(row.floor_ms for row in rows if row.family != "peer") or [row.floor_ms for row in rows]
+        floor = floors[len(floors) // 2]
+        line = axes.axvline(floor, linewidth=1.4, **FLOOR)
+        theirs = {row.who for row in others}
+        axes.set_yticks(range(len(labels)), [("" if who in theirs else "gradsieve ") + who.replace("_", " ")
+                                             for who in labels])
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlim(0.5 * min(floor, min(row.ms for row in rows)), 4 * max(row.ms for row in rows))
+        axes.set_xlabel("time, ms")
+        axes.set_title(title, fontsize=11)
+        shades = [pyplot.Rectangle((0, 0), 1, 1, color=color) for color in ("0.45", "0.7")[:len(densities)]]
+        axes.legend([line] + shades, [f"floor (r[i] += g[i]), {floor:.3g} ms"] +
+                    [f"density {percent(d)}" for d in densities], fontsize=9, loc="upper center",
+                    bbox_to_anchor=(0.5, -0.12), ncol=3, frameon=False, columnspacing=1.2, handlelength=1.6)
+    figure.suptitle(f"The same job in other ways, n = {power(results.n)}, fp32, {threads(results)}")
+    return figure
+
+
+def draw_deft(results, pyplot):
+    """Each rank's share of the selection against the number of ranks."""
+    rows = sorted((row for row in results.select("deft", "radix", density=0.001)), key=lambda row: row.ranks)
+    if len(rows) < 2:
+        return "deft on two numbers of ranks or more"
+    figure, axes = pyplot.subplots(figsize=(7, 4.8))
+    ranks = [row.ranks for row in rows]
+    axes.plot(ranks, [1 / p for p in ranks], label="ideal: 1 / P", **FLOOR)
+    axes.plot(ranks, [row.figure("share_of_one") for row in rows], color="C0", marker="o", label="slowest rank")
+    axes.plot(ranks, [row.figure("mean_share_of_one") for row in rows], color="C1", marker="s", label="mean rank")
+    for row in rows[1:]:
+        share = row.figure("share_of_one")
+        axes.annotate(f"1/{1 / share:.3g}", (row.ranks, share), textcoords="offset points", xytext=(0, 8), fontsize=8,
+                      ha="center")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(ranks, [str(p) for p in ranks])
+    axes.yaxis.set_major_formatter(lambda y, _: f"1/{1 / y:g}" if y < 1 else f"{y:g}")
+    axes.set_xlabel("ranks P")
+    axes.set_ylabel("selection time of a rank / that of P = 1")
+    axes.legend(fontsize=9)
+    axes.set_title(f"DEFT's shares, radix, layers of ResNet-50 ({rows[0].n:,} elements),\n"
+                   f"density {percent(rows[0].density)}, {threads(results)}, one rank at a time", fontsize=11)
+    return figure
+
+
+def threads(results):
+    return f"{results.threads} thread{'s' if results.threads != 1 else ''}"
+
+
+def plain_ticks(axis, values):
+    """1, 1.2, 1.5, 2, 3, 5, 10, ... on a logarithmic axis, as far as the values go."""
+    steps = (1, 2, 5) if max(values) / min(values) > 30 else (1, 1.2, 1.5, 2, 3, 4, 5, 7)
+    low, high = 0.8 * min(values), 1.25 * max(values)
+    axis.set_ticks([tick for e in range(-3, 5) for s in steps if low <= (tick := s * 10**e) <= high])
+    axis.set_ticks([], minor=True)
+    axis.set_major_formatter("{x:g}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("json", type=pathlib.Path, help="what gradsieve_bench wrote")
+    parser.add_argument("-o", "--output", type=pathlib.Path, help="folder for the PNG files [that of the JSON]")
+    chosen = parser.parse_args()
+    results = Results(chosen.json)
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("plot.py: needs matplotlib (Debian and Ubuntu: apt install python3-matplotlib)")
+    matplotlib.use("Agg")  # files only: works without a display
+    from matplotlib import pyplot
+
+    folder = chosen.output or chosen.json.parent
+    for name, draw in (("time", draw_time), ("density", draw_density), ("peers", draw_peers), ("deft", draw_deft)):
+        figure = draw(results, pyplot)
+        if isinstance(figure, str):
+            print(f"plot.py: no {name}.png: the file has no {figure}")
+            continue
+        for axes in figure.axes:
+            axes.grid(True, which="major", alpha=0.3)
+            axes.set_axisbelow(True)
+        figure.tight_layout()
+        try:
+            figure.savefig(folder / f"{name}.png", dpi=130)
+        except OSError as error:
+            sys.exit(f"plot.py: cannot write '{folder / name}.png': {error.strerror}")
+        pyplot.close(figure)
+        print(f"plot.py: wrote {folder / name}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Reads what gradsieve_bench writes with --benchmark_out=FILE --benchmark_out_format=json."""
+
+import json
+import sys
+
+
+class Row:
+    """One row: its names ("step", "radix"), its axes (n, density, law, dtype, threads, ranks) and its figures."""
+
+    def __init__(self, entry):
+        parts = [part for part in entry["name"].split("/") if part != "manual_time"]
+        self.names = [part for part in parts if ":" not in part]
+        axes = dict(part.split(":", 1) for part in parts if ":" in part)
+        axes.pop("iterations", None)
+        axes.pop("repeats", None)
+        self.family, self.who = self.names[0], "/".join(self.names[1:])
+        self.n, self.threads = int(axes["n"]), int(axes["threads"])
+        self.density, self.ranks = float(axes["density"]), int(axes.get("ranks", 1))
+        self.law, self.dtype = axes["law"], axes["dtype"]
+        self.ms = float(entry["real_time"])
+        self.ratio = float(entry["floor_ratio"])
+        self.floor_ms = float(entry["floor_ms"])
+        self.ns_per_element = float(entry["ns_per_element"])
+        self.figures = entry
+
+    def figure(self, name):
+        return float(self.figures[name])
+
+
+class Results:
+    """All rows of one file; of a row that was repeated, the run with the median time."""
+
+    def __init__(self, path):
+        try:
+            with open(path, encoding="utf-8") as file:
+                content = json.load(file)
+            self.context = content["context"]
+            runs = {}
+            for entry in content["benchmarks"]:
+                if entry.get("error_occurred"):
+                    print(f"{sys.argv[0]}: no {entry['name']}: {entry.get('error_message', 'it failed')}")
+                elif entry.get("run_type") != "aggregate":
+                    runs.setdefault(entry["name"], []).append(Row(entry))
+        except OSError as error:
+            sys.exit(f"{sys.argv[0]}: cannot read '{path}': {error.strerror}")
+        except (ValueError, KeyError, TypeError) as error:
+            sys.exit(f"{sys.argv[0]}: '{path}' is not what gradsieve_bench writes: {error!r}")
+        self.rows = [sorted(same, key=lambda row: row.ms)[len(same) // 2] for same in runs.values()]
+        self.n = int(self.context.get("elements", 0))
+        self.threads = int(self.context.get("threads", 0))
+
+    def select(self, family, who=None, **axes):
+        """Rows of a family; where not asked otherwise, on Laplace gradients of fp32 with all threads."""
+        axes = {"law": "laplace", "dtype": "fp32", "threads": self.threads, **axes}
+        return [row for row in self.rows if row.family == family and who in (None, row.who)
+                and all(getattr(row, name) == value for name, value in axes.items())]
+
+    def one(self, family, who, density, **axes):
+        """The one such row at the file's n, or None."""
+        found = self.select(family, who, density=density, **{"n": self.n, **axes})
+        return found[0] if found else None

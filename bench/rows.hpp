@@ -1,0 +1,172 @@
+// What all rows share: settings and their names, the measurement in turn with the floor, the start of a residual.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/gradsieve.hpp>
+
+#include "floor.hpp"
+#include "inputs.hpp"
+
+namespace bench {
+
+/// What the command line chose.
+struct options {
+  bool full = false;
+  bool peers = false;
+  int threads = 1;
+  std::uint64_t n = std::uint64_t{1} << 25;  ///< elements where a sweep does not vary them
+  double seconds = 1;                        ///< that a row is measured for
+};
+
+// One question a file; each adds its rows.
+void add_steps(options const&);    // step/, cold/: how near the speed of memory is a step?
+void add_selects(options const&);  // select/, select_warm/: and selection alone, from memory?
+void add_deft(options const&);     // deft/: which part of a selection is left to each rank?
+void add_codecs(options const&);   // codec/, apply/: what do messages cost?
+void add_memory(options const&);   // memory/: how much of it beside the residual?
+void add_peers(options const&);    // peer/: what does the same job cost in other ways?
+void add_torch(options const&);    // peer/libtorch
+
+/// One point of a sweep.
+struct setting {
+  std::uint64_t n;
+  double density;
+  std::string law = "laplace";
+  std::string dtype = "fp32";
+  int threads;
+  double seconds;
+
+  [[nodiscard]] std::string name() const {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", density);
+    return "n:" + std::to_string(n) + "/density:" + text + "/law:" + law + "/dtype:" + dtype +
+           "/threads:" + std::to_string(threads);
+  }
+  [[nodiscard]] gs::index_type k() const { return gs::budget_of(density, n); }
+};
+
+/// The setting that sweeps start from.
+inline setting usual(options const& chosen, double density) {
+  return {.n = chosen.n, .density = density, .threads = chosen.threads, .seconds = chosen.seconds};
+}
+
+/// Registers a row, once where sweeps meet. Google Benchmark calls the body once: a row counts its own repetitions, so
+/// that the inputs are made once and the reported time is a median.
+template <class Body>
+void add(std::string const& name, Body body) {
+  static std::set<std::string> known;
+  if (!known.insert(name).second) return;
+  benchmark::RegisterBenchmark(name.c_str(), std::move(body))
+      ->Iterations(1)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
+/// Brings a residual to where error feedback ends up, by calling step(gradient). An element walks until it is sent, so
+/// after about 1 / density steps the residual's law is a triangle of half-width deviation / sqrt(density): the first
+/// gradient is drawn from that, and the steps after it shape the edge. Ties and jumps (equal, two_values,
+/// alternating) start from zero.
+template <class T, class Step>
+void settle(setting const& at, gradient_source<T>& gradients, Step const& step, int steps = 24) {
+  if (double const walk = deviation(at.law) / std::sqrt(at.density); walk > 0)
+    step(gradient_source<T>{"triangle", at.n, at.threads, walk}.next());
+  for (int i = 0; i < steps; ++i) step(gradients.next());
+}
+
+/// Law "ef": accumulators of error feedback, a settled residual and one more Laplace gradient.
+inline void fill_with_accumulators(setting at, std::span<float> values) {
+  at.n = values.size();
+  at.law = "laplace";
+  gs::recipe const recipe{.density = at.density};
+  gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
+  gradient_source<float> gradients{at.law, at.n, at.threads};
+  settle(at, gradients, [&](std::span<float const> gradient) { reducer.compress(gradient); });
+  auto const residual = reducer.residual();
+  auto const last = gradients.next();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = residual[i] + last[i];
+}
+
+/// One row at work: its gradients, and the floor on arrays of the same size with the same threads.
+template <class T>
+class row {
+ public:
+  row(benchmark::State& state, setting const& at)
+      : gradients{at.law, at.n, at.threads}, state_{state}, at_{at}, residual_{zeros(team_, at.n)} {
+    if constexpr (std::same_as<T, float>)
+      if (at.law == "ef") fill_with_accumulators(at, gradients.values());
+  }
+
+  gradient_source<T> gradients;
+
+  /// Times floor and job(gradient), which returns its seconds, in turn; reports medians. `bytes`: that the job must
+  /// move.
+  template <class Job>
+  void measure(std::uint64_t bytes, Job const& job) {
+    std::vector<double> jobs, floors;
+    auto const once = [&] {
+      auto const gradient = gradients.next();
+      floors.push_back(seconds([&] { accumulate(team_, residual_.data(), gradient); }));
+      jobs.push_back(job(gradient));
+    };
+    for (int warm = 0; warm < 2; ++warm) once();
+    for (auto _ : state_) {
+      jobs.clear();
+      floors.clear();
+      auto const start = std::chrono::steady_clock::now();
+      auto const end = start + std::chrono::duration<double>(at_.seconds);
+      while (jobs.size() < least || (jobs.size() < most && std::chrono::steady_clock::now() < end)) once();
+      state_.SetIterationTime(median(jobs));
+    }
+    double const time = median(jobs);
+    state_.SetBytesProcessed(static_cast<std::int64_t>(bytes));
+    count("ns_per_element", time * 1e9 / static_cast<double>(at_.n));
+    count("floor_ratio", time / median(floors));
+    count("floor_ms", median(floors) * 1e3);
+    count("q1_ms", quantile(jobs, 0.25) * 1e3);
+    count("q3_ms", quantile(jobs, 0.75) * 1e3);
+    count("samples", static_cast<double>(jobs.size()));
+  }
+
+  /// One more figure for this row.
+  void count(std::string const& name, double value) { state_.counters[name] = value; }
+
+ private:
+  static constexpr std::size_t least = 5;
+  static constexpr std::size_t most = 4000;
+  benchmark::State& state_;
+  setting at_;
+  gs::host_team team_{at_.threads};
+  gs::host_buffer<float> residual_;
+};
+
+/// Calls body(a value of the setting's gradient format).
+template <class Body>
+void with_dtype(setting const& at, Body const& body) {
+  if (at.dtype == "fp16") return body(gs::float16{});
+  if (at.dtype == "bf16") return body(gs::bfloat16{});
+  body(float{});
+}
+
+/// Calls body(name, selector).
+template <class Body>
+void for_each_selector(Body const& body) {
+  body("radix", gs::radix{});
+  body("laplacian", gs::laplacian{});
+  body("laplacian_exact", gs::laplacian{.count = gs::count_mode::exact});
+  body("hierarchical", gs::hierarchical{});
+}
+
+}  // namespace bench

@@ -1,0 +1,84 @@
+// The whole step: accumulate, select, emit, residual.
+#include "rows.hpp"
+
+namespace bench {
+namespace {
+
+template <class Compressor, class T>
+double compress(Compressor& reducer, std::span<T const> gradient) {
+  return seconds([&] { benchmark::DoNotOptimize(reducer.compress(gradient).indices.data()); });
+}
+
+/// Steps as training sees them, from a settled residual.
+template <class T, class Selector>
+void add_step(std::string const& selector_name, Selector selector, setting const& at) {
+  add("step/" + selector_name + "/" + at.name(), [=](benchmark::State& state) {
+    gs::recipe const recipe{.density = at.density, .selector = selector};
+    gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
+    row<T> row{state, at};
+    auto const step = [&](std::span<T const> gradient) { return compress(reducer, gradient); };
+    settle(at, row.gradients, step);
+    row.measure((8 + sizeof(T)) * at.n, step);
+    row.count("selected_per_k", static_cast<double>(reducer.report().selected) / at.k());
+  });
+}
+
+/// The first step ever: no residual, no hint.
+template <class T, class Selector>
+void add_cold(std::string const& selector_name, Selector selector, setting const& at) {
+  add("cold/" + selector_name + "/" + at.name(), [=](benchmark::State& state) {
+    gs::recipe const recipe{.density = at.density, .selector = selector};
+    gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
+    row<T>{state, at}.measure((8 + sizeof(T)) * at.n, [&](std::span<T const> gradient) {
+      reducer.rescale(0.0f);  // forgets the residual and the hints
+      return compress(reducer, gradient);
+    });
+  });
+}
+
+void add_steps_with(setting const& at, bool all_selectors) {
+  for_each_selector([&](std::string const& name, auto selector) {
+    if (all_selectors || name == "radix" || name == "laplacian")
+      with_dtype(at, [&](auto value) { add_step<decltype(value)>(name, selector, at); });
+  });
+}
+
+}  // namespace
+
+void add_steps(options const& chosen) {
+  auto const with = [&](auto const& change, double density = 0.001) {
+    auto at = usual(chosen, density);
+    change(at);
+    return at;
+  };
+  for (double const density : {0.001, 0.01, 0.1}) add_steps_with(usual(chosen, density), true);
+  for (auto const* dtype : {"fp16", "bf16"}) add_steps_with(with([&](setting& at) { at.dtype = dtype; }), false);
+  for (auto const* law : {"gauss", "student3", "equal", "two_values", "alternating"})
+    add_steps_with(with([&](setting& at) { at.law = law; }), false);
+  add_cold<float>("radix", gs::radix{}, usual(chosen, 0.001));
+  add_cold<float>("laplacian", gs::laplacian{}, usual(chosen, 0.001));
+  add_step<float>("radix", gs::radix{}, with([](setting& at) { at.threads = 1; }));
+  for (int power = 12; std::uint64_t{1} << power <= chosen.n; power += 2)
+    add_steps_with(with([&](setting& at) { at.n = std::uint64_t{1} << power; }), false);
+  add_step<float>("radix", gs::radix{}, with([](setting& at) { at.n *= 4; }));
+  if (!chosen.full) return;
+
+  for (double const density : {0.0001, 0.001, 0.01, 0.1}) {
+    for (int power = 12; power <= 27; ++power)
+      add_steps_with(with([&](setting& at) { at.n = std::uint64_t{1} << power; }, density), true);
+    for (auto const* law : {"laplace", "gauss", "student3", "equal", "two_values", "alternating"})
+      for (auto const* dtype : {"fp32", "fp16", "bf16"})
+        for (int const threads : {1, chosen.threads})
+          add_steps_with(with(
+                             [&](setting& at) {
+                               at.n = std::min(at.n, std::uint64_t{1} << 22);
+                               at.law = law;
+                               at.dtype = dtype;
+                               at.threads = threads;
+                             },
+                             density),
+                         true);
+  }
+}
+
+}  // namespace bench

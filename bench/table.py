@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Writes report.md from what gradsieve_bench measured: the goals with their figures, and all rows."""
+
+import argparse
+import math
+import pathlib
+import sys
+
+from results import Results
+
+GOAL_ELEMENTS = 1 << 25
+
+
+def ratio(family, who, densities=(0.001,), **axes):
+    """The worst ratio to the floor; None unless all rows are there."""
+    def value(results):
+        rows = [results.one(family, who, density, **axes) for density in densities]
+        return max(row.ratio for row in rows) if all(rows) else None
+    return value
+
+
+def times_faster(family, who, peer, densities, **axes):
+    """How many times as long the peer takes, where that is least."""
+    def value(results):
+        pairs = [(results.one(family, who, d, **axes), results.one("peer", peer, d, **axes)) for d in densities]
+        return min(b.ms / a.ms for a, b in pairs) if all(a and b for a, b in pairs) else None
+    return value
+
+
+def growth(figure):
+    """A figure of the step at 2^27 elements over that at 2^20."""
+    def value(results):
+        rows = [results.one("step", "radix", 0.001, n=1 << power) for power in (20, 27)]
+        return getattr(rows[1], figure) / getattr(rows[0], figure) if all(rows) else None
+    return value
+
+
+def deft_share(results):
+    """1 / share of the slowest of 16 ranks."""
+    found = results.select("deft", "radix", density=0.001, ranks=16)
+    return 1 / found[0].figure("share_of_one") if found else None
+
+
+def extra_memory(results):
+    """Bytes beside the residual, in units of 16 k bytes + 2 MiB; the worst density."""
+    rows = [results.one("memory", "radix", density) for density in (0.001, 0.01)]
+    if not all(rows):
+        return None
+    entries = [row.figure("extra_bytes") / row.figure("extra_bytes_per_k") for row in rows]
+    return max(row.figure("extra_bytes") / (16 * k + (2 << 20)) for row, k in zip(rows, entries))
+
+
+LAWS = ("equal", "two_values", "alternating")
+
+# What, its figure, the goal, what would still do, and whether more is better.
+GOALS = [
+    ("radix, 0.1 %: time / floor", ratio("step", "radix"), 1.10, 1.25, False),
+    ("radix, 1 %: time / floor", ratio("step", "radix", (0.01,)), 1.25, 1.5, False),
+    ("radix, 10 %: time / floor", ratio("step", "radix", (0.1,)), 1.7, 2.6, False),
+    ("laplacian, warm band, 0.1 %: time / floor", ratio("step", "laplacian"), 1.05, 1.2, False),
+    ("laplacian, warm band, 1 %: time / floor", ratio("step", "laplacian", (0.01,)), 1.15, 1.4, False),
+    ("radix, first step (cold), 0.1 %: time / floor", ratio("cold", "radix"), 1.3, 1.8, False),
+    *((f"{who}, law {law}, 0.1 %: time / floor", ratio("step", who, law=law), 3, 5, False)
+      for who in ("radix", "laplacian") for law in LAWS),
+    *((f"{who}, {dtype} gradients, 0.1 %: time / floor of 10 bytes", ratio("step", who, dtype=dtype), 1.3, 1.6, False)
+      for who in ("radix", "laplacian") for dtype in ("fp16", "bf16")),
+    ("libtorch's topk / radix, 0.1 %", times_faster("step", "radix", "libtorch", (0.001,)), 30, 20, True),
+    ("libtorch's topk / radix, 1 %", times_faster("step", "radix", "libtorch", (0.01,)), 30, 20, True),
+    *((f"published {peer} / laplacian, selection only, {100 * density:g} %",
+       times_faster("select", "laplacian", f"published_{peer}", (density,)), goal, least, True)
+      for peer, goal, least in (("radix", 2.0, 1.62), ("hierarchical", 1.6, 1.30)) for density in (0.001, 0.01)),
+    ("deft, ResNet-50: selection time of P = 1 / slowest of P = 16", deft_share, 12, 8, True),
+    ("radix, 0.1 %: growth of time / floor from 2^20 to 2^27 elements", growth("ratio"), 1.15, 1.3, False),
+    ("the same of time / element: caches hold 2^20", growth("ns_per_element"), math.inf, math.inf, False),
+    ("radix, memory beside the residual / (16 k bytes + 2 MiB)", extra_memory, 1, 4, False),
+]
+
+
+def write_goals(results, out):
+    print("## Goals\n", file=out)
+    if results.n != GOAL_ELEMENTS:
+        print(f"**The goals are for n = 2^25; this is a run with n = {results.n:,}.**\n", file=out)
+    print("| what | goal | would do | measured | |", "|---|--:|--:|--:|---|", sep="\n", file=out)
+    for what, measure, goal, enough, more in GOALS:
+        value = measure(results)
+        sign, factor = ("≥", -1) if more else ("≤", 1)
+        limits = ["–" if limit == math.inf else f"{sign} {limit:g}" for limit in (goal, enough)]
+        if value is None:
+            shown, verdict = "–", "not measured"
+        else:
+            shown = f"{value:.3g}"
+            words = [word for word, limit in (("met", goal), ("would do", enough)) if factor * value <= factor * limit]
+            verdict = "for information" if goal == math.inf else (words or ["**missed**"])[0]
+        print(f"| {what} | {limits[0]} | {limits[1]} | {shown} | {verdict} |", file=out)
+    print(file=out)
+
+
+def write_floors(results, out):
+    """How much the floor itself varied: where it is much, the machine did something else as well."""
+    floors = {}
+    for row in results.rows:
+        floors.setdefault((row.n, row.dtype, row.threads), []).append(row.floor_ms)
+    print("## The floor\n", "Its least, median and largest median over the rows of one size. Where they are far apart, "
+          "the machine was not quiet, or caches made the difference.\n",
+          "| n | type | threads | rows | least ms | median ms | largest ms |", "|--:|---|--:|--:|--:|--:|--:|",
+          sep="\n", file=out)
+    for (n, dtype, threads), values in sorted(floors.items()):
+        values.sort()
+        print(f"| {n:,} | {dtype} | {threads} | {len(values)} | {values[0]:.4g} | {values[len(values) // 2]:.4g} | "
+              f"{values[-1]:.4g} |", file=out)
+    print(file=out)
+
+
+def write_rows(results, out):
+    """All rows, a table a family, with the figures that its rows have beyond the common ones."""
+    common = {"floor_ratio", "floor_ms", "ns_per_element", "bytes_per_second", "q1_ms", "q3_ms", "samples"}
+    google = {"name", "run_name", "run_type", "repetitions", "repetition_index", "threads", "iterations", "real_time",
+              "cpu_time", "time_unit", "family_index", "per_family_instance_index"}
+    for family in dict.fromkeys(row.family for row in results.rows):
+        rows = [row for row in results.rows if row.family == family]
+        own = list(dict.fromkeys(name for row in rows for name in row.figures if name not in common | google))
+        ranks = ["P"] if any("ranks:" in row.figures["name"] for row in rows) else []
+        head = ["", *ranks, "n", "density", "law", "type", "threads", "ms", "quartiles", "floor ms", "/ floor",
+                "ns / element", "GB/s", "samples", *own]
+        print(f"### {family}\n", "| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1), sep="\n",
+              file=out)
+        for row in rows:
+            figures = [f"{row.figures[name]:.4g}" if name in row.figures else "" for name in own]
+            cells = [row.who, *([str(row.ranks)] if ranks else []), f"{row.n:,}", f"{100 * row.density:g} %", row.law,
+                     row.dtype, row.threads, f"{row.ms:.4g}",
+                     f"{row.figure('q1_ms'):.4g}–{row.figure('q3_ms'):.4g}", f"{row.floor_ms:.4g}",
+                     f"{row.ratio:.3g}", f"{row.ns_per_element:.3g}", f"{row.figure('bytes_per_second') / 1e9:.3g}",
+                     f"{row.figure('samples'):g}", *figures]
+            print("| " + " | ".join(map(str, cells)) + " |", file=out)
+        print(file=out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("json", type=pathlib.Path, help="what gradsieve_bench wrote")
+    parser.add_argument("-o", "--output", type=pathlib.Path, help="Markdown file [report.md beside the JSON]")
+    chosen = parser.parse_args()
+    results = Results(chosen.json)
+    output = chosen.output or chosen.json.with_name("report.md")
+    context = results.context
+    facts = [("processor", f"{context.get('cpu')}, {context['num_cpus']} cores, {context.get('instructions')}"),
+             ("threads", results.threads), ("compiler", context.get("compiler")),
+             ("commit", context.get("commit", "not told")), ("date", context["date"]),
+             ("command", f"`{context.get('command')}`")]
+    try:
+        with open(output, "w", encoding="utf-8") as out:
+            print("# Benchmark report\n", *(f"- {name}: {value}" for name, value in facts), sep="\n", file=out)
+            print("\nTimes are medians; the floor is the loop `r[i] += g[i]` on arrays of the same size with the same "
+                  "threads, timed in turn with every row.\n", file=out)
+            write_goals(results, out)
+            write_floors(results, out)
+            print("## All rows\n", file=out)
+            write_rows(results, out)
+    except OSError as error:
+        sys.exit(f"table.py: cannot write '{output}': {error.strerror}")
+    print(f"table.py: wrote {output}")
+
+
+if __name__ == "__main__":
+    main()
