@@ -29,7 +29,10 @@ struct candidate_list {
 };
 
 /// Elements that are tested together before any of them is looked at.
-inline constexpr std::size_t group = 64;
+inline constexpr std::size_t block = 64;
+
+/// Elements that one call appends at most: as many as a list has room for behind its capacity.
+inline constexpr std::size_t group = 4 * block;
 
 [[nodiscard]] GRADSIEVE_INLINE key_type max_key(float const* values, std::size_t count) noexcept {
   std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
@@ -43,12 +46,15 @@ template <simd Level>
 struct append_group {
   static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower,
                            index_type* indices, float* kept) noexcept {
-    if (max_key(values, count) < lower) return 0;
     std::uint64_t at = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      indices[at] = first + static_cast<index_type>(i);
-      kept[at] = values[i];
-      at += magnitude_key(values[i]) >= lower ? 1u : 0u;
+    for (std::size_t begin = 0; begin < count; begin += block) {
+      std::size_t const end = std::min(begin + block, count);
+      if (max_key(values + begin, end - begin) < lower) continue;
+      for (std::size_t i = begin; i < end; ++i) {
+        indices[at] = first + static_cast<index_type>(i);
+        kept[at] = values[i];
+        at += magnitude_key(values[i]) >= lower ? 1u : 0u;
+      }
     }
     return at;
   }
@@ -70,67 +76,80 @@ template <>
 struct append_group<simd::avx2> {
   GRADSIEVE_AVX2 static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower,
                                           index_type* indices, float* kept) noexcept {
-    if (count < group) return append_group<simd::portable>::run(values, count, first, lower, indices, kept);
     auto const magnitude = _mm256_set1_epi32(0x7FFF'FFFF);
     auto const below = _mm256_set1_epi32(static_cast<int>(lower) - 1);  // keys are below 2^31: signed comparison
-    std::array<std::uint32_t, group / 8> masks;
-    std::uint32_t any = 0;
-    for (std::size_t v = 0; v < group / 8; ++v) {
-      auto const key =
-          _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(values + 8 * v)), magnitude);
-      masks[v] = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(key, below))));
-      any |= masks[v];
-    }
-    if (any == 0) return 0;
+    auto const eight = _mm256_set1_epi32(8);
     std::uint64_t at = 0;
-    auto lane = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    for (std::size_t v = 0; v < group / 8; ++v) {
-      auto const order = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(compress_lanes[masks[v]].data()));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(indices + at), _mm256_permutevar8x32_epi32(lane, order));
-      _mm256_storeu_ps(kept + at, _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + 8 * v), order));
-      at += static_cast<std::uint64_t>(std::popcount(masks[v]));
-      lane = _mm256_add_epi32(lane, _mm256_set1_epi32(8));
+    std::size_t i = 0;
+    for (; i + block <= count; i += block) {
+      __m256 held[block / 8];  // arrays of vectors: std::array would drop their alignment attribute
+      auto largest = _mm256_setzero_si256();
+      for (std::size_t v = 0; v < block / 8; ++v) {
+        held[v] = _mm256_loadu_ps(values + i + 8 * v);
+        largest = _mm256_max_epi32(largest, _mm256_and_si256(_mm256_castps_si256(held[v]), magnitude));
+      }
+      if (_mm256_movemask_epi8(_mm256_cmpgt_epi32(largest, below)) == 0) continue;
+      auto lane = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first + static_cast<index_type>(i))),
+                                   _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+      for (std::size_t v = 0; v < block / 8; ++v) {
+        auto const over = _mm256_cmpgt_epi32(_mm256_and_si256(_mm256_castps_si256(held[v]), magnitude), below);
+        auto const mask = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(over)));
+        auto const order = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(compress_lanes[mask].data()));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(indices + at), _mm256_permutevar8x32_epi32(lane, order));
+        _mm256_storeu_ps(kept + at, _mm256_permutevar8x32_ps(held[v], order));
+        at += static_cast<std::uint64_t>(std::popcount(mask));
+        lane = _mm256_add_epi32(lane, eight);
+      }
     }
-    return at;
+    return at + append_group<simd::portable>::run(values + i, count - i, first + static_cast<index_type>(i), lower,
+                                                  indices + at, kept + at);
   }
 };
+
+/// Signed keys in the compiler's own vectors: GCC 12 warns of its own header's maximum.
+using keys16 [[gnu::vector_size(64)]] = std::int32_t;
 
 template <>
 struct append_group<simd::avx512> {
   GRADSIEVE_AVX512 static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower,
                                             index_type* indices, float* kept) noexcept {
-    if (count < group) return append_group<simd::portable>::run(values, count, first, lower, indices, kept);
     auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
     auto const least = _mm512_set1_epi32(static_cast<int>(lower));
-    __m512 held[group / 16];  // arrays of vectors: std::array would drop their alignment attribute
-    __mmask16 masks[group / 16];
-    for (std::size_t v = 0; v < group / 16; ++v) {
-      held[v] = _mm512_loadu_ps(values + 16 * v);
-      masks[v] = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(held[v]), magnitude), least);
-    }
-    if ((masks[0] | masks[1] | masks[2] | masks[3]) == 0) return 0;
+    auto const sixteen = _mm512_set1_epi32(16);
     std::uint64_t at = 0;
-    auto lane = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first)),
-                                 _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    for (std::size_t v = 0; v < group / 16;
-         ++v) {  // to a register and then to memory: the memory form is microcode on some
-      _mm512_storeu_si512(indices + at, _mm512_maskz_compress_epi32(masks[v], lane));
-      _mm512_storeu_ps(kept + at, _mm512_maskz_compress_ps(masks[v], held[v]));
-      at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(masks[v])));
-      lane = _mm512_add_epi32(lane, _mm512_set1_epi32(16));
+    std::size_t i = 0;
+    for (; i + block <= count; i += block) {
+      __m512 held[block / 16];
+      keys16 largest{};
+      for (std::size_t v = 0; v < block / 16; ++v) {
+        held[v] = _mm512_loadu_ps(values + i + 16 * v);
+        auto const key = reinterpret_cast<keys16>(_mm512_and_si512(_mm512_castps_si512(held[v]), magnitude));
+        largest = key > largest ? key : largest;
+      }
+      if (_mm512_cmpge_epu32_mask(reinterpret_cast<__m512i>(largest), least) == 0) continue;
+      auto lane = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first + static_cast<index_type>(i))),
+                                   _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+      for (std::size_t v = 0; v < block / 16; ++v) {  // to a register first: the memory form is slow on some
+        auto const mask = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(held[v]), magnitude), least);
+        _mm512_storeu_si512(indices + at, _mm512_maskz_compress_epi32(mask, lane));
+        _mm512_storeu_ps(kept + at, _mm512_maskz_compress_ps(mask, held[v]));
+        at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(mask)));
+        lane = _mm512_add_epi32(lane, sixteen);
+      }
     }
-    return at;
+    return at + append_group<simd::portable>::run(values + i, count - i, first + static_cast<index_type>(i), lower,
+                                                  indices + at, kept + at);
   }
 };
 #endif
 
 /// The same for elements that have their indices beside them.
 template <simd Level>
-struct pack_group {
+struct pack_block {
   static std::uint64_t run(float const* values, index_type const* from, key_type lower, index_type* indices,
                            float* kept) noexcept {
     std::uint64_t at = 0;
-    for (std::size_t i = 0; i < group; ++i) {
+    for (std::size_t i = 0; i < block; ++i) {
       indices[at] = from[i];
       kept[at] = values[i];
       at += magnitude_key(values[i]) >= lower ? 1u : 0u;
@@ -141,13 +160,13 @@ struct pack_group {
 
 #if GRADSIEVE_X86
 template <>
-struct pack_group<simd::avx512> {
+struct pack_block<simd::avx512> {
   GRADSIEVE_AVX512 static std::uint64_t run(float const* values, index_type const* from, key_type lower,
                                             index_type* indices, float* kept) noexcept {
     auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
     auto const least = _mm512_set1_epi32(static_cast<int>(lower));
     std::uint64_t at = 0;
-    for (std::size_t v = 0; v < group / 16; ++v) {
+    for (std::size_t v = 0; v < block / 16; ++v) {
       auto const value = _mm512_loadu_ps(values + 16 * v);
       auto const mask = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(value), magnitude), least);
       _mm512_storeu_si512(indices + at, _mm512_maskz_compress_epi32(mask, _mm512_loadu_si512(from + 16 * v)));
@@ -159,9 +178,9 @@ struct pack_group<simd::avx512> {
 };
 #endif
 
-/// Writes the keys of a group (at most `group` of them) that lie in [low, high], and adds up those above.
+/// Writes the keys of a block (at most `block` of them) that lie in [low, high], and adds up those above.
 template <simd Level>
-struct split_group {
+struct split_block {
   static std::uint64_t run(float const* values, std::size_t count, key_type low, key_type high, key_type* inside,
                            std::uint64_t& above) noexcept {
     std::uint64_t at = 0;
@@ -177,15 +196,15 @@ struct split_group {
 
 #if GRADSIEVE_X86
 template <>
-struct split_group<simd::avx512> {
+struct split_block<simd::avx512> {
   GRADSIEVE_AVX512 static std::uint64_t run(float const* values, std::size_t count, key_type low, key_type high,
                                             key_type* inside, std::uint64_t& above) noexcept {
-    if (count < group) return split_group<simd::portable>::run(values, count, low, high, inside, above);
+    if (count < block) return split_block<simd::portable>::run(values, count, low, high, inside, above);
     auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
     auto const least = _mm512_set1_epi32(static_cast<int>(low));
     auto const most = _mm512_set1_epi32(static_cast<int>(high));
     std::uint64_t at = 0;
-    for (std::size_t v = 0; v < group / 16; ++v) {
+    for (std::size_t v = 0; v < block / 16; ++v) {
       auto const key = _mm512_and_si512(_mm512_loadu_si512(values + 16 * v), magnitude);
       auto const over = _mm512_cmpgt_epu32_mask(key, most);
       auto const in = static_cast<__mmask16>(_mm512_cmpge_epu32_mask(key, least) & ~over);

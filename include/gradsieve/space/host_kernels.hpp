@@ -276,13 +276,13 @@ struct write_candidates {
   GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key,
                                    kept at, std::uint64_t end, index_type* indices, float* out) noexcept {
     std::size_t i = 0;
-    for (; i + group <= count && at.above + group <= end; i += group) {  // as long as a group's room is left
+    for (; i + block <= count && at.above + block <= end; i += block) {  // as long as a block's room is left
       std::uint32_t equal = 0;
       if (at.equal > 0)
-        for (std::size_t j = 0; j < group; ++j) equal += magnitude_key(values[i + j]) == key ? 1u : 0u;
+        for (std::size_t j = 0; j < block; ++j) equal += magnitude_key(values[i + j]) == key ? 1u : 0u;
       if (equal > at.equal) break;  // ties that are not taken
       key_type const lower = equal > 0 ? key : key + 1;
-      at.above += pack_group<Level>::run(values + i, from + i, lower, indices + at.above, out + at.above);
+      at.above += pack_block<Level>::run(values + i, from + i, lower, indices + at.above, out + at.above);
       at.equal -= equal;
     }
     for (; i < count && at.above < end; ++i) {
@@ -307,10 +307,10 @@ struct split_keys {
   GRADSIEVE_INLINE static result run(float const* values, std::size_t count, key_type low, key_type high, key_type* out,
                                      std::uint64_t room) noexcept {
     result found;
-    for (std::size_t i = 0; i < count; i += group) {
-      if (found.inside + group > room) return {found.above, found.inside, false};
+    for (std::size_t i = 0; i < count; i += block) {
+      if (found.inside + block > room) return {found.above, found.inside, false};
       found.inside +=
-          split_group<Level>::run(values + i, std::min(group, count - i), low, high, out + found.inside, found.above);
+          split_block<Level>::run(values + i, std::min(block, count - i), low, high, out + found.inside, found.above);
     }
     return found;
   }
