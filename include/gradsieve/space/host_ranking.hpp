@@ -153,9 +153,10 @@ class host_ranking : public host_passes {
   }
 
   /// Keys that have the k-th largest candidate between them: five standard deviations of a sample's rank apart,
-  /// and one key where the sample is all there is.
+  /// and one key where the sample is all there is; the whole range where there is nothing to sample.
   [[nodiscard]] std::pair<key_type, key_type> bracket_of_candidates(accumulator_ref const acc, index_type k,
                                                                     std::uint64_t count) noexcept {
+    if (count == 0) return {found_.lower(acc.id), infinite_key - 1};
     auto const size =
         std::min<std::uint64_t>({count, samples_.size(), std::clamp<std::uint64_t>(count / 16, 1024, 4096)});
     std::size_t taken = 0;
