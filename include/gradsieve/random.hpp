@@ -16,4 +16,24 @@ namespace gradsieve {
   return x ^ (x >> 31);
 }
 
+/// Where a sample of `count` out of n is taken: one place at random in each of `count` strips of equal length, which
+/// differ by one where n is no multiple. Multiplications only: a division would cost more than the read.
+class sample_places {
+ public:
+  /// @pre count <= n < 2^32, count <= 2^20; the same stream gives the same places.
+  GRADSIEVE_HD constexpr sample_places(std::uint64_t n, std::uint64_t count, std::uint64_t stream) noexcept
+      : strip_{count == 0 ? 0 : ((n << 20) + count - 1) / count}, stream_{stream} {}
+
+  /// The j-th place, j < count.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t operator[](std::uint64_t j) const noexcept {
+    std::uint64_t const from = (j * strip_) >> 20;
+    std::uint64_t const width = (((j + 1) * strip_) >> 20) - from;
+    return from + (((mix(stream_ + j) >> 32) * width) >> 32);
+  }
+
+ private:
+  std::uint64_t strip_;  // in units of 2^-20 elements
+  std::uint64_t stream_;
+};
+
 }  // namespace gradsieve

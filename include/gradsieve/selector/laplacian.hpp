@@ -21,13 +21,14 @@ enum class count_mode {
 
 /// Sends the entries above a threshold that keeps from k to (1 + tolerance) * k of them (k in `exact` mode).
 /// Cold, the threshold is b * ln(nonzero / k), b = mean magnitude of the nonzeros, estimated from a sample; what it
-/// keeps is collected by the accumulate pass. Where it keeps too few, b is measured, and bracketed bisection on integer
-/// keys corrects the threshold; it ends on any data, with exactly k where ties leave no band. Warm, it is the last
-/// step's threshold.
-/// When not: with `warm` off on error-feedback data the estimate is far off, and the correction costs 7 to 10 passes;
-/// with `band` and `warm` the count depends on the steps before (deterministic all the same).
-/// Cost: the accumulate pass and O(k); cold, 2^15 scattered reads more, and on data that are not Laplace about 8
-/// reading passes. Memory: none.
+/// keeps is collected by the accumulate pass. Where that is too much or too little, elements above a sampled lower
+/// bound are collected, and the threshold is found among them. Where many are equal no bound helps: b is measured, and
+/// bracketed bisection on integer keys corrects the threshold; it ends on any data, with exactly k where ties leave no
+/// band. Warm, it is the last step's threshold.
+/// When not: with `band` and `warm` the count depends on the steps before (deterministic all the same); with `warm` off
+/// on error-feedback data the estimate is far off in every step.
+/// Cost: the accumulate pass and O(k); cold, 2^15 scattered reads more; on data that are not Laplace one reading pass
+/// more, where many elements are equal up to 9. Memory: none.
 /// Source: LDTE-BS (Chen, Liu, Han 2021); the sampled estimate, the correction's bracket and the warm window are ours,
 /// as the paper's own rule for them is not published in full.
 struct laplacian {
@@ -47,7 +48,7 @@ struct laplacian {
 
   template <class Workspace>
   index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    auto const found = is_warm(acc, k) ? ensure_candidates(work, acc, k) : work.collected(acc);
+    auto const found = ensure_candidates(work, acc, k);
     bool const enough = found.complete && (found.count >= k || found.lower == 1);
     cut at{found.lower - 1, 0};
     if (count == count_mode::exact) {
@@ -115,8 +116,8 @@ struct laplacian {
                        1.125 * k + 2 * std::sqrt(static_cast<double>(k)));
   }
 
-  /// What neither the last step's threshold nor the sampled one gave. Warm, ties are in the way; cold, the data are
-  /// not Laplace: bisection, whose every probe collects what it counts, so that the last one has the answer.
+  /// What no list of candidates gave, as ties are in the way. Cold: bisection, whose every probe collects what it
+  /// counts, so that the last one has the answer.
   template <class Workspace>
   [[nodiscard]] cut threshold(Workspace& work, accumulator_ref const acc, index_type k) const {
     if (is_warm(acc, k)) return work.kth_largest(acc, k);

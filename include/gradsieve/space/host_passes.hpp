@@ -165,13 +165,11 @@ class host_passes {
     count = std::min({count, n, most_samples});
     if (peek_.settle != nullptr) peek_.settle(peek_.settle_context);
     auto const taken = samples_.first(count);
-    std::uint64_t const stream = mix(seed ^ mix(acc.step ^ mix(acc.first)));
+    sample_places const places{n, count, mix(seed ^ mix(acc.step ^ mix(acc.first)))};
     team_.run(count, [&](int worker) {
       auto const [begin, end] = team_.part(count, worker);
       for (auto j = begin; j < end; ++j) {
-        std::uint64_t const from = n * j / count;
-        std::uint64_t const width = n * (j + 1) / count - from;
-        std::uint64_t const i = from + (width == 1 ? 0 : mix(stream + j) % width);
+        std::uint64_t const i = places[j];
         if (peek_.at == nullptr)
           taken[j] = magnitude_key(acc.values[i]);
         else
