@@ -52,6 +52,8 @@ cmake --build "$build_directory" -j"$(nproc)" --target gradsieve_bench
 
 mkdir -p "$directory"
 commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || echo none)
+# Each thread keeps its core: two that share one for a while take turns of 8 ms, the floor's as well as ours.
+export OMP_PROC_BIND=${OMP_PROC_BIND-true}
 "$build_directory/bench/gradsieve_bench" "${options[@]}" \
   --benchmark_context=commit="$commit" \
   --benchmark_out="$directory/bench.json" --benchmark_out_format=json
