@@ -5,7 +5,8 @@ import sys
 
 
 class Row:
-    """One row: its names ("step", "radix"), its axes (n, density, law, dtype, threads, ranks) and its figures."""
+    """One row: its names ("step", "radix"), its axes (n, density, law, dtype, threads, ranks) and its figures.
+    `disturbed`: its floor took over 1.3 times as long as the least of its size, so something else ran meanwhile."""
 
     def __init__(self, entry):
         parts = [part for part in entry["name"].split("/") if part != "manual_time"]
@@ -25,6 +26,9 @@ class Row:
 
     def figure(self, name):
         return float(self.figures[name])
+
+    def same_floor(self, other):
+        return (self.n, self.dtype, self.threads) == (other.n, other.dtype, other.threads)
 
 
 class Results:
@@ -46,6 +50,9 @@ class Results:
         except (ValueError, KeyError, TypeError) as error:
             sys.exit(f"{sys.argv[0]}: '{path}' is not what gradsieve_bench writes: {error!r}")
         self.rows = [sorted(same, key=lambda row: row.ms)[len(same) // 2] for same in runs.values()]
+        for row in self.rows:
+            least = min(other.floor_ms for other in self.rows if other.same_floor(row))
+            row.disturbed = row.floor_ms > 1.3 * least and row.floor_ms > 1
         self.n = int(self.context.get("elements", 0))
         self.threads = int(self.context.get("threads", 0))
 
@@ -56,6 +63,6 @@ class Results:
                 and all(getattr(row, name) == value for name, value in axes.items())]
 
     def one(self, family, who, density, **axes):
-        """The one such row at the file's n, or None."""
+        """The one such row at the file's n, or None; a disturbed one does not count."""
         found = self.select(family, who, density=density, **{"n": self.n, **axes})
-        return found[0] if found else None
+        return found[0] if found and not found[0].disturbed else None

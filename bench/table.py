@@ -86,7 +86,7 @@ def write_goals(results, out):
         sign, factor = ("≥", -1) if more else ("≤", 1)
         limits = ["–" if limit == math.inf else f"{sign} {limit:g}" for limit in (goal, enough)]
         if value is None:
-            shown, verdict = "–", "not measured"
+            shown, verdict = "–", "not measured, or disturbed"
         else:
             shown = f"{value:.3g}"
             words = [word for word, limit in (("met", goal), ("would do", enough)) if factor * value <= factor * limit]
@@ -100,8 +100,8 @@ def write_floors(results, out):
     floors = {}
     for row in results.rows:
         floors.setdefault((row.n, row.dtype, row.threads), []).append(row.floor_ms)
-    print("## The floor\n", "Its least, median and largest median over the rows of one size. Where they are far apart, "
-          "the machine was not quiet, or caches made the difference.\n",
+    print("## The floor\n", "Its least, median and largest median over the rows of one size. A row whose floor took over "
+          "1.3 times the least is disturbed: something else ran, and it counts for no goal.\n",
           "| n | type | threads | rows | least ms | median ms | largest ms |", "|--:|---|--:|--:|--:|--:|--:|",
           sep="\n", file=out)
     for (n, dtype, threads), values in sorted(floors.items()):
@@ -129,7 +129,7 @@ def write_rows(results, out):
             cells = [row.who, *([str(row.ranks)] if ranks else []), f"{row.n:,}", f"{100 * row.density:g} %", row.law,
                      row.dtype, row.threads, f"{row.ms:.4g}",
                      f"{row.figure('q1_ms'):.4g}–{row.figure('q3_ms'):.4g}", f"{row.floor_ms:.4g}",
-                     f"{row.ratio:.3g}", f"{row.ns_per_element:.3g}", f"{row.figure('bytes_per_second') / 1e9:.3g}",
+                     f"{row.ratio:.3g}{' (disturbed)' if row.disturbed else ''}", f"{row.ns_per_element:.3g}", f"{row.figure('bytes_per_second') / 1e9:.3g}",
                      f"{row.figure('samples'):g}", *figures]
             print("| " + " | ".join(map(str, cells)) + " |", file=out)
         print(file=out)
