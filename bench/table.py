@@ -113,7 +113,7 @@ def write_floors(results, out):
 
 def write_rows(results, out):
     """All rows, a table a family, with the figures that its rows have beyond the common ones."""
-    common = {"floor_ratio", "floor_ms", "ns_per_element", "bytes_per_second", "q1_ms", "q3_ms", "samples"}
+    common = {"floor_ratio", "floor_ms", "ns_per_element", "bytes_per_second", "q1_ms", "q3_ms", "samples", "measured_again"}
     google = {"name", "run_name", "run_type", "repetitions", "repetition_index", "threads", "iterations", "real_time",
               "cpu_time", "time_unit", "family_index", "per_family_instance_index"}
     for family in dict.fromkeys(row.family for row in results.rows):
