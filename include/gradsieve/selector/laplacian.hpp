@@ -28,7 +28,7 @@ enum class count_mode {
 /// When not: with `band` and `warm` the count depends on the steps before (deterministic all the same); with `warm` off
 /// on error-feedback data the estimate is far off in every step.
 /// Cost: the accumulate pass and O(k); cold, 2^15 scattered reads more; on data that are not Laplace one reading pass
-/// more, where many elements are equal up to 9. Memory: none.
+/// more, where many elements are equal one a probe. Memory: none.
 /// Source: LDTE-BS (Chen, Liu, Han 2021); the sampled estimate, the correction's bracket and the warm window are ours,
 /// as the paper's own rule for them is not published in full.
 struct laplacian {
