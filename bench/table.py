@@ -38,13 +38,13 @@ def growth(figure):
 def deft_share(results):
     """1 / share of the slowest of 16 ranks."""
     found = results.select("deft", "radix", density=0.001, ranks=16)
-    return 1 / found[0].figure("share_of_one") if found else None
+    return 1 / found[0].figure("share_of_one") if found and not found[0].disturbed else None
 
 
 def extra_memory(results):
     """Bytes beside the residual, in units of 16 k bytes + 2 MiB; the worst density."""
     rows = [results.one("memory", "radix", density) for density in (0.001, 0.01)]
-    if not all(rows):
+    if not all(rows) or any(row.figure("extra_bytes") == 0 for row in rows):
         return None
     entries = [row.figure("extra_bytes") / row.figure("extra_bytes_per_k") for row in rows]
     return max(row.figure("extra_bytes") / (16 * k + (2 << 20)) for row, k in zip(rows, entries))
@@ -69,6 +69,11 @@ GOALS = [
     *((f"published {peer} / laplacian, selection only, {100 * density:g} %",
        times_faster("select", "laplacian", f"published_{peer}", (density,)), goal, least, True)
       for peer, goal, least in (("radix", 2.0, 1.62), ("hierarchical", 1.6, 1.30)) for density in (0.001, 0.01)),
+    *((f"the same on accumulators of error feedback, {peer}, {100 * density:g} %",
+       times_faster("select", "laplacian", f"published_{peer}", (density,), law="ef"), math.inf, math.inf, True)
+      for peer in ("radix", "hierarchical") for density in (0.001, 0.01)),
+    *((f"std::{peer} / radix, whole step, {100 * density:g} %", times_faster("step", "radix", peer, (density,)),
+       math.inf, math.inf, True) for peer in ("partial_sort", "nth_element") for density in (0.001, 0.01)),
     ("deft, ResNet-50: selection time of P = 1 / slowest of P = 16", deft_share, 12, 8, True),
     ("radix, 0.1 %: growth of time / floor from 2^20 to 2^27 elements", growth("ratio"), 1.15, 1.3, False),
     ("the same of time / element: caches hold 2^20", growth("ns_per_element"), math.inf, math.inf, False),

@@ -37,10 +37,11 @@ void put(std::vector<std::byte>& bytes, std::size_t at, T value) {
   gs::wire::store_one(std::span{bytes}.subspan(at), value);
 }
 
-/// A communicator that damages one byte of one rank's share on its way, the same for all, when it is told to.
+/// A communicator that damages one byte of one rank's share on its way to all, or to one rank, when it is told to.
 struct damaging {
   communicator real;
   bool const* armed;
+  int victim = -1;
 
   [[nodiscard]] int rank() const { return real.rank(); }
   [[nodiscard]] int size() const { return real.size(); }
@@ -56,7 +57,7 @@ struct damaging {
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
     real.all_gather(where, mine, all, sizes);
-    if (*armed) all[sizes[0] / 2] ^= std::byte{0x10};
+    if (*armed && (victim < 0 || victim == rank())) all[sizes[0] / 2] ^= std::byte{0x10};
   }
 };
 
@@ -78,6 +79,55 @@ TEST_CASE("density") {
   CHECK(contains(made(gs::warm_up{.initial = -0.5, .final = 0.5, .steps = 5}), "from density -0.5 to 0.5"));
   CHECK(contains(made(gs::warm_up{.initial = 0.5, .final = 1.25, .steps = 5}), "density is 1.25, expected 0 to 1"));
   for (double const good : {0.0, 1.0, 1e-300, -0.0}) CHECK(made(good) == "");
+}
+
+TEST_CASE("policies") {
+  auto const made = [](auto const& recipe) {
+    return ending([&] { gs::compressor{here, gs::layout::flat(10), recipe}; });
+  };
+  auto const nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK(made(gs::recipe{.selector = gs::laplacian{.tolerance = -0.5f}}) ==
+        "invalid_argument: gradsieve: laplacian's tolerance is -0.5, expected 0 to inf");
+  CHECK(contains(made(gs::recipe{.selector = gs::hierarchical{.sample_ratio = nan}}), "sample_ratio is nan"));
+  CHECK(contains(made(gs::recipe{.selector = gs::hierarchical{.least = 1.5f}}), "least is 1.5, expected 0 to 1"));
+  CHECK(contains(made(gs::recipe{.selector = gs::hierarchical{.most = 0.5f}}), "most is 0.5, expected 1 to inf"));
+  CHECK(contains(made(gs::recipe{.residual = gs::error_feedback{.decay = 2.0f}}), "decay is 2, expected 0 to 1"));
+  CHECK(contains(made(gs::recipe{.residual = gs::momentum_correction{.momentum = nan}}), "momentum is nan"));
+  CHECK(contains(made(gs::recipe{.residual = gs::momentum_correction{.clip = -1.0f}}), "clip is -1"));
+}
+
+namespace {
+
+/// Two segments, with these budgets.
+template <std::uint64_t First, std::uint64_t Second>
+struct greedy {
+  using default_exchange = gs::gather;
+  static constexpr bool needs_norms = false;
+  static constexpr bool disjoint = false;
+  void cut(std::span<gs::range const> layers, int, gs::segment_list& list) const {
+    for (auto const& each : layers) list.push_back({each.offset, each.size});
+  }
+  void assign(std::span<gs::segment> segments, std::span<double const>, gs::step_budget const,
+              gs::partition_scratch&) const {
+    segments[0].k = First;
+    segments[1].k = Second;
+  }
+  friend bool operator==(greedy const&, greedy const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, greedy const&) { return out << "greedy"; }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a partitioner that gives too much", Greedy, greedy<5000, 5000>, greedy<5000, 0>, greedy<5001, 0>,
+                   greedy<200, 0>) {
+  gs::recipe const recipe{.density = 0.01, .partitioner = Greedy{}};
+  gs::compressor reducer{here, gs::layout{{"a", 5000}, {"b", 5000}}, recipe};
+  std::vector<float> gradient(10'000, 1.0f);
+  std::string const start = "invalid_argument: gradsieve: the partitioner gives ";
+  CHECK(contains(ending([&] { reducer.compress(gradient); }), start));
+  CHECK(reducer.residual_norm() == 0);
+  CHECK(contains(ending([&] { reducer.exchange(gs::self{}, gradient); }), start));
+  CHECK(gradient == std::vector<float>(10'000, 1.0f));
 }
 
 TEST_CASE("layouts") {
@@ -322,11 +372,11 @@ TEST_CASE("apply refuses what is not a message for it, and changes nothing") {
 
 TEST_CASE("a message damaged on its way: all ranks throw, and nothing is given up") {
   auto const n = mixed_layers().size();
-  for (int const world : {1, 3}) {
-    auto const said = on_ranks(world, [&](communicator real) {
+  for (auto const& [world, victim] : {std::pair{1, -1}, {3, -1}, {3, 2}}) {
+    auto const said = on_ranks(world, [&, victim = victim](communicator real) {
       findings found;
       bool armed = false;
-      damaging const comm{real, &armed};
+      damaging const comm{real, &armed, victim};
       gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.05}};
       auto update = gradient(n, comm.rank(), 0);
       compressor.exchange(comm, std::span{update});
@@ -336,7 +386,9 @@ TEST_CASE("a message damaged on its way: all ranks throw, and nothing is given u
       armed = true;
       auto const how = ending([&] { compressor.exchange(comm, std::span{update}); });
       armed = false;
-      found.expect(contains(how, "corrupt_message: gradsieve: message "), "said " + how);
+      found.expect(contains(how, victim < 0 || victim == comm.rank() ? "corrupt_message: gradsieve: message "
+                                                                     : "damaged on its way to another rank"),
+                   "said " + how);
       found.expect(same_bits(update, g), "the gradient changed");
       for (std::size_t i = 0; i < n; ++i)
         found.expect(compressor.residual()[i] == before[i] + g[i], "the residual gave something up");

@@ -280,6 +280,48 @@ TEST_CASE_TEMPLATE("any number of threads gives the same entries", Case, radix_c
   }
 }
 
+TEST_CASE_TEMPLATE("so does a jump that fills the candidate lists", Case, radix_case, exact_cold_case, exact_warm_case,
+                   band_cold_case, band_warm_case, hierarchical_case) {
+  std::uint64_t const n = std::uint64_t{1} << 20;
+  auto const run = [&](int threads, std::size_t layers) {
+    gs::compressor reducer{gs::host{threads}, gs::layout{data::equal_layers(n, layers)},
+                           gs::recipe{.density = 0.1, .selector = Case::selector, .partitioner = gs::layerwise{}}};
+    std::vector<data::chosen> steps;
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      auto gradient = data::make(data::law::laplace, n, step);
+      if (step == 1)
+        for (auto& each : gradient) each *= 8;
+      steps.push_back(owned(reducer.compress(std::span<float const>{gradient})));
+    }
+    return steps;
+  };
+  for (std::size_t const layers : {1, 3}) {
+    CAPTURE(layers);
+    auto const alone = run(1, layers);
+    for (int const threads : {2, 5}) {
+      CAPTURE(threads);
+      CHECK(run(threads, layers) == alone);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("a layer whose ties fill the lists does not disturb the next one", Case, radix_case, exact_cold_case,
+                   exact_warm_case, band_cold_case, band_warm_case) {
+  std::uint64_t const n = std::uint64_t{1} << 19;
+  std::vector<float> gradient(n, 1.0f);
+  auto const second = data::make(data::law::gauss, n);
+  gradient.insert(gradient.end(), second.begin(), second.end());
+  gs::compressor reducer{gs::host{2}, gs::layout{{"equal", n}, {"gauss", n}},
+                         gs::recipe{.density = 0.001, .selector = Case::selector, .partitioner = gs::layerwise{}}};
+  auto got = owned(reducer.compress(std::span<float const>{gradient}));
+  auto const k = gs::budget_of(0.001, n);
+  auto const border = std::lower_bound(got.indices.begin(), got.indices.end(), n) - got.indices.begin();
+  got.indices.erase(got.indices.begin(), got.indices.begin() + border);
+  got.values.erase(got.values.begin(), got.values.begin() + border);
+  for (auto& i : got.indices) i -= static_cast<gs::index_type>(n);
+  check_choice(Case::selector, second, k, got);
+}
+
 TEST_CASE_TEMPLATE("gradients of two bytes are accumulated in float", T, gs::float16, gs::bfloat16) {
   std::uint64_t const n = 40'000;
   auto const run = [&](auto const& selector) {

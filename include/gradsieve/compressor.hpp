@@ -33,7 +33,7 @@ namespace gradsieve {
 /// Nothing is lost: what came in is sent or stays in the residual. An exception in mid-step leaves the gradient
 /// in the residual and nothing given up; one that is thrown for bad input comes before anything changes.
 /// Steps allocate nothing; the constructor does, and the first exchange with a world of another size.
-/// Memory: the residual store's, and about 30 bytes for each entry that a step may send; see host_workspace.
+/// Memory: the residual store's, and 50 to 70 bytes for each entry that a step may send; see host_workspace.
 template <space Space, class Recipe>
 class compressor {
  public:
@@ -54,7 +54,7 @@ class compressor {
                 "whole_layer)");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
 
-  /// @throws invalid_argument if the recipe's density leaves [0, 1].
+  /// @throws invalid_argument if the recipe's density leaves [0, 1], or a policy's check() says so.
   compressor(Space where, layout layers, Recipe recipe)
       : layers_{std::move(layers)},
         recipe_{checked(std::move(recipe))},
@@ -72,7 +72,8 @@ class compressor {
   /// another size calls connect().
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
   /// for it; communication_error, mismatch, corrupt_message. A rank that fails before it has sent makes all ranks
-  /// throw in this step; what only one rank can see later (bytes damaged on their way to it) only that rank throws.
+  /// throw in this step. Bytes that are damaged on their way to one rank make all throw where something is sent dense;
+  /// else that rank alone, and the next step is a mismatch: begin again from a checkpoint.
   template <communicator Comm, class Gradient>
   step_report exchange(Comm const& comm, Gradient&& gradient) {
     return exchange_span(comm, checked_span(gradient));
@@ -85,6 +86,7 @@ class compressor {
     static_assert(
         has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
         "this communicator needs all_gather and all_reduce for float and double");
+    connected_ = false;
     struct identity {
       std::array<std::uint64_t, 4> field;
     };
@@ -228,14 +230,16 @@ class compressor {
     watch.charge(report.seconds.accumulate);
     try {
       if constexpr (partitioner_type::needs_norms) share_norms(comm, failure, report);
-      take_dense(true, report);
+      if (!failure) take_dense(true, report);
       watch.charge(report.seconds.partition);
       selection_view own;
       attempt(failure, [&] { own = select_own(comm.rank(), true, report); });
       watch.charge(report.seconds.select);
       auto const result = buffers_.run(exchange_round<Comm, workspace, codec_type>{
           comm, work_, recipe_.codec, info_, own, memory_.state(0), segments_.decision(step_), failure});
-      auto const dense_bytes = dense_.share(comm, work_);
+      auto const dense_bytes = dense_.share(comm, work_, result.damage != nullptr);
+      if (result.damage) std::rethrow_exception(result.damage);
+      if (dense_.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");
       report.bytes_sent += result.bytes_sent + dense_bytes;
       report.bytes_received += result.bytes_received + dense_bytes;
       memory_.leave(result.sent);
@@ -292,7 +296,15 @@ class compressor {
   }
 
   [[nodiscard]] static Recipe checked(Recipe recipe) {
-    recipe.density.check();
+    auto const check = [](auto const& policy) {
+      if constexpr (requires { policy.check(); }) policy.check();
+    };
+    check(recipe.density);
+    check(recipe.selector);
+    check(recipe.partitioner);
+    check(recipe.residual);
+    check(recipe.codec);
+    check(recipe.exchange);
     return recipe;
   }
 

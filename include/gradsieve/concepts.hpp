@@ -26,7 +26,8 @@ concept space = std::copyable<S> && requires { typename S::workspace; };
 
 // ---- Policies ----------------------------------------------------------------------------------------------
 
-/// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel.
+/// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. It may have
+/// `void check() const`, which throws invalid_argument where its values make no sense; the compressor calls it.
 template <class P>
 concept policy = std::regular<P> && std::is_trivially_copyable_v<P>;
 
@@ -40,7 +41,8 @@ concept cut_selector =
       { p.keep(value, std::declval<decltype(p.fit(work, acc, k)) const&>()) } noexcept -> std::same_as<bool>;
     };
 
-/// Family 2 of selectors: writes at most `capacity(k)` entries into `out`, index-ordered, and returns how many.
+/// Family 2 of selectors: writes at most `out.indices.size()` entries, index-ordered, and returns how many. There is
+/// room for `capacity(k)` of them, or k where that is not declared, and less only where a segment is nearly sent whole.
 /// `predict` may name, before the accumulate pass, a key that about k or a few more elements will reach; what
 /// reaches it is then collected by that pass, and `select` has it from the workspace without reading again.
 template <class P, class Workspace>

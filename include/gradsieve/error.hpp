@@ -1,8 +1,10 @@
 // What the library throws. Every message names the value, the limit and, with ranks, the rank.
 #pragma once
 
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace gradsieve {
 
@@ -33,5 +35,13 @@ struct non_finite_gradient : std::runtime_error {
 struct communication_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// What a policy's check() is made of. @throws invalid_argument unless low <= value <= high; a NaN is not.
+inline void require_between(std::string_view what, double value, double low, double high) {
+  if (value >= low && value <= high) return;
+  std::ostringstream message;
+  message << "gradsieve: " << what << " is " << value << ", expected " << low << " to " << high;
+  throw invalid_argument(message.str());
+}
 
 }  // namespace gradsieve

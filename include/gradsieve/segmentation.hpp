@@ -34,15 +34,21 @@ class segmentation {
     hints_.reserve(segments_.size());
   }
 
-  /// Gives every segment its k and its owner. @throws invalid_argument if a partitioner exceeds the density.
+  /// Gives every segment its k and its owner. @throws invalid_argument if a partitioner exceeds the density or
+  /// a segment.
   void assign(Partitioner const& how, double density, std::uint64_t step, int world) {
     scratch_.loads.resize(static_cast<std::size_t>(world));
     how.assign(segments_, std::span<double const>{norms_}.first(segments_.size()), {density, elements_, step, world},
                scratch_);
     std::uint64_t total = 0;
-    for (auto const& each : segments_) total += each.k;
+    for (auto const& each : segments_) {
+      if (each.k > each.size)
+        throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(each.k) +
+                               " entries of a segment of " + std::to_string(each.size));
+      total += each.k;
+    }
     budget_ = static_cast<index_type>(std::min(total, elements_));  // holes inside a segment that is sent whole
-    if (total > most_ && budget_ < elements_)
+    if (budget_ > most_)
       throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(total) +
                              " entries, the density allows " + std::to_string(most_));
   }

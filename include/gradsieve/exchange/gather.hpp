@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +37,8 @@ struct gather {
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// Collective. @throws as share_board::post() and the codec's decode(); nothing has been given up then.
+    /// Collective. @throws as share_board::post(); nothing has been given up then. What the codec's decode() throws is
+    /// returned as damage.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
@@ -51,10 +53,16 @@ struct gather {
       auto const all = all_.first(board_.total());
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{mine_.first(bytes)}, all, sizes_);
       inbox_.clear();
-      std::size_t at = 0;
-      for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++])
-        inbox_.add(round.how, info, all.subspan(at, sizes_[r]));
-      return {inbox_.messages(), round.own, bytes, board_.total() - bytes};
+      exchange_result result{{}, round.own, {}, bytes, board_.total() - bytes};
+      try {
+        std::size_t at = 0;
+        for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++])
+          inbox_.add(round.how, info, all.subspan(at, sizes_[r]));
+        result.updates = inbox_.messages();
+      } catch (...) {
+        result.damage = std::current_exception();
+      }
+      return result;
     }
 
    private:

@@ -13,7 +13,8 @@
 namespace gradsieve {
 
 /// All-gather of indices, all-reduce of every rank's accumulator at their union; every rank then gives up all of
-/// these places. Values travel as binary32, indices as u32: the codec is not asked.
+/// these places. Values travel as binary32, indices as u32: the codec is not asked. The transport must not damage them:
+/// ranks that hold different unions do not fit in the all-reduce.
 /// When not: with overlapping choices (`whole`) the union grows with the ranks; with `deft` it stays at k.
 /// Cost: two all-gathers and an all-reduce, O(union + span / 64). Memory: 16 bytes an entry of the union.
 /// Source: DEFT (Yoon and Oh 2023), as MiCRO and SAGE.
@@ -68,6 +69,7 @@ struct index_union {
       update_ = {indices, sums_.first(count), {}};
       return {{&update_, 1},
               {indices, own_.first(count), {}},
+              {},
               4 * (own.size() + count),
               4 * (board_.total() - own.size() + count)};
     }

@@ -31,6 +31,7 @@ struct exchange_round {
 struct exchange_result {
   std::span<selection_view const> updates;
   selection_view sent;
+  std::exception_ptr damage;  ///< this rank cannot read what it got; no updates then
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
 };

@@ -4,6 +4,7 @@
 #include <array>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
 #include <gradsieve/text.hpp>
 
 namespace gradsieve {
@@ -15,6 +16,9 @@ namespace gradsieve {
 struct error_feedback {
   static constexpr std::size_t states = 1;
   float decay = 1.0f;  ///< in [0, 1]
+
+  /// @throws invalid_argument
+  void check() const { require_between("error_feedback's decay", static_cast<double>(decay), 0, 1); }
 
   GRADSIEVE_HD constexpr void enter(float gradient, std::array<float, states>& state) const noexcept {
     state[0] = multiply_add(decay, state[0], gradient);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
 #include <gradsieve/text.hpp>
 
 namespace gradsieve {
@@ -21,6 +22,12 @@ struct momentum_correction {
   float momentum = 0.9f;  ///< in [0, 1)
   bool masking = true;
   float clip = 0;  ///< limit of the norm of the averaged gradient, 0: none. Each rank clips at clip / sqrt(world)
+
+  /// @throws invalid_argument
+  void check() const {
+    require_between("momentum_correction's momentum", static_cast<double>(momentum), 0, 1);
+    require_between("momentum_correction's clip", static_cast<double>(clip), 0, HUGE_VAL);
+  }
 
   /// What a gradient of this norm is multiplied with before it enters.
   [[nodiscard]] float factor(double norm, int world) const noexcept {

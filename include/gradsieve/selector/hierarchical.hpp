@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include <gradsieve/error.hpp>
 #include <gradsieve/search.hpp>
 #include <gradsieve/selector/prediction.hpp>
 #include <gradsieve/text.hpp>
@@ -23,6 +24,13 @@ struct hierarchical {
   float least = 0.8f;          ///< of k, in (0, 1]
   float most = 1.3f;           ///< of k: where a corrected threshold stops, >= 1
   std::uint64_t seed = 0;
+
+  /// @throws invalid_argument
+  void check() const {
+    require_between("hierarchical's sample_ratio", static_cast<double>(sample_ratio), 0, 1);
+    require_between("hierarchical's least", static_cast<double>(least), 0, 1);
+    require_between("hierarchical's most", static_cast<double>(most), 1, HUGE_VAL);
+  }
 
   template <class Workspace>
   [[nodiscard]] key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gradsieve/error.hpp>
 #include <gradsieve/search.hpp>
 #include <gradsieve/selector/prediction.hpp>
 #include <gradsieve/text.hpp>
@@ -21,20 +22,21 @@ enum class count_mode {
 
 /// Sends the entries above a threshold that keeps from k to (1 + tolerance) * k of them (k in `exact` mode).
 /// Cold, the threshold is b * ln(nonzero / k), b = mean magnitude of the nonzeros, estimated from a sample; what it
-/// keeps is collected by the accumulate pass. Where that is too much or too little, elements above a sampled lower
-/// bound are collected, and the threshold is found among them. Where many are equal no bound helps: b is measured, and
-/// bracketed bisection on integer keys corrects the threshold; it ends on any data, with exactly k where ties leave no
-/// band. Warm, it is the last step's threshold.
-/// When not: with `band` and `warm` the count depends on the steps before (deterministic all the same); with `warm` off
-/// on error-feedback data the estimate is far off in every step.
-/// Cost: the accumulate pass and O(k); cold, 2^15 scattered reads more; on data that are not Laplace one reading pass
-/// more, where many elements are equal one a probe. Memory: none.
-/// Source: LDTE-BS (Chen, Liu, Han 2021); the sampled estimate, the correction's bracket and the warm window are ours,
-/// as the paper's own rule for them is not published in full.
+/// keeps is collected by the accumulate pass. Where the sample denies that it is Laplace, elements above a sampled
+/// lower bound are collected, and the threshold is found among them. Where many are equal no bound helps: b is
+/// measured, and bracketed bisection on integer keys corrects the threshold; it ends on any data, with exactly k where
+/// ties leave no band. Warm, it is the last step's threshold. When not: with `band` and `warm` the count depends on the
+/// steps before (deterministic all the same). Cost: the accumulate pass and O(k); cold, 2^15 scattered reads more,
+/// twice that on data that are not Laplace; where many elements are equal one pass a probe. Memory: none. Source:
+/// LDTE-BS (Chen, Liu, Han 2021); the sampled estimate, the correction's bracket and the warm window are ours, as the
+/// paper's own rule for them is not published in full.
 struct laplacian {
   float tolerance = 0.25f;  ///< of the band, >= 0
   count_mode count = count_mode::band;
   bool warm = true;  ///< start from the last step's threshold
+
+  /// @throws invalid_argument
+  void check() const { require_between("laplacian's tolerance", static_cast<double>(tolerance), 0, HUGE_VAL); }
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
@@ -100,7 +102,8 @@ struct laplacian {
   }
 
   /// The threshold that keeps a little more than k, from 2^15 elements: they give b within 0.6 %, and so the count
-  /// within 4 % at a density of 0.1 %. 1 where fewer than k differ from zero.
+  /// within 4 % at a density of 0.1 %. Where as many of them as that do not reach it, the data are not Laplace, and it
+  /// is a lower bound. 1 where fewer than k differ from zero.
   template <class Workspace>
   [[nodiscard]] static key_type sampled_estimate(Workspace& work, accumulator_ref const acc, index_type k) {
     auto const keys = work.sample(acc, std::uint64_t{1} << 15);
@@ -112,8 +115,12 @@ struct laplacian {
     }
     double const each =
         static_cast<double>(acc.values.size()) / static_cast<double>(std::max<std::size_t>(keys.size(), 1));
-    return laplace_key(sum * each, static_cast<double>(nonzero) * each,
-                       1.125 * k + 2 * std::sqrt(static_cast<double>(k)));
+    double const aimed = 1.125 * k + 2 * std::sqrt(static_cast<double>(k));
+    auto const estimate = laplace_key(sum * each, static_cast<double>(nonzero) * each, aimed);
+    auto const reached =
+        static_cast<double>(std::ranges::count_if(keys, [&](key_type key) { return key >= estimate; }));
+    bool const laplace = std::abs(reached - aimed / each) <= 3 * std::sqrt(aimed / each) + 3;
+    return laplace ? estimate : sampled_lower_bound(work, acc, k).lower;
   }
 
   /// What no list of candidates gave, as ties are in the way. Cold: bisection, whose every probe collects what it

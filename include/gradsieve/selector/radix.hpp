@@ -8,8 +8,8 @@ namespace gradsieve {
 
 /// Sends exactly the k entries of largest magnitude, ties to the smaller index; zeros are never sent, so fewer
 /// where fewer differ from zero. The same entries on every machine and for any number of threads.
-/// Cost: the accumulate pass and O(k); a wrong prediction costs one reading pass more, ties
-/// without end up to six. Memory: none.
+/// Cost: the accumulate pass and O(k); a wrong prediction costs one reading pass more, many ties a few, ten at most.
+/// Memory: none.
 /// Source: MSD radix select (Alabi et al. 2012; AIR top-k, SC'23), on candidates that a sample or the last
 /// step predicts, as in performance studies of threshold reuse; the checked repair is ours.
 struct radix {

@@ -19,13 +19,13 @@ namespace gradsieve::host_kernels {
 
 /// A growing, index-ordered list of one worker's candidates. Behind `capacity` there is room for one group more.
 struct candidate_list {
-  static constexpr std::uint64_t all = ~std::uint64_t{0};
-
   index_type* indices = nullptr;
   float* values = nullptr;
   std::uint64_t count = 0;
   std::uint64_t capacity = 0;
-  std::uint64_t complete_before = all;  // elements from here on did not fit
+
+  /// Whether it takes no more.
+  [[nodiscard]] bool full() const noexcept { return count > capacity; }
 };
 
 /// Elements that are tested together before any of them is looked at.
@@ -221,16 +221,10 @@ struct split_block<simd::avx512> {
 template <simd Level>
 GRADSIEVE_INLINE void append(float const* values, std::size_t count, std::uint64_t first, key_type lower,
                              candidate_list& list) noexcept {
-  if (list.complete_before != candidate_list::all) return;
-  for (std::size_t begin = 0; begin < count; begin += group) {
-    if (list.count > list.capacity) {
-      list.complete_before = first + begin;
-      return;
-    }
+  for (std::size_t begin = 0; begin < count && !list.full(); begin += group)
     list.count +=
         append_group<Level>::run(values + begin, std::min(group, count - begin), static_cast<index_type>(first + begin),
                                  lower, list.indices + list.count, list.values + list.count);
-  }
 }
 
 }  // namespace gradsieve::host_kernels

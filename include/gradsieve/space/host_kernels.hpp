@@ -190,7 +190,7 @@ struct append_tile {
   template <simd Level>
   GRADSIEVE_INLINE static void run(float const* values, std::size_t count, std::uint64_t first, key_type lower,
                                    candidate_list* list) noexcept {
-    for (std::size_t at = 0; at < count && list->complete_before == candidate_list::all; at += strip) {
+    for (std::size_t at = 0; at < count && !list->full(); at += strip) {
       prefetch(values + at + ahead, strip);
       append<Level>(values + at, std::min(strip, count - at), first + at, lower, *list);
     }

@@ -33,7 +33,7 @@ class host_passes {
   void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected) {
     tiles_.plan(n_, segments, holes);
     tile_statistics_.assign(tiles_.size(), {});
-    found_.plan(team_.size(), segments.size(), std::min(n_, 2 * expected + 65536));
+    found_.plan(team_.size(), segments.size(), std::min(n_, 3 * expected + 65536));
     samples_ = host_buffer<key_type>(std::min<std::uint64_t>(n_, most_samples) + host_kernels::group);
     worker_counts_.assign(static_cast<std::size_t>(team_.size()), {});
   }
@@ -91,10 +91,13 @@ class host_passes {
       host_kernels::enter_one(policy, multiply(to_float(gradient[i]), factor), now);
       return now[0];
     };
+    struct reset {
+      peek& what;
+      ~reset() { what = {}; }
+    } const afterwards{peek_};
     peek_ = {&at, [](void const* context, std::uint64_t i) { return (*static_cast<decltype(at) const*>(context))(i); },
              &settle, [](void const* context) { (*static_cast<Settle const*>(context))(); }};
     body();
-    peek_ = {};
   }
 
   /// Candidates of all segments with lower != 0, from memory. Cost: one pass over those segments.
@@ -116,8 +119,7 @@ class host_passes {
     });
   }
 
-  /// Candidates of one segment anew, for a key that suits it better; the last call for a segment counts. @pre Called
-  /// for segments in rising order.
+  /// Candidates of one segment anew, for a key that suits it better; those of the last call are kept.
   /// Cost: one pass over the segment.
   void collect_again(accumulator_ref const acc, key_type lower) {
     found_.start_again(acc, lower);
