@@ -10,7 +10,8 @@ namespace gradsieve {
 
 /// accumulator = gradient. When not: a biased selector without error feedback need not converge; for unbiased
 /// codecs, for measurements, and for callers who keep a residual of their own.
-/// Cost: 4 bytes read and 4 written per element, and a processor's cache reads those before. Memory: 4 bytes per element, the accumulator.
+/// Cost: 4 bytes read and 4 written per element, and a processor's cache reads those before. Memory: 4 bytes per
+/// element, the accumulator.
 struct none {
   static constexpr std::size_t states = 1;
 

@@ -13,7 +13,7 @@ namespace gradsieve {
 
 /// The key that at least k elements of a segment reach with near certainty, and about 2 k: from a sample in which k
 /// has rank 32 or more, five standard deviations below that rank. Never 0. `tied`: it is also the key expected at k.
-/// Cost: max(8192, 32 n / k) scattered reads, at most 2^17.
+/// Cost: max(8192, 32 n / k, n / 4096) scattered reads, at most 2^17.
 struct sampled_bound {
   key_type lower = 1;
   bool tied = false;
@@ -21,7 +21,8 @@ struct sampled_bound {
 template <class Workspace>
 [[nodiscard]] sampled_bound sampled_lower_bound(Workspace& work, accumulator_ref const acc, index_type k) {
   auto const n = static_cast<double>(acc.values.size());
-  auto const keys = work.sample(acc, static_cast<std::uint64_t>(std::clamp(32 * n / k, 8192.0, 131072.0)));
+  auto const keys =
+      work.sample(acc, static_cast<std::uint64_t>(std::clamp(std::max(32 * n / k, n / 4096), 8192.0, 131072.0)));
   if (keys.empty()) return {};
   double const expected = static_cast<double>(keys.size()) * std::min(1.0, static_cast<double>(k) / n);
   bool const all = keys.size() == acc.values.size();

@@ -33,7 +33,7 @@ class host_passes {
   void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected) {
     tiles_.plan(n_, segments, holes);
     tile_statistics_.assign(tiles_.size(), {});
-    found_.plan(team_.size(), segments.size(), std::min(n_, 3 * expected + 65536));
+    found_.plan(team_.size(), segments.size(), std::min(n_, 2 * expected + 65536));
     samples_ = host_buffer<key_type>(std::min<std::uint64_t>(n_, most_samples) + host_kernels::group);
     worker_counts_.assign(static_cast<std::size_t>(team_.size()), {});
   }
