@@ -28,7 +28,6 @@ struct outcome {
   std::vector<index_type> indices;
   std::vector<float> values;
   std::uint64_t bad = 0;
-  std::uint64_t complete_before = 0;
   statistics sums;
 
   friend bool operator==(outcome const& a, outcome const& b) {
@@ -36,7 +35,6 @@ struct outcome {
       return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
     };
     return bits(a.states, b.states) && a.indices == b.indices && bits(a.values, b.values) && a.bad == b.bad &&
-           a.complete_before == b.complete_before &&
            std::memcmp(&a.sums.sum_abs, &b.sums.sum_abs, sizeof(double)) == 0 &&
            std::memcmp(&a.sums.sum_squares, &b.sums.sum_squares, sizeof(double)) == 0 &&
            a.sums.max_key == b.sums.max_key && a.sums.nonzero == b.sums.nonzero;
@@ -70,7 +68,6 @@ outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, 
   CHECK(owed.count == 0);
   result.indices.resize(list.count);
   result.values.resize(list.count);
-  result.complete_before = list.complete_before;
   return result;
 }
 
