@@ -372,8 +372,8 @@ TEST_CASE("apply refuses what is not a message for it, and changes nothing") {
 
 TEST_CASE("a message damaged on its way: all ranks throw, and nothing is given up") {
   auto const n = mixed_layers().size();
-  for (auto const& [world, victim] : {std::pair{1, -1}, {3, -1}, {3, 2}}) {
-    auto const said = on_ranks(world, [&, victim = victim](communicator real) {
+  for (auto const& [world, struck] : {std::pair{1, -1}, std::pair{3, -1}, std::pair{3, 2}}) {
+    auto const said = on_ranks(world, [&, victim = struck](communicator real) {
       findings found;
       bool armed = false;
       damaging const comm{real, &armed, victim};

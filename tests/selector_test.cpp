@@ -295,7 +295,7 @@ TEST_CASE_TEMPLATE("so does a jump that fills the candidate lists", Case, radix_
     }
     return steps;
   };
-  for (std::size_t const layers : {1, 3}) {
+  for (std::size_t const layers : {1u, 3u}) {
     CAPTURE(layers);
     auto const alone = run(1, layers);
     for (int const threads : {2, 5}) {
