@@ -103,7 +103,7 @@ inline void fill_with_accumulators(setting at, std::span<float> values) {
 }
 
 /// Whether a floor took over 1.3 times as long as the least one of its size in this run: the machine had something else
-/// to do. Below a millisecond it says little, as caches differ.
+/// to do. Below a millisecond it says little, as caches differ. results.py has the last word: it knows the whole run.
 inline bool disturbed(setting const& at, double floor_seconds) {
   static std::map<std::tuple<std::uint64_t, std::string, int>, double> least;
   double& known = least.try_emplace({at.n, at.dtype, at.threads}, floor_seconds).first->second;

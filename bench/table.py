@@ -118,7 +118,8 @@ def write_floors(results, out):
 
 def write_rows(results, out):
     """All rows, a table a family, with the figures that its rows have beyond the common ones."""
-    common = {"floor_ratio", "floor_ms", "ns_per_element", "bytes_per_second", "q1_ms", "q3_ms", "samples", "measured_again"}
+    common = {"floor_ratio", "floor_ms", "ns_per_element", "bytes_per_second", "q1_ms", "q3_ms", "samples",
+              "measured_again"}
     google = {"name", "run_name", "run_type", "repetitions", "repetition_index", "threads", "iterations", "real_time",
               "cpu_time", "time_unit", "family_index", "per_family_instance_index"}
     for family in dict.fromkeys(row.family for row in results.rows):
@@ -134,7 +135,8 @@ def write_rows(results, out):
             cells = [row.who, *([str(row.ranks)] if ranks else []), f"{row.n:,}", f"{100 * row.density:g} %", row.law,
                      row.dtype, row.threads, f"{row.ms:.4g}",
                      f"{row.figure('q1_ms'):.4g}–{row.figure('q3_ms'):.4g}", f"{row.floor_ms:.4g}",
-                     f"{row.ratio:.3g}{' (disturbed)' if row.disturbed else ''}", f"{row.ns_per_element:.3g}", f"{row.figure('bytes_per_second') / 1e9:.3g}",
+                     f"{row.ratio:.3g}{' (disturbed)' if row.disturbed else ''}", f"{row.ns_per_element:.3g}",
+                     f"{row.figure('bytes_per_second') / 1e9:.3g}",
                      f"{row.figure('samples'):g}", *figures]
             print("| " + " | ".join(map(str, cells)) + " |", file=out)
         print(file=out)

@@ -54,7 +54,7 @@ class compressor {
                 "whole_layer)");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
 
-  /// @throws invalid_argument if the recipe's density leaves [0, 1], or a policy's check() says so.
+  /// @throws what the recipe's check() throws.
   compressor(Space where, layout layers, Recipe recipe)
       : layers_{std::move(layers)},
         recipe_{checked(std::move(recipe))},
@@ -296,15 +296,7 @@ class compressor {
   }
 
   [[nodiscard]] static Recipe checked(Recipe recipe) {
-    auto const check = [](auto const& policy) {
-      if constexpr (requires { policy.check(); }) policy.check();
-    };
-    check(recipe.density);
-    check(recipe.selector);
-    check(recipe.partitioner);
-    check(recipe.residual);
-    check(recipe.codec);
-    check(recipe.exchange);
+    recipe.check();
     return recipe;
   }
 

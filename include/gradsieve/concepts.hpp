@@ -27,7 +27,7 @@ concept space = std::copyable<S> && requires { typename S::workspace; };
 // ---- Policies ----------------------------------------------------------------------------------------------
 
 /// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. It may have
-/// `void check() const`, which throws invalid_argument where its values make no sense; the compressor calls it.
+/// `void check() const`, which throws invalid_argument where its values make no sense; a recipe's check() calls it.
 template <class P>
 concept policy = std::regular<P> && std::is_trivially_copyable_v<P>;
 

@@ -49,6 +49,19 @@ struct recipe {
     return out << ", " << it.dense << (it.on_non_finite == non_finite::fail ? ", fails on non-finite" : "");
   }
 
+  /// @throws invalid_argument if the density leaves [0, 1], or a policy's check() says so.
+  void check() const {
+    auto const check_one = [](auto const& policy) {
+      if constexpr (requires { policy.check(); }) policy.check();
+    };
+    check_one(density);
+    check_one(selector);
+    check_one(partitioner);
+    check_one(residual);
+    check_one(codec);
+    check_one(exchange);
+  }
+
   /// Recipes that print alike have the same number, on every machine.
   [[nodiscard]] std::uint64_t hash() const {
     std::ostringstream text;

@@ -31,7 +31,6 @@ class host_candidates {
   /// Room for `capacity` entries of all segments up to one's end, or that segment's are incomplete. Allocates.
   void plan(int workers, std::size_t segments, std::uint64_t capacity) {
     workers_ = static_cast<std::size_t>(workers);
-    capacity_ = capacity;
     std::uint64_t const room = capacity + host_kernels::group;
     indices_ = host_buffer<index_type>(2 * workers_ * room);
     values_ = host_buffer<float>(2 * workers_ * room);
@@ -85,8 +84,9 @@ class host_candidates {
       up_to_end += count_before(from, acc.first + acc.values.size());
     }
     auto const wanted = lower(acc.id);
-    if (wanted == 0 || before > capacity_) return {0, wanted, false};
-    if (up_to_end > capacity_) return {capacity_ + 1 - before, wanted, false};
+    auto const capacity = lists_.front().capacity;
+    if (wanted == 0 || before > capacity) return {0, wanted, false};
+    if (up_to_end > capacity) return {capacity + 1 - before, wanted, false};
     return {up_to_end - before, wanted, true};
   }
 
@@ -100,7 +100,6 @@ class host_candidates {
   }
 
   std::size_t workers_ = 0;
-  std::uint64_t capacity_ = 0;
   std::vector<key_type> lower_;  // of each segment
   std::uint64_t again_ = none;   // the segment that the second lists are about
   key_type lower_again_ = 0;
