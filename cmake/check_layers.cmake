@@ -1,11 +1,11 @@
 # cmake -DROOT=<include folder> -P check_layers.cmake
 # Includes run strictly downwards. A layer is one line, lowest first; its names are headers or folders. Headers
-# of one folder may include each other, folders of one layer may not. A new header that is in no layer is refused.
+# of one folder may include each other, and the header of a folder's name all of them; folders of one layer may not. A new header that is in no layer is refused.
 cmake_minimum_required(VERSION 3.25)
 
 set(layers
     "config"
-    "error random text types"
+    "error random text types view"
     "layout selection"
     "concepts dense_layers density report search"
     "segmentation space"
@@ -80,7 +80,7 @@ foreach(header IN LISTS headers)
         endif()
       elseif(target_family STREQUAL "comm")
         refuse("${header} includes ${included}: transports are opt-in, the user includes them")
-      elseif(NOT target_rank LESS rank AND NOT (family STREQUAL target_family AND header MATCHES "/"))
+      elseif(NOT target_rank LESS rank AND NOT (family STREQUAL target_family AND target MATCHES "/"))
         refuse("${header} includes ${included}: includes run downwards")
       endif()
     elseif(included MATCHES "^[a-z_]+$" OR (header MATCHES "cuh$" AND included MATCHES "${cuda_toolkit}"))

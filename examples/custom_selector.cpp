@@ -10,14 +10,17 @@ namespace gs = gradsieve;
 struct mean_multiple {
   float c = 3;
 
+  // The GRADSIEVE_ marks are all it takes to run on a GPU too; a selector for the host alone needs none.
+
   /// The cut: one number, from one pass over the accumulator. The accumulate pass has measured it already.
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  float fit(Workspace& work, gs::accumulator_ref accumulator, gs::index_type) const {
+  GRADSIEVE_HD float fit(Workspace& work, gs::accumulator_ref accumulator, gs::index_type) const {
     return c * work.mean_abs(accumulator);
   }
 
   /// Asked once for each element.
-  constexpr bool keep(float value, float cut) const noexcept { return gs::abs(value) > cut; }
+  GRADSIEVE_HD constexpr bool keep(float value, float cut) const noexcept { return gs::abs(value) > cut; }
 
   friend bool operator==(mean_multiple const&, mean_multiple const&) = default;
 };

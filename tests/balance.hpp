@@ -44,7 +44,7 @@ struct any_compressor {
   std::function<gs::selection_view(std::span<float const>)> compress;
   std::function<gs::step_report()> report;
   std::function<std::vector<float>()> saved;                // all states
-  std::function<void(float, std::array<float, 2>&)> enter;  // the residual store's
+  std::function<void(float, gs::element_state<2>&)> enter;  // the residual store's
 };
 using maker = std::function<any_compressor(gs::host, double density)>;
 
@@ -59,11 +59,11 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
           [made](std::span<float const> gradient) { return made->compress(gradient); },
           [made] { return made->report(); },
           [made] { return states_of(*made); },
-          [policy = recipe.residual](float gradient, std::array<float, 2>& state) {
-            std::array<float, residual::states> own{};
-            std::copy_n(state.begin(), residual::states, own.begin());
+          [policy = recipe.residual](float gradient, gs::element_state<2>& state) {
+            gs::element_state<residual::states> own{};
+            std::copy_n(state.value, residual::states, own.value);
             policy.enter(gradient, own);
-            std::copy_n(own.begin(), residual::states, state.begin());
+            std::copy_n(own.value, residual::states, state.value);
           }};
 }
 
@@ -90,7 +90,7 @@ struct ledger {
     bool kept_or_given = true;
     bool velocity_right = true;
     for (std::uint64_t i = 0; i < n; ++i) {
-      std::array<float, 2> state{};
+      gs::element_state<2> state{};
       for (std::size_t s = 0; s < it.states; ++s) state[s] = before[s * n + i];
       it.enter(gradient[i], state);
       came_in[i] += static_cast<double>(state[0]) - static_cast<double>(before[i]);

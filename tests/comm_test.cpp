@@ -129,6 +129,38 @@ TEST_CASE("self refuses sizes and ranks that do not fit") {
                        "gradsieve: broadcast: rank 1 named, there is only rank 0", gs::mismatch);
 }
 
+namespace {
+
+/// A space that makes copies itself, as a device does.
+struct copying {
+  int* copies;
+  void copy(std::span<std::byte const> from, std::span<std::byte> to) const {
+    ++*copies;
+    std::memmove(to.data(), from.data(), from.size());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("self leaves its copies to a space that can copy") {
+  int copies = 0;
+  copying const where{&copies};
+  std::byte const mine[] = {std::byte{1}, std::byte{2}};
+  std::size_t const sizes[] = {2};
+  gs::self const alone;
+  auto const copied = [&](auto const& call) {
+    std::byte all[] = {std::byte{7}, std::byte{7}};
+    call(std::span<std::byte>{all});
+    return all[0] == mine[0] && all[1] == mine[1];
+  };
+  CHECK(copied([&](std::span<std::byte> all) { alone.all_gather(where, std::span{mine}, all); }));
+  CHECK(copied([&](std::span<std::byte> all) { alone.all_gather(where, std::span{mine}, all, std::span{sizes}); }));
+  CHECK(copied([&](std::span<std::byte> all) { alone.send_receive(where, std::span{mine}, 0, all, 0); }));
+  CHECK(copies == 3);
+  CHECK_THROWS_AS(alone.all_gather(where, std::span{mine}, std::span<std::byte>{}), gs::mismatch);
+  CHECK(copies == 3);
+}
+
 // ---- Threads: values
 // ---------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ void balance(Recipe const& recipe) {
     auto const before = states_of(compressor);
     auto update = gradient(n, comm.rank(), step);
     for (std::size_t i = 0; i < n; ++i) {
-      std::array<float, states> state{};
+      gs::element_state<states> state{};
       for (std::size_t s = 0; s < states; ++s) state[s] = before[s * n + i];
       policy.enter(update[i], state);
       balance[i] += static_cast<double>(state[0]) - static_cast<double>(before[i]);

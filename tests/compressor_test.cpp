@@ -247,7 +247,7 @@ void check_non_finite(Recipe const& recipe) {
   CHECK(sent.indices.size() == gs::budget_of(0.02, n - 64));
   constexpr std::size_t states = decltype(Recipe::residual)::states;
   for (auto const i : bad) {  // a gradient of zero: the old residual, or what its momentum adds to it
-    std::array<float, states> state{};
+    gs::element_state<states> state{};
     for (std::size_t s = 0; s < states; ++s) state[s] = before[s * n + i];
     recipe.residual.enter(0.0f, state);
     bool const was_sent = i == 1500 || std::find(sent.indices.begin(), sent.indices.end(), i) != sent.indices.end();
@@ -475,7 +475,7 @@ TEST_CASE("discard_step() restores bit for bit, and again changes nothing") {
         compressor.discard_step();
         auto entered = before;
         for (std::size_t i = 0; i < n; ++i) {
-          std::array<float, states> state{};
+          gs::element_state<states> state{};
           for (std::size_t s = 0; s < states; ++s) state[s] = before[s * n + i];
           policy.enter(g[i], state);
           for (std::size_t s = 0; s < states; ++s) entered[s * n + i] = state[s];

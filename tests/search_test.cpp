@@ -101,6 +101,30 @@ TEST_CASE("digit_search keeps exactly k, or all that are not zero, in three roun
     }
 }
 
+TEST_CASE("digit_search takes a bin that somebody else has found") {
+  gs::key_type const low = 100;
+  gs::digit_search search{low, low + 4 * gs::digit_search::bins - 1, 10};  // four keys a bin
+  CHECK(search.wanted() == 10);
+  search.narrow(3, 4, 7);  // 4 above, 7 in [low + 12, low + 15]
+  CHECK(!search.done());
+  CHECK(search.wanted() == 6);
+  CHECK(search.inside(low + 12));
+  CHECK(search.inside(low + 15));
+  CHECK(!search.inside(low + 11));
+  CHECK(!search.inside(low + 16));
+  auto whole_bin = search;
+  whole_bin.narrow(2, 3, 3);
+  CHECK(whole_bin.done());
+  CHECK(whole_bin.result() == gs::cut{low + 13, 0});
+  auto tie = search;
+  tie.narrow(2, 3, 4);
+  CHECK(tie.done());
+  CHECK(tie.result() == gs::cut{low + 14, 3});
+  search.keep_everything();
+  CHECK(search.done());
+  CHECK(search.result() == gs::cut{low + 11, 0});
+}
+
 TEST_CASE("digit_search looks at nothing above its range") {
   sorted_keys const far{{1'900'000'000, 1'900'000'001, 1'900'000'002, 1'900'000'900, 1'900'000'901, 5, 6}};
   for (gs::index_type k = 1; k <= 3; ++k) {  // the two largest lie above the range, in its last bin

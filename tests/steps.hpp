@@ -37,11 +37,12 @@ inline gs::layout mixed_layers() {
 struct above_mean {
   float times = 2.5f;
 
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  [[nodiscard]] float fit(Workspace& work, gs::accumulator_ref const acc, gs::index_type) const {
+  [[nodiscard]] GRADSIEVE_HD float fit(Workspace& work, gs::accumulator_ref const acc, gs::index_type) const {
     return times * work.mean_abs(acc);
   }
-  [[nodiscard]] constexpr bool keep(float value, float mean) const noexcept { return gs::abs(value) > mean; }
+  [[nodiscard]] GRADSIEVE_HD constexpr bool keep(float value, float mean) const noexcept { return gs::abs(value) > mean; }
 
   friend bool operator==(above_mean const&, above_mean const&) = default;
   friend std::ostream& operator<<(std::ostream& out, above_mean const& it) { return out << "above_mean " << it.times; }

@@ -7,9 +7,12 @@
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/random.hpp>
 #include <iomanip>
+#include <iterator>
 #include <limits>
 #include <set>
+#include <span>
 #include <sstream>
+#include <type_traits>
 #include <vector>
 
 #include "data.hpp"
@@ -456,4 +459,61 @@ TEST_CASE("a sample takes one place in each of its strips") {
       CHECK(std::abs(mean - (static_cast<double>(n) - 1) / 2) <= 6 * spread + 0.5);
       if (count == n) CHECK(places[n - 1] == n - 1);
     }
+}
+
+TEST_CASE("arithmetic for both spaces is that of the standard library") {
+  for (int const a : {-3, 0, 5})
+    for (int const b : {-3, 0, 5}) {
+      CHECK(gs::smaller(a, b) == std::min(a, b));
+      CHECK(gs::larger(a, b) == std::max(a, b));
+      for (int const x : {-9, -3, 2, 5, 9})
+        if (a <= b) CHECK(gs::clamped(x, a, b) == std::clamp(x, a, b));
+    }
+  for (std::uint64_t const x : {0ull, 1ull, 2ull, 3ull, 255ull, 256ull, 0x7FFF'FFFFull, 0x8000'0000ull, 0xFFFF'FFFFull})
+    CHECK(gs::bit_width(static_cast<std::uint32_t>(x)) == static_cast<unsigned>(std::bit_width(x)));
+}
+
+namespace {
+template <class From, class To>
+constexpr bool converts = std::is_convertible_v<From, To>;
+
+static_assert(std::is_trivially_copyable_v<gs::view<float>> && std::is_trivially_copyable_v<gs::accumulator_ref>);
+static_assert(converts<std::vector<float>&, gs::view<float>> && converts<std::vector<float>&, gs::view<float const>>);
+static_assert(converts<std::span<float>, gs::view<float const>> && converts<gs::view<float>, gs::view<float const>>);
+static_assert(converts<gs::view<float>, std::span<float>> && converts<gs::view<float>, std::span<float const>>);
+static_assert(!converts<std::vector<float> const&, gs::view<float>>);
+static_assert(!converts<gs::view<float const>, gs::view<float>> && !converts<gs::view<float const>, std::span<float>>);
+static_assert(!converts<std::vector<float>, gs::view<float>> && !converts<std::vector<int>&, gs::view<float>>);
+}  // namespace
+
+TEST_CASE("a view is a span for both spaces") {
+  std::vector<int> values{1, 2, 3, 4, 5};
+  gs::view<int> const all = values;
+  all[1] = 7;
+  CHECK(values[1] == 7);
+  CHECK(all.data() == values.data());
+  CHECK(all.size() == 5);
+  CHECK(std::equal(all.begin(), all.end(), values.begin(), values.end()));
+  gs::view<int const> const middle = all.subspan(1, 3).first(2);
+  CHECK(middle.size() == 2);
+  CHECK(middle[0] == 7);
+  std::span<int const> const back = middle;
+  CHECK(back.data() == values.data() + 1);
+  CHECK(back.size() == 2);
+  CHECK(gs::view<int>{}.empty());
+  CHECK(!all.empty());
+}
+
+TEST_CASE("a sample answers by rank and by count") {
+  std::vector<gs::key_type> keys{};
+  for (float const x : {0.5f, 0.0f, 3.0f, 1.0f, 3.0f}) keys.push_back(gs::magnitude_key(x));
+  gs::key_sample sample{keys};
+  CHECK(sample.size() == 5);
+  CHECK(sample.sum_abs() == 7.5);
+  CHECK(sample.nonzero() == 4);
+  CHECK(sample.count_at_least(gs::magnitude_key(1.0f)) == 3);
+  CHECK(sample.count_at_least(gs::infinite_key) == 0);
+  auto rank = std::uint64_t{0};
+  for (float const x : {3.0f, 3.0f, 1.0f, 0.5f, 0.0f}) CHECK(sample.kth_largest(++rank) == gs::magnitude_key(x));
+  CHECK(sample.keys().data() == keys.data());
 }

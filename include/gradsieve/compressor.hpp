@@ -16,6 +16,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/dense_layers.hpp>
 #include <gradsieve/exchange/dense.hpp>
+#include <gradsieve/exchange/first_contact.hpp>
 #include <gradsieve/exchange/inbox.hpp>
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/recipe.hpp>
@@ -87,17 +88,10 @@ class compressor {
         has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
         "this communicator needs all_gather and all_reduce for float and double");
     connected_ = false;
-    struct identity {
-      std::array<std::uint64_t, 4> field;
-    };
-    identity const mine{{message_version, layers_.hash() ^ layers_.size(), recipe_.hash(), step_}};
-    std::vector<identity> all(static_cast<std::size_t>(comm.size()));
+    rank_identity const mine{layers_, recipe_.hash(), step_};
+    std::vector<rank_identity> all(static_cast<std::size_t>(comm.size()));
     comm.all_gather(work_.where(), std::as_bytes(std::span{&mine, 1}), std::as_writable_bytes(std::span{all}));
-    constexpr std::array names{"wire version", "layout", "recipe or density", "step"};
-    for (std::size_t r = 0; r < all.size(); ++r)
-      for (std::size_t f = 0; f < names.size(); ++f)
-        if (all[r].field[f] != all[0].field[f])
-          throw mismatch("gradsieve: rank " + std::to_string(r) + " and rank 0 differ in " + names[f]);
+    rank_identity::require_equal(all);
     plan(comm.size());
     connected_ = true;
   }

@@ -2,7 +2,6 @@
 // exchange and a communicator must offer. Policies are regular values without base class or registration.
 #pragma once
 
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +27,8 @@ concept space = std::copyable<S> && requires { typename S::workspace; };
 
 /// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. It may have
 /// `void check() const`, which throws invalid_argument where its values make no sense; a recipe's check() calls it.
+/// For a device, the members that a step calls are marked GRADSIEVE_HD, and where they take the workspace
+/// GRADSIEVE_EITHER_SPACE; see examples/custom_selector.cpp.
 template <class P>
 concept policy = std::regular<P> && std::is_trivially_copyable_v<P>;
 
@@ -74,11 +75,10 @@ concept partitioner =
 /// kept per element; state 0 is the accumulator, from which entries are selected. `whole_layer`: the element
 /// belongs to a layer that passes through uncompressed.
 template <class P>
-concept residual_store =
-    policy<P> && requires(P const p, float g, std::array<float, P::states>& state, bool whole_layer) {
-      { p.enter(g, state) } noexcept;
-      { p.leave(g, state, whole_layer) } noexcept;
-    };
+concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool whole_layer) {
+  { p.enter(g, state) } noexcept;
+  { p.leave(g, state, whole_layer) } noexcept;
+};
 
 /// Selections to bytes and back. `encode` returns the bytes used of a buffer of at least `max_bytes`; `decode`
 /// accepts any bytes at all, throws `corrupt_message` on whatever `encode` cannot have written, and writes

@@ -16,6 +16,14 @@
 #define GRADSIEVE_HD
 #endif
 
+// On a line of its own before a GRADSIEVE_HD function (before `template`) that calls a workspace or a policy, which may
+// be of the host alone: whether that is allowed is a question for whoever instantiates it, not for its definition.
+#if defined(__CUDACC__) && defined(__NVCC__)
+#define GRADSIEVE_EITHER_SPACE _Pragma("nv_exec_check_disable")
+#else
+#define GRADSIEVE_EITHER_SPACE
+#endif
+
 // Kernels round every operation: no a * b + c is fused into one, whatever the user's flags and the processor allow,
 // so that all machines get the same bits. Clang fuses within a statement only; types.hpp forbids it there.
 #if defined(__GNUC__) && !defined(__clang__)

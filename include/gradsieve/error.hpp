@@ -36,6 +36,11 @@ struct communication_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A CUDA call failed: its name, the code and its text.
+struct device_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// What a policy's check() is made of. @throws invalid_argument unless low <= value <= high; a NaN is not.
 inline void require_between(std::string_view what, double value, double low, double high) {
   if (value >= low && value <= high) return;

@@ -33,7 +33,8 @@ struct step_report {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_dense = 0;  ///< what an uncompressed all-reduce would send
-  step_seconds seconds;
+  bool staged = false;            ///< device memory went through the host's, as the transport takes no other
+  step_seconds seconds;           ///< of a host; a device's step is over before its work begins
 
   /// Entries of the update for each entry of the budget: 1 where the ranks' choices agree or are disjoint, up to
   /// `world` where they do not overlap. 0 for an empty budget.
@@ -45,7 +46,7 @@ struct step_report {
     return out << "step " << it.step << ": selected " << it.selected << " of " << it.capacity << ", dense "
                << it.dense_elements << ", union " << it.union_size << ", sent " << it.bytes_sent << " B, received "
                << it.bytes_received << " B (uncompressed " << it.bytes_dense << " B), not finite " << it.non_finite
-               << ", " << it.seconds.total() * 1e3 << " ms";
+               << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";
   }
 };
 

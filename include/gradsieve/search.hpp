@@ -2,8 +2,6 @@
 // work on integer keys, so every search ends, on any data.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -35,19 +33,31 @@ class digit_search {
 
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
-  /// Takes the histogram of the current range; the range becomes that of one bin. Cost: O(bins).
-  GRADSIEVE_HD constexpr void next(std::span<std::uint32_t const> histogram) noexcept {
+  /// Rank of the answer among the keys of the current range, the largest being of rank 1.
+  [[nodiscard]] GRADSIEVE_HD constexpr index_type wanted() const noexcept { return wanted_; }
+
+  /// Takes the histogram of the current range; the range becomes that of one bin. Host only: a device looks for the bin
+  /// with many threads. Cost: O(bins).
+  constexpr void next(std::span<std::uint32_t const> histogram) noexcept {
     std::uint32_t bin = bins;
     std::uint64_t above = 0;
     while (bin > 0 && above + histogram[bin - 1] < wanted_) above += histogram[--bin];
-    if (bin == 0) return finish({low_ - 1, 0});  // fewer than k in all: keep every one
-    std::uint32_t const here = histogram[--bin];
+    if (bin == 0) return keep_everything();
+    narrow(bin - 1, above, histogram[bin - 1]);
+  }
+
+  /// The range has fewer than wanted() keys: every one belongs to the answer.
+  GRADSIEVE_HD constexpr void keep_everything() noexcept { finish({low_ - 1, 0}); }
+
+  /// The range becomes that of the bin that holds the wanted rank: `above` keys lie in the bins above it, `here` in it.
+  /// @pre above < wanted() <= above + here
+  GRADSIEVE_HD constexpr void narrow(std::uint32_t bin, std::uint64_t above, std::uint32_t here) noexcept {
     low_ += bin << shift_;
     span_ -= bin << shift_;
     wanted_ -= static_cast<index_type>(above);
     if (here == wanted_) return finish({low_ - 1, 0});  // the whole bin belongs to the answer
     if (shift_ == 0) return finish({low_, wanted_});
-    span_ = std::min(span_, (key_type{1} << shift_) - 1);  // the last bin ends where the range does
+    span_ = smaller(span_, (key_type{1} << shift_) - 1);  // the last bin ends where the range does
     shift_ = shift_for(span_);
   }
 
@@ -57,7 +67,7 @@ class digit_search {
  private:
   /// The finest shift at which a range fits the bins.
   [[nodiscard]] GRADSIEVE_HD static constexpr unsigned shift_for(key_type span) noexcept {
-    auto const width = static_cast<unsigned>(std::bit_width(span));
+    auto const width = bit_width(span);
     return width > digit_bits ? width - digit_bits : 0;
   }
 
@@ -87,7 +97,7 @@ class bracket_search {
     if (high_ <= 1)
       finish({0, 0});
     else
-      probe_ = std::clamp<key_type>(guess, 1, high_ - 1);
+      probe_ = clamped<key_type>(guess, 1, high_ - 1);
   }
 
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
@@ -112,8 +122,8 @@ class bracket_search {
       probe_ = low_ + (high_ - low_) / 2;
       return;
     }
-    probe_ = low_ > 0 ? low_ + std::min(stride_, high_ - low_ - 1) : high_ - std::min(stride_, high_ - 1);
-    stride_ = std::min<key_type>(stride_ * 2, key_type{1} << 30);
+    probe_ = low_ > 0 ? low_ + smaller(stride_, high_ - low_ - 1) : high_ - smaller(stride_, high_ - 1);
+    stride_ = smaller<key_type>(stride_ * 2, key_type{1} << 30);
   }
 
   /// @pre done()

@@ -1,7 +1,6 @@
 // What is chosen and from what: selections, accumulators, segments.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include <gradsieve/types.hpp>
+#include <gradsieve/view.hpp>
 
 namespace gradsieve {
 
@@ -22,9 +22,9 @@ struct selection_view {
 
 /// Room for a selection. `indices` and `values` are equally long.
 struct selection_span {
-  std::span<index_type> indices;
-  std::span<float> values;
-  std::span<float> dense;
+  view<index_type> indices;
+  view<float> values;
+  view<float> dense;
 };
 
 /// A run of consecutive elements that is selected from as one: at most k entries, by the rank `owner`.
@@ -56,9 +56,9 @@ struct step_budget {
 };
 
 /// ceil(density * elements), the entries to send; exact where float arithmetic is not.
-[[nodiscard]] inline index_type budget_of(double density, std::uint64_t elements) noexcept {
+[[nodiscard]] GRADSIEVE_HD inline index_type budget_of(double density, std::uint64_t elements) noexcept {
   double const k = std::ceil(density * static_cast<double>(elements));
-  return static_cast<index_type>(std::min(k, static_cast<double>(elements)));
+  return static_cast<index_type>(smaller(k, static_cast<double>(elements)));
 }
 
 /// Memory that a partitioner may use in a step: made once, for the number of segments and ranks.
@@ -85,10 +85,23 @@ struct cut_hint {
   friend bool operator==(cut_hint const&, cut_hint const&) = default;
 };
 
+/// What a pass has kept of one segment: how many elements, the key they all reach, and whether they are all that
+/// reach it; if not, `count` is a number that reach it at least. `lower` 0: none were wanted.
+struct candidates {
+  std::uint64_t count = 0;
+  key_type lower = 0;
+  bool complete = false;
+};
+
+/// Keeps every element: the default of the passes that can be restricted.
+struct keep_all {
+  GRADSIEVE_HD constexpr bool operator()(float) const noexcept { return true; }
+};
+
 /// One segment's accumulator as a selector sees it. `first` is the segment's offset in the gradient: indices
 /// that go out are `first` + position. `id` names the segment to the workspace.
 struct accumulator_ref {
-  std::span<float const> values;
+  view<float const> values;
   std::uint64_t first = 0;
   std::uint64_t id = 0;
   std::uint64_t step = 0;

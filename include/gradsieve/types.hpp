@@ -1,7 +1,9 @@
-// Numbers: the storage formats of gradients, and the integer key that orders them by magnitude.
+// Numbers: the storage formats of gradients, the integer key that orders them by magnitude, and the little arithmetic
+// that a device has no standard library for.
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 
 #include <gradsieve/config.hpp>
@@ -12,6 +14,30 @@ namespace gradsieve {
 template <class To, class From>
 [[nodiscard]] GRADSIEVE_HD constexpr To bit_cast(From const& from) noexcept {
   return __builtin_bit_cast(To, from);
+}
+
+/// std::min, std::max, std::clamp and std::bit_width, callable on a device likewise; by value.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T smaller(T a, T b) noexcept {
+  return b < a ? b : a;
+}
+
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T larger(T a, T b) noexcept {
+  return a < b ? b : a;
+}
+
+/// @pre low <= high
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T clamped(T x, T low, T high) noexcept {
+  return x < low ? low : high < x ? high : x;
+}
+
+/// Cost: O(width).
+[[nodiscard]] GRADSIEVE_HD constexpr unsigned bit_width(std::uint32_t x) noexcept {
+  unsigned width = 0;
+  for (; x != 0; x >>= 1) ++width;
+  return width;
 }
 
 /// Position of an element in a gradient. A compressor holds fewer than 2^32 of them.
@@ -105,6 +131,16 @@ template <>
 /// A format in which gradients may arrive. Residuals, values on the wire and sums are binary32.
 template <class T>
 concept gradient_value = std::same_as<T, float> || std::same_as<T, float16> || std::same_as<T, bfloat16>;
+
+/// What a residual store keeps of one element: N floats.
+template <std::size_t N>
+struct element_state {
+  float value[N];
+
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::size_t size() noexcept { return N; }
+  [[nodiscard]] GRADSIEVE_HD constexpr float& operator[](std::size_t s) noexcept { return value[s]; }
+  [[nodiscard]] GRADSIEVE_HD constexpr float const& operator[](std::size_t s) const noexcept { return value[s]; }
+};
 
 /// a * b, rounded before anything is done with it.
 [[nodiscard]] GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {

@@ -47,9 +47,9 @@ struct coo {
       throw corrupt_message("gradsieve: message size is " + std::to_string(from.size()) + ", expected " +
                             std::to_string(expected));
     wire::check_seal(from);
-    auto const indices = out.indices.first(header.count);
-    auto const values = out.values.first(header.count);
-    auto const dense = out.dense.first(header.dense);
+    std::span const indices = out.indices.first(header.count);
+    std::span const values = out.values.first(header.count);
+    std::span const dense = out.dense.first(header.dense);
     wire::load(indices, from.subspan(message_header::bytes));
     wire::load(values, from.subspan(message_header::bytes + 4 * header.count));
     wire::load(dense, from.subspan(message_header::bytes + 8 * header.count));

@@ -67,14 +67,15 @@ void store_one(std::span<std::byte> to, T value) noexcept {
   store(to.first(sizeof(T)), std::span<T const>{&value, 1});
 }
 
-/// Sum over 8-byte words of a mix of word and position: finds damage, not forgery. A sum, so that any number of
-/// threads may share it out.
+/// A word of a message, mixed with its position: what checksum() adds up.
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t mixed(std::uint64_t word, std::uint64_t position) noexcept {
+  std::uint64_t x = (word ^ (position * 0x9E37'79B9'7F4A'7C15u)) * 0xD6E8'FEB8'6659'FD93u;
+  return (x ^ (x >> 32)) * 0xD6E8'FEB8'6659'FD93u;
+}
+
+/// The size at position 0 and all 8-byte words behind it, mixed and summed: finds damage, not forgery. A sum, so that
+/// any number of threads may share it out.
 [[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
-  constexpr std::uint64_t odd = 0x9E37'79B9'7F4A'7C15u;
-  auto const mixed = [](std::uint64_t word, std::uint64_t position) {
-    std::uint64_t x = (word ^ (position * odd)) * 0xD6E8'FEB8'6659'FD93u;
-    return (x ^ (x >> 32)) * 0xD6E8'FEB8'6659'FD93u;
-  };
   std::uint64_t total = mixed(bytes.size(), 0);
   std::uint64_t position = 1;
   std::size_t at = 0;

@@ -3,20 +3,25 @@
 
 #include <cstddef>
 #include <cstring>
-#include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
 #include <span>
 #include <string>
 #include <type_traits>
 
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
+
 namespace gradsieve {
 
 /// One rank that talks to itself. Every collective is a copy where the buffers differ, and nothing otherwise.
+/// A space that has `copy(from, to)`, such as a device, makes the copy itself, in its own order.
 /// memory: none. ranks: local.
-/// @throws mismatch if sizes disagree or a rank other than 0 is named; nothing was copied.
+/// @throws mismatch if sizes disagree or a rank other than 0 is named: nothing was copied; what `copy` throws.
 /// threads: no state; any thread, any time.
 class self {
  public:
+  /// A call needs no wait for the space's stream, neither before it nor after it.
+  static constexpr bool stream_ordered = true;
+
   [[nodiscard]] static constexpr int rank() noexcept { return 0; }
   [[nodiscard]] static constexpr int size() noexcept { return 1; }
 
@@ -26,17 +31,17 @@ class self {
   void all_reduce(Space const&, std::span<T>, reduction) const noexcept {}
 
   template <class Space>
-  void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all) const {
-    copy("all_gather", mine, all);
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    copy(where, "all_gather", mine, all);
   }
 
   template <class Space>
-  void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all,
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
     if (sizes.size() != 1 || sizes[0] != mine.size())
       throw mismatch("gradsieve: all_gather: " + std::to_string(sizes.size()) +
                      " sizes for 1 rank, or another size than the " + std::to_string(mine.size()) + " bytes of rank 0");
-    copy("all_gather", mine, all);
+    copy(where, "all_gather", mine, all);
   }
 
   template <class Space>
@@ -45,10 +50,11 @@ class self {
   }
 
   template <class Space>
-  void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
+  void send_receive(Space const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
+                    int from) const {
     only_rank("send_receive", to);
     only_rank("send_receive", from);
-    copy("send_receive", out, in);
+    copy(where, "send_receive", out, in);
   }
 
   friend bool operator==(self const&, self const&) = default;
@@ -60,11 +66,15 @@ class self {
                      " named, there is only rank 0");
   }
 
-  static void copy(char const* call, std::span<std::byte const> from, std::span<std::byte> to) {
+  template <class Space>
+  static void copy(Space const& where, char const* call, std::span<std::byte const> from, std::span<std::byte> to) {
     if (from.size() != to.size())
       throw mismatch("gradsieve: " + std::string{call} + ": rank 0 gives " + std::to_string(from.size()) +
                      " bytes, rank 0 has room for " + std::to_string(to.size()));
-    if (!from.empty()) std::memmove(to.data(), from.data(), from.size());
+    if constexpr (requires { where.copy(from, to); })
+      where.copy(from, to);
+    else if (!from.empty())
+      std::memmove(to.data(), from.data(), from.size());
   }
 };
 

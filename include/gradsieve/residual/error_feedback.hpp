@@ -1,7 +1,7 @@
 // Error feedback: what was not sent is added to the next gradient.
 #pragma once
 
-#include <array>
+#include <cstddef>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
@@ -20,13 +20,11 @@ struct error_feedback {
   /// @throws invalid_argument
   void check() const { require_between("error_feedback's decay", static_cast<double>(decay), 0, 1); }
 
-  GRADSIEVE_HD constexpr void enter(float gradient, std::array<float, states>& state) const noexcept {
+  GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
     state[0] = multiply_add(decay, state[0], gradient);
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, std::array<float, states>& state, bool) const noexcept {
-    state[0] -= sent;
-  }
+  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept { state[0] -= sent; }
 
   friend bool operator==(error_feedback const&, error_feedback const&) = default;
   friend std::ostream& operator<<(std::ostream& out, error_feedback const& it) {

@@ -1,8 +1,8 @@
 // Momentum before selection, as Deep Gradient Compression does it.
 #pragma once
 
-#include <array>
 #include <cmath>
+#include <cstddef>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
@@ -30,20 +30,20 @@ struct momentum_correction {
   }
 
   /// What a gradient of this norm is multiplied with before it enters.
-  [[nodiscard]] float factor(double norm, int world) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept {
     double const limit = static_cast<double>(clip) / std::sqrt(static_cast<double>(world));
     return clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;
   }
 
   /// Whether factor() needs to know the norm.
-  [[nodiscard]] bool needs_norm() const noexcept { return clip > 0; }
+  [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept { return clip > 0; }
 
-  GRADSIEVE_HD constexpr void enter(float gradient, std::array<float, states>& state) const noexcept {
+  GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
     state[1] = multiply_add(momentum, state[1], gradient);
     state[0] += state[1];
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, std::array<float, states>& state, bool whole_layer) const noexcept {
+  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool whole_layer) const noexcept {
     state[0] -= sent;
     if (masking && !whole_layer) state[1] = 0;
   }

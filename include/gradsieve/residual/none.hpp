@@ -1,7 +1,7 @@
 // No memory: what is not sent in its step is gone.
 #pragma once
 
-#include <array>
+#include <cstddef>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/text.hpp>
@@ -15,13 +15,11 @@ namespace gradsieve {
 struct none {
   static constexpr std::size_t states = 1;
 
-  GRADSIEVE_HD constexpr void enter(float gradient, std::array<float, states>& state) const noexcept {
+  GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
     state[0] = gradient;
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, std::array<float, states>& state, bool) const noexcept {
-    state[0] -= sent;
-  }
+  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept { state[0] -= sent; }
 
   friend bool operator==(none const&, none const&) = default;
   friend std::ostream& operator<<(std::ostream& out, none const&) { return describe(out, "none"); }

@@ -1,7 +1,6 @@
 // Top-k in two levels: a threshold from a sample, an exact choice among the survivors.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -32,27 +31,26 @@ struct hierarchical {
     require_between("hierarchical's most", static_cast<double>(most), 1, HUGE_VAL);
   }
 
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  [[nodiscard]] key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
+  [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
     auto const n = static_cast<double>(acc.values.size());
     double const ratio = k / n;
-    auto const wanted =
-        static_cast<std::uint64_t>(std::ceil(std::max(n * static_cast<double>(sample_ratio), 2 / ratio)));
-    auto const keys = work.sample(acc, wanted, seed);
-    auto const rank = static_cast<std::ptrdiff_t>(std::ceil(static_cast<double>(keys.size()) * ratio));
-    if (rank < 1 || keys.empty()) return 1;
-    std::nth_element(keys.begin(), keys.begin() + rank - 1, keys.end(), [](key_type a, key_type b) { return a > b; });
-    return std::max<key_type>(keys[static_cast<std::size_t>(rank - 1)], 1);
+    auto const wanted = static_cast<std::uint64_t>(std::ceil(larger(n * static_cast<double>(sample_ratio), 2 / ratio)));
+    auto keys = work.sample(acc, wanted, seed);
+    auto const rank = static_cast<std::uint64_t>(std::ceil(static_cast<double>(keys.size()) * ratio));
+    return rank < 1 || keys.size() == 0 ? 1 : larger<key_type>(keys.kth_largest(rank), 1);
   }
 
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+  GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     auto const found = work.collected(acc);
     if (found.count > k) return work.compact(acc, work.kth_largest(acc, k), out);
-    auto const enough = std::max<index_type>(1, static_cast<index_type>(least * static_cast<float>(k)));
+    auto const enough = larger<index_type>(1, static_cast<index_type>(least * static_cast<float>(k)));
     if (found.complete && found.count >= enough) return work.compact(acc, {found.lower - 1, 0}, out);
-    auto const band = static_cast<index_type>(std::min(4294967295.0, static_cast<double>(most) * k));
-    bracket_search search{found.lower, infinite_key, enough, std::max(band, k)};
+    auto const band = static_cast<index_type>(smaller(4294967295.0, static_cast<double>(most) * k));
+    bracket_search search{found.lower, infinite_key, enough, larger(band, k)};
     std::uint64_t count = 0;
     while (!search.done()) {
       count = work.count_at_least(acc, search.probe());

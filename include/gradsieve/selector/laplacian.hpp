@@ -1,10 +1,7 @@
 // Top-k by a Laplace estimate of the threshold, corrected by counting.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 
 #include <gradsieve/error.hpp>
@@ -43,13 +40,15 @@ struct laplacian {
     return count == count_mode::exact ? k : band(k);
   }
 
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  [[nodiscard]] key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
+  [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
     return is_warm(acc, k) ? acc.hint->lower : sampled_estimate(work, acc, k);
   }
 
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+  GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     auto const found = ensure_candidates(work, acc, k);
     bool const enough = found.complete && (found.count >= k || found.lower == 1);
     cut at{found.lower - 1, 0};
@@ -84,49 +83,44 @@ struct laplacian {
   }
 
   /// The middle of the band: a threshold there stays within the band for a step or more.
-  [[nodiscard]] constexpr index_type aim(index_type k) const noexcept { return k + (capacity(k) - k) / 2; }
+  [[nodiscard]] GRADSIEVE_HD constexpr index_type aim(index_type k) const noexcept { return k + (capacity(k) - k) / 2; }
 
-  static void remember_cut(accumulator_ref const acc, cut const at, index_type k) noexcept {
+  GRADSIEVE_HD static void remember_cut(accumulator_ref const acc, cut const at, index_type k) noexcept {
     if (acc.hint != nullptr) *acc.hint = {at.key == 0 ? 0 : at.key + (at.ties == 0 ? 1 : 0), k};
   }
 
-  [[nodiscard]] bool is_warm(accumulator_ref const acc, index_type k) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD bool is_warm(accumulator_ref const acc, index_type k) const noexcept {
     return warm && hint_fits(acc, k);
   }
 
   /// b * ln(nonzero / k), the threshold that keeps k of Laplace data, b being the mean of `sum` over `nonzero`.
-  [[nodiscard]] static key_type laplace_key(double sum, double nonzero, double k) noexcept {
-    return nonzero <= k
-               ? 1
-               : std::max<key_type>(magnitude_key(static_cast<float>(sum / nonzero * std::log(nonzero / k))), 1);
+  [[nodiscard]] GRADSIEVE_HD static key_type laplace_key(double sum, double nonzero, double k) noexcept {
+    return nonzero <= k ? 1
+                        : larger<key_type>(magnitude_key(static_cast<float>(sum / nonzero * std::log(nonzero / k))), 1);
   }
 
   /// The threshold that keeps a little more than k, from 2^15 elements: they give b within 0.6 %, and so the count
   /// within 4 % at a density of 0.1 %. Where as many of them as that do not reach it, the data are not Laplace, and it
   /// is a lower bound. 1 where fewer than k differ from zero.
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  [[nodiscard]] static key_type sampled_estimate(Workspace& work, accumulator_ref const acc, index_type k) {
-    auto const keys = work.sample(acc, std::uint64_t{1} << 15);
-    double sum = 0;
-    std::uint64_t nonzero = 0;
-    for (key_type const key : keys) {
-      sum += static_cast<double>(std::bit_cast<float>(key));
-      nonzero += key != 0 ? 1 : 0;
-    }
+  [[nodiscard]] GRADSIEVE_HD static key_type sampled_estimate(Workspace& work, accumulator_ref const acc,
+                                                              index_type k) {
+    auto keys = work.sample(acc, std::uint64_t{1} << 15);
     double const each =
-        static_cast<double>(acc.values.size()) / static_cast<double>(std::max<std::size_t>(keys.size(), 1));
+        static_cast<double>(acc.values.size()) / static_cast<double>(larger<std::uint64_t>(keys.size(), 1));
     double const aimed = 1.125 * k + 2 * std::sqrt(static_cast<double>(k));
-    auto const estimate = laplace_key(sum * each, static_cast<double>(nonzero) * each, aimed);
-    auto const reached =
-        static_cast<double>(std::ranges::count_if(keys, [&](key_type key) { return key >= estimate; }));
+    auto const estimate = laplace_key(keys.sum_abs() * each, static_cast<double>(keys.nonzero()) * each, aimed);
+    auto const reached = static_cast<double>(keys.count_at_least(estimate));
     bool const laplace = std::abs(reached - aimed / each) <= 3 * std::sqrt(aimed / each) + 3;
     return laplace ? estimate : sampled_lower_bound(work, acc, k).lower;
   }
 
   /// What no list of candidates gave, as ties are in the way. Cold: bisection, whose every probe collects what it
   /// counts, so that the last one has the answer.
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  [[nodiscard]] cut threshold(Workspace& work, accumulator_ref const acc, index_type k) const {
+  [[nodiscard]] GRADSIEVE_HD cut threshold(Workspace& work, accumulator_ref const acc, index_type k) const {
     if (is_warm(acc, k)) return work.kth_largest(acc, k);
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return {0, 0};

@@ -1,10 +1,8 @@
 // What a step expects of a segment before it has read it: the key that a few more than k elements will reach.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 
 #include <gradsieve/selection.hpp>
 #include <gradsieve/types.hpp>
@@ -18,32 +16,32 @@ struct sampled_bound {
   key_type lower = 1;
   bool tied = false;
 };
+GRADSIEVE_EITHER_SPACE
 template <class Workspace>
-[[nodiscard]] sampled_bound sampled_lower_bound(Workspace& work, accumulator_ref const acc, index_type k) {
+[[nodiscard]] GRADSIEVE_HD sampled_bound sampled_lower_bound(Workspace& work, accumulator_ref const acc, index_type k) {
   auto const n = static_cast<double>(acc.values.size());
-  auto const keys =
-      work.sample(acc, static_cast<std::uint64_t>(std::clamp(std::max(32 * n / k, n / 4096), 8192.0, 131072.0)));
-  if (keys.empty()) return {};
-  double const expected = static_cast<double>(keys.size()) * std::min(1.0, static_cast<double>(k) / n);
+  auto keys = work.sample(acc, static_cast<std::uint64_t>(clamped(larger(32 * n / k, n / 4096), 8192.0, 131072.0)));
+  if (keys.size() == 0) return {};
+  double const expected = static_cast<double>(keys.size()) * smaller(1.0, static_cast<double>(k) / n);
   bool const all = keys.size() == acc.values.size();
   auto const rank = static_cast<std::uint64_t>(all ? k : std::ceil(expected + 5 * std::sqrt(expected) + 4));
   if (rank == 0 || rank > keys.size()) return {};
-  auto const at = keys.begin() + static_cast<std::ptrdiff_t>(rank - 1);
-  std::nth_element(keys.begin(), at, keys.end(), std::greater{});
-  auto const above = static_cast<double>(std::count_if(keys.begin(), at, [&](key_type key) { return key > *at; }));
-  return {std::max<key_type>(*at, 1), above < expected};
+  key_type const at = keys.kth_largest(rank);
+  auto const above = static_cast<double>(keys.count_at_least(at + 1));
+  return {larger<key_type>(at, 1), above < expected};
 }
 
 /// Whether the last step left a hint, for about this k.
-[[nodiscard]] inline bool hint_fits(accumulator_ref const acc, index_type k) noexcept {
+[[nodiscard]] GRADSIEVE_HD inline bool hint_fits(accumulator_ref const acc, index_type k) noexcept {
   return acc.hint != nullptr && acc.hint->lower != 0 && acc.hint->k <= k + k / 4 && k <= acc.hint->k + acc.hint->k / 4;
 }
 
 /// The candidates of a segment; where the prediction missed, collected anew from a sampled bound. The result
 /// still has fewer than k, or is incomplete, where no bound can do better (ties, few nonzeros).
 /// Cost: O(workers), after a miss one pass.
+GRADSIEVE_EITHER_SPACE
 template <class Workspace>
-auto ensure_candidates(Workspace& work, accumulator_ref const acc, index_type k) {
+GRADSIEVE_HD auto ensure_candidates(Workspace& work, accumulator_ref const acc, index_type k) {
   auto const found = work.collected(acc);
   bool const missed = found.complete && found.count < k && found.lower > 1;
   if (!missed && (found.complete || found.lower == 0)) return found;
@@ -56,14 +54,15 @@ auto ensure_candidates(Workspace& work, accumulator_ref const acc, index_type k)
 /// Candidates beyond k that make up for what a cut moves from step to step, as a share of k: 0.3, and fewer above a
 /// density of 1 %, where the count at a key moves less (by 8 %, 3 % and 1 % at 0.1 %, 1 % and 10 %, simulated error
 /// feedback) and each candidate costs more.
-[[nodiscard]] inline double spare_share(accumulator_ref const acc, index_type k) noexcept {
-  return std::min(0.3, 0.03 * std::sqrt(static_cast<double>(acc.values.size()) / k));
+[[nodiscard]] GRADSIEVE_HD inline double spare_share(accumulator_ref const acc, index_type k) noexcept {
+  return smaller(0.3, 0.03 * std::sqrt(static_cast<double>(acc.values.size()) / k));
 }
 
 /// Leaves a hint for the next step: the key that about (1 + spare) * k elements reach, on the line through the two
 /// points that this step has counted, (found.lower, found.count) and (at.key, k).
+GRADSIEVE_EITHER_SPACE
 template <class Workspace>
-void remember(Workspace const& work, accumulator_ref const acc, cut const at, index_type k, double share) {
+GRADSIEVE_HD void remember(Workspace const& work, accumulator_ref const acc, cut const at, index_type k, double share) {
   if (acc.hint == nullptr) return;
   *acc.hint = {0, k};
   if (at.key == 0) return;  // fewer than k: nothing to learn
@@ -71,8 +70,8 @@ void remember(Workspace const& work, accumulator_ref const acc, cut const at, in
   double const spare = share * k + 64;
   double step = 1 << 17;  // 1/64 of an octave, where nothing better is known
   if (found.complete && found.count > k && found.lower < at.key)
-    step = (at.key - found.lower) * std::min(4.0, spare / static_cast<double>(found.count - k));
-  acc.hint->lower = static_cast<key_type>(std::max(1.0, at.key - step));
+    step = (at.key - found.lower) * smaller(4.0, spare / static_cast<double>(found.count - k));
+  acc.hint->lower = static_cast<key_type>(larger(1.0, at.key - step));
 }
 
 }  // namespace gradsieve

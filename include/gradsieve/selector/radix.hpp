@@ -13,13 +13,15 @@ namespace gradsieve {
 /// Source: MSD radix select (Alabi et al. 2012; AIR top-k, SC'23), on candidates that a sample or the last
 /// step predicts, as in performance studies of threshold reuse; the checked repair is ours.
 struct radix {
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  [[nodiscard]] key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
+  [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
     return hint_fits(acc, k) ? acc.hint->lower : sampled_lower_bound(work, acc, k).lower;
   }
 
+  GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+  GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     ensure_candidates(work, acc, k);
     cut const at = work.kth_largest(acc, k);
     remember(work, acc, at, k, spare_share(acc, k));

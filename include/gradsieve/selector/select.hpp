@@ -6,8 +6,9 @@
 namespace gradsieve {
 
 /// Entries that a selector may send for a budget of k: its own `capacity(k)`, else k.
+GRADSIEVE_EITHER_SPACE
 template <class Selector>
-[[nodiscard]] index_type selection_capacity(Selector const& chosen, index_type k) {
+[[nodiscard]] GRADSIEVE_HD index_type selection_capacity(Selector const& chosen, index_type k) {
   if constexpr (requires {
                   { chosen.capacity(k) } -> std::same_as<index_type>;
                 })
@@ -17,8 +18,10 @@ template <class Selector>
 }
 
 /// The key from which the accumulate pass shall collect candidates for a selector; 0: none.
+GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
-[[nodiscard]] key_type predicted_key(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k) {
+[[nodiscard]] GRADSIEVE_HD key_type predicted_key(Selector const& chosen, Workspace& work, accumulator_ref const acc,
+                                                  index_type k) {
   if constexpr (requires {
                   { chosen.predict(work, acc, k) } -> std::same_as<key_type>;
                 })
@@ -27,17 +30,30 @@ template <class Selector, class Workspace>
     return 0;
 }
 
+/// A selector's keep() with the cut that it fitted.
+template <class Selector, class Cut>
+struct fitted_keep {
+  Selector const& chosen;
+  Cut const& fitted;
+
+  GRADSIEVE_EITHER_SPACE
+  [[nodiscard]] GRADSIEVE_HD bool operator()(float value) const noexcept { return chosen.keep(value, fitted); }
+};
+template <class Selector, class Cut>
+fitted_keep(Selector const&, Cut const&) -> fitted_keep<Selector, Cut>;
+
 /// Writes the selector's entries of a segment and returns how many. A cut that keeps more than k gives its k
 /// largest; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five if over k).
+GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
-index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,
-                  selection_span out) {
+GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,
+                               selection_span out) {
   if (k == 0 || acc.values.empty()) return 0;
   if constexpr (direct_selector<Selector, Workspace>) {
     return chosen.select(work, acc, k, out);
   } else {
     auto const fitted = chosen.fit(work, acc, k);
-    auto const keep = [&](float value) noexcept { return chosen.keep(value, fitted); };
+    fitted_keep const keep{chosen, fitted};
     index_type const kept = work.compact(acc, cut{}, out, keep);
     return kept <= k ? kept : work.compact(acc, work.kth_largest(acc, k, 1, keep), out, keep);
   }

@@ -101,7 +101,7 @@ class host_workspace : public host_ranking {
   template <std::size_t States, class Body>
   static void update_one(std::array<float*, States> const& states, std::uint64_t i, std::uint64_t name,
                          Body const& body) noexcept {
-    std::array<float, States> now{};
+    element_state<States> now{};
     for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
     body(name, now);
     for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];

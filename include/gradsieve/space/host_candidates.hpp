@@ -14,14 +14,6 @@
 
 namespace gradsieve {
 
-/// What a pass has kept of one segment: how many elements, the key they all reach, and whether they are all that
-/// reach it; if not, `count` is a number that reach it at least. `lower` 0: none were wanted.
-struct candidates {
-  std::uint64_t count = 0;
-  key_type lower = 0;
-  bool complete = false;
-};
-
 /// Candidates of all segments, in one index-ordered list for each worker, and a second list for each worker for
 /// the segment that was collected again last. Address space for 8 bytes an entry, list and worker; touched as used.
 class host_candidates {

@@ -9,6 +9,7 @@
 
 #include <gradsieve/search.hpp>
 #include <gradsieve/selection.hpp>
+#include <gradsieve/space/enter.hpp>
 #include <gradsieve/space/host_append.hpp>
 #include <gradsieve/space/host_simd.hpp>
 #include <gradsieve/types.hpp>
@@ -46,19 +47,6 @@ struct statistics {
   }
 };
 
-/// Enters one gradient element into its state; false if it or the new state was not finite.
-template <class Residual, std::size_t States>
-GRADSIEVE_INLINE constexpr bool enter_one(Residual const& policy, float gradient,
-                                          std::array<float, States>& state) noexcept {
-  auto const before = state;
-  bool const usable = is_finite(gradient);
-  policy.enter(usable ? gradient : 0.0f, state);
-  bool finite = true;
-  for (float const each : state) finite = finite & is_finite(each);
-  for (std::size_t s = 0; s < States; ++s) state[s] = finite ? state[s] : before[s];
-  return usable & finite;
-}
-
 /// Enters `count` gradient elements, times `factor`, into their states. A gradient that is not finite counts as
 /// zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is stored.
 /// Returns how many were not finite.
@@ -68,7 +56,7 @@ GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, 
   std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) {
-    std::array<float, States> now{};
+    element_state<States> now{};
     for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
     bool const finite = enter_one(policy, multiply(to_float(gradient[i]), factor), now);
     bad += finite ? 0u : 1u;
@@ -137,7 +125,7 @@ GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, 
 template <class Residual, std::size_t States>
 GRADSIEVE_INLINE void leave_one(Residual const& policy, std::array<float*, States> const& states, std::uint64_t i,
                                 float sent) noexcept {
-  std::array<float, States> now{};
+  element_state<States> now{};
   for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
   policy.leave(sent, now, false);
   for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];

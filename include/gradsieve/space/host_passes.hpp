@@ -13,6 +13,7 @@
 #include <gradsieve/space/host_buffer.hpp>
 #include <gradsieve/space/host_candidates.hpp>
 #include <gradsieve/space/host_kernels.hpp>
+#include <gradsieve/space/host_sample.hpp>
 #include <gradsieve/space/host_team.hpp>
 #include <gradsieve/space/host_tiles.hpp>
 #include <gradsieve/types.hpp>
@@ -86,9 +87,9 @@ class host_passes {
   void before_accumulate(Residual const& policy, std::array<float*, States> const& states, std::span<T const> gradient,
                          float factor, Settle const& settle, Body const& body) {
     auto const at = [&](std::uint64_t i) {
-      std::array<float, States> now{};
+      element_state<States> now{};
       for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
-      host_kernels::enter_one(policy, multiply(to_float(gradient[i]), factor), now);
+      enter_one(policy, multiply(to_float(gradient[i]), factor), now);
       return now[0];
     };
     struct reset {
@@ -161,8 +162,8 @@ class host_passes {
 
   /// Keys of `count` elements, one at a random place in each of `count` equal strips; all of them if `count`
   /// reaches the size. Depends on `seed`, step and segment only. Before the accumulate pass it sees what that
-  /// pass will write. At most 2^20 samples. Cost: `count` scattered reads. The span lives until the next call.
-  [[nodiscard]] std::span<key_type> sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
+  /// pass will write. At most 2^20 samples. Cost: `count` scattered reads. The sample lives until the next call.
+  [[nodiscard]] key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
     std::uint64_t const n = acc.values.size();
     count = std::min({count, n, most_samples});
     if (peek_.settle != nullptr) peek_.settle(peek_.settle_context);
@@ -178,7 +179,7 @@ class host_passes {
           taken[j] = tiles_.in_hole(acc.first + i) ? 0 : magnitude_key(peek_.at(peek_.at_context, acc.first + i));
       }
     });
-    return taken;
+    return key_sample{taken};
   }
 
  protected:

@@ -18,11 +18,6 @@
 
 namespace gradsieve {
 
-/// Keeps every element: the default of the passes that can be restricted.
-struct keep_all {
-  constexpr bool operator()(float) const noexcept { return true; }
-};
-
 /// Adds to the passes what selectors end with.
 class host_ranking : public host_passes {
  public:
@@ -198,7 +193,7 @@ class host_ranking : public host_passes {
   /// find the tie, or narrow the range for a search by digits.
   [[nodiscard]] ranked_range probe_ties(accumulator_ref const acc, ranked_range range) {
     auto const k = range.wanted;
-    auto const keys = sample(acc, 4096);
+    auto const keys = sample(acc, 4096).keys();
     std::sort(keys.begin(), keys.end(), std::greater{});
     auto const rank =
         static_cast<std::ptrdiff_t>(static_cast<double>(keys.size()) * k / static_cast<double>(acc.values.size()));

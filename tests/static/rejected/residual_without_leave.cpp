@@ -2,7 +2,7 @@
 
 struct no_leave {
   static constexpr std::size_t states = 1;
-  void enter(float gradient, std::array<float, 1>& state) const noexcept { state[0] += gradient; }
+  void enter(float gradient, gradsieve::element_state<1>& state) const noexcept { state[0] += gradient; }
   friend bool operator==(no_leave const&, no_leave const&) = default;
 };
 
