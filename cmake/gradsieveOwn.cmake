@@ -4,7 +4,8 @@
 add_library(gradsieve_own INTERFACE)
 target_link_libraries(gradsieve_own INTERFACE gradsieve)
 target_compile_options(gradsieve_own
-  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Werror>)
+  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Werror>
+            $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow,-Werror>)
 if(GRADSIEVE_SANITIZE)
   set(sanitize -fsanitize=${GRADSIEVE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_compile_options(gradsieve_own INTERFACE ${sanitize})

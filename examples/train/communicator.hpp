@@ -22,6 +22,8 @@ class communicator {
         size_{comm.size()},
         floats_{[comm](std::span<float> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
         doubles_{[comm](std::span<double> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
+        words_{
+            [comm](std::span<std::uint32_t> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
         equal_{[comm](bytes mine, room all) { comm.all_gather(gs::host{}, mine, all); }},
         sized_{[comm](bytes mine, room all, sizes each) { comm.all_gather(gs::host{}, mine, all, each); }} {}
 
@@ -30,6 +32,8 @@ class communicator {
 
   void all_reduce(gs::host const&, std::span<float> values, gs::reduction how) const { floats_(values, how); }
   void all_reduce(gs::host const&, std::span<double> values, gs::reduction how) const { doubles_(values, how); }
+
+  void all_reduce(gs::host const&, std::span<std::uint32_t> values, gs::reduction how) const { words_(values, how); }
 
   using bytes = std::span<std::byte const>;
   using room = std::span<std::byte>;
@@ -42,6 +46,7 @@ class communicator {
   int size_;
   std::function<void(std::span<float>, gs::reduction)> floats_;
   std::function<void(std::span<double>, gs::reduction)> doubles_;
+  std::function<void(std::span<std::uint32_t>, gs::reduction)> words_;
   std::function<void(bytes, room)> equal_;
   std::function<void(bytes, room, sizes)> sized_;
 };

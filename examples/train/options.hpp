@@ -28,6 +28,11 @@ using names = std::vector<std::string>;
 
 inline names const selector_names{"radix", "hierarchical", "laplacian"};
 inline names const partitioner_names{"whole", "layerwise", "deft"};
+#if defined(GRADSIEVE_EXAMPLE_CUDA)
+inline names const spaces{"host", "device"};
+#else
+inline names const spaces{"host"};
+#endif
 inline names const residual_names{"none", "error_feedback", "momentum"};
 inline names const every_recipe{"dense",
                                 "radix",
@@ -52,6 +57,7 @@ struct options {
   names compare;
   std::vector<int> workers{4};
   bool workers_given = false;
+  std::string space = "host";
   int threads = 1;
   int steps = 500;
   int batch = 128;
@@ -134,6 +140,8 @@ struct option {
        [](o to, s v) { to.compare = v == "all" ? every_recipe : split(v, ','); }},
       {"--workers", "P,P", "worker threads; a list adds the build-up table; mpirun's size wins [4]",
        [](o to, s v) { to.workers = numbers("--workers", v, 1, 1024), to.workers_given = true; }},
+      {"--space", "NAME", "where gradients are compressed: host, or device in a build with CUDA [host]",
+       [](o to, s v) { to.space = one_of("--space", v, spaces); }},
       {"--threads-per-worker", "N", "threads of each worker's compressor [1]",
        [](o to, s v) { to.threads = number("--threads-per-worker", v, 1, 1024); }},
       {"--steps", "N", "optimiser steps [500]", [](o to, s v) { to.steps = number("--steps", v, 1, many); }},

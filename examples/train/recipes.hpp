@@ -120,9 +120,9 @@ using exchanger = std::function<gs::step_report(std::span<float>)>;
   };
 }
 
-[[nodiscard]] inline exchanger make_exchanger(named_recipe const& recipe, options const& chosen,
-                                              gs::layout const& layers, communicator const& comm) {
-  if (recipe.dense) return dense_exchanger(comm);
+/// Calls body(recipe) with the library's recipe of these names.
+template <class Body>
+[[nodiscard]] exchanger with_recipe(named_recipe const& recipe, options const& chosen, Body const& body) {
   auto const density = gs::warm_up{.initial = std::max(0.25, chosen.density),
                                    .final = chosen.density,
                                    .steps = static_cast<std::uint64_t>(chosen.warmup)};
@@ -133,12 +133,27 @@ using exchanger = std::function<gs::step_report(std::span<float>)>;
                                .partitioner = partitioner,
                                .residual = residual,
                                .dense = gs::dense_layers{.patterns = chosen.dense_layers, .up_to = 0}};
-        using owner = decltype(gs::compressor{gs::host{}, layers, full});
-        // std::function copies what it holds; a compressor is not for copying.
-        auto reducer = std::make_shared<owner>(gs::host{.threads = chosen.threads}, layers, full);
-        return [reducer, comm](std::span<float> gradient) { return reducer->exchange(comm, gradient); };
+        return body(full);
       },
       recipe.selector, recipe.partitioner, recipe.residual);
+}
+
+/// The same on a GPU: train/device.cu.
+[[nodiscard]] exchanger device_exchanger(named_recipe const& recipe, options const& chosen, gs::layout const& layers,
+                                         communicator const& comm);
+
+[[nodiscard]] inline exchanger make_exchanger(named_recipe const& recipe, options const& chosen,
+                                              gs::layout const& layers, communicator const& comm) {
+  if (recipe.dense) return dense_exchanger(comm);
+#if defined(GRADSIEVE_EXAMPLE_CUDA)
+  if (chosen.space == "device") return device_exchanger(recipe, chosen, layers, comm);
+#endif
+  return with_recipe(recipe, chosen, [&](auto const& full) -> exchanger {
+    using owner = decltype(gs::compressor{gs::host{}, layers, full});
+    // std::function copies what it holds; a compressor is not for copying.
+    auto reducer = std::make_shared<owner>(gs::host{.threads = chosen.threads}, layers, full);
+    return [reducer, comm](std::span<float> gradient) { return reducer->exchange(comm, gradient); };
+  });
 }
 
 }  // namespace example

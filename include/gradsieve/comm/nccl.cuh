@@ -1,0 +1,216 @@
+// Ranks that are GPUs, over NCCL; the only header that includes <nccl.h>. Device memory only.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <span>
+#include <string>
+#include <thread>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
+
+namespace gradsieve::nccl {
+
+static_assert(NCCL_VERSION_CODE >= 21300, "gradsieve needs NCCL 2.13 or newer");
+
+/// What NCCL reported: the call's name, the code, NCCL's texts for it, and the place of the call.
+struct error : communication_error {
+  error(char const* call, ncclResult_t code, ncclComm_t comm, std::source_location const& place)
+      : communication_error("gradsieve: " + std::string{call} + " failed with code " +
+                            std::to_string(static_cast<int>(code)) + " (" + ncclGetErrorString(code) + last(comm) +
+                            ") at " + place.file_name() + ":" + std::to_string(place.line())),
+        code_{code} {}
+
+  [[nodiscard]] ncclResult_t code() const noexcept { return code_; }
+
+ private:
+  /// NCCL keeps one text a thread; it is that of the latest failure, which need not be this one.
+  static std::string last(ncclComm_t comm) {
+    char const* const text = ncclGetLastError(comm);
+    return text == nullptr || *text == '\0' ? std::string{} : std::string{"; last error: "} + text;
+  }
+
+  ncclResult_t code_;
+};
+
+/// A space whose work runs in the order of a stream.
+template <class S>
+concept stream_space = requires(S const& where) {
+  { where.stream } -> std::convertible_to<cudaStream_t>;
+};
+
+namespace detail {
+
+inline ncclDataType_t datatype(float) { return ncclFloat32; }
+inline ncclDataType_t datatype(double) { return ncclFloat64; }
+inline ncclDataType_t datatype(std::uint32_t) { return ncclUint32; }
+inline ncclDataType_t datatype(std::uint64_t) { return ncclUint64; }
+inline ncclDataType_t datatype(std::int32_t) { return ncclInt32; }
+
+template <class T>
+concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint32_t> ||
+                    std::same_as<T, std::uint64_t> || std::same_as<T, std::int32_t>;
+
+}  // namespace detail
+
+/// A view of a communicator that the caller owns: nothing is created, finalised, aborted or destroyed. Every call is
+/// enqueued on `where.stream` and returns; what it moves is there once the stream has come so far. A call may be
+/// captured in a CUDA graph. The caller waits for the stream before it destroys the communicator.
+/// With a communicator that does not block, a call polls until NCCL has enqueued it.
+/// @pre spans are device memory of the communicator's device, which is current, and live until the stream has come so
+/// far; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever.
+/// memory: none; NCCL may take its own at the first calls.
+/// ranks: collective; send_receive only for the ranks it names.
+/// @throws error for what a call reports, and for what happened since the call before: NCCL tells of a lost peer or a
+/// broken link only later, and then every call throws it until the caller aborts the communicator. mismatch, on this
+/// rank alone, if its own sizes do not fit together.
+/// threads: one call at a time for all copies; a thread for each rank of a process.
+class communicator_ref {
+ public:
+  static constexpr bool stream_ordered = true;
+
+  /// Waits for a communicator that is still being set up. ranks: local.
+  /// @throws communication_error if `comm` is null; error.
+  explicit communicator_ref(ncclComm_t comm) : comm_{comm} {
+    if (comm == nullptr) throw communication_error("gradsieve: the NCCL communicator is null");
+    settle("ncclCommGetAsyncError");
+    check(ncclCommUserRank(comm, &rank_), "ncclCommUserRank");
+    check(ncclCommCount(comm, &size_), "ncclCommCount");
+  }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  /// All ranks get the same bits from NCCL's ring, tree and switch algorithms, which reduce an element in one place.
+  /// A sum's last bits may depend on the number of ranks and on the algorithm.
+  template <stream_space Space, detail::reducible T>
+  void all_reduce(Space const& where, std::span<T> in_out, reduction how) const {
+    settle("a call before all_reduce");
+    if (in_out.empty()) return;
+    check(ncclAllReduce(in_out.data(), in_out.data(), in_out.size(), detail::datatype(T{}),
+                        how == reduction::max ? ncclMax : ncclSum, comm_, where.stream),
+          "ncclAllReduce");
+  }
+
+  /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
+  template <stream_space Space>
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    expect("has room for bytes:", all.size(), ranks() * mine.size());
+    settle("a call before all_gather");
+    if (mine.empty()) return;
+    check(ncclAllGather(mine.data(), all.data(), mine.size(), ncclUint8, comm_, where.stream), "ncclAllGather");
+  }
+
+  /// @pre `mine` as above; `sizes`, in host memory, are equal on all ranks and sum to what `all` holds.
+  /// cost: a group of size() broadcasts: NCCL has no all-gather of unequal shares.
+  template <stream_space Space>
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const> sizes) const {
+    expect("passes sizes:", sizes.size(), ranks());
+    expect("gives bytes:", mine.size(), sizes[index(rank_)]);
+    std::size_t room = all.size();
+    for (std::size_t const size : sizes) {
+      if (size > room) expect("has room left for bytes:", room, size);
+      room -= size;
+    }
+    expect("has too many bytes of room:", room, 0);
+    settle("a call before all_gather");
+    group([&](auto const& add) {
+      for (int root = 0; root < size_; ++root) {
+        std::size_t const size = sizes[index(root)];
+        void const* const from = root == rank_ ? mine.data() : all.data();  // read on the root only
+        if (size > 0) add(ncclBroadcast(from, all.data(), size, ncclUint8, root, comm_, where.stream), "ncclBroadcast");
+        all = all.subspan(size);
+      }
+    });
+  }
+
+  template <stream_space Space>
+  void broadcast(Space const& where, std::span<std::byte> in_out, int root) const {
+    settle("a call before broadcast");
+    if (in_out.empty()) return;
+    check(ncclBroadcast(in_out.data(), in_out.data(), in_out.size(), ncclUint8, root, comm_, where.stream),
+          "ncclBroadcast");
+  }
+
+  /// @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
+  template <stream_space Space>
+  void send_receive(Space const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
+                    int from) const {
+    settle("a call before send_receive");
+    group([&](auto const& add) {
+      if (!out.empty()) add(ncclSend(out.data(), out.size(), ncclUint8, to, comm_, where.stream), "ncclSend");
+      if (!in.empty()) add(ncclRecv(in.data(), in.size(), ncclUint8, from, comm_, where.stream), "ncclRecv");
+    });
+  }
+
+ private:
+  static std::size_t index(int i) noexcept { return static_cast<std::size_t>(i); }
+  [[nodiscard]] std::size_t ranks() const noexcept { return index(size_); }
+
+  void expect(char const* does, std::size_t n, std::size_t wanted) const {
+    if (n != wanted)
+      throw mismatch("gradsieve: rank " + std::to_string(rank_) + " " + does + " " + std::to_string(n) + ", expected " +
+                     std::to_string(wanted));
+  }
+
+  /// Every NCCL call passes here.
+  void check(ncclResult_t code, char const* call,
+             std::source_location const& place = std::source_location::current()) const {
+    if (code == ncclInProgress) return settle(call, place);
+    if (code != ncclSuccess) throw error(call, code, comm_, place);
+  }
+
+  /// Returns once nothing of the host's part is in progress. @throws error if a call failed after it had returned.
+  void settle(char const* call, std::source_location const& place = std::source_location::current()) const {
+    for (;; std::this_thread::yield()) {
+      ncclResult_t state = ncclSuccess;
+      if (auto const code = ncclCommGetAsyncError(comm_, &state); code != ncclSuccess)
+        throw error("ncclCommGetAsyncError", code, comm_, place);
+      if (state == ncclSuccess) return;
+      if (state != ncclInProgress) throw error(call, state, comm_, place);
+    }
+  }
+
+  /// Opens a group, hands `calls` a function that takes each call's code and name, and closes the group, also after
+  /// a failure: an open one would swallow all later calls of this thread. @throws error for the first failure.
+  template <class Calls>
+  void group(Calls const& calls, std::source_location const& place = std::source_location::current()) const {
+    check(ncclGroupStart(), "ncclGroupStart", place);
+    ncclResult_t failed = ncclSuccess;
+    char const* name = "";
+    calls([&](ncclResult_t code, char const* call) {
+      if (failed != ncclSuccess || code == ncclSuccess || code == ncclInProgress) return;
+      failed = code;
+      name = call;
+    });
+    auto const end = ncclGroupEnd();
+    if (failed != ncclSuccess) throw error(name, failed, comm_, place);
+    check(end, "ncclGroupEnd", place);
+  }
+
+  ncclComm_t comm_;
+  int rank_ = 0;
+  int size_ = 0;
+};
+
+namespace detail {
+
+struct any_stream {
+  cudaStream_t stream;
+};
+
+}  // namespace detail
+
+static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, detail::any_stream, float> &&
+              has_all_gather<communicator_ref, detail::any_stream> &&
+              has_broadcast<communicator_ref, detail::any_stream> &&
+              has_send_receive<communicator_ref, detail::any_stream>);
+
+}  // namespace gradsieve::nccl

@@ -1,0 +1,677 @@
+// The owner of a recipe, its residual and its scratch on a GPU: a gradient goes in, the averaged sparse update comes
+// out.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/checkpoint.hpp>
+#include <gradsieve/compressor.hpp>
+#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/report.cuh>
+#include <gradsieve/cuda/staged.cuh>
+#include <gradsieve/cuda/step_plan.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+
+namespace gradsieve {
+
+/// What a step on a device sends: index-ordered entries whose number stands in device memory too, and the elements of
+/// the layers that pass through.
+struct device_selection {
+  index_type const* indices = nullptr;
+  float const* values = nullptr;
+  std::uint32_t const* count = nullptr;
+  std::uint64_t capacity = 0;  ///< entries there may be at most
+  std::span<float const> dense;
+};
+
+/// As the primary template, on a GPU: the same recipes and the same entries. Gradients and results are device memory.
+/// A step enqueues its work on the device's stream and returns; it never waits for the host, allocates nothing, and can
+/// be captured in a CUDA graph: run one step before (buffers for a world are made by the first exchange), and leave the
+/// density alone in between, as a graph repeats the one it was captured with. A step with another density than the one
+/// before waits until that one's has been told. `non_finite::fail` waits for its counting pass in each step.
+/// What goes wrong on the device in a step is thrown by its report, or by the next call once it has done its part; that
+/// step has given up nothing. A rank that throws at once, for a gradient of another size, leaves the others waiting.
+/// The same entries as on the host where the selector is exact; where it samples, the keys that it samples may differ.
+/// Neither copied nor moved.
+/// Memory: the residual store's, 8 bytes an entry that a step may send, and cuda_workspace's.
+template <class Recipe>
+class compressor<device, Recipe> {
+ public:
+  using selector_type = decltype(Recipe::selector);
+  using partitioner_type = decltype(Recipe::partitioner);
+  using residual_type = decltype(Recipe::residual);
+  using codec_type = decltype(Recipe::codec);
+  using exchange_type = decltype(Recipe::exchange);
+  using view_type = cuda_kernels::device_view<true, cuda_kernels::from_memory>;
+  static_assert(selector<selector_type, view_type>,
+                "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, cut), or "
+                "select(workspace, accumulator, k, out), marked GRADSIEVE_HD; it must be comparable and trivially "
+                "copyable");
+  static_assert(partitioner<partitioner_type>,
+                "recipe.partitioner needs default_exchange, needs_norms, disjoint, cut(layers, world, segments) and "
+                "assign(segments, squared_norms, budget, scratch)");
+  static_assert(residual_store<residual_type>,
+                "recipe.residual needs states, a noexcept enter(gradient, state) and a noexcept leave(sent, state, "
+                "whole_layer), marked GRADSIEVE_HD");
+  static_assert(std::is_same_v<codec_type, coo>, "on a device the codec is coo");
+
+  /// @throws what the recipe's check() throws; device_error.
+  compressor(device where, layout layers, Recipe recipe)
+      : layers_{std::move(layers)},
+        recipe_{checked(std::move(recipe))},
+        split_{layers_, recipe_.dense},
+        info_{layers_.size(), layers_.hash(), split_.dense_elements},
+        work_{where, layers_.size()},
+        plan_{recipe_, work_} {
+    for (auto& each : states_) each = work_.template zeroed<float>(info_.n);
+    parts_ = work_.template zeroed<double>(cuda_kernels::sum_blocks);
+    factor_ = work_.template zeroed<float>(1);
+    numbers_ = work_.template zeroed<device_numbers>(1);
+    votes_ = work_.template zeroed<double>(1);
+    last_error_ = pinned_array<std::uint64_t>(1);
+    plan(1);
+  }
+  compressor(compressor const&) = delete;
+  compressor& operator=(compressor const&) = delete;
+  ~compressor() { cudaStreamSynchronize(work_.where().stream); }  // what is enqueued works on what goes now
+
+  // ---- With a communicator ---------------------------------------------------------------------------------
+
+  /// As the primary template's; the report is read when it is asked for. The communicator works in stream order:
+  /// nccl::communicator_ref, self, or a host's as staged{comm}.
+  /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks for
+  /// it; what went wrong in the step before; mismatch at first contact; device_error, communication_error.
+  template <communicator Comm, class Gradient>
+  device_report exchange(Comm const& comm, Gradient&& gradient) {
+    return exchange_span(comm, checked_span(gradient));
+  }
+
+  /// First contact, as the primary template's. Waits; not to be captured.
+  template <communicator Comm>
+  void connect(Comm const& comm) {
+    static_assert(
+        requires { requires Comm::stream_ordered; },
+        "this communicator does not work in stream order: hand it over as staged{comm}");
+    static_assert(has_all_gather<Comm, device> && has_all_reduce<Comm, device, float> &&
+                      has_all_reduce<Comm, device, double> && has_all_reduce<Comm, device, std::uint32_t>,
+                  "this communicator needs all_gather and all_reduce for float, double and std::uint32_t");
+    connected_ = false;
+    std::vector<rank_identity> all(static_cast<std::size_t>(comm.size()));
+    all[0] = {layers_, recipe_.hash(), step()};
+    auto const mine = work_.template uploaded<rank_identity>(std::span{all}.first(1));
+    cuda_buffer<rank_identity> const gathered(work_.where(), all.size());
+    comm.all_gather(work_.where(), std::as_bytes(mine.span()), std::as_writable_bytes(gathered.span()));
+    work_.where().copy(std::as_bytes(gathered.span()), std::as_writable_bytes(std::span{all}));
+    work_.where().synchronize();
+    rank_identity::require_equal(all);
+    plan(comm.size());
+    connected_ = true;
+  }
+
+  // ---- With a transport of one's own -----------------------------------------------------------------------
+
+  /// As the primary template's, in device memory; it lives until the next step.
+  template <class Gradient>
+  device_selection compress(Gradient const& gradient) {
+    auto const values = checked_span(gradient);
+    begin_step(values.size());
+    auto const pending = pending_error();
+    auto const in = incoming(values.data());
+    refuse_non_finite(alone{}, in);
+    enter(alone{}, in, {needs_norms ? 1 : world_, 0, false, false});
+    take_dense();
+    collect();
+    work_.select(recipe_.selector, states_[0].data(), measured, taken_.list());
+    start_report(sizeof(*values.data()), 1);
+    work_.where().copy(std::as_bytes(std::span<std::uint32_t const>{taken_.count.span()}),
+                       std::as_writable_bytes(numbers_.span()).subspan(offsetof(device_numbers, touched), 4));
+    ++steps_;
+    raise(pending);
+    return {taken_.indices.data(), taken_.values.data(), taken_.count.data(), capacity_, dense_.first(dense_elements_)};
+  }
+
+  /// The report of the last step.
+  [[nodiscard]] device_report report() const noexcept { return device_report{step_}; }
+
+  /// The last compress() as bytes that describe themselves, in device memory: as many as there may be at most; what
+  /// stands behind those that the header counts means nothing. Lives until the next encode(). Allocates on first use.
+  [[nodiscard]] std::span<std::byte const> encode() {
+    auto const bytes = (recipe_.codec.max_bytes(info_.n, capacity_, info_.dense) + 7) / 8 * 8;
+    if (outgoing_.size() < bytes) outgoing_ = work_.template zeroed<std::byte>(bytes);
+    auto* const message = reinterpret_cast<cuda_kernels::header_words*>(outgoing_.data());
+    work_.over(capacity_ + info_.dense + 1, cuda_kernels::write_message<>, info_, coo::id, taken_.list(),
+               static_cast<float const*>(dense_.data()), message);
+    work_.over(capacity_ + info_.dense + 1, cuda_kernels::seal_message<>, message);
+    step_.known.bytes_sent = bytes;
+    return outgoing_.span();
+  }
+
+  /// As the primary template's: messages of encode(), each in device memory at a multiple of 8 bytes, as they are or
+  /// longer. Waits for the check of all messages before the gradient is written.
+  /// @throws corrupt_message, invalid_argument; device_error.
+  template <class Gradient>
+  void apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
+    auto const out = checked_span(gradient);
+    check_size(out.size());
+    std::uint64_t bytes = recipe_.codec.max_bytes(info_.n, 0, info_.dense);
+    for (auto const& each : messages) bytes = std::max<std::uint64_t>(bytes, each.size());
+    bytes = std::min((bytes + 7) / 8 * 8, recipe_.codec.max_bytes(info_.n, info_.n, info_.dense) + 8);
+    std::uint64_t const most = (bytes - recipe_.codec.max_bytes(info_.n, 0, info_.dense)) / 8;
+    auto const senders = static_cast<std::uint32_t>(messages.size());
+    auto const cells = work_.tables().cell_count;
+    raise(pending_error());
+    auto const inbox = work_.template zeroed<std::byte>(bytes * senders);
+    for (std::size_t m = 0; m < senders; ++m) {
+      auto const size = std::min<std::uint64_t>(messages[m].size(), bytes);
+      work_.where().copy(messages[m].first(size), inbox.span().subspan(bytes * m, size));
+    }
+    auto const directories = work_.template zeroed<std::uint32_t>(std::uint64_t{senders} * (cells + 1));
+    auto const sums = work_.template zeroed<std::uint64_t>(senders);
+    auto const updates = work_.template zeroed<cuda_kernels::update>(senders);
+    cuda_kernels::slots const from{inbox.data(), bytes, 0, senders};
+    work_.over(senders, cuda_kernels::open_messages<>, info_, coo::id, most, from, directories.data(), cells,
+               updates.data(), sums.data(), error());
+    work_.over(most + info_.dense + 1, cuda_kernels::check_messages<>, info_, from, updates.data(), sums.data(),
+               error());
+    work_.launch(cuda_kernels::compare_sums<>, 1, 1024, from, updates.data(), sums.data(), error());
+    raise(read_error());
+    work_.over(most + cells + 1, cuda_kernels::fill_directories<>, updates.data(), senders, cells);
+    auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
+    clear_word(&numbers_.data()->touched);
+    write_update({updates.data(), senders, 0, 0}, divisor, out.data());
+    if (info_.dense > 0) {
+      work_.over(info_.dense, cuda_kernels::sum_dense<>, updates.data(), senders, info_.dense, dense_sum_.data());
+      work_.over(info_.dense, cuda_kernels::write_dense<device_value<decltype(out)>>, ranges_.data(), layer_ranges_,
+                 info_.dense, static_cast<float const*>(dense_sum_.data()), divisor, out.data());
+    }
+    work_.where().synchronize();  // the messages' memory goes
+  }
+
+  // ---- Around a step ---------------------------------------------------------------------------------------
+
+  /// As the primary template's.
+  void discard_step() {
+    work_.over(taken_.capacity, cuda_kernels::restore_entries<residual_type>, memory(), taken_.list(), saved_.data(),
+               work_.taken());
+    restore_dense(&work_.taken()->open);
+    forget_taken();
+  }
+
+  /// As the primary template's. @throws invalid_argument
+  void rescale(float factor) {
+    if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
+    settle();
+    auto const scale = [&](float* values, std::uint64_t count) {
+      work_.over(count, cuda_kernels::scale_values<>, values, count, factor);
+    };
+    for (auto const& each : states_) scale(each.data(), each.size());
+    scale(reinterpret_cast<float*>(saved_.data()), saved_.size() * states);
+    scale(reinterpret_cast<float*>(saved_dense_.data()), saved_dense_.size() * states);
+    work_.zero(work_.hints());
+    saved_hints_.clear();
+  }
+
+  /// L2 norm of what has not been sent. Waits. Cost: one pass.
+  [[nodiscard]] double residual_norm() {
+    settle();
+    sum_squares(states_[0].data());
+    std::vector<double> parts(parts_.size());
+    work_.where().copy(std::as_bytes(parts_.span()), std::as_writable_bytes(std::span{parts}));
+    work_.where().synchronize();
+    double total = 0;
+    for (double const each : parts) total += each;
+    return std::sqrt(total);
+  }
+
+  /// What has not been sent, in device memory and stream order. Lives until the next step. Cost: O(entries).
+  [[nodiscard]] std::span<float const> residual() {
+    settle();
+    return states_[0].span();
+  }
+
+  /// Steps so far, also of a graph's launches. Waits.
+  [[nodiscard]] std::uint64_t step() const {
+    std::uint64_t count = 0;
+    work_.where().copy(std::as_bytes(work_.step()), std::as_writable_bytes(std::span{&count, 1}));
+    work_.where().synchronize();
+    return count;
+  }
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }
+  [[nodiscard]] Recipe const& policies() const noexcept { return recipe_; }
+
+  // ---- Across restarts -------------------------------------------------------------------------------------
+
+  /// As the primary template's, and readable there: a checkpoint knows no space. Waits.
+  [[nodiscard]] std::vector<std::byte> state() {
+    settle();
+    std::vector<float> values(info_.n);
+    auto const count = step();
+    return checkpoint{states, info_.n, info_.layout_hash, count, saved_hints_.empty() ? hints() : saved_hints_, {}}
+        .write([&](std::size_t s) {
+          work_.where().copy(std::as_bytes(states_[s].span()), std::as_writable_bytes(std::span{values}));
+          work_.where().synchronize();
+          return std::span<float const>{values};
+        });
+  }
+
+  /// As the primary template's. Waits. @throws corrupt_state, mismatch; device_error.
+  void restore(std::span<std::byte const> bytes) {
+    auto found = checkpoint::read(bytes, states, info_.n, info_.layout_hash);
+    std::vector<float> values(info_.n);
+    for (std::size_t s = 0; s < states; ++s) {
+      wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
+      work_.upload(std::span<float const>{values}, states_[s].span());
+      work_.where().synchronize();
+    }
+    saved_hints_ = std::move(found.hints);  // perhaps of another world: kept until a step begins
+    take_hints();
+    steps_ = found.step;
+    work_.upload(std::span<std::uint64_t const>{&steps_, 1}, work_.step());
+    clear_word(error());
+    work_.where().synchronize();
+    last_error_[0] = 0;
+    plan_.forget_failure();
+    connected_ = false;
+    forget_taken();
+  }
+
+  /// As the primary template's. Waits. @throws as restore().
+  void absorb(std::span<std::byte const> bytes) {
+    auto const found = checkpoint::read(bytes, states, info_.n, info_.layout_hash);
+    settle();
+    forget_taken();
+    std::vector<float> values(info_.n);
+    for (std::size_t s = 0; s < states; ++s) {
+      wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
+      auto const other = work_.template uploaded<float>(values);
+      work_.over(info_.n, cuda_kernels::add_values<>, states_[s].data(), info_.n,
+                 static_cast<float const*>(other.data()));
+      work_.where().synchronize();
+    }
+  }
+
+ private:
+  using entry_list = cuda_kernels::entry_list;
+  using saved_state = element_state<residual_type::states>;
+  static constexpr std::size_t states = residual_type::states;
+  static constexpr bool needs_norms = partitioner_type::needs_norms;
+  static constexpr bool predicts =
+      requires(selector_type const p, view_type& work, accumulator_ref acc) { p.predict(work, acc, index_type{}); };
+  static constexpr bool measured = needs_norms || !predicts;
+
+  /// In place of a communicator where a step has none.
+  struct alone {
+    template <class... Anything>
+    void all_reduce(Anything const&...) const noexcept {}
+  };
+
+  /// The library's name for a format that a caller may have in CUDA's.
+  template <class T>
+  using library_value = std::conditional_t<std::is_same_v<T, __half>, float16,
+                                           std::conditional_t<std::is_same_v<T, __nv_bfloat16>, bfloat16, T>>;
+  template <class Span>
+  using device_value = std::remove_cv_t<typename Span::element_type>;
+
+  /// A caller's span of device memory, in the library's formats.
+  template <class Gradient>
+  [[nodiscard]] static auto checked_span(Gradient& gradient) {
+    std::span const values{gradient};
+    using element = typename decltype(values)::element_type;
+    using value = library_value<std::remove_cv_t<element>>;
+    static_assert(gradient_value<value>,
+                  "a gradient is device memory of float, gradsieve::float16 or __half, gradsieve::bfloat16 or "
+                  "__nv_bfloat16");
+    using result = std::conditional_t<std::is_const_v<element>, value const, value>;
+    return std::span<result>{reinterpret_cast<result*>(values.data()), values.size()};
+  }
+
+  [[nodiscard]] static Recipe checked(Recipe recipe) {
+    recipe.check();
+    return recipe;
+  }
+
+  void check_size(std::size_t size) const {
+    if (size != info_.n)
+      throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +
+                             std::to_string(info_.n));
+  }
+
+  [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }
+
+  [[nodiscard]] cuda_kernels::state_memory<residual_type> memory() const noexcept {
+    cuda_kernels::state_memory<residual_type> all{{}, recipe_.residual};
+    for (std::size_t s = 0; s < states; ++s) all.states[s] = states_[s].data();
+    return all;
+  }
+
+  template <class T>
+  [[nodiscard]] auto incoming(T* gradient) {
+    using value = std::remove_cv_t<T>;
+    cuda_kernels::incoming<value, residual_type> in{gradient, {}, recipe_.residual, nullptr, taken_.list(), false};
+    for (std::size_t s = 0; s < states; ++s) in.states[s] = states_[s].data();
+    in.aligned = reinterpret_cast<std::uintptr_t>(gradient) % (cuda_kernels::per_vector * sizeof(value)) == 0;
+    if constexpr (requires { recipe_.residual.factor(0.0, 1); })
+      if (recipe_.residual.needs_norm()) {
+        sum_squares(static_cast<value const*>(gradient));
+        work_.launch(cuda_kernels::gradient_factor<residual_type>, 1, 1, recipe_.residual,
+                     static_cast<double const*>(parts_.data()), world_, factor_.data());
+        in.factor = factor_.data();
+      }
+    return in;
+  }
+
+  template <class T>
+  void sum_squares(T const* values) {
+    work_.launch(cuda_kernels::sum_squares<T>, cuda_kernels::sum_blocks, cuda_kernels::sum_threads, values, info_.n,
+                 parts_.data());
+  }
+
+  void begin_step(std::size_t size) {
+    check_size(size);
+    saved_hints_.clear();
+    entered_ = taken_dense_ = false;
+  }
+
+  /// Waits.
+  [[nodiscard]] std::vector<cut_hint> hints() const {
+    std::vector<cut_hint> all(work_.hints().size());
+    work_.where().copy(std::as_bytes(work_.hints().span()), std::as_writable_bytes(std::span{all}));
+    work_.where().synchronize();
+    return all;
+  }
+
+  /// Hints of a checkpoint, or of the world before, where they belong to as many segments; none else.
+  void take_hints() {
+    work_.zero(work_.hints());
+    if (saved_hints_.empty() || saved_hints_.size() != work_.hints().size()) return;
+    work_.upload(std::span<cut_hint const>{saved_hints_}, work_.hints().span());
+    work_.where().synchronize();
+  }
+
+  void clear_word(std::uint64_t* word) const {
+    throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, work_.where().stream), "cudaMemsetAsync");
+  }
+
+  /// What an earlier exchange has found, as far as the host has heard of it; the device forgets it.
+  [[nodiscard]] std::uint64_t pending_error() {
+    if (*static_cast<std::uint64_t volatile*>(last_error_.data()) == 0) return 0;
+    return read_error();
+  }
+
+  /// Waits.
+  [[nodiscard]] std::uint64_t read_error() {
+    std::uint64_t found = 0;
+    work_.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(std::span{&found, 1}));
+    clear_word(error());
+    work_.where().synchronize();
+    last_error_[0] = 0;
+    return found;
+  }
+
+  /// Throws what an earlier step has left behind: at the end of a call, when the other ranks have got what they wait
+  /// for.
+  void raise(std::uint64_t found) {
+    plan_.rethrow();
+    device_step::raise(found);
+  }
+
+  /// With non_finite::fail: all ranks learn whether any has such elements, before any of them changes. Waits.
+  template <class Comm, class In>
+  void refuse_non_finite(Comm const& comm, In const& in) {
+    if (recipe_.on_non_finite != non_finite::fail) return;
+    std::uint64_t own = 0;
+    work_.count_not_finite(in);
+    work_.where().copy(std::as_bytes(std::span{work_.non_finite(), 1}), std::as_writable_bytes(std::span{&own, 1}));
+    work_.where().synchronize();
+    auto total = static_cast<double>(own);
+    work_.upload(std::span<double const>{&total, 1}, votes_.span());
+    comm.all_reduce(work_.where(), votes_.span(), reduction::sum);
+    work_.where().copy(std::as_bytes(votes_.span()), std::as_writable_bytes(std::span{&total, 1}));
+    work_.where().synchronize();
+    if (total == 0) return;
+    close_step();
+    throw non_finite_gradient("gradsieve: " + std::to_string(static_cast<std::uint64_t>(total)) +
+                              " gradient elements are NaN or infinite" +
+                              (std::is_same_v<Comm, alone> ? "" : " (all ranks together)"));
+  }
+
+  /// The gradient into the residual; segments' budgets onto the device, and where they are known beforehand candidates.
+  template <class Comm, class In>
+  void enter(Comm const& comm, In const& in, typename step_plan<Recipe>::asker const who) {
+    auto const* const accumulator = states_[0].data();
+    if constexpr (!predicts) work_.forget_candidates();
+    if constexpr (!needs_norms) {
+      if (plan_.decide_now(who, steps_, exchange_)) name_ranges(who.exchanging);
+      if constexpr (predicts) work_.predict(recipe_.selector, read(in), accumulator);
+      work_.template accumulate<predicts, measured>(in);
+      entered_ = true;
+    } else {
+      work_.template accumulate<false, measured>(in);
+      entered_ = true;
+      work_.segment_norms(plan_.norms().data());
+      if (who.exchanging) comm.all_reduce(work_.where(), plan_.norms(), reduction::sum);
+      plan_.decide_later(who, exchange_);
+    }
+    using plan_type = step_plan<Recipe>;
+    work_.where().copy(std::as_bytes(plan_.words().subspan(plan_type::budget, 3)),
+                       std::as_writable_bytes(numbers_.span()).subspan(offsetof(device_numbers, budget), 24));
+  }
+
+  /// Where the budgets came with the norms: candidates from memory, when what passes through has left.
+  void collect() {
+    if constexpr (needs_norms && predicts) {
+      auto const* const accumulator = states_[0].data();
+      work_.predict(recipe_.selector, cuda_kernels::from_memory{accumulator}, accumulator);
+      work_.collect(accumulator);
+    }
+  }
+
+  template <class T>
+  [[nodiscard]] auto read(cuda_kernels::incoming<T, residual_type> const& in) const {
+    return cuda_kernels::from_incoming<T, residual_type>{in, work_.tables()};
+  }
+
+  /// The ranges that travel without indices: layers, and in an exchange the segments that are known to be sent whole.
+  void name_ranges(bool whole_segments) {
+    std::vector<cuda_kernels::dense_range> ranges;
+    dense_elements_ = 0;
+    dense_part<host_workspace> parts;
+    if constexpr (needs_norms) whole_segments = false;
+    parts.choose(split_.dense, plan_.segments(), whole_segments);
+    for (auto const& each : parts.ranges()) {
+      ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
+                        static_cast<std::uint32_t>(dense_elements_)});
+      dense_elements_ += each.size;
+    }
+    range_count_ = static_cast<std::uint32_t>(ranges.size());
+    work_.upload(std::span<cuda_kernels::dense_range const>{ranges}, ranges_.first(ranges.size()));
+  }
+
+  void take_dense() {
+    work_.over(dense_elements_, cuda_kernels::take_dense<residual_type>, memory(), ranges_.data(), range_count_,
+               dense_elements_, saved_dense_.data(), dense_.data());
+    taken_dense_ = true;
+  }
+
+  template <class Comm, class T>
+  device_report exchange_span(Comm const& comm, std::span<T> gradient) {
+    check_size(gradient.size());
+    if (!connected_ || world_ != comm.size()) connect(comm);
+    begin_step(gradient.size());
+    auto const pending = pending_error();
+    auto const in = incoming(gradient.data());
+    refuse_non_finite(comm, in);
+    constexpr bool has_places = requires { exchange_.slots(); };
+    try {
+      enter(comm, in, {world_, comm.rank(), true, has_places});
+      take_dense();
+      collect();
+      auto const* const apart = exchange_.list();
+      work_.select(recipe_.selector, states_[0].data(), measured, apart != nullptr ? *apart : taken_.list());
+      auto const result = exchange_.run(
+          device_round<Comm>{comm, work_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
+      auto const sums = dense_sum_.first(dense_elements_ + 1);
+      if (dense_elements_ > 0) {
+        work_.over(sums.size(), cuda_kernels::copy_dense<>, static_cast<float const*>(dense_.data()), dense_elements_,
+                   error(), sums.data());
+        comm.all_reduce(work_.where(), sums, reduction::sum);
+      }
+      work_.launch(cuda_kernels::judge_exchange<>, 1, 1024, dense_elements_ > 0 ? &sums.back() : nullptr, taken_.list(),
+                   work_.tables().cell_count, result.updates, result.senders, error());
+      restore_dense(error());
+      start_report(sizeof(T), world_);
+      count_bytes(result);
+      if constexpr (requires { Comm::stages; }) step_.known.staged = Comm::stages;
+      if (apart != nullptr) step_.selected = apart->count;
+      clear_word(&numbers_.data()->touched);
+      auto const divisor = static_cast<float>(world_);
+      write_update(result, divisor, gradient.data());
+      work_.over(dense_elements_, cuda_kernels::write_dense<T>, ranges_.data(), range_count_, dense_elements_,
+                 static_cast<float const*>(sums.data()), divisor, gradient.data());
+      work_.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(last_error_.span()));
+    } catch (...) {
+      abandon();
+      throw;
+    }
+    ++steps_;
+    raise(pending);
+    return report();
+  }
+
+  void count_bytes(device_updates const& result) {
+    std::uint64_t const both = 4 * dense_elements_ + (needs_norms ? plan_.norms().size_bytes() : 0);
+    step_.known.bytes_sent = result.bytes_sent + both;
+    step_.known.bytes_received = result.bytes_received + both;
+  }
+
+  /// A call has thrown in mid-step: nothing leaves, whatever had left comes back; the gradient stays in, if it got
+  /// there.
+  void abandon() noexcept {
+    try {
+      if (entered_ && taken_dense_) {
+        throw_on_error(cudaMemsetAsync(error(), 1, 1, work_.where().stream), "cudaMemsetAsync");
+        restore_dense(error());
+        clear_word(error());
+      }
+      if (entered_) forget_taken();
+    } catch (...) {  // the device is gone: the exception that is under way says so
+    }
+  }
+
+  template <class Word>
+  void restore_dense(Word const* condition) {
+    work_.over(dense_elements_, cuda_kernels::restore_dense<residual_type, Word>, memory(), ranges_.data(),
+               range_count_, dense_elements_, saved_dense_.data(), condition);
+  }
+
+  template <class T>
+  void write_update(device_updates const& from, float divisor, T* out) {
+    if (work_.tables().cell_count > 0)
+      work_.launch(cuda_kernels::apply_updates<T>, work_.tables().cell_count, cuda_kernels::apply_threads, from.updates,
+                   from.senders, divisor, out, info_.n, &numbers_.data()->touched);
+  }
+
+  void start_report(std::size_t value_bytes, int world) {
+    step_.known = {};
+    step_.known.step = steps_;
+    step_.known.world = world;
+    step_.known.capacity = static_cast<index_type>(capacity_);
+    step_.known.dense_elements = dense_elements_;
+    step_.known.bytes_dense = value_bytes * info_.n;
+    step_.selected = taken_.count.data();
+    step_.non_finite = work_.non_finite();
+    step_.numbers = numbers_.data();
+    step_.steps = work_.step().data();
+  }
+
+  /// What the last step sent leaves the residual now.
+  void settle() {
+    work_.over(taken_.capacity, cuda_kernels::settle_entries<residual_type>, memory(), work_.tables(), taken_.list(),
+               saved_.data());
+    work_.zero(taken_.cells);
+  }
+
+  /// Nothing is owed, and nothing can be given back.
+  void forget_taken() {
+    work_.zero(taken_.cells);
+    work_.zero(taken_.count);
+    close_step();
+  }
+
+  /// Nothing can be given back.
+  void close_step() const {
+    throw_on_error(cudaMemsetAsync(work_.taken(), 0, sizeof(cuda_kernels::taken_state), work_.where().stream),
+                   "cudaMemsetAsync");
+  }
+
+  /// Segments and buffers for a world of this size. Waits, allocates.
+  void plan(int world) {
+    if (taken_.capacity > 0) settle();
+    if (saved_hints_.empty()) saved_hints_ = hints();
+    world_ = world;
+    auto& segments = plan_.segments();
+    step_ = {work_.where(), {}};
+    step_.last_error = last_error_.data();
+    segments.plan(recipe_.partitioner, split_.selected, split_.selected_elements, recipe_.density.most(), world);
+    auto const most = static_cast<index_type>(segments.most());
+    capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, most), split_.selected_elements);
+    auto const dense_most = split_.dense_elements + segments.most();
+    work_.plan(segments.all(), split_.dense, capacity_);
+    plan_.reserve(capacity_);
+    exchange_.reserve(work_, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
+    taken_ = work_.make_list(std::max<std::uint64_t>({capacity_, exchange_.most_sent(), 1}));
+    saved_ = work_.template zeroed<saved_state>(taken_.capacity);
+    saved_dense_ = work_.template zeroed<saved_state>(dense_most);
+    dense_ = work_.template zeroed<float>(dense_most);
+    dense_sum_ = work_.template zeroed<float>(dense_most + 1);
+    ranges_ = work_.template zeroed<cuda_kernels::dense_range>(2 * split_.dense.size() + segments.size() + 1);
+    layer_ranges_ = static_cast<std::uint32_t>(split_.dense.size());
+    name_ranges(false);
+    take_hints();
+    forget_taken();
+    work_.where().synchronize();
+  }
+
+  layout layers_;
+  Recipe recipe_;
+  layer_split split_;
+  message_info info_;
+  cuda_workspace work_;
+  step_plan<Recipe> plan_;
+  device_exchange<exchange_type> exchange_;
+  std::array<cuda_buffer<float>, states> states_;
+  int world_ = 1;
+  bool connected_ = false;
+  bool entered_ = false;  // this step's gradient is in the residual
+  bool taken_dense_ = false;
+  std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
+  std::uint64_t capacity_ = 0;
+  std::vector<cut_hint> saved_hints_;  // until a step begins: the device's may be for another number of segments
+
+  cuda_workspace::list_memory taken_;  // what the last step took out, and what of it is owed
+  cuda_buffer<saved_state> saved_, saved_dense_;
+  cuda_buffer<float> dense_, dense_sum_;
+  cuda_buffer<cuda_kernels::dense_range> ranges_;
+  std::uint32_t range_count_ = 0;
+  std::uint32_t layer_ranges_ = 0;
+  std::uint64_t dense_elements_ = 0;
+
+  cuda_buffer<double> parts_, votes_;
+  cuda_buffer<float> factor_;
+  cuda_buffer<device_numbers> numbers_;
+  pinned_array<std::uint64_t> last_error_;
+  device_step step_;
+  cuda_buffer<std::byte> outgoing_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,182 @@
+// Exchanges on a device: in stream order, with messages of fixed size, so that no rank waits to learn a count.
+#pragma once
+
+#include <cub/device/device_scan.cuh>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/codec/coo.hpp>
+#include <gradsieve/cuda/messages.cuh>
+#include <gradsieve/cuda/updates.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/exchange/gather.hpp>
+#include <gradsieve/exchange/index_union.hpp>
+
+namespace gradsieve {
+
+/// How an exchange policy runs on a device: specialise it for a policy of one's own.
+/// reserve(work, info, world, most, segments, disjoint) allocates; most_sent() entries a rank gives up at most;
+/// list() is where the selector's entries go, or null where that is what is given up; run() is collective.
+template <class Exchange>
+class device_exchange;
+
+/// What a device exchange works on.
+template <class Comm>
+struct device_round {
+  Comm const& comm;
+  cuda_workspace& work;
+  message_info info;
+  cuda_kernels::entry_list sent;  ///< what this rank gives up
+  float const* accumulator;       ///< of all elements
+  std::uint64_t const* decision;  ///< must be equal on all ranks
+  std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up
+};
+
+/// Updates to add up, in device memory, and the bytes they took.
+struct device_updates {
+  cuda_kernels::update* updates = nullptr;
+  std::uint32_t senders = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+};
+
+template <>
+class device_exchange<gather> {
+ public:
+  void reserve(cuda_workspace const& work, message_info const info, int world, std::uint64_t most, std::size_t, bool) {
+    most_ = most;
+    auto const ranks = static_cast<std::uint64_t>(world);
+    slot_ = (envelope + coo{}.max_bytes(info.n, most, 0) + 15) / 16 * 16;
+    mine_ = work.zeroed<std::byte>(slot_);
+    all_ = work.zeroed<std::byte>(slot_ * ranks);
+    directories_ = work.zeroed<std::uint32_t>(ranks * (work.tables().cell_count + 1));
+    sums_ = work.zeroed<std::uint64_t>(ranks);
+    updates_ = work.zeroed<cuda_kernels::update>(ranks);
+  }
+
+  [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
+  [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return nullptr; }
+
+  template <class Comm>
+  device_updates run(device_round<Comm> const& round) {
+    auto info = round.info;
+    info.dense = 0;  // those layers are all-reduced
+    auto& work = round.work;
+    auto* const message = reinterpret_cast<cuda_kernels::header_words*>(mine_.data() + envelope);
+    auto const senders = static_cast<std::uint32_t>(updates_.size());
+    cuda_kernels::slots const from{all_.data(), slot_, envelope, senders};
+    work.where().copy(std::as_bytes(std::span{round.decision, 1}), mine_.first(8));
+    work.where().copy(std::as_bytes(work.step()), mine_.span().subspan(8, 8));
+    work.over(most_ + 1, cuda_kernels::write_message<>, info, coo::id, round.sent, nullptr, message);
+    work.over(most_ + 1, cuda_kernels::seal_message<>, message);
+    round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
+    work.over(senders, cuda_kernels::open_messages<>, info, coo::id, most_, from, directories_.data(),
+              work.tables().cell_count, updates_.data(), sums_.data(), round.error);
+    work.over(most_ + 1, cuda_kernels::check_messages<>, info, from, updates_.data(), sums_.data(), round.error);
+    work.launch(cuda_kernels::compare_sums<>, 1, 1024, from, updates_.data(), sums_.data(), round.error);
+    work.over(most_ + work.tables().cell_count + 1, cuda_kernels::fill_directories<>, updates_.data(), senders,
+              work.tables().cell_count);
+    return {updates_.data(), senders, slot_, slot_ * (senders - 1)};
+  }
+
+ private:
+  static constexpr std::uint64_t envelope = 16;  // the decision, and the step
+
+  std::uint64_t most_ = 0;
+  std::uint64_t slot_ = 0;
+  cuda_buffer<std::byte> mine_, all_;
+  cuda_buffer<std::uint32_t> directories_;
+  cuda_buffer<std::uint64_t> sums_;
+  cuda_buffer<cuda_kernels::update> updates_;
+};
+
+template <>
+class device_exchange<index_union> {
+ public:
+  void reserve(cuda_workspace const& work, message_info const info, int world, std::uint64_t most, std::size_t segments,
+               bool disjoint) {
+    auto const cells = work.tables().cell_count;
+    auto const ranks = static_cast<std::uint64_t>(world);
+    disjoint_ = disjoint;
+    most_ = most;
+    union_ = std::min(disjoint ? most : most * ranks, info.n);
+    own_ = work.make_list(most);
+    own_list_ = own_.list();
+    mine_ = work.zeroed<std::uint32_t>(disjoint ? 0 : most);
+    all_ = work.zeroed<std::uint32_t>(disjoint ? most + cuda_kernels::vote_words : most * ranks);
+    slots_ = work.zeroed<std::uint32_t>(segments);
+    whole_ = work.zeroed<bool>(segments);
+    bits_ = work.zeroed<std::uint32_t>(std::uint64_t{cells} * cuda_kernels::words_of_cell);
+    sums_ = work.zeroed<float>(union_);
+    update_ = work.zeroed<cuda_kernels::update>(1);
+    std::size_t bytes = 0;
+    throw_on_error(
+        cub::DeviceScan::ExclusiveSum(nullptr, bytes, slots_.data(), slots_.data(), cells + 1, work.where().stream),
+        "cub::DeviceScan::ExclusiveSum");
+    scratch_ = cuda_buffer<std::byte>(work.where(), bytes + 1);
+    counts_ = work.zeroed<std::uint32_t>(cells + 1);
+  }
+
+  [[nodiscard]] std::uint64_t most_sent() const noexcept { return union_; }
+  [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return &own_list_; }
+
+  /// Where the segments' places in every rank's list begin, and which are sent whole: with disjoint choices.
+  [[nodiscard]] std::span<std::uint32_t> slots() const noexcept { return slots_.span(); }
+  [[nodiscard]] std::span<bool> whole() const noexcept { return whole_.span(); }
+
+  template <class Comm>
+  device_updates run(device_round<Comm> const& round) {
+    auto& work = round.work;
+    auto const& where = work.where();
+    auto const cells = work.tables().cell_count;
+    if (disjoint_) {
+      work.zero(all_);
+      if (work.tables().segment_count > 0)
+        work.launch(cuda_kernels::list_choices<>, work.tables().segment_count, 256, work.tables(),
+                    work.tables().segment_count == 1 ? own_list_ : work.parts(), slots_.data(), whole_.data(), most_,
+                    all_.data());
+      work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), all_.data() + most_);
+      round.comm.all_reduce(where, all_.span(), reduction::max);
+      work.launch(cuda_kernels::read_vote<>, 1, 1, round.decision, work.step().data(), all_.data() + most_,
+                  round.error);
+    } else {
+      work.zero(mine_);
+      work.over(most_, cuda_kernels::list_entries<>, own_list_, mine_.data());
+      round.comm.all_gather(where, std::as_bytes(mine_.span()), std::as_writable_bytes(all_.span()));
+    }
+    work.zero(bits_);
+    std::uint64_t const listed = disjoint_ ? most_ : all_.size();
+    work.over(listed, cuda_kernels::mark_choices<>, all_.data(), listed, work.size(), bits_.data(), round.error);
+    if (cells > 0)
+      work.launch(cuda_kernels::count_bits<>, cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
+    std::size_t bytes = scratch_.size();
+    throw_on_error(cub::DeviceScan::ExclusiveSum(scratch_.data(), bytes, counts_.data(), round.sent.cells, cells + 1,
+                                                 where.stream),
+                   "cub::DeviceScan::ExclusiveSum");
+    work.zero(sums_);
+    if (cells > 0)
+      work.launch(cuda_kernels::write_union<>, cells, cuda_kernels::words_of_cell, bits_.data(), round.accumulator,
+                  union_, round.sent, sums_.data());
+    round.comm.all_reduce(where, sums_.span(), reduction::sum);
+    work.launch(cuda_kernels::describe_union<>, 1, 1, round.sent, sums_.data(), cells, update_.data());
+    std::uint64_t const given = disjoint_ ? all_.size() : mine_.size();
+    std::uint64_t const got = disjoint_ ? all_.size() : all_.size() - mine_.size();
+    return {update_.data(), 1, 4 * (given + sums_.size()), 4 * (got + sums_.size())};
+  }
+
+ private:
+  bool disjoint_ = false;
+  std::uint64_t most_ = 0;
+  std::uint64_t union_ = 0;
+  cuda_workspace::list_memory own_;
+  cuda_kernels::entry_list own_list_;
+  cuda_buffer<std::uint32_t> mine_, all_, slots_, bits_, counts_;
+  cuda_buffer<bool> whole_;
+  cuda_buffer<float> sums_;
+  cuda_buffer<cuda_kernels::update> update_;
+  cuda_buffer<std::byte> scratch_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,103 @@
+// What a step on a device did, once somebody asks.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include <gradsieve/cuda/updates.cuh>
+#include <gradsieve/error.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/space/cuda_device.cuh>
+
+namespace gradsieve {
+
+/// Numbers that a step leaves in device memory.
+struct device_numbers {
+  std::uint64_t error = 0;
+  std::uint64_t touched = 0;  // union_size
+  std::uint64_t budget = 0;
+  std::uint64_t ranged = 0;  // elements of segments that travel as dense ranges
+  std::uint64_t listed = 0;  // elements of segments that are listed whole
+};
+
+/// The last step of a compressor as far as the host knows it, and where the rest stands.
+struct device_step {
+  device where;
+  step_report known;
+  std::uint32_t const* selected = nullptr;
+  std::uint64_t const* non_finite = nullptr;
+  device_numbers* numbers = nullptr;
+  std::uint64_t const* steps = nullptr;
+  std::uint64_t* last_error = nullptr;  // on the host
+
+  /// @throws corrupt_message, mismatch; device_error
+  static void raise(std::uint64_t error) {
+    using cuda_kernels::exchange_fault;
+    std::string const sender = " of rank " + std::to_string(error >> 32);
+    switch (static_cast<exchange_fault>(error & 0xFFFF'FFFFu)) {
+      case exchange_fault::none:
+        return;
+      case exchange_fault::header:
+        throw corrupt_message("gradsieve: the message" + sender + " is not one of ours");
+      case exchange_fault::checksum:
+        throw corrupt_message("gradsieve: message checksum" + sender + " does not match: the bytes are damaged");
+      case exchange_fault::order:
+        throw corrupt_message("gradsieve: message indices" + sender + " are out of order or range");
+      case exchange_fault::value:
+        throw corrupt_message("gradsieve: the message" + sender + " holds a value that is not finite");
+      case exchange_fault::decision:
+        throw mismatch("gradsieve: rank " + std::to_string(error >> 32) +
+                       " decided otherwise than rank 0 which rank selects what");
+      case exchange_fault::elsewhere:
+        throw communication_error("gradsieve: a message was damaged on its way to another rank");
+    }
+  }
+};
+
+/// A step's report that is read when it is asked for: then the host waits for the stream. Valid until the compressor's
+/// next step.
+class device_report {
+ public:
+  explicit device_report(device_step const& step) noexcept : step_{&step} {}
+
+  /// @throws what went wrong in the step; device_error.
+  [[nodiscard]] step_report get() const {
+    auto report = step_->known;
+    if (step_->numbers == nullptr) return report;  // no step yet
+    std::uint32_t selected = 0;
+    device_numbers numbers;
+    copy_one(step_->selected, selected);
+    copy_one(step_->non_finite, report.non_finite);
+    copy_one(step_->numbers, numbers);
+    copy_one(step_->steps, report.step);
+    step_->where.synchronize();
+    if (numbers.error != 0) {  // told now, so that the next call does not tell it again
+      throw_on_error(cudaMemsetAsync(&step_->numbers->error, 0, sizeof numbers.error, step_->where.stream),
+                     "cudaMemsetAsync");
+      step_->where.synchronize();
+      *step_->last_error = 0;
+    }
+    device_step::raise(numbers.error);
+    --report.step;
+    report.selected = selected;
+    report.budget = static_cast<index_type>(numbers.budget);
+    report.union_size = numbers.touched + numbers.ranged;
+    report.dense_elements += numbers.listed;
+    return report;
+  }
+  operator step_report() const { return get(); }  // NOLINT: it is one
+
+  friend std::ostream& operator<<(std::ostream& out, device_report const& it) { return out << it.get(); }
+
+ private:
+  template <class T>
+  void copy_one(T const* from, T& to) const {
+    throw_on_error(cudaMemcpyAsync(&to, from, sizeof to, cudaMemcpyDeviceToHost, step_->where.stream),
+                   "cudaMemcpyAsync");
+  }
+
+  device_step const* step_;
+};
+
+}  // namespace gradsieve

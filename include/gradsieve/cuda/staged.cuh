@@ -1,0 +1,233 @@
+// Host transports for device memory: through pinned memory, or straight where the transport can read a device.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/space/cuda_device.cuh>
+#include <gradsieve/space/cuda_error.cuh>
+#include <gradsieve/space/host.hpp>
+
+namespace gradsieve {
+
+/// A host communicator (mpi, threads, one's own) for a device. A call copies to pinned host memory, waits for the
+/// stream, lets the communicator work there, and copies the result back in stream order without waiting for it.
+/// cost: over the link to the GPU, what the rank gives there and what it gets back; the host waits once a call, so a
+/// step with it cannot be captured in a CUDA graph.
+/// memory: pinned, shared by copies: the longest buffer of a call, for send_receive both together. Taken by `reserve`,
+/// or by the first call that needs more: then that call takes milliseconds.
+/// ranks: as of the communicator.
+/// @throws what the communicator throws, and then device memory is as it was; device_error.
+/// threads: one call at a time for all copies.
+template <communicator Comm>
+class staged {
+ public:
+  static constexpr bool stream_ordered = true;
+  static constexpr bool stages = true;
+
+  /// `bytes` as for reserve. ranks: local.
+  explicit staged(Comm inner, std::size_t bytes = 0) : inner_{std::move(inner)}, pinned_{std::make_shared<pinned>()} {
+    reserve(bytes);
+  }
+
+  [[nodiscard]] int rank() const { return inner_.rank(); }
+  [[nodiscard]] int size() const { return inner_.size(); }
+
+  /// Makes room for calls whose buffers have up to `bytes`, so that none of them allocates. Not in a step: waits for
+  /// the last call's copy. ranks: local. @throws device_error; the room is as it was.
+  void reserve(std::size_t bytes) const { pinned_->reserve(bytes); }
+
+  /// Bytes of pinned memory.
+  [[nodiscard]] std::size_t capacity() const noexcept { return pinned_->memory.size(); }
+
+  template <class T>
+    requires has_all_reduce<Comm, host, T>
+  void all_reduce(device const& where, std::span<T> in_out, reduction how) const {
+    auto const bytes = std::as_writable_bytes(in_out);
+    auto const room = pinned_->first(bytes.size());
+    download(where, bytes, room);
+    // Pinned memory is aligned for every T.
+    inner_.all_reduce(host{}, std::span<T>{reinterpret_cast<T*>(room.data()), in_out.size()}, how);
+    upload(where, room, bytes);
+  }
+
+  void all_gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all) const
+    requires has_all_gather<Comm, host>
+  {
+    gather(
+        where, mine, all, static_cast<std::size_t>(rank()) * mine.size(),
+        [&](std::span<std::byte const> place, std::span<std::byte> room) { inner_.all_gather(host{}, place, room); });
+  }
+
+  /// `sizes` are in host memory.
+  void all_gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const> sizes) const
+    requires has_all_gather<Comm, host>
+  {
+    auto const before = sizes.first(std::min(sizes.size(), static_cast<std::size_t>(rank())));
+    gather(where, mine, all, std::accumulate(before.begin(), before.end(), std::size_t{0}),
+           [&](std::span<std::byte const> place, std::span<std::byte> room) {
+             inner_.all_gather(host{}, place, room, sizes);
+           });
+  }
+
+  void broadcast(device const& where, std::span<std::byte> in_out, int root) const
+    requires has_broadcast<Comm, host>
+  {
+    auto const room = pinned_->first(in_out.size());
+    download(where, root == rank() ? in_out : in_out.first(0), room);
+    inner_.broadcast(host{}, room, root);
+    if (root != rank()) upload(where, room, in_out);
+  }
+
+  void send_receive(device const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
+                    int from) const
+    requires has_send_receive<Comm, host>
+  {
+    auto const room = pinned_->first(out.size() + in.size());
+    auto const received = room.subspan(out.size());
+    download(where, out, room);
+    inner_.send_receive(host{}, std::span<std::byte const>{room.first(out.size())}, to, received, from);
+    upload(where, received, in);
+  }
+
+ private:
+  /// Pinned memory, and the event of the last copy out of it: until then it is neither written nor freed.
+  struct pinned {
+    pinned() { throw_on_error(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+    pinned(pinned const&) = delete;
+    pinned& operator=(pinned const&) = delete;
+    ~pinned() {
+      cudaEventSynchronize(copied);
+      cudaEventDestroy(copied);
+    }
+
+    void wait() const { throw_on_error(cudaEventSynchronize(copied), "cudaEventSynchronize"); }
+
+    void reserve(std::size_t bytes) {
+      if (bytes <= memory.size()) return;
+      wait();
+      memory = pinned_array<std::byte>{bytes};
+    }
+
+    [[nodiscard]] std::span<std::byte> first(std::size_t bytes) {
+      reserve(bytes);
+      return memory.span().first(bytes);
+    }
+
+    pinned_array<std::byte> memory;
+    cudaEvent_t copied = nullptr;
+  };
+
+  /// Once this returns the bytes are in `room`, and nothing reads it any more.
+  void download(device const& where, std::span<std::byte const> from, std::span<std::byte> room) const {
+    pinned_->wait();
+    if (from.empty()) return;
+    where.copy(from, room.first(from.size()));
+    where.synchronize();
+  }
+
+  void upload(device const& where, std::span<std::byte const> room, std::span<std::byte> to) const {
+    where.copy(room, to);
+    throw_on_error(cudaEventRecord(pinned_->copied, where.stream), "cudaEventRecord");
+  }
+
+  /// @throws what `call` throws, which sees every size, also one that does not fit.
+  template <class Call>
+  void gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all, std::size_t offset,
+              Call const& call) const {
+    bool const fits = offset <= all.size() && mine.size() <= all.size() - offset;
+    auto const room = pinned_->first(fits ? all.size() : all.size() + mine.size());
+    auto const place = room.subspan(fits ? offset : all.size(), mine.size());
+    download(where, mine, place);
+    call(std::span<std::byte const>{place}, room.first(all.size()));
+    upload(where, room.first(all.size()), all);
+  }
+
+  Comm inner_;
+  std::shared_ptr<pinned> pinned_;
+};
+
+/// A communicator that takes device pointers but knows nothing of streams, such as mpi::communicator_ref over a
+/// CUDA-aware MPI: a call waits for the stream, then lets the communicator work on device memory. That an MPI is
+/// CUDA-aware is for the user to say: Open MPI (in <mpi-ext.h>) and MPICH have MPIX_Query_cuda_support(), which is 1
+/// where the running library can. One that cannot reads device memory on the host and ends the program: take `staged`.
+/// cost: one wait of the host a call, so a step with it cannot be captured in a CUDA graph.
+/// memory: none. ranks: as of the communicator.
+/// @pre the communicator's results are in memory when its call returns; a share that is already in its place in `all`
+/// it leaves there.
+/// @throws what the communicator throws; device_error.
+/// threads: as of the communicator.
+template <communicator Comm>
+class cuda_aware {
+ public:
+  static constexpr bool stream_ordered = true;
+  static constexpr bool stages = false;
+
+  explicit cuda_aware(Comm inner) : inner_{std::move(inner)} {}
+
+  [[nodiscard]] int rank() const { return inner_.rank(); }
+  [[nodiscard]] int size() const { return inner_.size(); }
+
+  template <class T>
+    requires has_all_reduce<Comm, device, T>
+  void all_reduce(device const& where, std::span<T> in_out, reduction how) const {
+    where.synchronize();
+    inner_.all_reduce(where, in_out, how);
+  }
+
+  void all_gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all) const
+    requires has_all_gather<Comm, device>
+  {
+    inner_.all_gather(where, placed(where, mine, all, static_cast<std::size_t>(rank()) * mine.size()), all);
+  }
+
+  void all_gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const> sizes) const
+    requires has_all_gather<Comm, device>
+  {
+    auto const before = sizes.first(std::min(sizes.size(), static_cast<std::size_t>(rank())));
+    auto const offset = std::accumulate(before.begin(), before.end(), std::size_t{0});
+    inner_.all_gather(where, placed(where, mine, all, offset), all, sizes);
+  }
+
+  void broadcast(device const& where, std::span<std::byte> in_out, int root) const
+    requires has_broadcast<Comm, device>
+  {
+    where.synchronize();
+    inner_.broadcast(where, in_out, root);
+  }
+
+  void send_receive(device const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
+                    int from) const
+    requires has_send_receive<Comm, device>
+  {
+    where.synchronize();
+    inner_.send_receive(where, out, to, in, from);
+  }
+
+ private:
+  /// Copies `mine` to its place, which a host's memcpy could not, and waits. Sizes that do not fit are left to the
+  /// communicator to refuse.
+  static std::span<std::byte const> placed(device const& where, std::span<std::byte const> mine,
+                                           std::span<std::byte> all, std::size_t offset) {
+    if (offset <= all.size() && mine.size() <= all.size() - offset) {
+      auto const place = all.subspan(offset, mine.size());
+      where.copy(mine, place);
+      mine = place;
+    }
+    where.synchronize();
+    return mine;
+  }
+
+  Comm inner_;
+};
+
+}  // namespace gradsieve

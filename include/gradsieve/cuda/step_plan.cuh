@@ -1,0 +1,209 @@
+// Which rank selects what in a step: decided on the host, in stream order, by the same partitioners.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <span>
+
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/density.hpp>
+#include <gradsieve/segmentation.hpp>
+#include <gradsieve/selector/select.hpp>
+
+namespace gradsieve {
+
+/// Partitioner and segments, and what a device is told of them. Where the partitioner wants norms, the decision is a
+/// host function in the stream: the norms come down, the partitioner runs there, its answer goes up; the caller does
+/// not wait, and a CUDA graph can hold it. Stays where it is made, as the workspace and the recipe it works for.
+template <class Recipe>
+class step_plan {
+ public:
+  using partitioner_type = decltype(Recipe::partitioner);
+
+  /// Who asks, and for which kind of step.
+  struct asker {
+    int world = 1;
+    int rank = 0;
+    bool exchanging = false;  // segments that are sent whole are nobody's to select from
+    bool has_places = false;  // the exchange lists them in places of their own, also where they are known late
+    friend bool operator==(asker const&, asker const&) = default;
+  };
+
+  /// What the device is told beside the table, in this order.
+  enum word : std::size_t {
+    decision,  ///< a number that differs where ranks decide otherwise
+    budget,    ///< k of all segments
+    ranged,    ///< elements of segments that travel as dense ranges
+    listed,    ///< elements of segments that are listed whole
+    words_of_step
+  };
+
+  step_plan(Recipe const& recipe, cuda_workspace& work) : recipe_{recipe}, work_{work} {
+    throw_on_error(cudaEventCreateWithFlags(&told_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  ~step_plan() { cudaEventDestroy(told_); }
+  step_plan(step_plan const&) = delete;
+  step_plan& operator=(step_plan const&) = delete;
+
+  [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return segments_; }
+
+  /// After segments().plan(), with nothing enqueued. Allocates.
+  void reserve(std::uint64_t most) {
+    auto const count = segments_.size();
+    most_ = most;
+    said_ = told{count};
+    now_ = told{count};
+    norms_ = pinned_array<double>(count + 1);
+    step_ = pinned_array<std::uint64_t>(1);
+    device_norms_ = work_.zeroed<double>(count + 1);
+    device_words_ = work_.zeroed<std::uint64_t>(words_of_step);
+    known_ = false;
+  }
+
+  /// Squared norms, one a segment, in device memory.
+  [[nodiscard]] std::span<double> norms() const noexcept { return device_norms_.first(segments_.size()); }
+
+  /// In device memory.
+  [[nodiscard]] std::span<std::uint64_t> words() const noexcept { return device_words_.span(); }
+
+  /// A partitioner that needs no norms: decides now, and tells the device where that differs from the step before:
+  /// then the host waits for the last such copy. Returns whether it did.
+  /// @throws as segmentation::assign()
+  template <class Places>
+  bool decide_now(asker const who, std::uint64_t step, Places const& places) {
+    segments_.assign(recipe_.partitioner, recipe_.density(step), step, who.world);
+    describe(who, now_);
+    if (known_ && now_ == said_) return false;
+    if (known_) throw_on_error(cudaEventSynchronize(told_), "cudaEventSynchronize");
+    std::swap(now_, said_);
+    tell(places);
+    throw_on_error(cudaEventRecord(told_, work_.where().stream), "cudaEventRecord");
+    known_ = true;
+    return true;
+  }
+
+  /// A partitioner that needs norms: decides when the stream comes to it. `places` as device_exchange's slots() and
+  /// whole(), or anything without.
+  template <class Places>
+  void decide_later(asker const who, Places const& places) {
+    auto& mine = errands_[who.exchanging ? 1 : 0];
+    if (mine.plan != this || mine.who != who) mine = {this, who};
+    work_.where().copy(std::as_bytes(norms()), std::as_writable_bytes(norms_.span().first(segments_.size())));
+    work_.where().copy(std::as_bytes(work_.step()), std::as_writable_bytes(step_.span()));
+    throw_on_error(cudaLaunchHostFunc(
+                       work_.where().stream,
+                       [](void* what) {
+                         auto const& [plan, asking] = *static_cast<errand const*>(what);
+                         plan->decide(asking);
+                       },
+                       &mine),
+                   "cudaLaunchHostFunc");
+    tell(places);
+  }
+
+  /// What a partitioner has thrown in the stream. It gave no entry then, and the step was one without entries.
+  void rethrow() {
+    if (failed_.exchange(false)) std::rethrow_exception(failure_);
+  }
+
+  /// Forgets it. @pre Nothing is enqueued.
+  void forget_failure() noexcept { failed_.store(false); }
+
+ private:
+  /// What the device is told, in page-locked memory.
+  struct told {
+    pinned_array<cuda_kernels::device_segment> table;
+    pinned_array<std::uint32_t> slots;
+    pinned_array<bool> whole;
+    pinned_array<std::uint64_t> words;
+
+    told() = default;
+    explicit told(std::size_t count) : table(count), slots(count), whole(count), words(words_of_step) {}
+
+    friend bool operator==(told const& a, told const& b) {
+      return std::ranges::equal(a.table.span(), b.table.span()) && std::ranges::equal(a.slots.span(), b.slots.span()) &&
+             std::ranges::equal(a.whole.span(), b.whole.span()) && std::ranges::equal(a.words.span(), b.words.span());
+    }
+  };
+
+  struct errand {
+    step_plan* plan = nullptr;
+    asker who;
+  };
+
+  template <class Places>
+  void tell(Places const& places) const {
+    work_.upload(std::span<cuda_kernels::device_segment const>{said_.table.span()}, work_.segments());
+    work_.upload(std::span<std::uint64_t const>{said_.words.span()}, words());
+    if constexpr (requires { places.slots(); }) {
+      work_.upload(std::span<std::uint32_t const>{said_.slots.span()}, places.slots());
+      work_.upload(std::span<bool const>{said_.whole.span()}, places.whole());
+    }
+  }
+
+  void decide(asker const who) noexcept {
+    try {
+      std::copy_n(norms_.data(), segments_.size(), segments_.norms().begin());
+      segments_.assign(recipe_.partitioner, recipe_.density(step_[0]), step_[0], who.world);
+      describe(who, said_);
+    } catch (...) {
+      for (auto& each : said_.table.span()) each.k = each.whole = 0;
+      for (bool& each : said_.whole.span()) each = false;
+      if (!failed_.load()) failure_ = std::current_exception();
+      failed_.store(true);
+    }
+  }
+
+  /// Whether a segment is sent whole, so that nobody selects there: known beforehand it is all-reduced as a dense
+  /// range; else its places in the ranks' list say so, if there is one.
+  [[nodiscard]] bool elsewhere(asker const who, segment const& each) const noexcept {
+    return who.exchanging && segments_.sent_whole(each) && (!partitioner_type::needs_norms || who.has_places);
+  }
+
+  void describe(asker const who, told& to) const {
+    auto const all = segments_.all();
+    auto const capacity = [&](index_type k) { return selection_capacity(recipe_.selector, k); };
+    work_.describe_step(
+        all, capacity,
+        [&](std::size_t s) {
+          return segments_.gives(all[s]) && !elsewhere(who, all[s]) &&
+                 (all[s].owner == segment::every_rank || all[s].owner == who.rank);
+        },
+        to.table.span());
+    std::uint64_t slot = 0;
+    std::array<std::uint64_t, 2> whole_elements{};
+    for (std::size_t s = 0; s < all.size(); ++s) {
+      bool const is_listed = partitioner_type::needs_norms && elsewhere(who, all[s]);
+      to.slots[s] = static_cast<std::uint32_t>(slot);
+      to.whole[s] = is_listed;
+      to.table[s].whole = is_listed ? 1 : 0;
+      slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), all[s].size), most_);
+      if (elsewhere(who, all[s])) whole_elements[is_listed ? 1 : 0] += all[s].size;
+    }
+    to.words[decision] = segments_.decision(0);
+    to.words[budget] = segments_.budget();
+    to.words[ranged] = whole_elements[0];
+    to.words[listed] = whole_elements[1];
+  }
+
+  Recipe const& recipe_;
+  cuda_workspace& work_;
+  segmentation<partitioner_type> segments_;
+  std::uint64_t most_ = 0;
+  bool known_ = false;
+  told said_, now_;
+  cudaEvent_t told_ = nullptr;       // said_ has been copied
+  std::array<errand, 2> errands_{};  // of steps without and with an exchange
+  pinned_array<double> norms_;
+  pinned_array<std::uint64_t> step_;
+  cuda_buffer<double> device_norms_;
+  cuda_buffer<std::uint64_t> device_words_;
+
+  std::atomic<bool> failed_ = false;
+  std::exception_ptr failure_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,191 @@
+// Adding up what the ranks have sent, on a device: a cell at a time, no atomics on sums, the same bits on every rank.
+#pragma once
+
+#include <cub/block/block_scan.cuh>
+#include <cub/device/device_scan.cuh>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/cuda/select.cuh>
+#include <gradsieve/random.hpp>
+#include <gradsieve/selection.hpp>
+#include <gradsieve/space/cuda_entries.cuh>
+#include <gradsieve/space/cuda_tables.cuh>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve::cuda_kernels {
+
+/// What a device finds wrong in an exchange; in the upper half of the word the sender. The host puts it into words.
+enum class exchange_fault : std::uint64_t { none, header, checksum, order, value, decision, elsewhere };
+
+/// What one sender's entries add: index-ordered, with their directory.
+struct update {
+  index_type const* indices;
+  float const* values;
+  std::uint32_t count;
+  std::uint32_t* cells;
+};
+
+inline constexpr unsigned apply_threads = 256;
+
+/// One block a cell: overwrites the gradient with (the sum of the updates, one after the other) / divisor, zero where
+/// none has an entry. Sums start with the first update that has the element. Adds the size of their union to `touched`.
+template <class T>
+__global__ void __launch_bounds__(apply_threads)
+    apply_updates(update const* updates, std::uint32_t senders, float divisor, T* out, std::uint64_t n,
+                  std::uint64_t* touched) {
+  __shared__ float total[cell_size];
+  __shared__ std::uint32_t has[cell_size / 32];
+  std::uint32_t const cell = blockIdx.x;
+  std::uint64_t const begin = std::uint64_t{cell} * cell_size;
+  auto const size = static_cast<std::uint32_t>(smaller<std::uint64_t>(cell_size, n - begin));
+  for (unsigned w = threadIdx.x; w < cell_size / 32; w += apply_threads) has[w] = 0;
+  __syncthreads();
+  bool any = false;
+  for (std::uint32_t u = 0; u < senders; ++u) {
+    auto const from = updates[u];
+    std::uint32_t const first = from.cells[cell];
+    std::uint32_t const last = from.cells[cell + 1];
+    if (first == last) continue;
+    any = true;
+    for (std::uint32_t p = first + threadIdx.x; p < last; p += apply_threads) {
+      auto const i = static_cast<std::uint32_t>(from.indices[p] - begin);
+      std::uint32_t const bit = 1u << (i % 32);
+      bool const again = (atomicOr(&has[i / 32], bit) & bit) != 0;
+      total[i] = again ? total[i] + from.values[p] : from.values[p];
+    }
+    __syncthreads();
+  }
+  if (!any) {
+    for (std::uint32_t i = threadIdx.x; i < size; i += apply_threads) out[begin + i] = T{};
+    return;
+  }
+  std::uint32_t count = 0;
+  for (std::uint32_t i = threadIdx.x; i < size; i += apply_threads) {
+    bool const here = ((has[i / 32] >> (i % 32)) & 1u) != 0;
+    out[begin + i] = here ? from_float<T>(total[i] / divisor) : T{};
+    count += here ? 1 : 0;
+  }
+  for (unsigned step = 16; step > 0; step /= 2) count += __shfl_down_sync(~0u, count, step);
+  if (threadIdx.x % 32 == 0 && count > 0) atomicAdd(reinterpret_cast<unsigned long long*>(touched), count);
+}
+
+/// The directories of all updates.
+template <int = 0>
+__global__ void fill_directories(update const* updates, std::uint32_t senders, std::uint32_t cells) {
+  for (std::uint32_t u = 0; u < senders; ++u) {
+    auto const from = updates[u];
+    fill_directory({const_cast<index_type*>(from.indices), nullptr, nullptr, from.cells}, from.count, cells,
+                   blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
+  }
+}
+
+/// The verdict on an exchange: where it failed here, or elsewhere as the ranks' sum `failed` tells, nothing is given up
+/// and the gradient gets no update.
+template <int = 0>
+__global__ void judge_exchange(float const* failed, entry_list const sent, std::uint32_t cells, update* updates,
+                               std::uint32_t senders, std::uint64_t* error) {
+  if (threadIdx.x == 0 && failed != nullptr && *failed > 0 && *error == 0)
+    *error = static_cast<std::uint64_t>(exchange_fault::elsewhere);
+  __syncthreads();
+  if (*error == 0) return;
+  for (std::uint32_t c = threadIdx.x; c <= cells; c += blockDim.x) {
+    sent.cells[c] = 0;
+    for (std::uint32_t u = 0; u < senders; ++u) updates[u].cells[c] = 0;
+  }
+}
+
+// ---- The union of the ranks' choices -------------------------------------------------------------------------
+
+/// One block a segment: this rank's indices + 1 to the places that the segment has in every rank's list; 0 is no index.
+template <int = 0>
+__global__ void list_choices(tables const t, entry_list const parts, std::uint32_t const* slots, bool const* whole,
+                             std::uint64_t room, std::uint32_t* list) {
+  std::uint32_t const s = blockIdx.x;
+  auto const mine = t.segments[s];
+  std::uint32_t const count = whole[s] ? mine.size : t.written[s];
+  for (std::uint32_t i = threadIdx.x; i < count && slots[s] + i < room; i += blockDim.x)
+    list[slots[s] + i] = 1 + (whole[s] ? mine.offset + i : parts.indices[mine.out + i]);
+}
+
+/// A number and its complement in four words: their maximum over the ranks shows whether all bring the same.
+inline constexpr std::uint64_t vote_words = 4;
+
+[[nodiscard]] __device__ inline std::uint32_t vote_word(std::uint64_t number, unsigned w) {
+  auto const half = static_cast<std::uint32_t>(number >> (w / 2 * 32));
+  return w % 2 == 0 ? half : ~half;
+}
+
+template <int = 0>
+__global__ void write_vote(std::uint64_t const* decision, std::uint64_t const* step, std::uint32_t* words) {
+  for (unsigned w = 0; w < vote_words; ++w) words[w] = vote_word(*decision ^ mix(*step), w);
+}
+
+template <int = 0>
+__global__ void read_vote(std::uint64_t const* decision, std::uint64_t const* step, std::uint32_t const* words,
+                          std::uint64_t* error) {
+  for (unsigned w = 0; w < vote_words; ++w)
+    if (words[w] != vote_word(*decision ^ mix(*step), w)) *error = static_cast<std::uint64_t>(exchange_fault::decision);
+}
+
+/// The same without slots: a list as it is.
+template <int = 0>
+__global__ void list_entries(entry_list const own, std::uint32_t* list) {
+  for_each(*own.count, [&](std::uint64_t p) { list[p] = own.indices[p] + 1; });
+}
+
+/// A bit for every element that a list names; what names none is an error.
+template <int = 0>
+__global__ void mark_choices(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint32_t* bits,
+                             std::uint64_t* error) {
+  for_each(size, [&](std::uint64_t p) {
+    std::uint32_t const named = list[p];
+    if (named > n)
+      *error = static_cast<std::uint64_t>(exchange_fault::order);
+    else if (named > 0)
+      atomicOr(&bits[(named - 1) / 32], 1u << ((named - 1) % 32));
+  });
+}
+
+inline constexpr unsigned words_of_cell = cell_size / 32;
+
+/// One block a cell: the number of its bits.
+template <int = 0>
+__global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const* bits, std::uint32_t* counts) {
+  std::uint32_t count = __popc(bits[blockIdx.x * words_of_cell + threadIdx.x]);
+  for (unsigned step = 16; step > 0; step /= 2) count += __shfl_down_sync(~0u, count, step);
+  __shared__ std::uint32_t of_warp[words_of_cell / 32];
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = count;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (unsigned w = 1; w < words_of_cell / 32; ++w) count += of_warp[w];
+    counts[blockIdx.x] = count;
+  }
+}
+
+/// One block a cell: the marked elements, in order, and this rank's accumulators there, twice.
+template <int = 0>
+__global__ void __launch_bounds__(words_of_cell) write_union(std::uint32_t const* bits, float const* accumulator,
+                                                             std::uint64_t room, entry_list const out, float* sums) {
+  using scan = cub::BlockScan<std::uint32_t, words_of_cell>;
+  __shared__ typename scan::TempStorage shared;
+  std::uint32_t word = bits[blockIdx.x * words_of_cell + threadIdx.x];
+  std::uint32_t before = 0;
+  scan{shared}.ExclusiveSum(static_cast<std::uint32_t>(__popc(word)), before);
+  std::uint64_t to = std::uint64_t{out.cells[blockIdx.x]} + before;
+  for (; word != 0 && to < room; word &= word - 1, ++to) {
+    std::uint32_t const i = blockIdx.x * cell_size + threadIdx.x * 32 + static_cast<std::uint32_t>(__ffs(word) - 1);
+    out.indices[to] = i;
+    out.values[to] = sums[to] = accumulator[i];
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) *out.count = out.cells[gridDim.x];
+}
+
+/// The union as the one update of a step.
+template <int = 0>
+__global__ void describe_union(entry_list const out, float const* sums, std::uint32_t cells, update* to) {
+  *to = {out.indices, sums, out.cells[cells], out.cells};
+}
+
+}  // namespace gradsieve::cuda_kernels

@@ -1,0 +1,313 @@
+// The device space at work: one compressor's tables and scratch on a GPU, and the launches of its passes.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <gradsieve/cuda/select.cuh>
+#include <gradsieve/selection.hpp>
+#include <gradsieve/space/cuda_accumulate.cuh>
+#include <gradsieve/space/cuda_device.cuh>
+#include <gradsieve/space/cuda_entries.cuh>
+#include <gradsieve/space/cuda_tables.cuh>
+#include <gradsieve/space/host_tiles.hpp>
+
+namespace gradsieve {
+
+/// Owns what kernels need of one gradient: tiles, segments, candidates, samples. Its members enqueue work on the
+/// device's stream, never wait, and allocate in plan() only.
+/// Memory: 8 bytes for each of 2 * expected + 65536 candidates, 56 bytes a tile of 4096 elements, and up to 4 MiB for
+/// samples.
+class cuda_workspace {
+ public:
+  template <class T>
+  using buffer = cuda_buffer<T>;
+  using entry_list = cuda_kernels::entry_list;
+
+  cuda_workspace(device const& where, std::uint64_t n) : where_{where}, n_{n} {
+    int id = 0;
+    throw_on_error(cudaGetDevice(&id), "cudaGetDevice");
+    throw_on_error(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, id), "cudaDeviceGetAttribute");
+    cells_ = static_cast<std::uint32_t>((n + cuda_kernels::cell_size - 1) / cuda_kernels::cell_size);
+    board_ = zeroed<cuda_kernels::shared_board>(1);
+    counters_ = zeroed<std::uint64_t>(2);
+    taken_ = zeroed<cuda_kernels::taken_state>(1);
+  }
+
+  [[nodiscard]] device const& where() const noexcept { return where_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return n_; }
+
+  // ---- Outside of steps ------------------------------------------------------------------------------------
+
+  /// As host_passes::plan(): segments and holes are disjoint and in order. Allocates, and forgets all hints.
+  void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected) {
+    host_tiles tiles;
+    tiles.plan(n_, segments, holes);
+    static_assert(host_kernels::tile_size == cuda_kernels::cell_size);
+    std::vector<cuda_kernels::tile> table(tiles.size());
+    std::vector<std::uint32_t> first_of_cell(cells_ + 1, static_cast<std::uint32_t>(tiles.size()));
+    for (std::size_t t = tiles.size(); t-- > 0;) {
+      auto const& from = tiles[t];
+      table[t] = {static_cast<std::uint32_t>(from.begin), from.size, from.segment, from.hole ? 1u : 0u};
+      first_of_cell[from.begin / cuda_kernels::cell_size] = static_cast<std::uint32_t>(t);
+    }
+    expected_ = expected;
+    room_ = std::min(n_, 2 * expected + 65536);
+    segments_.clear();
+    bool of_blocks = false;
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      auto const& each = segments[s];
+      segments_.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
+                           static_cast<std::uint32_t>(tiles.of(s).first), static_cast<std::uint32_t>(tiles.of(s).last),
+                           0, 0, 0, 0, 0, 0});
+      of_blocks = of_blocks || (segments.size() > 1 && each.size <= cuda_kernels::most_of_block);
+    }
+    // Everything in stream order from here on: the old tables may still be in use.
+    where_.synchronize();
+    tiles_ = uploaded<cuda_kernels::tile>(table);
+    cell_tiles_ = uploaded<std::uint32_t>(first_of_cell);
+    device_segments_ = uploaded<cuda_kernels::device_segment>(segments_);
+    hints_ = zeroed<cut_hint>(segments.size());
+    lower_ = zeroed<key_type>(segments.size());
+    found_ = zeroed<std::uint32_t>(segments.size());
+    written_ = zeroed<std::uint32_t>(segments.size());
+    places_ = zeroed<cuda_kernels::place>(tiles.size());
+    kept_ = zeroed<std::uint64_t>(tiles.size());
+    sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
+    candidate_indices_ = buffer<index_type>(where_, room_);
+    candidate_values_ = buffer<float>(where_, room_);
+    blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+        std::max<std::uint64_t>(n_ / 16384, of_blocks ? segments.size() : 0), 1,
+        std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors_), cuda_kernels::most_blocks)));
+    std::uint64_t const of_all = std::min(n_, most_samples);
+    samples_ = buffer<key_type>(where_, of_all + (of_blocks ? blocks_ * samples_of_block : 0));
+    memory_ = {board_.data(), {samples_.data(), of_all}, {samples_.data() + of_all, of_blocks ? samples_of_block : 0}};
+    parts_indices_ = buffer<index_type>(where_, segments.size() > 1 ? expected : 0);
+    parts_values_ = buffer<float>(where_, segments.size() > 1 ? expected : 0);
+    tables_ = {n_,
+               static_cast<std::uint32_t>(tiles.size()),
+               cells_,
+               static_cast<std::uint32_t>(segments.size()),
+               !holes.empty(),
+               tiles_.data(),
+               cell_tiles_.data(),
+               device_segments_.data(),
+               hints_.data(),
+               lower_.data(),
+               found_.data(),
+               written_.data(),
+               counters_.data(),
+               counters_.data() + 1,
+               taken_.data(),
+               places_.data(),
+               candidate_indices_.data(),
+               candidate_values_.data(),
+               sums_.data(),
+               kept_.data()};
+  }
+
+  /// Room for a list of `capacity` entries, empty. Allocates.
+  struct list_memory {
+    buffer<index_type> indices;
+    buffer<float> values;
+    buffer<std::uint32_t> count, cells;
+    std::uint64_t capacity = 0;
+
+    [[nodiscard]] entry_list list() const noexcept {
+      return {indices.data(), values.data(), count.data(), cells.data()};
+    }
+  };
+  [[nodiscard]] list_memory make_list(std::uint64_t capacity) const {
+    return {buffer<index_type>(where_, capacity), buffer<float>(where_, capacity), zeroed<std::uint32_t>(1),
+            zeroed<std::uint32_t>(cells_ + 1), capacity};
+  }
+
+  /// Device memory that holds zeros. Allocates.
+  template <class T>
+  [[nodiscard]] buffer<T> zeroed(std::uint64_t size) const {
+    buffer<T> made(where_, size);
+    zero(made);
+    return made;
+  }
+
+  template <class T>
+  void zero(buffer<T> const& memory) const {
+    if (memory.size() > 0)
+      throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size() * sizeof(T), where_.stream), "cudaMemsetAsync");
+  }
+
+  /// A copy of host memory, which may go at once. Allocates.
+  template <class T>
+  [[nodiscard]] buffer<T> uploaded(std::span<T const> values) const {
+    buffer<T> made(where_, values.size());
+    upload(values, made.span());
+    where_.synchronize();
+    return made;
+  }
+
+  template <class T>
+  void upload(std::span<T const> from, std::span<T> to) const {
+    where_.copy(std::as_bytes(from), std::as_writable_bytes(to));
+  }
+
+  // ---- Segments --------------------------------------------------------------------------------------------
+
+  /// What this rank selects in a step: `segments[s].k`, or nothing where `mine(s)` is false. Into `table`, one place a
+  /// segment; on any thread. Returns the sum of k.
+  template <class Capacity, class Mine>
+  void describe_step(std::span<segment const> segments, Capacity const& capacity, Mine const& mine,
+                     std::span<cuda_kernels::device_segment> table) const {
+    std::uint64_t base = 0;
+    std::uint64_t out = 0;
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      auto& to = table[s];
+      to = segments_[s];
+      to.k = mine(s) ? segments[s].k : 0;
+      std::uint64_t const entries = to.k == 0 ? 0 : std::min<std::uint64_t>(capacity(to.k), expected_ - out);
+      std::uint64_t const spare = n_ == 0 ? 0 : 65536 * std::uint64_t{to.size} / n_;
+      std::uint64_t const room = std::min<std::uint64_t>({2 * entries + spare, to.size, room_ - base});
+      to.base = static_cast<std::uint32_t>(base);
+      to.room = static_cast<std::uint32_t>(room);
+      to.out = static_cast<std::uint32_t>(out);
+      to.out_room = static_cast<std::uint32_t>(std::min<std::uint64_t>(entries, to.size));
+      base += room;
+      out += to.out_room;
+    }
+  }
+
+  [[nodiscard]] std::span<cuda_kernels::device_segment> segments() const noexcept { return device_segments_.span(); }
+  /// Where select() leaves the entries of several segments, one segment after the other.
+  [[nodiscard]] entry_list parts() const noexcept {
+    return {parts_indices_.data(), parts_values_.data(), nullptr, nullptr};
+  }
+  [[nodiscard]] buffer<cut_hint> const& hints() const noexcept { return hints_; }
+  [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return counters_.first(1); }
+  [[nodiscard]] cuda_kernels::taken_state* taken() const noexcept { return taken_.data(); }
+
+  /// No candidates are known of any segment: before a step that predicts none.
+  void forget_candidates() const {
+    zero(lower_);
+    zero(found_);
+  }
+  [[nodiscard]] std::uint64_t* non_finite() const noexcept { return counters_.data() + 1; }
+  [[nodiscard]] cuda_kernels::tables const& tables() const noexcept { return tables_; }
+
+  // ---- A step's kernels ------------------------------------------------------------------------------------
+
+  /// Names the keys that the accumulate pass collects from: what `read` gives is what it will write.
+  template <class Selector, class Read>
+  void predict(Selector const& chosen, Read const& read, float const* accumulator) {
+    if (tables_.segment_count > 0)
+      together(cuda_kernels::predict<Selector, Read>, chosen, read, accumulator, tables_, memory_);
+  }
+
+  template <bool Collect, bool Measure, class T, class Residual>
+  void accumulate(cuda_kernels::incoming<T, Residual> const& in) {
+    zero_one(non_finite());
+    if (tables_.tile_count > 0)
+      launch(cuda_kernels::accumulate<Collect, Measure, T, Residual>, tables_.tile_count,
+             cuda_kernels::accumulate_threads, in, tables_);
+  }
+
+  /// What accumulate() would count in non_finite().
+  template <class T, class Residual>
+  void count_not_finite(cuda_kernels::incoming<T, Residual> const& in) {
+    zero_one(non_finite());
+    over(n_, cuda_kernels::count_not_finite<T, Residual>, in, tables_);
+  }
+
+  /// Squared norms, one a segment, of what accumulate<.., true> has measured.
+  void segment_norms(double* norms) {
+    if (tables_.segment_count > 0)
+      launch(cuda_kernels::segment_norms<>, tables_.segment_count, cuda_kernels::group_threads, tables_, norms);
+  }
+
+  /// Candidates from memory for what predict() has named.
+  void collect(float const* accumulator) {
+    if (tables_.segment_count > 0) together(cuda_kernels::collect<>, accumulator, tables_, memory_);
+  }
+
+  /// The selector's entries of all segments, index-ordered. The step counter moves on.
+  template <class Selector>
+  void select(Selector const& chosen, float const* accumulator, bool measured, entry_list const& out) {
+    together(cuda_kernels::select_entries<Selector>, chosen, accumulator, tables_, memory_, measured, parts(), out);
+  }
+
+  /// A kernel over `count` things, a thread each up to a full device.
+  template <class... Parameters, class... Arguments>
+  void over(std::uint64_t count, void (*kernel)(Parameters...), Arguments const&... arguments) const {
+    constexpr unsigned threads = 256;
+    if (count == 0) return;
+    auto const most = static_cast<std::uint64_t>(processors_) * 8;
+    launch(kernel, static_cast<unsigned>(std::min((count + threads - 1) / threads, most)), threads, arguments...);
+  }
+
+  template <class... Parameters, class... Arguments>
+  void launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Arguments const&... arguments) const {
+    launch_as<Parameters...>(kernel, blocks, threads, arguments...);
+  }
+
+ private:
+  static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t samples_of_block = 8192;
+
+  void zero_one(std::uint64_t* word) const {
+    throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, where_.stream), "cudaMemsetAsync");
+  }
+
+  template <class... Parameters>
+  void launch_as(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Parameters... arguments) const {
+    void* pointers[] = {&arguments...};
+    throw_on_error(cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads}, pointers, 0,
+                                    where_.stream),
+                   "cudaLaunchKernel");
+  }
+
+  /// A cooperative launch: all blocks run at the same time.
+  template <class... Parameters>
+  void together(void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) const {
+    int fit = 0;
+    throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, cuda_kernels::group_threads, 0),
+                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    auto const blocks = std::min(blocks_, static_cast<std::uint32_t>(std::max(fit, 1) * processors_));
+    void* pointers[] = {&arguments...};
+    throw_on_error(cudaLaunchCooperativeKernel(reinterpret_cast<void const*>(kernel), dim3{blocks},
+                                               dim3{cuda_kernels::group_threads}, pointers, 0, where_.stream),
+                   "cudaLaunchCooperativeKernel");
+  }
+
+  device where_;
+  std::uint64_t n_;
+  int processors_ = 1;
+  std::uint32_t cells_ = 0;
+  std::uint32_t blocks_ = 1;
+  std::uint64_t expected_ = 0;
+  std::uint64_t room_ = 0;
+
+  std::vector<cuda_kernels::device_segment> segments_;  // without what changes from step to step
+  cuda_kernels::tables tables_;
+  cuda_kernels::search_memory memory_{};
+
+  buffer<cuda_kernels::shared_board> board_;
+  buffer<std::uint64_t> counters_;  // steps, elements that were not finite
+  buffer<cuda_kernels::taken_state> taken_;
+  buffer<cuda_kernels::tile> tiles_;
+  buffer<std::uint32_t> cell_tiles_;
+  buffer<cuda_kernels::device_segment> device_segments_;
+  buffer<cut_hint> hints_;
+  buffer<key_type> lower_, samples_;
+  buffer<std::uint32_t> found_, written_;
+  buffer<cuda_kernels::place> places_;
+  buffer<std::uint64_t> kept_;
+  buffer<cuda_kernels::tile_sums> sums_;
+  buffer<index_type> candidate_indices_, parts_indices_;
+  buffer<float> candidate_values_, parts_values_;
+};
+
+}  // namespace gradsieve

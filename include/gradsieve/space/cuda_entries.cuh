@@ -1,0 +1,167 @@
+// Kernels over the entries that a step took out, and over whole states.
+#pragma once
+
+#include <cub/block/block_reduce.cuh>
+
+#include <cstdint>
+
+#include <gradsieve/selection.hpp>
+#include <gradsieve/space/cuda_tables.cuh>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve::cuda_kernels {
+
+/// The states of all elements, and the policy that says how entries leave them.
+template <class Residual>
+struct state_memory {
+  float* states[Residual::states];
+  Residual policy;
+};
+
+/// A range of elements that travel without indices, and where they stand among those that do.
+struct dense_range {
+  std::uint32_t offset;
+  std::uint32_t size;
+  std::uint32_t place;
+};
+
+/// Calls body(i) for i < count, by all threads of a launch.
+template <class Body>
+__device__ void for_each(std::uint64_t count, Body const& body) {
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += std::uint64_t{gridDim.x} * blockDim.x)
+    body(i);
+}
+
+template <class Residual>
+__device__ element_state<Residual::states> load_state(state_memory<Residual> const& memory, std::uint64_t i) {
+  element_state<Residual::states> now;
+#pragma unroll
+  for (unsigned s = 0; s < Residual::states; ++s) now[s] = memory.states[s][i];
+  return now;
+}
+
+template <class Residual>
+__device__ void store_state(state_memory<Residual> const& memory, std::uint64_t i,
+                            element_state<Residual::states> const& now) {
+#pragma unroll
+  for (unsigned s = 0; s < Residual::states; ++s) memory.states[s][i] = now[s];
+}
+
+/// What is owed leaves; its old states into `saved`. The list's directory is to be zeroed after it.
+template <class Residual>
+__global__ void settle_entries(state_memory<Residual> const memory, tables const t, entry_list const owed,
+                               element_state<Residual::states>* saved) {
+  std::uint32_t const count = owed.cells[t.cell_count];
+  for_each(count, [&](std::uint64_t p) {
+    auto const i = owed.indices[p];
+    auto const segment_here = t.tiles[tile_of(t, i)].segment;
+    bool const whole_layer = segment_here != no_segment && t.segments[segment_here].whole != 0;
+    auto now = load_state(memory, i);
+    saved[p] = now;
+    memory.policy.leave(owed.values[p], now, whole_layer);
+    store_state(memory, i, now);
+  });
+  if (count > 0 && blockIdx.x == 0 && threadIdx.x == 0) t.taken->saved = count;
+}
+
+/// Puts back what settle_entries() took, as far as that may be.
+template <class Residual>
+__global__ void restore_entries(state_memory<Residual> const memory, entry_list const taken,
+                                element_state<Residual::states> const* saved, taken_state const* state) {
+  for_each(state->open != 0 ? state->saved : 0,
+           [&](std::uint64_t p) { store_state(memory, taken.indices[p], saved[p]); });
+}
+
+/// The element that stands at a place of the dense part.
+__device__ inline std::uint32_t dense_element(dense_range const* ranges, std::uint32_t count, std::uint64_t place) {
+  std::uint32_t low = 0;
+  std::uint32_t high = count;
+  while (high - low > 1) {
+    std::uint32_t const middle = low + (high - low) / 2;
+    (ranges[middle].place <= place ? low : high) = middle;
+  }
+  return ranges[low].offset + static_cast<std::uint32_t>(place - ranges[low].place);
+}
+
+/// Whole ranges leave: their accumulators into `out`, their old states into `saved`.
+template <class Residual>
+__global__ void take_dense(state_memory<Residual> const memory, dense_range const* ranges, std::uint32_t range_count,
+                           std::uint64_t elements, element_state<Residual::states>* saved, float* out) {
+  for_each(elements, [&](std::uint64_t p) {
+    auto const i = dense_element(ranges, range_count, p);
+    auto now = load_state(memory, i);
+    saved[p] = now;
+    out[p] = now[0];
+    memory.policy.leave(now[0], now, true);
+    store_state(memory, i, now);
+  });
+}
+
+/// Puts back what take_dense() took, if `condition` is not zero.
+template <class Residual, class Word>
+__global__ void restore_dense(state_memory<Residual> const memory, dense_range const* ranges, std::uint32_t range_count,
+                              std::uint64_t elements, element_state<Residual::states> const* saved,
+                              Word const* condition) {
+  for_each(*condition != 0 ? elements : 0,
+           [&](std::uint64_t p) { store_state(memory, dense_element(ranges, range_count, p), saved[p]); });
+}
+
+/// The elements to be summed over the ranks, and behind them whether this rank's exchange has failed.
+template <int = 0>
+__global__ void copy_dense(float const* own, std::uint64_t elements, std::uint64_t const* error, float* sums) {
+  for_each(elements + 1, [&](std::uint64_t p) { sums[p] = p < elements ? own[p] : *error != 0 ? 1.0f : 0.0f; });
+}
+
+/// sums / divisor to their ranges of a gradient.
+template <class T>
+__global__ void write_dense(dense_range const* ranges, std::uint32_t range_count, std::uint64_t elements,
+                            float const* sums, float divisor, T* out) {
+  for_each(elements,
+           [&](std::uint64_t p) { out[dense_element(ranges, range_count, p)] = from_float<T>(sums[p] / divisor); });
+}
+
+/// Multiplies; what would not stay finite keeps its value.
+template <int = 0>
+__global__ void scale_values(float* values, std::uint64_t count, float factor) {
+  for_each(count, [&](std::uint64_t i) {
+    float const scaled = values[i] * factor;
+    if (is_finite(scaled)) values[i] = scaled;
+  });
+}
+
+/// Adds; a sum that would not be finite is not made.
+template <int = 0>
+__global__ void add_values(float* values, std::uint64_t count, float const* other) {
+  for_each(count, [&](std::uint64_t i) {
+    float const sum = values[i] + other[i];
+    if (is_finite(sum)) values[i] = sum;
+  });
+}
+
+inline constexpr unsigned sum_blocks = 256;
+inline constexpr unsigned sum_threads = 256;
+
+/// Sum of squares of what is finite, in as many parts as there are blocks: in an order that depends on nothing.
+template <class T>
+__global__ void __launch_bounds__(sum_threads) sum_squares(T const* values, std::uint64_t count, double* parts) {
+  using reduce = cub::BlockReduce<double, sum_threads>;
+  __shared__ typename reduce::TempStorage shared;
+  double own = 0;
+  for_each(count, [&](std::uint64_t i) {
+    float const x = to_float(values[i]);
+    own += is_finite(x) ? static_cast<double>(x) * static_cast<double>(x) : 0.0;
+  });
+  double const total = reduce{shared}.Sum(own);
+  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+/// What a residual store multiplies a gradient of this norm with.
+template <class Residual>
+__global__ void gradient_factor(Residual const policy, double const* parts, int world, float* factor) {
+  double total = 0;
+  for (unsigned b = 0; b < sum_blocks; ++b) total += parts[b];
+  *factor = policy.factor(std::sqrt(total), world);
+}
+
+}  // namespace gradsieve::cuda_kernels

@@ -1,0 +1,181 @@
+// Exchanges on a device: ranks that are threads, staged through the host, end with the host's bits.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu.cuh"
+
+using namespace gpu;
+
+/// A communicator that damages a byte of what it gathers, once.
+template <class Inner>
+struct damaging {
+  static constexpr bool stream_ordered = true;
+  Inner inner;
+  std::size_t* countdown;
+  std::size_t place;
+
+  [[nodiscard]] int rank() const { return inner.rank(); }
+  [[nodiscard]] int size() const { return inner.size(); }
+  template <class T>
+  void all_reduce(gs::device const& where, std::span<T> in_out, gs::reduction how) const {
+    inner.all_reduce(where, in_out, how);
+  }
+  void all_gather(gs::device const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    inner.all_gather(where, mine, all);
+    if ((*countdown)-- != 1) return;
+    auto bytes = fetched(where, all.data(), all.size());
+    bytes[place] ^= std::byte{0x40};
+    where.copy(bytes, all);
+    where.synchronize();
+  }
+  void all_gather(gs::device const& where, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const> sizes) const {
+    inner.all_gather(where, mine, all, sizes);
+  }
+};
+
+namespace {
+
+auto const layers = steps::mixed_layers();
+auto const n = layers.size();
+
+/// Some steps on both sides; what the ranks say: nothing where every update and all states have the same bits.
+template <class T = float, class Recipe>
+void same_on_ranks(Recipe const& recipe, int ranks, std::uint64_t count = 4) {
+  auto const said = steps::on_ranks(ranks, [&](steps::communicator comm) {
+    steps::findings found;
+    stream const own;
+    poisoned_memory memory;
+    gs::device const where{own, &memory};
+    gs::staged const transport{comm};
+    gs::compressor host{gs::host{.threads = 1}, layers, recipe};
+    gs::compressor device{where, layers, recipe};
+    array<T> const gradient{where, n};
+    for (std::uint64_t step = 0; step < count; ++step) {
+      auto expected = data::as<T>(steps::gradient(n, comm.rank(), step));
+      gradient.put(expected);
+      auto const of_host = host.exchange(comm, std::span{expected});
+      gs::step_report const report = device.exchange(transport, gradient.span());
+      found.expect(steps::same_bits(gradient.get(), expected), "update of step " + std::to_string(step));
+      found.expect(report.union_size == of_host.union_size, "union size");
+      found.expect(report.dense_elements == of_host.dense_elements, "dense elements");
+      found.expect(report.selected == of_host.selected, "selected");
+      found.expect(report.budget == of_host.budget && report.world == ranks && report.staged, "report");
+    }
+    found.expect(steps::same_bits(steps::states_of(device), steps::states_of(host)), "states");
+    return found.text();
+  });
+  for (auto const& each : said) CHECK(each == "");
+}
+
+}  // namespace
+
+TEST_CASE("gather, with layers that pass through") {
+  for (int const ranks : {1, 3}) same_on_ranks(gs::recipe{.density = 0.03}, ranks);
+  same_on_ranks<gs::bfloat16>(gs::recipe{.density = 0.03, .residual = gs::momentum_correction{}}, 2);
+}
+
+TEST_CASE("segments that are sent whole") {
+  same_on_ranks(gs::recipe{.density = 1.0, .partitioner = gs::layerwise{}}, 2, 2);
+  same_on_ranks(gs::recipe{.density = 0.02, .partitioner = gs::layerwise{}}, 2, 2);
+}
+
+TEST_CASE("deft and the union of indices") {
+  for (int const ranks : {1, 2, 4}) same_on_ranks(gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, ranks);
+  same_on_ranks(gs::recipe{.density = 0.9, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}}, 2);
+  same_on_ranks(gs::recipe{.density = 0.03, .exchange = gs::index_union{}}, 3);
+}
+
+TEST_CASE("small: one rank with itself, by a graph as well") {
+  stream const own;
+  gs::device const where{own};
+  gs::compressor host{gs::host{}, layers, gs::recipe{.density = 0.03}};
+  gs::compressor device{where, layers, gs::recipe{.density = 0.03}};
+  array<float> const gradient{where, n};
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    auto expected = steps::gradient(n, 0, step);
+    gradient.put(expected);
+    host.exchange(gs::self{}, std::span{expected});
+    gs::step_report const report = device.exchange(gs::self{}, gradient.span());
+    CHECK(steps::same_bits(gradient.get(), expected));
+    CHECK_FALSE(report.staged);
+  }
+}
+
+TEST_CASE("ranks that disagree are told at first contact") {
+  auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
+    stream const own;
+    gs::device const where{own};
+    gs::compressor device{where, layers, gs::recipe{.density = comm.rank() == 0 ? 0.1 : 0.2}};
+    array<float> const gradient{where, steps::gradient(n, comm.rank(), 0)};
+    device.exchange(gs::staged{comm}, gradient.span());
+    return std::string{};
+  });
+  for (auto const& each : said) CHECK(steps::contains(each, "differ in recipe or density"));
+}
+
+TEST_CASE("a damaged message: nothing is given up, and the report says so") {
+  gs::device const where{};
+  for (std::size_t const place : {0u, 16u + 1u, 16u + 25u, 16u + 48u + 1u, 16u + 48u + 4u * 135u + 2u}) {
+    CAPTURE(place);
+    gs::compressor host{gs::host{}, layers, gs::recipe{.density = 0.03}};
+    gs::compressor device{where, layers, gs::recipe{.density = 0.03}};
+    std::size_t countdown = 3;  // first contact, one good step, and the one that is damaged
+    damaging<gs::self> const transport{gs::self{}, &countdown, place};
+    array<float> const gradient{where, n};
+    gradient.put(steps::gradient(n, 0, 0));
+    static_cast<void>(device.exchange(transport, gradient.span()).get());
+    auto values = steps::gradient(n, 0, 0);
+    host.exchange(gs::self{}, std::span{values});
+    gradient.put(steps::gradient(n, 0, 1));
+    auto const report = device.exchange(transport, gradient.span());
+    if (place == 0) {  // the one rank agrees with itself, whatever it decided
+      CHECK_NOTHROW(static_cast<void>(report.get()));
+      continue;
+    }
+    CHECK(steps::contains(steps::ending([&] { static_cast<void>(report.get()); }), "corrupt_message"));
+    values = steps::gradient(n, 0, 1);
+    host.compress(values);
+    host.discard_step();
+    CHECK(steps::same_bits(steps::residual_of(host), fetched(where, device.residual().data(), n)));
+    gradient.put(steps::gradient(n, 0, 2));
+    values = steps::gradient(n, 0, 2);
+    host.exchange(gs::self{}, std::span{values});
+    static_cast<void>(device.exchange(transport, gradient.span()).get());
+    CHECK(steps::same_bits(gradient.get(), values));
+  }
+}
+
+TEST_CASE("messages of one's own transport are the host's") {
+  gs::device const where{};
+  auto const recipe = gs::recipe{.density = 0.03};
+  gs::compressor host{gs::host{}, layers, recipe};
+  gs::compressor device{where, layers, recipe};
+  auto const values = steps::gradient(n, 0, 0);
+  array<float> const gradient{where, values};
+  host.compress(values);
+  device.compress(gradient.span());
+  auto const expected = host.encode();
+  auto const message = device.encode();
+  auto bytes = fetched(where, message.data(), message.size());
+  REQUIRE(bytes.size() >= expected.size());
+  CHECK(steps::same_bits(std::span<std::byte const>{bytes}.first(expected.size()), expected));
+  std::vector<float> update(n, 7.0f);
+  array<float> const applied{where, update};
+  std::vector<std::span<std::byte const>> const on_host{expected, expected};
+  std::vector<std::span<std::byte const>> const on_device{message, message};
+  host.apply(on_host, update);
+  device.apply(on_device, applied.span());
+  CHECK(steps::same_bits(applied.get(), update));
+  bytes[60] ^= std::byte{1};
+  array<std::byte> const damaged{where, bytes};
+  std::vector<std::span<std::byte const>> const one_bad{message, damaged.span()};
+  CHECK_THROWS_AS(device.apply(one_bad, applied.span()), gs::corrupt_message);
+  CHECK(steps::same_bits(applied.get(), update));
+}

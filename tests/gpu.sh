@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# Runs every device test on this machine's GPU, then the small ones under compute-sanitizer, and writes a report. Needs
+# a GPU, nvcc, CMake and a C++ compiler; no network. Exit status: 0 if all passed, 1 if not, 2 if it could not start.
+#   tests/gpu.sh [--quick]   ends inside 10 minutes; --quick: inside 2, without tests called large, memcheck only
+#   tests/gpu.sh --prepare   on a connected machine: puts what the other may lack into build/carry, to take along
+# Environment: OUT, the folder of the report [bench/results/<GPU>]; GRADSIEVE_DOCTEST_DIR, the folder that has
+# doctest/doctest.h [build/carry, if it is there]; BUILD_DIR [build/gpu]; GRADSIEVE_DEVICE_LAUNCHER [none].
+set -euo pipefail
+command_line="tests/gpu.sh${*:+ $*}"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+die() {
+  echo "tests/gpu.sh: $*" >&2
+  exit 2
+}
+
+prepare() {
+  local header=${GRADSIEVE_DOCTEST_DIR:+$GRADSIEVE_DOCTEST_DIR/doctest/doctest.h}
+  [ -n "$header" ] || header=$(echo '#include <doctest/doctest.h>' | g++ -x c++ -M - | grep -o '/[^ ]*doctest/doctest\.h') ||
+    die "doctest is not installed here (Debian: apt-get install doctest-dev)"
+  mkdir -p build/carry/doctest
+  cp "$header" build/carry/doctest/doctest.h
+  git describe --always --dirty --exclude '*' >build/carry/commit 2>/dev/null || rm -f build/carry/commit
+  echo "build/carry has doctest.h and the commit's name: take it along with the source"
+}
+
+quick=no
+limit=540 # seconds in all, with a margin below the promise
+case "${1-}" in
+  "") ;;
+  --quick) quick=yes limit=110 ;;
+  --prepare)
+    prepare
+    exit
+    ;;
+  *)
+    sed -n 4,5p tests/gpu.sh >&2
+    exit 2
+    ;;
+esac
+SECONDS=0
+reserve=0 # seconds of it that are not for the next step
+left() { echo $((limit - reserve - SECONDS > 1 ? limit - reserve - SECONDS : 1)); }
+
+# ---- This machine ----------------------------------------------------------------------------------------------
+
+launcher=${GRADSIEVE_DEVICE_LAUNCHER-}
+PATH=$PATH:/usr/local/cuda/bin
+command -v nvcc >/dev/null || die "nvcc is not on PATH nor in /usr/local/cuda/bin"
+# Where libcudart is not in the system's list of libraries.
+cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cuda/lib64:$cuda/lib
+
+query() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>/dev/null | head -n 1; }
+if gpu=$(query name) && [ -n "$gpu" ]; then
+  driver=$(query driver_version)
+  memory="$(query memory.total) MiB"
+  architecture=$(query compute_cap | tr -d .)
+elif [ -n "$launcher" ]; then
+  gpu=none driver=none memory=none architecture=90
+else
+  die "nvidia-smi finds no GPU, and GRADSIEVE_DEVICE_LAUNCHER is not set"
+fi
+commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || cat build/carry/commit 2>/dev/null || echo unknown)
+
+build=${BUILD_DIR:-build/gpu}
+directory=${OUT:-bench/results/$(echo "$gpu" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-+//; s/-+$//')}
+mkdir -p "$build/logs" "$directory"
+rm -f "$build"/logs/*
+report=$directory/gpu-tests.md
+
+# ---- Steps and their results -----------------------------------------------------------------------------------
+
+rows=()   # of the report
+failed=() # names of steps
+notes=()
+note() {
+  notes+=("$1")
+  echo "note: $1"
+}
+
+# step <name> <command...>: within the time that is left; its output goes to a log, its end to the report.
+step() {
+  local name=$1 begin=$SECONDS status=0
+  shift
+  echo "== $name"
+  timeout --kill-after=5 "$(left)" "$@" >"$build/logs/$name.log" 2>&1 || status=$?
+  result "$name" $status $((SECONDS - begin))
+}
+
+# result <name> <status> <seconds>
+result() {
+  local text=passed
+  case $2 in
+    0) ;;
+    77) text=skipped ;;
+    124 | 137) text="FAILED: out of time" ;;
+    *) text="FAILED: exit status $2" ;;
+  esac
+  rows+=("| $1 | $text | $3 |")
+  echo "   $text, $3 s"
+  [[ $text != FAILED* ]] || failed+=("$1")
+}
+
+write_report() {
+  {
+    echo "# Device tests on $gpu"
+    echo
+    echo "| | |"
+    echo "| --- | --- |"
+    echo "| GPU | $gpu, $memory, sm_$architecture |"
+    echo "| driver | $driver |"
+    echo "| nvcc | $(nvcc --version | sed -n 's/.*\(release.*\)/\1/p') |"
+    echo "| host | $(uname -m), $(nproc) cores, $(g++ --version | head -n 1) |"
+    echo "| date | $(date -u '+%Y-%m-%d %H:%M UTC') |"
+    echo "| commit | $commit |"
+    echo "| command | \`$command_line\`${launcher:+, launcher \`$launcher\`} |"
+    echo "| took | $SECONDS s |"
+    echo
+    echo "| step | result | seconds |"
+    echo "| --- | --- | ---: |"
+    printf '%s\n' "${rows[@]}"
+    [ ${#notes[@]} = 0 ] || printf '\nNote: %s.\n' "${notes[@]}"
+    if [ -s "$build/logs/tests.log" ]; then
+      printf '\n```\n'
+      grep -E '^ *[0-9]+/[0-9]+ Test|tests passed' "$build/logs/tests.log" || true
+      echo '```'
+    fi
+    local name
+    for name in "${failed[@]}"; do
+      printf '\n## The end of %s\n```\n' "$name"
+      tail -n 60 "$build/logs/$name.log" | cut -c1-300
+      echo '```'
+    done
+  } >"$report"
+  echo "report: $report"
+}
+trap write_report EXIT
+
+# ---- Build -----------------------------------------------------------------------------------------------------
+
+options=(-B "$build" "-DCMAKE_CUDA_ARCHITECTURES=$architecture" "-DGRADSIEVE_DEVICE_LAUNCHER=$launcher"
+  -DGRADSIEVE_BUILD_BENCH=OFF)
+doctest=${GRADSIEVE_DOCTEST_DIR:-}
+[ -n "$doctest" ] || ! [ -e build/carry/doctest/doctest.h ] || doctest=$PWD/build/carry
+[ -z "$doctest" ] || options+=("-DGRADSIEVE_DOCTEST_DIR=$(realpath "$doctest")")
+# NCCL as Python's package brings it, where the system has none.
+nccl=$(python3 -c 'import nvidia.nccl as it; print(list(it.__path__)[0])' 2>/dev/null || true)
+if [ -n "$nccl" ] && [ -e "$nccl/include/nccl.h" ] && ! [ -e "$cuda/include/nccl.h" ] && ! [ -e /usr/include/nccl.h ]; then
+  libraries=("$nccl"/lib/libnccl.so*)
+  options+=("-DGRADSIEVE_NCCL_INCLUDE_DIR=$nccl/include" "-DGRADSIEVE_NCCL_LIBRARY=${libraries[0]}")
+fi
+
+step configure cmake --preset cuda "${options[@]}"
+grep -q 'NCCL_LIBRARY:FILEPATH=/' "$build/CMakeCache.txt" 2>/dev/null || note "no NCCL here; its tests were left out"
+[ ${#failed[@]} != 0 ] || step build cmake --build "$build" --target gradsieve_device_tests -j"$(nproc)"
+
+# ---- Tests -----------------------------------------------------------------------------------------------------
+
+# With a few at a time, one program's host part runs beside another's kernels.
+if [ ${#failed[@]} = 0 ] && [ $quick = no ]; then
+  reserve=150 # for the sanitizer
+  step tests ctest --test-dir "$build" -L device -j4 --output-on-failure --no-tests=error
+  reserve=0
+fi
+
+# in_parallel <name> <command...>: as step, but four at a time; `finish` waits for all.
+running=()
+in_parallel() {
+  local name=$1
+  shift
+  while [ "$(jobs -rp | wc -l)" -ge 4 ]; do wait -n || true; done
+  {
+    status=0
+    begin=$SECONDS
+    timeout --kill-after=5 "$(left)" "$@" >"$build/logs/$name.log" 2>&1 || status=$?
+    echo "$status $((SECONDS - begin))" >"$build/logs/$name.end"
+  } &
+  running+=("$name")
+}
+finish() {
+  wait
+  local name status seconds
+  for name in "${running[@]}"; do
+    read -r status seconds <"$build/logs/$name.end" || status=1 seconds=0
+    echo "== $name"
+    result "$name" "$status" "$seconds"
+  done
+  running=()
+}
+
+read -ra launch <<<"$launcher"
+programs=()
+[ ${#failed[@]} != 0 ] || programs=("$build"/tests/*_test)
+if [ $quick = yes ]; then
+  for program in "${programs[@]}"; do
+    in_parallel "${program##*/}" "${launch[@]}" "$program" '-tce=*large*'
+  done
+  finish
+fi
+
+tools=(memcheck racecheck initcheck)
+[ $quick = no ] || tools=(memcheck)
+if [ ${#programs[@]} = 0 ]; then
+  note "nothing was run under compute-sanitizer"
+elif [ -n "$launcher" ]; then
+  note "with a launcher nothing is run under compute-sanitizer"
+elif ! command -v compute-sanitizer >/dev/null; then
+  note "no compute-sanitizer here: memcheck, racecheck and initcheck were not run"
+else
+  for tool in "${tools[@]}"; do
+    for program in "${programs[@]}"; do
+      "$program" --count '-tc=*small*' | grep -q ': 0$' || in_parallel "$tool-${program##*/}" \
+        compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 "$program" '-tc=*small*'
+    done
+  done
+  finish
+fi
+
+if [ ${#failed[@]} != 0 ]; then
+  echo "FAILED: ${failed[*]}"
+  exit 1
+fi
+echo "all passed"

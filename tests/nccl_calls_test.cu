@@ -1,0 +1,344 @@
+// What comm/nccl.cuh asks of NCCL, with a stand-in for NCCL: ranks are threads that put messages into boxes. Needs no
+// second GPU, and shows failures that no healthy NCCL would.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/comm/nccl.cuh>
+
+#include "on_device.cuh"
+
+namespace gs = gradsieve;
+using bytes = std::vector<std::byte>;
+using comm_conformance::at;
+
+namespace {
+
+/// Messages on their way, by sender and receiver.
+struct boxes {
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::map<std::pair<int, int>, std::deque<bytes>> full;
+
+  void put(int from, int to, bytes message) {
+    std::scoped_lock const lock{mutex};
+    full[{from, to}].push_back(std::move(message));
+    arrived.notify_all();
+  }
+  bytes take(int from, int to) {
+    std::unique_lock lock{mutex};
+    auto& box = full[{from, to}];
+    arrived.wait(lock, [&] { return !box.empty(); });
+    auto message = std::move(box.front());
+    box.pop_front();
+    return message;
+  }
+};
+
+thread_local int open_groups = 0;
+thread_local bool group_failed = false;
+thread_local std::vector<std::function<void()>> waiting;  // receipts of an open group: they follow its dispatches
+
+bytes fetch(void const* from, std::size_t n, cudaStream_t stream) {
+  bytes host(n);
+  cudaMemcpyAsync(host.data(), from, n, cudaMemcpyDefault, stream);
+  cudaStreamSynchronize(stream);
+  return host;
+}
+
+void store(void* to, bytes const& host, cudaStream_t stream) {
+  cudaMemcpyAsync(to, host.data(), host.size(), cudaMemcpyDefault, stream);
+  cudaStreamSynchronize(stream);
+}
+
+void receive(std::function<void()> receipt) {
+  if (open_groups > 0)
+    waiting.push_back(std::move(receipt));
+  else
+    receipt();
+}
+
+}  // namespace
+
+struct ncclComm {
+  boxes* all = nullptr;
+  int rank = 0;
+  int size = 1;
+  std::vector<std::string> calls{};
+  std::string fails{};  // this call returns ncclInvalidUsage
+  ncclResult_t later = ncclSuccess;
+  int polls = 0;  // as one that does not block: so often in progress after each call
+
+  int left = 0;
+  ncclResult_t answer(char const* call) {
+    calls.emplace_back(call);
+    if (fails == call) {
+      group_failed = open_groups > 0;
+      return ncclInvalidUsage;
+    }
+    left = polls;
+    return polls > 0 && open_groups == 0 ? ncclInProgress : ncclSuccess;
+  }
+};
+
+extern "C" {
+
+char const* ncclGetErrorString(ncclResult_t code) { return code == ncclInvalidUsage ? "wrong use" : "something else"; }
+char const* ncclGetLastError(ncclComm_t) { return "the stand-in's last words"; }
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  *error = comm->left-- > 0 ? ncclInProgress : comm->later;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+  *rank = comm->rank;
+  return comm->answer("ncclCommUserRank");
+}
+ncclResult_t ncclCommCount(ncclComm_t comm, int* size) {
+  *size = comm->size;
+  return comm->answer("ncclCommCount");
+}
+
+ncclResult_t ncclGroupStart() {
+  ++open_groups;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (--open_groups > 0) return ncclSuccess;
+  if (std::exchange(group_failed, false)) {
+    waiting.clear();
+    return ncclInvalidUsage;
+  }
+  for (auto const& receipt : std::exchange(waiting, {})) receipt();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclSend(void const* from, std::size_t n, ncclDataType_t, int to, ncclComm_t comm, cudaStream_t stream) {
+  if (auto const code = comm->answer("ncclSend"); code != ncclSuccess) return code;
+  comm->all->put(comm->rank, to, fetch(from, n, stream));
+  return ncclSuccess;
+}
+ncclResult_t ncclRecv(void* to, std::size_t n, ncclDataType_t, int from, ncclComm_t comm, cudaStream_t stream) {
+  if (auto const code = comm->answer("ncclRecv"); code != ncclSuccess) return code;
+  receive([=] {
+    auto const message = comm->all->take(from, comm->rank);
+    if (message.size() != n) std::abort();
+    store(to, message, stream);
+  });
+  return ncclSuccess;
+}
+ncclResult_t ncclBroadcast(void const* from, void* to, std::size_t n, ncclDataType_t, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  auto const code = comm->answer("ncclBroadcast");
+  if (code != ncclSuccess && code != ncclInProgress) return code;
+  if (comm->rank == root)
+    for (int r = 0; r < comm->size; ++r) comm->all->put(root, r, fetch(from, n, stream));
+  receive([=] {
+    auto const message = comm->all->take(root, comm->rank);
+    if (message.size() != n) std::abort();
+    store(to, message, stream);
+  });
+  return code;
+}
+ncclResult_t ncclAllGather(void const* mine, void* all, std::size_t n, ncclDataType_t, ncclComm_t comm,
+                           cudaStream_t stream) {
+  auto const code = comm->answer("ncclAllGather");
+  if (code != ncclSuccess && code != ncclInProgress) return code;
+  for (int r = 0; r < comm->size; ++r) comm->all->put(comm->rank, r, fetch(mine, n, stream));
+  for (int r = 0; r < comm->size; ++r)
+    store(static_cast<std::byte*>(all) + at(r) * n, comm->all->take(r, comm->rank), stream);
+  return code;
+}
+ncclResult_t ncclAllReduce(void const* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  auto const code = comm->answer("ncclAllReduce");
+  if (code != ncclSuccess && code != ncclInProgress) return code;
+  auto const reduce = [&]<class T>(T) {
+    for (int r = 0; r < comm->size; ++r) comm->all->put(comm->rank, r, fetch(from, n * sizeof(T), stream));
+    std::vector<T> result(n);
+    for (int r = 0; r < comm->size; ++r) {
+      auto const message = comm->all->take(r, comm->rank);
+      T const* const values = reinterpret_cast<T const*>(message.data());
+      for (std::size_t i = 0; i < n; ++i)
+        result[i] = r == 0          ? values[i]
+                    : op == ncclMax ? std::max(result[i], values[i])
+                                    : static_cast<T>(result[i] + values[i]);
+    }
+    bytes host(n * sizeof(T));
+    std::memcpy(host.data(), result.data(), host.size());
+    store(to, host, stream);
+  };
+  switch (type) {
+    case ncclFloat32:
+      reduce(float{});
+      break;
+    case ncclFloat64:
+      reduce(double{});
+      break;
+    case ncclUint32:
+      reduce(std::uint32_t{});
+      break;
+    case ncclUint64:
+      reduce(std::uint64_t{});
+      break;
+    case ncclInt32:
+      reduce(int{});
+      break;
+    default:
+      return ncclInvalidArgument;
+  }
+  return code;
+}
+
+}  // extern "C"
+
+namespace {
+
+/// f on every rank, a thread each; what they returned that is not empty.
+std::string on_ranks(int ranks, int polls, std::function<std::string(ncclComm&)> const& f) {
+  boxes all;
+  std::vector<std::string> said(at(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      ncclComm comm{&all, r, ranks};
+      comm.polls = polls;
+      said[at(r)] = f(comm);
+    });
+  for (auto& each : threads) each.join();
+  std::string text;
+  for (auto const& each : said) text += each;
+  return text;
+}
+
+std::string conformance(ncclComm& comm) {
+  cudaStream_t stream = nullptr;
+  gs::throw_on_error(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  auto const said = comm_conformance::run(on_device{gs::nccl::communicator_ref{&comm}, gs::device{stream}});
+  cudaStreamDestroy(stream);
+  return said + (open_groups == 0 ? "" : "a group is still open");
+}
+
+/// What the call threw: its text.
+std::string thrown(std::function<void()> const& call) {
+  try {
+    call();
+  } catch (gs::nccl::error const& error) {
+    return error.what();
+  }
+  return {};
+}
+
+bool has(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("nccl does what every communicator must") {
+  for (int const ranks : {1, 2, 3, 4}) CHECK(on_ranks(ranks, 0, conformance) == "");
+}
+
+TEST_CASE("nccl waits for a communicator that does not block") { CHECK(on_ranks(3, 4, conformance) == ""); }
+
+TEST_CASE("nccl calls: names, groups and what needs none") {
+  boxes all;
+  ncclComm handle{&all};
+  gs::nccl::communicator_ref const comm{&handle};
+  gs::device const where;
+  CHECK(comm.rank() == 0);
+  CHECK(comm.size() == 1);
+  handle.calls.clear();
+
+  gs::cuda_buffer<std::byte> const memory{where, 16};
+  auto const mine = std::span<std::byte const>{memory.first(8)};
+  auto const room = memory.span().last(8);
+  std::size_t const sizes[] = {8};
+  std::size_t const none[] = {0};
+  comm.all_gather(where, mine, room);
+  comm.all_gather(where, mine, room, std::span{sizes});
+  comm.broadcast(where, room, 0);
+  comm.send_receive(where, mine, 0, room, 0);
+  std::vector<std::string> const called{"ncclAllGather", "ncclBroadcast", "ncclBroadcast", "ncclSend", "ncclRecv"};
+  CHECK(handle.calls == called);
+
+  comm.all_gather(where, mine.first(0), room.first(0));
+  comm.all_gather(where, mine.first(0), room.first(0), std::span{none});
+  comm.broadcast(where, room.first(0), 0);
+  comm.send_receive(where, mine.first(0), 0, room.first(0), 0);
+  comm.all_reduce(where, std::span<float>{}, gs::reduction::max);
+  CHECK(handle.calls == called);
+
+  CHECK_THROWS_WITH_AS(comm.all_gather(where, mine, room.first(7)),
+                       "gradsieve: rank 0 has room for bytes: 7, expected 8", gs::mismatch);
+  CHECK_THROWS_AS(comm.all_gather(where, mine, room, std::span{none}), gs::mismatch);
+  CHECK_THROWS_AS(comm.all_gather(where, mine, room.first(7), std::span{sizes}), gs::mismatch);
+  CHECK_THROWS_AS(comm.all_gather(where, mine, memory.span(), std::span{sizes}), gs::mismatch);
+  CHECK_THROWS_AS(comm.all_gather(where, mine, room, std::span{sizes}.first(0)), gs::mismatch);
+  CHECK(handle.calls == called);
+}
+
+TEST_CASE("nccl: a null communicator is refused") {
+  CHECK_THROWS_WITH_AS(gs::nccl::communicator_ref{nullptr}, "gradsieve: the NCCL communicator is null",
+                       gs::communication_error);
+}
+
+TEST_CASE("nccl: what a call reports is thrown, groups are closed, and the next call works") {
+  boxes all;
+  ncclComm handle{&all};
+  gs::device const where;
+  gs::cuda_buffer<float> const values{where, 4};
+  auto const mine = std::as_bytes(values.first(2));
+  auto const room = std::as_writable_bytes(values.span()).last(8);
+  std::size_t const sizes[] = {8};
+  auto const call = [&](std::string const& name) {
+    gs::nccl::communicator_ref const comm{&handle};
+    if (name == "ncclAllReduce") comm.all_reduce(where, values.span(), gs::reduction::sum);
+    if (name == "ncclAllGather") comm.all_gather(where, mine, room);
+    if (name == "ncclBroadcast") comm.all_gather(where, mine, room, std::span{sizes});
+    if (name == "ncclSend" || name == "ncclRecv") comm.send_receive(where, mine, 0, room, 0);
+  };
+  for (auto const* name : {"ncclAllReduce", "ncclAllGather", "ncclBroadcast", "ncclSend", "ncclRecv",
+                           "ncclCommUserRank", "ncclCommCount"}) {
+    handle.fails = name;
+    auto const text = thrown([&] { call(name); });
+    CHECK_MESSAGE(has(text, std::string{name} + " failed with code 5 (wrong use; last error: the stand-in's last"),
+                  text);
+    CHECK_MESSAGE(has(text, "nccl.cuh:"), text);
+    CHECK(open_groups == 0);
+    all.full.clear();  // a failed group leaves a message behind in the stand-in
+    handle.fails.clear();
+    CHECK(thrown([&] { call(name); }) == "");
+  }
+}
+
+TEST_CASE("nccl: what went wrong after a call is thrown by the next, whichever it is") {
+  boxes all;
+  ncclComm handle{&all};
+  gs::nccl::communicator_ref const comm{&handle};
+  gs::device const where;
+  gs::cuda_buffer<float> const values{where, 2};
+  auto const mine = std::as_bytes(values.span());
+  auto const room = std::as_writable_bytes(values.span());
+  std::size_t const sizes[] = {8};
+  handle.later = ncclRemoteError;
+  handle.calls.clear();
+  CHECK(has(thrown([&] { comm.all_reduce(where, values.span(), gs::reduction::sum); }),
+            "a call before all_reduce failed with code 6"));
+  CHECK(has(thrown([&] { comm.all_gather(where, mine, room); }), "a call before all_gather failed"));
+  CHECK(has(thrown([&] { comm.all_gather(where, mine, room, std::span{sizes}); }), "a call before all_gather failed"));
+  CHECK(has(thrown([&] { comm.broadcast(where, room, 0); }), "a call before broadcast failed"));
+  CHECK(has(thrown([&] { comm.send_receive(where, mine, 0, room, 0); }), "a call before send_receive failed"));
+  CHECK(has(thrown([&] { gs::nccl::communicator_ref{&handle}; }), "failed with code 6"));
+  CHECK(handle.calls.empty());
+}

@@ -1,0 +1,23 @@
+// Instantiates the kernels of a step, for the compiler's report on them: every format of a gradient, every residual
+// store, every selector. Compiled only.
+#include <gradsieve/comm/self.hpp>
+#include <gradsieve/cuda.cuh>
+
+#include <span>
+
+namespace gs = gradsieve;
+
+using usual = gs::recipe<>;
+using statistics = gs::recipe<gs::laplacian, gs::deft>;
+using momentum = gs::recipe<gs::hierarchical, gs::whole, gs::momentum_correction>;
+using nothing_kept = gs::recipe<gs::radix, gs::whole, gs::none>;
+
+/// Of one recipe, a step for each format.
+template <class Recipe, class... Value>
+void steps(gs::compressor<gs::device, Recipe>& one) {
+  (one.exchange(gs::self{}, std::span<Value>{}), ...);
+}
+template void steps<usual, float, gs::float16, gs::bfloat16>(gs::compressor<gs::device, usual>&);
+template void steps<statistics, float>(gs::compressor<gs::device, statistics>&);
+template void steps<momentum, gs::float16>(gs::compressor<gs::device, momentum>&);
+template void steps<nothing_kept, float>(gs::compressor<gs::device, nothing_kept>&);
