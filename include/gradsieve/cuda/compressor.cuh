@@ -133,8 +133,7 @@ class compressor<device, Recipe> {
     collect();
     work_.select(recipe_.selector, states_[0].data(), measured, taken_.list());
     start_report(sizeof(*values.data()), 1);
-    work_.where().copy(std::as_bytes(std::span<std::uint32_t const>{taken_.count.span()}),
-                       std::as_writable_bytes(numbers_.span()).subspan(offsetof(device_numbers, touched), 4));
+    step_.union_is_selected = true;
     ++steps_;
     raise(pending);
     return {taken_.indices.data(), taken_.values.data(), taken_.count.data(), capacity_, dense_.first(dense_elements_)};
@@ -452,8 +451,9 @@ class compressor<device, Recipe> {
     if constexpr (!predicts) work_.forget_candidates();
     if constexpr (!needs_norms) {
       if (plan_.decide_now(who, steps_, exchange_)) name_ranges(who.exchanging);
-      if constexpr (predicts) work_.predict(recipe_.selector, read(in), accumulator);
-      work_.template accumulate<predicts, measured>(in);
+      bool counting = false;
+      if constexpr (predicts) counting = work_.predict(recipe_.selector, read(in), accumulator);
+      work_.template accumulate<predicts, measured>(in, counting);
       entered_ = true;
     } else {
       work_.template accumulate<false, measured>(in);
@@ -462,9 +462,6 @@ class compressor<device, Recipe> {
       if (who.exchanging) comm.all_reduce(work_.where(), plan_.norms(), reduction::sum);
       plan_.decide_later(who, exchange_);
     }
-    using plan_type = step_plan<Recipe>;
-    work_.where().copy(std::as_bytes(plan_.words().subspan(plan_type::budget, 3)),
-                       std::as_writable_bytes(numbers_.span()).subspan(offsetof(device_numbers, budget), 24));
   }
 
   /// Where the budgets came with the norms: candidates from memory, when what passes through has left.
@@ -592,6 +589,8 @@ class compressor<device, Recipe> {
     step_.non_finite = work_.non_finite();
     step_.numbers = numbers_.data();
     step_.steps = work_.step().data();
+    step_.words = plan_.words().data();
+    step_.union_is_selected = false;
   }
 
   /// What the last step sent leaves the residual now.

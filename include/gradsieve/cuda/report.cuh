@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string>
 
+#include <gradsieve/cuda/step_plan.cuh>
 #include <gradsieve/cuda/updates.cuh>
 #include <gradsieve/error.hpp>
 #include <gradsieve/report.hpp>
@@ -16,9 +17,6 @@ namespace gradsieve {
 struct device_numbers {
   std::uint64_t error = 0;
   std::uint64_t touched = 0;  // union_size
-  std::uint64_t budget = 0;
-  std::uint64_t ranged = 0;  // elements of segments that travel as dense ranges
-  std::uint64_t listed = 0;  // elements of segments that are listed whole
 };
 
 /// The last step of a compressor as far as the host knows it, and where the rest stands.
@@ -29,7 +27,9 @@ struct device_step {
   std::uint64_t const* non_finite = nullptr;
   device_numbers* numbers = nullptr;
   std::uint64_t const* steps = nullptr;
-  std::uint64_t* last_error = nullptr;  // on the host
+  std::uint64_t const* words = nullptr;  // as step_words
+  bool union_is_selected = false;        // a step without exchange
+  std::uint64_t* last_error = nullptr;   // on the host
 
   /// @throws corrupt_message, mismatch; device_error
   static void raise(std::uint64_t error) {
@@ -71,6 +71,8 @@ class device_report {
     copy_one(step_->non_finite, report.non_finite);
     copy_one(step_->numbers, numbers);
     copy_one(step_->steps, report.step);
+    step_words words;
+    copy_one(reinterpret_cast<step_words const*>(step_->words), words);
     step_->where.synchronize();
     if (numbers.error != 0) {  // told now, so that the next call does not tell it again
       throw_on_error(cudaMemsetAsync(&step_->numbers->error, 0, sizeof numbers.error, step_->where.stream),
@@ -81,9 +83,9 @@ class device_report {
     device_step::raise(numbers.error);
     --report.step;
     report.selected = selected;
-    report.budget = static_cast<index_type>(numbers.budget);
-    report.union_size = numbers.touched + numbers.ranged;
-    report.dense_elements += numbers.listed;
+    report.budget = static_cast<index_type>(words.budget);
+    report.union_size = step_->union_is_selected ? selected : numbers.touched + words.ranged;
+    report.dense_elements += words.listed;
     return report;
   }
   operator step_report() const { return get(); }  // NOLINT: it is one

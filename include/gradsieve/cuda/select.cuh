@@ -4,6 +4,7 @@
 #include <cooperative_groups.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include <gradsieve/selection.hpp>
 #include <gradsieve/selector/select.hpp>
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(group_threads)
     predict(Selector const chosen, Read const read, float const* accumulator, tables const t,
             search_memory const memory) {
   __shared__ block_board here;
+  if (!std::is_same_v<Read, from_memory> && blockIdx.x == 0 && threadIdx.x == 0) *t.bad = 0;  // a step begins
   each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
     cut_hint hint;
     auto const acc = accumulator_of<Read>(t, accumulator, s, hint);

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <span>
 
@@ -14,6 +15,14 @@
 #include <gradsieve/selector/select.hpp>
 
 namespace gradsieve {
+
+/// What a device is told beside its segments.
+struct step_words {
+  std::uint64_t decision = 0;  ///< a number that differs where ranks decide otherwise
+  std::uint64_t budget = 0;    ///< k of all segments
+  std::uint64_t ranged = 0;    ///< elements of segments that travel as dense ranges
+  std::uint64_t listed = 0;    ///< elements of segments that are listed whole
+};
 
 /// Partitioner and segments, and what a device is told of them. Where the partitioner wants norms, the decision is a
 /// host function in the stream: the norms come down, the partitioner runs there, its answer goes up; the caller does
@@ -30,15 +39,6 @@ class step_plan {
     bool exchanging = false;  // segments that are sent whole are nobody's to select from
     bool has_places = false;  // the exchange lists them in places of their own, also where they are known late
     friend bool operator==(asker const&, asker const&) = default;
-  };
-
-  /// What the device is told beside the table, in this order.
-  enum word : std::size_t {
-    decision,  ///< a number that differs where ranks decide otherwise
-    budget,    ///< k of all segments
-    ranged,    ///< elements of segments that travel as dense ranges
-    listed,    ///< elements of segments that are listed whole
-    words_of_step
   };
 
   step_plan(Recipe const& recipe, cuda_workspace& work) : recipe_{recipe}, work_{work} {
@@ -59,14 +59,14 @@ class step_plan {
     norms_ = pinned_array<double>(count + 1);
     step_ = pinned_array<std::uint64_t>(1);
     device_norms_ = work_.zeroed<double>(count + 1);
-    device_words_ = work_.zeroed<std::uint64_t>(words_of_step);
+    device_words_ = work_.zeroed<std::uint64_t>(sizeof(step_words) / 8);
     known_ = false;
   }
 
   /// Squared norms, one a segment, in device memory.
   [[nodiscard]] std::span<double> norms() const noexcept { return device_norms_.first(segments_.size()); }
 
-  /// In device memory.
+  /// step_words in device memory.
   [[nodiscard]] std::span<std::uint64_t> words() const noexcept { return device_words_.span(); }
 
   /// A partitioner that needs no norms: decides now, and tells the device where that differs from the step before:
@@ -121,7 +121,7 @@ class step_plan {
     pinned_array<std::uint64_t> words;
 
     told() = default;
-    explicit told(std::size_t count) : table(count), slots(count), whole(count), words(words_of_step) {}
+    explicit told(std::size_t count) : table(count), slots(count), whole(count), words(sizeof(step_words) / 8) {}
 
     friend bool operator==(told const& a, told const& b) {
       return std::ranges::equal(a.table.span(), b.table.span()) && std::ranges::equal(a.slots.span(), b.slots.span()) &&
@@ -183,10 +183,8 @@ class step_plan {
       slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), all[s].size), most_);
       if (elsewhere(who, all[s])) whole_elements[is_listed ? 1 : 0] += all[s].size;
     }
-    to.words[decision] = segments_.decision(0);
-    to.words[budget] = segments_.budget();
-    to.words[ranged] = whole_elements[0];
-    to.words[listed] = whole_elements[1];
+    step_words const words{segments_.decision(0), segments_.budget(), whole_elements[0], whole_elements[1]};
+    std::memcpy(to.words.data(), &words, sizeof words);
   }
 
   Recipe const& recipe_;

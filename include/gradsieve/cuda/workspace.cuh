@@ -200,16 +200,18 @@ class cuda_workspace {
 
   // ---- A step's kernels ------------------------------------------------------------------------------------
 
-  /// Names the keys that the accumulate pass collects from: what `read` gives is what it will write.
+  /// Names the keys that the accumulate pass collects from: what `read` gives is what it will write. Returns whether
+  /// the pass may count in non_finite() at once.
   template <class Selector, class Read>
-  void predict(Selector const& chosen, Read const& read, float const* accumulator) {
-    if (tables_.segment_count > 0)
-      together(cuda_kernels::predict<Selector, Read>, chosen, read, accumulator, tables_, memory_);
+  bool predict(Selector const& chosen, Read const& read, float const* accumulator) {
+    if (tables_.segment_count == 0) return false;
+    together(cuda_kernels::predict<Selector, Read>, chosen, read, accumulator, tables_, memory_);
+    return !std::is_same_v<Read, cuda_kernels::from_memory>;
   }
 
   template <bool Collect, bool Measure, class T, class Residual>
-  void accumulate(cuda_kernels::incoming<T, Residual> const& in) {
-    zero_one(non_finite());
+  void accumulate(cuda_kernels::incoming<T, Residual> const& in, bool counting = false) {
+    if (!counting) zero_one(non_finite());
     if (tables_.tile_count > 0)
       launch(cuda_kernels::accumulate<Collect, Measure, T, Residual>, tables_.tile_count,
              cuda_kernels::accumulate_threads, in, tables_);
