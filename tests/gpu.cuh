@@ -32,6 +32,7 @@ class poisoned_memory final : public std::pmr::memory_resource {
     ++allocations;
     void* const memory = gs::cuda_memory_resource::instance()->allocate(bytes, alignment);
     gs::throw_on_error(cudaMemset(memory, 0xFF, bytes), "cudaMemset");
+    gs::throw_on_error(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // other streams do not wait for this one
     return memory;
   }
   void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
