@@ -158,6 +158,8 @@ grep -q 'NCCL_LIBRARY:FILEPATH=/' "$build/CMakeCache.txt" 2>/dev/null || note "n
 # ---- Tests -----------------------------------------------------------------------------------------------------
 
 # With a few at a time, one program's host part runs beside another's kernels.
+# Sizes up to 2^30 elements: about 13 GiB on the GPU, and twice that on the host.
+[ -n "$launcher" ] || export GRADSIEVE_TEST_MOST=${GRADSIEVE_TEST_MOST:-30}
 if [ ${#failed[@]} = 0 ] && [ $quick = no ]; then
   reserve=150 # for the sanitizer
   step tests ctest --test-dir "$build" -L device -j4 --output-on-failure --no-tests=error
