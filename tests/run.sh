@@ -56,8 +56,11 @@ else
   launcher=${GRADSIEVE_DEVICE_LAUNCHER-}
   if unless_skipped "preset cuda" env PATH="$PATH:/usr/local/cuda/bin" nvcc --version; then
     presets+=(cuda)
-    if [ -n "$launcher" ]; then
+    want python3 command -v python3
+    if [ -n "$launcher" ] && unless_skipped "running device tests, which are only compiled" $launcher true; then
       echo "setup: device tests run through $launcher"
+    elif [ -n "$launcher" ]; then
+      launcher='sh -c "exit 77"'
     else
       unless_skipped "running device tests, which are only compiled" nvidia-smi -L || launcher='sh -c "exit 77"'
     fi
