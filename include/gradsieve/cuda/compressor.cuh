@@ -37,7 +37,8 @@ struct device_selection {
 /// As the primary template, on a GPU: the same recipes and the same entries. Gradients and results are device memory.
 /// A step enqueues its work on the device's stream and returns; it never waits for the host, allocates nothing, and can
 /// be captured in a CUDA graph: run one step before (buffers for a world are made by the first exchange), and leave the
-/// density alone in between, as a graph repeats the one it was captured with. A step with another density than the one
+/// density alone in between, as a graph repeats the one it was captured with and does not
+/// move a schedule on. A step with another density than the one
 /// before waits until that one's has been told. `non_finite::fail` waits for its counting pass in each step.
 /// What goes wrong on the device in a step is thrown by its report, or by the next call once it has done its part; that
 /// step has given up nothing. A rank that throws at once, for a gradient of another size, leaves the others waiting.
