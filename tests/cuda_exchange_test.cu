@@ -92,20 +92,35 @@ TEST_CASE("deft and the union of indices") {
   same_on_ranks(gs::recipe{.density = 0.03, .exchange = gs::index_union{}}, 3);
 }
 
-TEST_CASE("small: one rank with itself, by a graph as well") {
-  stream const own;
-  gs::device const where{own};
-  gs::compressor host{gs::host{}, layers, gs::recipe{.density = 0.03}};
-  gs::compressor device{where, layers, gs::recipe{.density = 0.03}};
-  array<float> const gradient{where, n};
-  for (std::uint64_t step = 0; step < 3; ++step) {
-    auto expected = steps::gradient(n, 0, step);
-    gradient.put(expected);
-    host.exchange(gs::self{}, std::span{expected});
-    gs::step_report const report = device.exchange(gs::self{}, gradient.span());
-    CHECK(steps::same_bits(gradient.get(), expected));
-    CHECK_FALSE(report.staged);
-  }
+TEST_CASE("small: one rank with itself, call by call and then by a graph") {
+  auto const check = [](auto const& recipe) {
+    stream const own;
+    poisoned_memory memory;
+    gs::device const where{own, &memory};
+    gs::compressor host{gs::host{}, layers, recipe};
+    gs::compressor device{where, layers, recipe};
+    array<float> const gradient{where, n};
+    auto const step = [&](std::uint64_t at, auto const& exchange) {
+      auto expected = steps::gradient(n, 0, at);
+      gradient.put(expected);
+      auto const of_host = host.exchange(gs::self{}, std::span{expected});
+      exchange();
+      CHECK(steps::same_bits(gradient.get(), expected));
+      gs::step_report const report = device.report();
+      CHECK(report.union_size == of_host.union_size);
+      CHECK(report.step == at);
+      CHECK_FALSE(report.staged);
+    };
+    auto const call = [&] { device.exchange(gs::self{}, gradient.span()); };
+    for (std::uint64_t at = 0; at < 2; ++at) step(at, call);
+    auto const before = memory.allocations;
+    graph const captured{own, call};
+    for (std::uint64_t at = 2; at < 5; ++at) step(at, [&] { captured.launch(); });
+    CHECK(memory.allocations == before);
+    CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
+  };
+  check(gs::recipe{.density = 0.03});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
 }
 
 TEST_CASE("ranks that disagree are told at first contact") {

@@ -56,6 +56,30 @@ class stream {
   cudaStream_t handle_ = nullptr;
 };
 
+/// A captured graph, launched as often as wanted.
+class graph {
+ public:
+  template <class Body>
+  graph(cudaStream_t stream, Body const& body) : stream_{stream} {
+    gs::throw_on_error(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+    body();
+    gs::throw_on_error(cudaStreamEndCapture(stream, &graph_), "cudaStreamEndCapture");
+    gs::throw_on_error(cudaGraphInstantiate(&ready_, graph_, 0), "cudaGraphInstantiate");
+  }
+  graph(graph const&) = delete;
+  graph& operator=(graph const&) = delete;
+  ~graph() {
+    cudaGraphExecDestroy(ready_);
+    cudaGraphDestroy(graph_);
+  }
+  void launch() const { gs::throw_on_error(cudaGraphLaunch(ready_, stream_), "cudaGraphLaunch"); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t ready_ = nullptr;
+};
+
 /// Device memory on a stream; `offset` elements of slack in front put it on a worse alignment.
 template <class T>
 class array {

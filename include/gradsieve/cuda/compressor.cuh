@@ -34,17 +34,16 @@ struct device_selection {
   std::span<float const> dense;
 };
 
-/// As the primary template, on a GPU: the same recipes and the same entries. Gradients and results are device memory.
-/// A step enqueues its work on the device's stream and returns; it never waits for the host, allocates nothing, and can
-/// be captured in a CUDA graph: run one step before (buffers for a world are made by the first exchange), and leave the
-/// density alone in between, as a graph repeats the one it was captured with and does not
-/// move a schedule on. A step with another density than the one
-/// before waits until that one's has been told. `non_finite::fail` waits for its counting pass in each step.
-/// What goes wrong on the device in a step is thrown by its report, or by the next call once it has done its part; that
-/// step has given up nothing. A rank that throws at once, for a gradient of another size, leaves the others waiting.
-/// The same entries as on the host where the selector is exact; where it samples, the keys that it samples may differ.
-/// Neither copied nor moved.
-/// Memory: the residual store's, 8 bytes an entry that a step may send, and cuda_workspace's.
+/// As the primary template, on a GPU: the same recipes. Gradients and results are device memory. The entries are the
+/// host's where the selector is exact; where it samples, the keys that it samples may differ.
+/// A step enqueues its work on the device's stream and returns: it does not wait, allocates no device memory, and can
+/// be captured in a CUDA graph. Run one step before, as the first exchange makes the buffers for a world. A graph
+/// repeats the density it was captured with and does not move a schedule on. Two steps do wait: one with another
+/// density than the step before, for what that one has told the device; and with `non_finite::fail` every one, for its
+/// counting pass. What goes wrong on the device in a step is thrown by its report, or by the next call once it has done
+/// its part; that step has given up nothing. A rank that throws at once, for a gradient of another size, leaves the
+/// others waiting. Neither copied nor moved. Memory: the residual store's, 8 bytes an entry that a step may send, and
+/// cuda_workspace's.
 template <class Recipe>
 class compressor<device, Recipe> {
  public:
@@ -187,7 +186,7 @@ class compressor<device, Recipe> {
     raise(read_error());
     work_.over(most + cells + 1, cuda_kernels::fill_directories<>, updates.data(), senders, cells);
     auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
-    clear_word(&numbers_.data()->touched);
+    work_.zero_one(&numbers_.data()->touched);
     write_update({updates.data(), senders, 0, 0}, divisor, out.data());
     if (info_.dense > 0) {
       work_.over(info_.dense, cuda_kernels::sum_dense<>, updates.data(), senders, info_.dense, dense_sum_.data());
@@ -277,7 +276,7 @@ class compressor<device, Recipe> {
     take_hints();
     steps_ = found.step;
     work_.upload(std::span<std::uint64_t const>{&steps_, 1}, work_.step());
-    clear_word(error());
+    work_.zero_one(error());
     work_.where().synchronize();
     last_error_[0] = 0;
     plan_.forget_failure();
@@ -398,10 +397,6 @@ class compressor<device, Recipe> {
     work_.where().synchronize();
   }
 
-  void clear_word(std::uint64_t* word) const {
-    throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, work_.where().stream), "cudaMemsetAsync");
-  }
-
   /// What an earlier exchange has found, as far as the host has heard of it; the device forgets it.
   [[nodiscard]] std::uint64_t pending_error() {
     if (*static_cast<std::uint64_t volatile*>(last_error_.data()) == 0) return 0;
@@ -412,7 +407,7 @@ class compressor<device, Recipe> {
   [[nodiscard]] std::uint64_t read_error() {
     std::uint64_t found = 0;
     work_.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(std::span{&found, 1}));
-    clear_word(error());
+    work_.zero_one(error());
     work_.where().synchronize();
     last_error_[0] = 0;
     return found;
@@ -531,7 +526,7 @@ class compressor<device, Recipe> {
       count_bytes(result);
       if constexpr (requires { Comm::stages; }) step_.known.staged = Comm::stages;
       if (apart != nullptr) step_.selected = apart->count;
-      clear_word(&numbers_.data()->touched);
+      work_.zero_one(&numbers_.data()->touched);
       auto const divisor = static_cast<float>(world_);
       write_update(result, divisor, gradient.data());
       work_.over(dense_elements_, cuda_kernels::write_dense<T>, ranges_.data(), range_count_, dense_elements_,
@@ -559,7 +554,7 @@ class compressor<device, Recipe> {
       if (entered_ && taken_dense_) {
         throw_on_error(cudaMemsetAsync(error(), 1, 1, work_.where().stream), "cudaMemsetAsync");
         restore_dense(error());
-        clear_word(error());
+        work_.zero_one(error());
       }
       if (entered_) forget_taken();
     } catch (...) {  // the device is gone: the exception that is under way says so

@@ -142,6 +142,10 @@ class cuda_workspace {
       throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size() * sizeof(T), where_.stream), "cudaMemsetAsync");
   }
 
+  void zero_one(std::uint64_t* word) const {
+    throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, where_.stream), "cudaMemsetAsync");
+  }
+
   /// A copy of host memory, which may go at once. Allocates.
   template <class T>
   [[nodiscard]] buffer<T> uploaded(std::span<T const> values) const {
@@ -159,7 +163,7 @@ class cuda_workspace {
   // ---- Segments --------------------------------------------------------------------------------------------
 
   /// What this rank selects in a step: `segments[s].k`, or nothing where `mine(s)` is false. Into `table`, one place a
-  /// segment; on any thread. Returns the sum of k.
+  /// segment; on any thread.
   template <class Capacity, class Mine>
   void describe_step(std::span<segment const> segments, Capacity const& capacity, Mine const& mine,
                      std::span<cuda_kernels::device_segment> table) const {
@@ -182,23 +186,25 @@ class cuda_workspace {
   }
 
   [[nodiscard]] std::span<cuda_kernels::device_segment> segments() const noexcept { return device_segments_.span(); }
+
   /// Where select() leaves the entries of several segments, one segment after the other.
   [[nodiscard]] entry_list parts() const noexcept {
     return {parts_indices_.data(), parts_values_.data(), nullptr, nullptr};
   }
+
   [[nodiscard]] buffer<cut_hint> const& hints() const noexcept { return hints_; }
   [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return counters_.first(1); }
   [[nodiscard]] cuda_kernels::taken_state* taken() const noexcept { return taken_.data(); }
+  [[nodiscard]] std::uint64_t* non_finite() const noexcept { return counters_.data() + 1; }
+  [[nodiscard]] cuda_kernels::tables const& tables() const noexcept { return tables_; }
+
+  // ---- A step's kernels ------------------------------------------------------------------------------------
 
   /// No candidates are known of any segment: before a step that predicts none.
   void forget_candidates() const {
     zero(lower_);
     zero(found_);
   }
-  [[nodiscard]] std::uint64_t* non_finite() const noexcept { return counters_.data() + 1; }
-  [[nodiscard]] cuda_kernels::tables const& tables() const noexcept { return tables_; }
-
-  // ---- A step's kernels ------------------------------------------------------------------------------------
 
   /// Names the keys that the accumulate pass collects from: what `read` gives is what it will write. Returns whether
   /// the pass may count in non_finite() at once.
@@ -258,10 +264,6 @@ class cuda_workspace {
  private:
   static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
   static constexpr std::uint64_t samples_of_block = 8192;
-
-  void zero_one(std::uint64_t* word) const {
-    throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, where_.stream), "cudaMemsetAsync");
-  }
 
   template <class... Parameters>
   void launch_as(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Parameters... arguments) const {

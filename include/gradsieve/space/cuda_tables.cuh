@@ -1,12 +1,7 @@
 // What kernels know of a gradient: its tiles, its segments, and the lists that a step keeps of them.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include <gradsieve/selection.hpp>
 #include <gradsieve/types.hpp>

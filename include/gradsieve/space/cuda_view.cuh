@@ -113,9 +113,8 @@ class device_view {
     auto const mine = of(acc);
     each_tile(acc, [&](std::uint32_t at, tile const& here) {
       std::uint32_t count = 0;
-      over(here, [&](std::uint32_t i, float value, bool valid) {
+      over(here, [&](std::uint32_t, float value, bool valid) {
         count += __popc(__ballot_sync(~0u, valid && magnitude_key(value) >= lower));
-        (void)i;
       });
       std::uint32_t to = 0;
       if (lane() == 0) {
