@@ -7,7 +7,7 @@ set(layers
     "config"
     "error random text types view"
     "layout selection"
-    "concepts dense_layers density report search"
+    "bins concepts dense_layers density report search"
     "segmentation space"
     "codec residual partitioner selector"
     "exchange measure"

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <gradsieve/layout.hpp>
@@ -32,29 +31,6 @@ struct dense_layers {
     out << "dense{up_to " << shortest{it.up_to};
     for (auto const& pattern : it.patterns) out << ", " << pattern;
     return out << '}';
-  }
-
- private:
-  [[nodiscard]] static bool glob(std::string_view pattern, std::string_view name) noexcept {
-    std::size_t p = 0;
-    std::size_t at = 0;
-    std::size_t star = std::string_view::npos;  // the last '*', which takes one character more on each retry
-    std::size_t retry = 0;
-    while (at < name.size()) {
-      if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[at]) && pattern[p] != '*') {
-        ++p, ++at;
-      } else if (p < pattern.size() && pattern[p] == '*') {
-        star = p++;
-        retry = at;
-      } else if (star != std::string_view::npos) {
-        p = star + 1;
-        at = ++retry;
-      } else {
-        return false;
-      }
-    }
-    while (p < pattern.size() && pattern[p] == '*') ++p;
-    return p == pattern.size();
   }
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <concepts>
+#include <cstddef>
 #include <ostream>
 #include <string_view>
 #include <type_traits>
@@ -38,6 +39,29 @@ std::ostream& describe(std::ostream& out, std::string_view name, Fields const&..
     out << '}';
   }
   return out;
+}
+
+/// Whether a name fits a pattern: '*' any characters, '?' one.
+[[nodiscard]] inline bool glob(std::string_view pattern, std::string_view name) noexcept {
+  std::size_t p = 0;
+  std::size_t at = 0;
+  std::size_t star = std::string_view::npos;  // the last '*', which takes one character more on each retry
+  std::size_t retry = 0;
+  while (at < name.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[at]) && pattern[p] != '*') {
+      ++p, ++at;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      retry = at;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      at = ++retry;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
 }
 
 /// Writes a policy; one that cannot print itself is written as "custom".
