@@ -150,6 +150,32 @@ TEST_CASE_TEMPLATE("NaN stays NaN, with its sign, whatever its payload", Format,
     }
 }
 
+TEST_CASE("a residual's bfloat16: exact in the mean, never infinite, never another value than a neighbour") {
+  auto const stored = [](float x, std::uint32_t noise) { return gs::to_float(gs::to_stored<gs::bfloat16>(x, noise)); };
+  for (float const x : {1.0f + 0x1p-12f, -3.14159f, 0x1.234566p-130f, 1e-45f, 65504.0f, -0.3f}) {
+    double sum = 0;
+    float const toward_zero = stored(x, 0);
+    float const away =
+        gs::to_float(gs::bfloat16{static_cast<std::uint16_t>(gs::to_stored<gs::bfloat16>(x, 0).bits + 1)});
+    bool neighbours = true;
+    for (std::uint32_t noise = 0; noise < 65536; ++noise) {
+      float const rounded = stored(x, noise);
+      neighbours = neighbours && (rounded == toward_zero || rounded == away);
+      sum += static_cast<double>(rounded);
+    }
+    CHECK(neighbours);
+    CHECK(sum / 65536 == static_cast<double>(x));
+  }
+  for (std::uint32_t const noise : {0u, 1u, 0x8000u, 0xFFFFu}) {
+    for (float const x : {0.0f, -0.0f, 1.0f, -0x1p-133f, gs::to_float(gs::bfloat16{0x7F7F})})
+      CHECK(std::bit_cast<std::uint32_t>(stored(x, noise)) == std::bit_cast<std::uint32_t>(x));
+    CHECK(stored(std::numeric_limits<float>::max(), noise) == gs::to_float(gs::bfloat16{0x7F7F}));
+    CHECK(stored(-std::numeric_limits<float>::max(), noise) == -gs::to_float(gs::bfloat16{0x7F7F}));
+    CHECK(stored(-std::numeric_limits<float>::infinity(), noise) == -std::numeric_limits<float>::infinity());
+  }
+  CHECK(gs::to_stored<float>(0.1f) == 0.1f);
+}
+
 TEST_CASE("known 16-bit values") {
   CHECK(gs::from_float<gs::float16>(1.0f).bits == 0x3C00);
   CHECK(gs::from_float<gs::float16>(65519.99f).bits == 0x7BFF);

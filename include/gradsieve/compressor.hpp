@@ -53,6 +53,7 @@ class compressor {
   static_assert(residual_store<residual_type>,
                 "recipe.residual needs states, a noexcept enter(gradient, state) and a noexcept leave(sent, state, "
                 "whole_layer)");
+  static_assert(std::is_same_v<stored_t<residual_type>, float>, "on the host a residual is kept as float");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
 
   /// @throws what the recipe's check() throws.

@@ -73,12 +73,26 @@ concept partitioner =
 
 /// How a gradient enters the state of an element and what stays once a value was sent. `states` floats are
 /// kept per element; state 0 is the accumulator, from which entries are selected. `whole_layer`: the element
-/// belongs to a layer that passes through uncompressed.
+/// belongs to a layer that passes through uncompressed. `P::stored`, where it is declared, is the format that they are
+/// kept in; see in_bfloat16.
 template <class P>
 concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool whole_layer) {
   { p.enter(g, state) } noexcept;
   { p.leave(g, state, whole_layer) } noexcept;
 };
+
+/// The format that a residual store's states are kept in.
+template <class Residual>
+struct stored_format {
+  using type = float;
+};
+template <class Residual>
+  requires requires { typename Residual::stored; }
+struct stored_format<Residual> {
+  using type = typename Residual::stored;
+};
+template <class Residual>
+using stored_t = typename stored_format<Residual>::type;
 
 /// Selections to bytes and back. `encode` returns the bytes used of a buffer of at least `max_bytes`; `decode`
 /// accepts any bytes at all, throws `corrupt_message` on whatever `encode` cannot have written, and writes

@@ -99,7 +99,8 @@ struct keep_all {
 };
 
 /// One segment's accumulator as a selector sees it. `first` is the segment's offset in the gradient: indices
-/// that go out are `first` + position. `id` names the segment to the workspace.
+/// that go out are `first` + position. `id` names the segment to the workspace. Where the residual is not kept as
+/// float, `values` has a size but no data: the workspace's passes read it.
 struct accumulator_ref {
   view<float const> values;
   std::uint64_t first = 0;

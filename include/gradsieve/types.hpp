@@ -128,7 +128,26 @@ template <>
   return {static_cast<std::uint16_t>(sign | rounded)};
 }
 
-/// A format in which gradients may arrive. Residuals, values on the wire and sums are binary32.
+/// A float in the format of a residual: the two values around it, the one away from zero where the bits that go exceed
+/// 2^16 - 1 - `noise`. Equally distributed noise below 2^16 makes the mean exact; 2^15 rounds to the nearest. What is
+/// finite stays finite, and what the format can hold stays as it is.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T to_stored(float x, std::uint32_t noise = 0x8000u) noexcept;
+
+template <>
+[[nodiscard]] GRADSIEVE_HD constexpr float to_stored<float>(float x, std::uint32_t) noexcept {
+  return x;
+}
+
+template <>
+[[nodiscard]] GRADSIEVE_HD constexpr bfloat16 to_stored<bfloat16>(float x, std::uint32_t noise) noexcept {
+  auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
+  std::uint32_t const carried = bits + noise;
+  bool const overflows = (carried & 0x7FFF'FFFFu) >= infinite_key;  // infinity and NaN keep their upper half
+  return {static_cast<std::uint16_t>((overflows ? bits : carried) >> 16)};
+}
+
+/// A format in which gradients may arrive. Values on the wire and sums are binary32.
 template <class T>
 concept gradient_value = std::same_as<T, float> || std::same_as<T, float16> || std::same_as<T, bfloat16>;
 

@@ -52,7 +52,8 @@ class compressor<device, Recipe> {
   using residual_type = decltype(Recipe::residual);
   using codec_type = decltype(Recipe::codec);
   using exchange_type = decltype(Recipe::exchange);
-  using view_type = cuda_kernels::device_view<true, cuda_kernels::from_memory>;
+  using stored_type = stored_t<residual_type>;  ///< of the residual in device memory
+  using view_type = cuda_kernels::device_view<true, cuda_kernels::from_memory<stored_type>>;
   static_assert(selector<selector_type, view_type>,
                 "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, cut), or "
                 "select(workspace, accumulator, k, out), marked GRADSIEVE_HD; it must be comparable and trivially "
@@ -73,7 +74,7 @@ class compressor<device, Recipe> {
         info_{layers_.size(), layers_.hash(), split_.dense_elements},
         work_{where, layers_.size()},
         plan_{recipe_, work_} {
-    for (auto& each : states_) each = work_.template zeroed<float>(info_.n);
+    for (auto& each : states_) each = work_.template zeroed<stored_type>(info_.n);
     parts_ = work_.template zeroed<double>(cuda_kernels::sum_blocks);
     factor_ = work_.template zeroed<float>(1);
     numbers_ = work_.template zeroed<device_numbers>(1);
@@ -210,8 +211,8 @@ class compressor<device, Recipe> {
   void rescale(float factor) {
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
     settle();
-    auto const scale = [&](float* values, std::uint64_t count) {
-      work_.over(count, cuda_kernels::scale_values<>, values, count, factor);
+    auto const scale = [&]<class T>(T* values, std::uint64_t count) {
+      work_.over(count, cuda_kernels::scale_values<T>, values, count, factor);
     };
     for (auto const& each : states_) scale(each.data(), each.size());
     scale(reinterpret_cast<float*>(saved_.data()), saved_.size() * states);
@@ -223,7 +224,7 @@ class compressor<device, Recipe> {
   /// L2 norm of what has not been sent. Waits. Cost: one pass.
   [[nodiscard]] double residual_norm() {
     settle();
-    sum_squares(states_[0].data());
+    sum_squares(static_cast<stored_type const*>(states_[0].data()));
     std::vector<double> parts(parts_.size());
     work_.where().copy(std::as_bytes(parts_.span()), std::as_writable_bytes(std::span{parts}));
     work_.where().synchronize();
@@ -233,7 +234,7 @@ class compressor<device, Recipe> {
   }
 
   /// What has not been sent, in device memory and stream order. Lives until the next step. Cost: O(entries).
-  [[nodiscard]] std::span<float const> residual() {
+  [[nodiscard]] std::span<stored_type const> residual() {
     settle();
     return states_[0].span();
   }
@@ -253,12 +254,14 @@ class compressor<device, Recipe> {
   /// As the primary template's, and readable there: a checkpoint knows no space. Waits.
   [[nodiscard]] std::vector<std::byte> state() {
     settle();
+    std::vector<stored_type> kept(info_.n);
     std::vector<float> values(info_.n);
     auto const count = step();
     return checkpoint{states, info_.n, info_.layout_hash, count, saved_hints_.empty() ? hints() : saved_hints_, {}}
         .write([&](std::size_t s) {
-          work_.where().copy(std::as_bytes(states_[s].span()), std::as_writable_bytes(std::span{values}));
+          work_.where().copy(std::as_bytes(states_[s].span()), std::as_writable_bytes(std::span{kept}));
           work_.where().synchronize();
+          std::ranges::transform(kept, values.begin(), [](stored_type x) { return to_float(x); });
           return std::span<float const>{values};
         });
   }
@@ -267,9 +270,11 @@ class compressor<device, Recipe> {
   void restore(std::span<std::byte const> bytes) {
     auto found = checkpoint::read(bytes, states, info_.n, info_.layout_hash);
     std::vector<float> values(info_.n);
+    std::vector<stored_type> kept(info_.n);
     for (std::size_t s = 0; s < states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
-      work_.upload(std::span<float const>{values}, states_[s].span());
+      std::ranges::transform(values, kept.begin(), [](float x) { return to_stored<stored_type>(x); });
+      work_.upload(std::span<stored_type const>{kept}, states_[s].span());
       work_.where().synchronize();
     }
     saved_hints_ = std::move(found.hints);  // perhaps of another world: kept until a step begins
@@ -293,7 +298,7 @@ class compressor<device, Recipe> {
     for (std::size_t s = 0; s < states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
       auto const other = work_.template uploaded<float>(values);
-      work_.over(info_.n, cuda_kernels::add_values<>, states_[s].data(), info_.n,
+      work_.over(info_.n, cuda_kernels::add_values<stored_type>, states_[s].data(), info_.n,
                  static_cast<float const*>(other.data()));
       work_.where().synchronize();
     }
@@ -348,7 +353,7 @@ class compressor<device, Recipe> {
   [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }
 
   [[nodiscard]] cuda_kernels::state_memory<residual_type> memory() const noexcept {
-    cuda_kernels::state_memory<residual_type> all{{}, recipe_.residual};
+    cuda_kernels::state_memory<residual_type> all{{}, recipe_.residual, work_.step().data()};
     for (std::size_t s = 0; s < states; ++s) all.states[s] = states_[s].data();
     return all;
   }
@@ -464,7 +469,7 @@ class compressor<device, Recipe> {
   void collect() {
     if constexpr (needs_norms && predicts) {
       auto const* const accumulator = states_[0].data();
-      work_.predict(recipe_.selector, cuda_kernels::from_memory{accumulator}, accumulator);
+      work_.predict(recipe_.selector, cuda_kernels::from_memory<stored_type>{accumulator}, accumulator);
       work_.collect(accumulator);
     }
   }
@@ -511,8 +516,8 @@ class compressor<device, Recipe> {
       collect();
       auto const* const apart = exchange_.list();
       work_.select(recipe_.selector, states_[0].data(), measured, apart != nullptr ? *apart : taken_.list());
-      auto const result = exchange_.run(
-          device_round<Comm>{comm, work_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
+      auto const result = exchange_.run(device_round<Comm, stored_type>{
+          comm, work_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
       auto const sums = dense_sum_.first(dense_elements_ + 1);
       if (dense_elements_ > 0) {
         work_.over(sums.size(), cuda_kernels::copy_dense<>, static_cast<float const*>(dense_.data()), dense_elements_,
@@ -644,7 +649,7 @@ class compressor<device, Recipe> {
   cuda_workspace work_;
   step_plan<Recipe> plan_;
   device_exchange<exchange_type> exchange_;
-  std::array<cuda_buffer<float>, states> states_;
+  std::array<cuda_buffer<stored_type>, states> states_;
   int world_ = 1;
   bool connected_ = false;
   bool entered_ = false;  // this step's gradient is in the residual

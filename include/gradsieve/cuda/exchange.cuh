@@ -23,13 +23,13 @@ template <class Exchange>
 class device_exchange;
 
 /// What a device exchange works on.
-template <class Comm>
+template <class Comm, class Stored>
 struct device_round {
   Comm const& comm;
   cuda_workspace& work;
   message_info info;
   cuda_kernels::entry_list sent;  ///< what this rank gives up
-  float const* accumulator;       ///< of all elements
+  Stored const* accumulator;      ///< of all elements
   std::uint64_t const* decision;  ///< must be equal on all ranks
   std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up
 };
@@ -59,8 +59,8 @@ class device_exchange<gather> {
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return nullptr; }
 
-  template <class Comm>
-  device_updates run(device_round<Comm> const& round) {
+  template <class Comm, class Stored>
+  device_updates run(device_round<Comm, Stored> const& round) {
     auto info = round.info;
     info.dense = 0;  // those layers are all-reduced
     auto& work = round.work;
@@ -126,8 +126,8 @@ class device_exchange<index_union> {
   [[nodiscard]] std::span<std::uint32_t> slots() const noexcept { return slots_.span(); }
   [[nodiscard]] std::span<bool> whole() const noexcept { return whole_.span(); }
 
-  template <class Comm>
-  device_updates run(device_round<Comm> const& round) {
+  template <class Comm, class Stored>
+  device_updates run(device_round<Comm, Stored> const& round) {
     auto& work = round.work;
     auto const& where = work.where();
     auto const cells = work.tables().cell_count;
@@ -157,8 +157,8 @@ class device_exchange<index_union> {
                    "cub::DeviceScan::ExclusiveSum");
     work.zero(sums_);
     if (cells > 0)
-      work.launch(cuda_kernels::write_union<>, cells, cuda_kernels::words_of_cell, bits_.data(), round.accumulator,
-                  union_, round.sent, sums_.data());
+      work.launch(cuda_kernels::write_union<Stored>, cells, cuda_kernels::words_of_cell, bits_.data(),
+                  round.accumulator, union_, round.sent, sums_.data());
     round.comm.all_reduce(where, sums_.span(), reduction::sum);
     work.launch(cuda_kernels::describe_union<>, 1, 1, round.sent, sums_.data(), cells, update_.data());
     std::uint64_t const given = disjoint_ ? all_.size() : mine_.size();

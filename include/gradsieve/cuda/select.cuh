@@ -41,23 +41,25 @@ __device__ void each_segment(tables const& t, search_memory const& memory, block
 }
 
 /// A segment's accumulator as selectors take it.
-template <class Read>
-__device__ accumulator_ref accumulator_of(tables const& t, float const* accumulator, std::uint32_t s, cut_hint& hint) {
+template <class Stored>
+__device__ accumulator_ref accumulator_of(tables const& t, Stored const* accumulator, std::uint32_t s, cut_hint& hint) {
   auto const mine = t.segments[s];
   hint = t.hints[s];
-  return {{accumulator + mine.offset, mine.size}, mine.offset, s, *t.step, &hint};
+  float const* values = nullptr;
+  if constexpr (std::is_same_v<Stored, float>) values = accumulator + mine.offset;
+  return {{values, mine.size}, mine.offset, s, *t.step, &hint};
 }
 
 /// Before the accumulate pass: the key that it shall collect from, for each segment.
-template <class Selector, class Read>
+template <class Selector, class Read, class Stored>
 __global__ void __launch_bounds__(group_threads)
-    predict(Selector const chosen, Read const read, float const* accumulator, tables const t,
+    predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
             search_memory const memory) {
   __shared__ block_board here;
-  if (!std::is_same_v<Read, from_memory> && blockIdx.x == 0 && threadIdx.x == 0) *t.bad = 0;  // a step begins
+  if (!std::is_same_v<Read, from_memory<Stored>> && blockIdx.x == 0 && threadIdx.x == 0) *t.bad = 0;  // a step begins
   each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
     cut_hint hint;
-    auto const acc = accumulator_of<Read>(t, accumulator, s, hint);
+    auto const acc = accumulator_of(t, accumulator, s, hint);
     auto const k = t.segments[s].k;
     key_type lower = 0;
     if (k > 0) {
@@ -72,17 +74,18 @@ __global__ void __launch_bounds__(group_threads)
 }
 
 /// Candidates from memory, for the segments that predict() has named a key for.
-template <int = 0>
+template <class Stored>
 __global__ void __launch_bounds__(group_threads)
-    collect(float const* accumulator, tables const t, search_memory const memory) {
+    collect(Stored const* accumulator, tables const t, search_memory const memory) {
   __shared__ block_board here;
   each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
     group.sync();  // all have read the key before it is written again
     key_type const lower = t.lower[s];
     if (lower == 0) return;
-    from_memory const read{accumulator};
+    from_memory<Stored> const read{accumulator};
     device_view work{group, t, read, room, false};
-    work.collect_again({{accumulator, t.segments[s].size}, t.segments[s].offset, s}, lower);
+    cut_hint hint;
+    work.collect_again(accumulator_of(t, accumulator, s, hint), lower);
   });
 }
 
@@ -139,17 +142,17 @@ __device__ inline void join_segments(tables const& t, entry_list const& from, en
 }
 
 /// Selects in every segment, into `out`; several segments write into `parts` first.
-template <class Selector>
+template <class Selector, class Stored>
 __global__ void __launch_bounds__(group_threads)
-    select_entries(Selector const chosen, float const* accumulator, tables const t, search_memory const memory,
+    select_entries(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
                    bool measured, entry_list const parts, entry_list const out) {
   __shared__ block_board here;
   auto const& first_list = t.segment_count == 1 ? out : parts;
   each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
     cut_hint hint;
-    auto const acc = accumulator_of<from_memory>(t, accumulator, s, hint);
+    auto const acc = accumulator_of(t, accumulator, s, hint);
     auto const mine = t.segments[s];
-    from_memory const read{accumulator};
+    from_memory<Stored> const read{accumulator};
     device_view work{group, t, read, room, measured};
     index_type count = 0;
     if (mine.k > 0)

@@ -165,8 +165,8 @@ __global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const*
 }
 
 /// One block a cell: the marked elements, in order, and this rank's accumulators there, twice.
-template <int = 0>
-__global__ void __launch_bounds__(words_of_cell) write_union(std::uint32_t const* bits, float const* accumulator,
+template <class Stored>
+__global__ void __launch_bounds__(words_of_cell) write_union(std::uint32_t const* bits, Stored const* accumulator,
                                                              std::uint64_t room, entry_list const out, float* sums) {
   using scan = cub::BlockScan<std::uint32_t, words_of_cell>;
   __shared__ typename scan::TempStorage shared;
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(words_of_cell) write_union(std::uint32_t const
   for (; word != 0 && to < room; word &= word - 1, ++to) {
     std::uint32_t const i = blockIdx.x * cell_size + threadIdx.x * 32 + static_cast<std::uint32_t>(__ffs(word) - 1);
     out.indices[to] = i;
-    out.values[to] = sums[to] = accumulator[i];
+    out.values[to] = sums[to] = to_float(accumulator[i]);
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) *out.count = out.cells[gridDim.x];
 }

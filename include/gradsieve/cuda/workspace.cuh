@@ -208,11 +208,11 @@ class cuda_workspace {
 
   /// Names the keys that the accumulate pass collects from: what `read` gives is what it will write. Returns whether
   /// the pass may count in non_finite() at once.
-  template <class Selector, class Read>
-  bool predict(Selector const& chosen, Read const& read, float const* accumulator) {
+  template <class Selector, class Read, class Stored>
+  bool predict(Selector const& chosen, Read const& read, Stored const* accumulator) {
     if (tables_.segment_count == 0) return false;
-    together(cuda_kernels::predict<Selector, Read>, chosen, read, accumulator, tables_, memory_);
-    return !std::is_same_v<Read, cuda_kernels::from_memory>;
+    together(cuda_kernels::predict<Selector, Read, Stored>, chosen, read, accumulator, tables_, memory_);
+    return !std::is_same_v<Read, cuda_kernels::from_memory<Stored>>;
   }
 
   template <bool Collect, bool Measure, class T, class Residual>
@@ -237,14 +237,16 @@ class cuda_workspace {
   }
 
   /// Candidates from memory for what predict() has named.
-  void collect(float const* accumulator) {
-    if (tables_.segment_count > 0) together(cuda_kernels::collect<>, accumulator, tables_, memory_);
+  template <class Stored>
+  void collect(Stored const* accumulator) {
+    if (tables_.segment_count > 0) together(cuda_kernels::collect<Stored>, accumulator, tables_, memory_);
   }
 
   /// The selector's entries of all segments, index-ordered. The step counter moves on.
-  template <class Selector>
-  void select(Selector const& chosen, float const* accumulator, bool measured, entry_list const& out) {
-    together(cuda_kernels::select_entries<Selector>, chosen, accumulator, tables_, memory_, measured, parts(), out);
+  template <class Selector, class Stored>
+  void select(Selector const& chosen, Stored const* accumulator, bool measured, entry_list const& out) {
+    together(cuda_kernels::select_entries<Selector, Stored>, chosen, accumulator, tables_, memory_, measured, parts(),
+             out);
   }
 
   /// A kernel over `count` things, a thread each up to a full device.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/cuda_tables.cuh>
 #include <gradsieve/space/enter.hpp>
@@ -21,25 +22,54 @@ inline constexpr unsigned vectors = cell_size / (accumulate_threads * per_vector
 template <class T, class Residual>
 struct incoming {
   T const* gradient;
-  float* states[Residual::states];
+  stored_t<Residual>* states[Residual::states];
   Residual policy;
   float const* factor;  // what the gradient is multiplied with; null: 1
   entry_list owed;
   bool aligned;  // the gradient, to one load of four
 };
 
-/// Four elements in one load, past caches that will not need them again.
-template <class T>
+/// Four elements in one load; `Once`: past caches that will not need them again.
+template <bool Once, class T>
 __device__ void load_four(T const* from, float (&to)[per_vector]) {
+  auto const load = [](auto const* four) { return Once ? __ldcs(four) : *four; };
   if constexpr (sizeof(T) == 4) {
-    auto const four = __ldcs(reinterpret_cast<float4 const*>(from));
+    auto const four = load(reinterpret_cast<float4 const*>(from));
     to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
   } else {
-    auto const two = __ldcs(reinterpret_cast<uint2 const*>(from));
+    auto const two = load(reinterpret_cast<uint2 const*>(from));
     unsigned const words[2] = {two.x, two.y};
 #pragma unroll
     for (unsigned e = 0; e < per_vector; ++e)
       to[e] = to_float(T{static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)))});
+  }
+}
+
+/// Four elements, which their format can hold, in one store.
+template <class T>
+__device__ void store_four(float const (&from)[per_vector], T* to) {
+  if constexpr (sizeof(T) == 4) {
+    *reinterpret_cast<float4*>(to) = float4{from[0], from[1], from[2], from[3]};
+  } else {
+    unsigned words[2];
+#pragma unroll
+    for (unsigned w = 0; w < 2; ++w)
+      words[w] = to_stored<T>(from[2 * w]).bits | unsigned{to_stored<T>(from[2 * w + 1]).bits} << 16;
+    *reinterpret_cast<uint2*>(to) = uint2{words[0], words[1]};
+  }
+}
+
+/// As rounding::apply(), of elements `first` to `first` + 3. @pre first is a multiple of four.
+template <class Stored, std::size_t States>
+__device__ void round_four(rounding const noise, std::uint32_t first, element_state<States> (&now)[per_vector]) {
+  if constexpr (sizeof(Stored) < sizeof(float)) {
+#pragma unroll
+    for (unsigned s = 0; s < States; ++s) {
+      std::uint64_t const four = noise.of_four(first / 4, s);
+#pragma unroll
+      for (unsigned e = 0; e < per_vector; ++e)
+        now[e][s] = to_float(to_stored<Stored>(now[e][s], static_cast<std::uint16_t>(four >> (16 * e))));
+    }
   }
 }
 
@@ -61,10 +91,27 @@ __device__ inline bool find_owed(entry_list const& owed, std::uint32_t i, float&
 }
 
 /// Reads an accumulator as it is.
+template <class Stored>
 struct from_memory {
-  float const* accumulator;
-  __device__ float operator()(std::uint32_t i) const { return accumulator[i]; }
+  Stored const* accumulator;
+  __device__ float operator()(std::uint32_t i) const { return to_float(accumulator[i]); }
 };
+
+/// The state of an element as accumulate() will write it, and whether all was finite.
+template <class T, class Residual>
+__device__ bool entered(incoming<T, Residual> const& in, std::uint64_t step, std::uint32_t i,
+                        element_state<Residual::states>& now) {
+#pragma unroll
+  for (unsigned s = 0; s < Residual::states; ++s) now[s] = to_float(in.states[s][i]);
+  if (float sent = 0; find_owed(in.owed, i, sent)) {
+    in.policy.leave(sent, now, false);
+    rounding{step, rounding::leaves}.apply<stored_t<Residual>>(i, now);
+  }
+  float const factor = in.factor == nullptr ? 1.0f : *in.factor;
+  bool const finite = enter_one(in.policy, multiply(to_float(in.gradient[i]), factor), now);
+  rounding{step, rounding::enters}.apply<stored_t<Residual>>(i, now);
+  return finite;
+}
 
 /// Reads an accumulator as accumulate() will write it: 0 in holes.
 template <class T, class Residual>
@@ -75,10 +122,7 @@ struct from_incoming {
   __device__ float operator()(std::uint32_t i) const {
     if (t.holes && t.tiles[tile_of(t, i)].hole != 0) return 0;
     element_state<Residual::states> now;
-#pragma unroll
-    for (unsigned s = 0; s < Residual::states; ++s) now[s] = in.states[s][i];
-    if (float sent = 0; find_owed(in.owed, i, sent)) in.policy.leave(sent, now, false);
-    enter_one(in.policy, multiply(to_float(in.gradient[i]), in.factor == nullptr ? 1.0f : *in.factor), now);
+    entered(in, *t.step, i, now);
     return now[0];
   }
 };
@@ -89,6 +133,7 @@ struct from_incoming {
 template <bool Collect, bool Measure, class T, class Residual>
 __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Residual> const in, tables const t) {
   constexpr unsigned states = Residual::states;
+  using stored = stored_t<Residual>;
   using scan = cub::BlockScan<std::uint64_t, accumulate_threads>;
   using reduce = cub::BlockReduce<tile_sums, accumulate_threads>;
   __shared__ union {
@@ -113,20 +158,22 @@ __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Res
     std::uint32_t const first = cell_begin + (v * accumulate_threads + threadIdx.x) * per_vector;
     bool const whole = in_tile(first) && in_tile(first + per_vector - 1);
     if (whole && in.aligned)
-      load_four(in.gradient + first, gradient[v]);
+      load_four<true>(in.gradient + first, gradient[v]);
     else
 #pragma unroll
       for (unsigned e = 0; e < per_vector; ++e)
         gradient[v][e] = in_tile(first + e) ? to_float(in.gradient[first + e]) : 0.0f;
 #pragma unroll
     for (unsigned s = 0; s < states; ++s) {
-      if (whole) {
-        auto const four = *reinterpret_cast<float4 const*>(in.states[s] + first);
-        now[v][0][s] = four.x, now[v][1][s] = four.y, now[v][2][s] = four.z, now[v][3][s] = four.w;
-      } else {
+      float four[per_vector];
+      if (whole)
+        load_four<false>(in.states[s] + first, four);
+      else
 #pragma unroll
-        for (unsigned e = 0; e < per_vector; ++e) now[v][e][s] = in_tile(first + e) ? in.states[s][first + e] : 0.0f;
-      }
+        for (unsigned e = 0; e < per_vector; ++e)
+          four[e] = in_tile(first + e) ? to_float(in.states[s][first + e]) : 0.0f;
+#pragma unroll
+      for (unsigned e = 0; e < per_vector; ++e) now[v][e][s] = four[e];
     }
   }
 
@@ -147,6 +194,7 @@ __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Res
 #pragma unroll
       for (unsigned e = 0; e < per_vector; ++e)
         if (((bits >> e) & 1u) != 0) in.policy.leave(sent[i + e], now[v][e], whole_layer);
+      if ((bits & 0xFu) != 0) round_four<stored>({*t.step, rounding::leaves}, cell_begin + i, now[v]);
     }
   }
 
@@ -164,6 +212,10 @@ __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Res
     for (unsigned e = 0; e < per_vector; ++e) {
       bool const finite = enter_one(in.policy, multiply(gradient[v][e], factor), now[v][e]);
       bad += in_tile(first + e) && !finite ? 1u : 0u;
+    }
+    round_four<stored>({*t.step, rounding::enters}, first, now[v]);
+#pragma unroll
+    for (unsigned e = 0; e < per_vector; ++e) {
       bool const wanted = Collect && lower != 0 && in_tile(first + e) && magnitude_key(now[v][e][0]) >= lower;
       candidate |= wanted ? 1u << (v * per_vector + e) : 0u;
       here += wanted ? 1u : 0u;
@@ -173,12 +225,12 @@ __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Res
 #pragma unroll
     for (unsigned s = 0; s < states; ++s) {
       if (whole) {
-        *reinterpret_cast<float4*>(in.states[s] + first) =
-            float4{now[v][0][s], now[v][1][s], now[v][2][s], now[v][3][s]};
+        float const four[per_vector] = {now[v][0][s], now[v][1][s], now[v][2][s], now[v][3][s]};
+        store_four(four, in.states[s] + first);
       } else {
 #pragma unroll
         for (unsigned e = 0; e < per_vector; ++e)
-          if (in_tile(first + e)) in.states[s][first + e] = now[v][e][s];
+          if (in_tile(first + e)) in.states[s][first + e] = to_stored<stored>(now[v][e][s]);
       }
     }
   }
@@ -243,10 +295,7 @@ __global__ void count_not_finite(incoming<T, Residual> const in, tables const t)
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < t.n;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
     element_state<Residual::states> now;
-    for (unsigned s = 0; s < Residual::states; ++s) now[s] = in.states[s][i];
-    if (float sent = 0; find_owed(in.owed, static_cast<std::uint32_t>(i), sent)) in.policy.leave(sent, now, false);
-    float const factor = in.factor == nullptr ? 1.0f : *in.factor;
-    bad += enter_one(in.policy, multiply(to_float(in.gradient[i]), factor), now) ? 0u : 1u;
+    bad += entered(in, *t.step, static_cast<std::uint32_t>(i), now) ? 0u : 1u;
   }
   if (bad != 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad), bad);
 }

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/cuda_tables.cuh>
+#include <gradsieve/space/enter.hpp>
 #include <gradsieve/types.hpp>
 
 namespace gradsieve::cuda_kernels {
@@ -14,8 +16,9 @@ namespace gradsieve::cuda_kernels {
 /// The states of all elements, and the policy that says how entries leave them.
 template <class Residual>
 struct state_memory {
-  float* states[Residual::states];
+  stored_t<Residual>* states[Residual::states];
   Residual policy;
+  std::uint64_t const* step;  // of those that the rounding is named by
 };
 
 /// A range of elements that travel without indices, and where they stand among those that do.
@@ -37,7 +40,7 @@ template <class Residual>
 __device__ element_state<Residual::states> load_state(state_memory<Residual> const& memory, std::uint64_t i) {
   element_state<Residual::states> now;
 #pragma unroll
-  for (unsigned s = 0; s < Residual::states; ++s) now[s] = memory.states[s][i];
+  for (unsigned s = 0; s < Residual::states; ++s) now[s] = to_float(memory.states[s][i]);
   return now;
 }
 
@@ -45,7 +48,16 @@ template <class Residual>
 __device__ void store_state(state_memory<Residual> const& memory, std::uint64_t i,
                             element_state<Residual::states> const& now) {
 #pragma unroll
-  for (unsigned s = 0; s < Residual::states; ++s) memory.states[s][i] = now[s];
+  for (unsigned s = 0; s < Residual::states; ++s) memory.states[s][i] = to_stored<stored_t<Residual>>(now[s]);
+}
+
+/// An element's state once a value has left it.
+template <class Residual>
+__device__ void leave_state(state_memory<Residual> const& memory, std::uint64_t i, float sent, bool whole_layer,
+                            element_state<Residual::states> now) {
+  memory.policy.leave(sent, now, whole_layer);
+  rounding{*memory.step, rounding::leaves}.apply<stored_t<Residual>>(i, now);
+  store_state(memory, i, now);
 }
 
 /// What is owed leaves; its old states into `saved`. The list's directory is to be zeroed after it.
@@ -57,10 +69,8 @@ __global__ void settle_entries(state_memory<Residual> const memory, tables const
     auto const i = owed.indices[p];
     auto const segment_here = t.tiles[tile_of(t, i)].segment;
     bool const whole_layer = segment_here != no_segment && t.segments[segment_here].whole != 0;
-    auto now = load_state(memory, i);
-    saved[p] = now;
-    memory.policy.leave(owed.values[p], now, whole_layer);
-    store_state(memory, i, now);
+    saved[p] = load_state(memory, i);
+    leave_state(memory, i, owed.values[p], whole_layer, saved[p]);
   });
   if (count > 0 && blockIdx.x == 0 && threadIdx.x == 0) t.taken->saved = count;
 }
@@ -90,11 +100,9 @@ __global__ void take_dense(state_memory<Residual> const memory, dense_range cons
                            std::uint64_t elements, element_state<Residual::states>* saved, float* out) {
   for_each(elements, [&](std::uint64_t p) {
     auto const i = dense_element(ranges, range_count, p);
-    auto now = load_state(memory, i);
-    saved[p] = now;
-    out[p] = now[0];
-    memory.policy.leave(now[0], now, true);
-    store_state(memory, i, now);
+    saved[p] = load_state(memory, i);
+    out[p] = saved[p][0];
+    leave_state(memory, i, out[p], true, saved[p]);
   });
 }
 
@@ -122,20 +130,20 @@ __global__ void write_dense(dense_range const* ranges, std::uint32_t range_count
 }
 
 /// Multiplies; what would not stay finite keeps its value.
-template <int = 0>
-__global__ void scale_values(float* values, std::uint64_t count, float factor) {
+template <class T>
+__global__ void scale_values(T* values, std::uint64_t count, float factor) {
   for_each(count, [&](std::uint64_t i) {
-    float const scaled = values[i] * factor;
-    if (is_finite(scaled)) values[i] = scaled;
+    float const scaled = to_float(values[i]) * factor;
+    if (is_finite(scaled)) values[i] = to_stored<T>(scaled);
   });
 }
 
 /// Adds; a sum that would not be finite is not made.
-template <int = 0>
-__global__ void add_values(float* values, std::uint64_t count, float const* other) {
+template <class T>
+__global__ void add_values(T* values, std::uint64_t count, float const* other) {
   for_each(count, [&](std::uint64_t i) {
-    float const sum = values[i] + other[i];
-    if (is_finite(sum)) values[i] = sum;
+    float const sum = to_float(values[i]) + other[i];
+    if (is_finite(sum)) values[i] = to_stored<T>(sum);
   });
 }
 

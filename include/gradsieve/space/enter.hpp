@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include <gradsieve/random.hpp>
 #include <gradsieve/types.hpp>
 
 namespace gradsieve {
@@ -21,5 +22,30 @@ GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool enter_one(Residual const& policy, f
   for (std::size_t s = 0; s < States; ++s) state[s] = finite ? state[s] : before[s];
   return usable & finite;
 }
+
+/// The noise that rounds the states of one step to their format. By name, so that every pass rounds an element alike,
+/// whichever it is that writes it.
+class rounding {
+ public:
+  enum event : std::uint64_t { enters, leaves };
+
+  GRADSIEVE_HD constexpr rounding(std::uint64_t step, event what) noexcept : stream_{mix(mix(step) + what)} {}
+
+  /// For state s of the elements 4 f to 4 f + 3, 16 bits each.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t of_four(std::uint64_t f, std::uint64_t s) const noexcept {
+    return mix(stream_ + (s << 32) + f);
+  }
+
+  /// Rounds the states of element i to what `Stored` can hold.
+  template <class Stored, std::size_t States>
+  GRADSIEVE_HD constexpr void apply(std::uint64_t i, element_state<States>& state) const noexcept {
+    if constexpr (sizeof(Stored) < sizeof(float))
+      for (std::size_t s = 0; s < States; ++s)
+        state[s] = to_float(to_stored<Stored>(state[s], static_cast<std::uint16_t>(of_four(i / 4, s) >> (16 * (i % 4)))));
+  }
+
+ private:
+  std::uint64_t stream_;
+};
 
 }  // namespace gradsieve
