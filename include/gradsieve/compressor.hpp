@@ -47,6 +47,8 @@ class compressor {
   static_assert(selector<selector_type, workspace>,
                 "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, cut), or "
                 "select(workspace, accumulator, k, out); it must be comparable and trivially copyable");
+  static_assert(!bin_selector<selector_type> || !partitioner_type::needs_norms,
+                "a selector that has bins chooses in the accumulate pass: it needs a partitioner without norms");
   static_assert(partitioner<partitioner_type>,
                 "recipe.partitioner needs default_exchange, needs_norms, disjoint, cut(layers, world, segments) and "
                 "assign(segments, squared_norms, budget, scratch)");
@@ -333,7 +335,7 @@ class compressor {
     auto const most = static_cast<index_type>(segments_.most());
     capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, most), split_.selected_elements);
     auto const dense_most = split_.dense_elements + segments_.most();
-    work_.plan(segments_.all(), split_.dense, capacity_);
+    work_.plan(segments_.all(), split_.dense, capacity_, bins());
     lower_.assign(segments_.size(), 0);
     indices_ = typename workspace::template buffer<index_type>(capacity_);
     values_ = typename workspace::template buffer<float>(capacity_);
@@ -341,6 +343,22 @@ class compressor {
     buffers_.reserve(work_, recipe_.codec, info_, world, capacity_, partitioner_type::disjoint);
     memory_.reserve(std::max<std::uint64_t>(capacity_, buffers_.most_sent()), dense_most);
     if (inbox_.senders() > 0) work_.reserve_updates(std::max(inbox_.senders(), static_cast<std::size_t>(world)));
+  }
+
+  /// Length of the bins in each segment, where the selector has any. Allocates.
+  [[nodiscard]] std::vector<std::uint32_t> bins() const {
+    std::vector<std::uint32_t> lengths;
+    if constexpr (bin_selector<selector_type>)
+      for (auto const& each : segments_.all()) {
+        std::size_t at = 0;
+        while (layers_.offset(at) + layers_[at].size <= each.offset) ++at;
+        if constexpr (requires { requires selector_type::bins_within_layers; })
+          if (each.offset + each.size > layers_.offset(at) + layers_[at].size)
+            throw invalid_argument(
+                "gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
+        lengths.push_back(recipe_.selector.bin_length(layers_[at]));
+      }
+    return lengths;
   }
 
   [[nodiscard]] step_report start_report(std::size_t value_bytes, int world) const {
@@ -389,7 +407,13 @@ class compressor {
     auto const states = memory_.pointers();
     bool measure = partitioner_type::needs_norms;
     std::fill(lower_.begin(), lower_.end(), 0);
-    if constexpr (!partitioner_type::needs_norms) {
+    if constexpr (bin_selector<selector_type>) {
+      assign(world_);
+      for (std::size_t s = 0; s < segments_.size(); ++s) lower_[s] = segments_.gives(segments_[s]) ? 1 : 0;
+      report.non_finite = work_.accumulate_bins(recipe_.selector, segments_.all(), recipe_.residual, states, gradient,
+                                                factor, lower_, memory_.owed());
+      return memory_.settled();
+    } else if constexpr (!partitioner_type::needs_norms) {
       assign(world_);
       auto const settled = [&] { settle(); };
       work_.before_accumulate(recipe_.residual, states, gradient, factor, settled, [&] {

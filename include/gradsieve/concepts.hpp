@@ -52,9 +52,29 @@ concept direct_selector =
       { p.select(work, acc, k, out) } -> std::same_as<index_type>;
     };
 
+/// A bin as selectors of family 3 see it: consecutive elements of one segment, and how many of its k entries are due
+/// here. `kth_largest` gives the cut that keeps the k largest.
+struct bin_archetype {
+  [[nodiscard]] std::size_t size() const noexcept;
+  [[nodiscard]] index_type budget() const noexcept;
+  [[nodiscard]] key_type max_key() const noexcept;
+  [[nodiscard]] cut kth_largest(index_type k) const noexcept;
+};
+
+/// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` says how long they are in the
+/// layer that a segment begins with; with `bins_within_layers` a segment must not go beyond one. `cut_of` gives a bin's
+/// cut. It is held against the accumulators, or against `score(accumulator, gradient)` where that is declared. More
+/// than the segment's k kept: the k largest of them are sent. `sent(accumulator, mean of the bins' largest
+/// magnitudes)`, where declared, is the value that goes out. Needs a partitioner without norms.
+template <class P>
+concept bin_selector = policy<P> && requires(P const p, layer const& each, bin_archetype const& bin) {
+  { p.bin_length(each) } -> std::same_as<std::uint32_t>;
+  { p.cut_of(bin) } noexcept -> std::same_as<cut>;
+};
+
 /// Chooses the entries of an accumulator that are sent.
 template <class P, class Workspace>
-concept selector = cut_selector<P, Workspace> || direct_selector<P, Workspace>;
+concept selector = cut_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P>;
 
 /// Cuts the layers that are selected from into disjoint segments, in order, once for a world size; then says
 /// each step how many entries each segment gives (`k`) and which rank selects there (`owner`). Every rank

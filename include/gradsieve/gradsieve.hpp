@@ -5,9 +5,11 @@
 #include <gradsieve/measure.hpp>
 #include <gradsieve/partitioner/deft.hpp>
 #include <gradsieve/partitioner/layerwise.hpp>
-#include <gradsieve/residual/momentum_correction.hpp>
 #include <gradsieve/residual/in_bfloat16.hpp>
+#include <gradsieve/residual/momentum_correction.hpp>
 #include <gradsieve/residual/none.hpp>
+#include <gradsieve/selector/adacomp.hpp>
+#include <gradsieve/selector/chunked.hpp>
 #include <gradsieve/selector/hierarchical.hpp>
 #include <gradsieve/selector/laplacian.hpp>
 #include <gradsieve/space/host.hpp>

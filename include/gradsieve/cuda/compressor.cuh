@@ -64,6 +64,7 @@ class compressor<device, Recipe> {
   static_assert(residual_store<residual_type>,
                 "recipe.residual needs states, a noexcept enter(gradient, state) and a noexcept leave(sent, state, "
                 "whole_layer), marked GRADSIEVE_HD");
+  static_assert(!bin_selector<selector_type>, "on a device there is no selector that has bins yet");
   static_assert(std::is_same_v<codec_type, coo>, "on a device the codec is coo");
 
   /// @throws what the recipe's check() throws; device_error.

@@ -1,4 +1,4 @@
-// One call for both families of selectors.
+// One call for all families of selectors.
 #pragma once
 
 #include <gradsieve/concepts.hpp>
@@ -42,8 +42,9 @@ struct fitted_keep {
 template <class Selector, class Cut>
 fitted_keep(Selector const&, Cut const&) -> fitted_keep<Selector, Cut>;
 
-/// Writes the selector's entries of a segment and returns how many. A cut that keeps more than k gives its k
-/// largest; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five if over k).
+/// Writes the selector's entries of a segment and returns how many. A cut or bins that keep more than k give the k
+/// largest; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five if over k); for bins
+/// O(what they kept).
 GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,
@@ -51,6 +52,15 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
   if (k == 0 || acc.values.empty()) return 0;
   if constexpr (direct_selector<Selector, Workspace>) {
     return chosen.select(work, acc, k, out);
+  } else if constexpr (bin_selector<Selector>) {
+    auto const found = work.collected(acc);
+    cut const at = found.complete && found.count <= k ? cut{} : work.kth_largest(acc, k);
+    index_type const count = work.compact(acc, at, out);
+    if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
+      float const mean = work.mean_of_maxima(acc);
+      for (index_type i = 0; i < count; ++i) out.values[i] = chosen.sent(out.values[i], mean);
+    }
+    return count;
   } else {
     auto const fitted = chosen.fit(work, acc, k);
     fitted_keep const keep{chosen, fitted};

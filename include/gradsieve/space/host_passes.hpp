@@ -10,6 +10,7 @@
 
 #include <gradsieve/random.hpp>
 #include <gradsieve/selection.hpp>
+#include <gradsieve/space/host_bins.hpp>
 #include <gradsieve/space/host_buffer.hpp>
 #include <gradsieve/space/host_candidates.hpp>
 #include <gradsieve/space/host_kernels.hpp>
@@ -31,8 +32,17 @@ class host_passes {
   /// Prepares for segments that are disjoint and in order. What lies between them, or in a hole, is accumulated
   /// but never selected from; accumulators in holes must be zero when selectors look. `expected`: entries that a
   /// step selects at most. Allocates: 56 bytes a tile, and the candidate lists a worker.
-  void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected) {
-    tiles_.plan(n_, segments, holes);
+  /// `bins`: their length in each segment, for a selector that has them; allocates 8 bytes an element of a tile and
+  /// worker more.
+  void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected,
+            std::span<std::uint32_t const> bins = {}) {
+    tiles_.plan(n_, segments, holes, bins);
+    bins_.assign(bins.begin(), bins.end());
+    std::size_t longest = 0;
+    for (auto const each : bins) longest = std::max<std::size_t>({longest, each, host_kernels::tile_size});
+    bin_room_ = bins.empty() ? 0 : longest + host_kernels::group;
+    bin_kept_ = host_buffer<float>(bin_room_ * static_cast<std::size_t>(team_.size()));
+    bin_keys_ = host_buffer<key_type>(bin_kept_.size());
     tile_statistics_.assign(tiles_.size(), {});
     found_.plan(team_.size(), segments.size(), std::min(n_, 2 * expected + 65536));
     samples_ = host_buffer<key_type>(std::min<std::uint64_t>(n_, most_samples) + host_kernels::group);
@@ -64,6 +74,44 @@ class host_passes {
         bad += host_kernels::run<host_kernels::accumulate_tile>(
             simd_, policy, advanced(states, first), gradient.data() + first, factor, std::size_t{size}, first,
             outside ? 0 : lower[segment_id], &list, &due, measure && !outside ? &tile_statistics_[t] : nullptr);
+      }
+      count_of(worker).above = bad;
+    });
+    return total_above();
+  }
+
+  /// accumulate() for a selector that has bins: a segment's candidates are what it keeps there, of the segments with
+  /// lower != 0. @pre plan() was told the bins.
+  template <class Chosen, class Residual, class T, std::size_t States>
+  std::uint64_t accumulate_bins(Chosen const& chosen, std::span<segment const> segments, Residual const& policy,
+                                std::array<float*, States> const& states, std::span<T const> gradient, float factor,
+                                std::span<key_type const> lower, selection_view owed) {
+    found_.start(lower);
+    ++epoch_;
+    measured_ = false;
+    team_.run(n_, [&](int worker) {
+      auto& list = found_.list_of(worker);
+      auto const room = static_cast<std::size_t>(worker) * bin_room_;
+      host_kernels::bin_scratch const scratch{bin_kept_.data() + room, bin_keys_.data() + room};
+      std::uint64_t bad = 0;
+      auto const [begin, end] = team_.part(tiles_.size(), worker);
+      auto due = between(owed, begin_of(begin), begin_of(end));
+      for (auto t = begin; t < end; ++t) {
+        auto const& [first, size, segment_id, hole] = tiles_[t];
+        if (hole || segment_id == host_tiles::no_segment || lower[segment_id] == 0) {
+          bad += host_kernels::run<host_kernels::accumulate_tile>(
+              simd_, policy, advanced(states, first), gradient.data() + first, factor, std::size_t{size}, first,
+              key_type{0}, &list, &due, static_cast<statistics*>(nullptr));
+          tile_statistics_[t] = {};
+          continue;
+        }
+        auto const& whole = segments[segment_id];
+        host_kernels::binned_tile const tile{bins_[segment_id], first - whole.offset, whole.size, whole.k};
+        auto const sums = host_kernels::run<host_kernels::accumulate_bins>(
+            simd_, chosen, policy, advanced(states, first), gradient.data() + first, factor, std::size_t{size}, first,
+            tile, scratch, &list, &due);
+        bad += sums.bad;
+        tile_statistics_[t] = {sums.sum_of_maxima, 0, 0, sums.bins};
       }
       count_of(worker).above = bad;
     });
@@ -151,6 +199,13 @@ class host_passes {
     return acc.values.empty() ? 0.0f : static_cast<float>(measure(acc).sum_abs / n);
   }
 
+  /// Mean of the largest magnitudes of a segment's bins. @pre accumulate_bins(). Cost: O(n / 4096).
+  [[nodiscard]] float mean_of_maxima(accumulator_ref const acc) const noexcept {
+    statistics total;
+    for (auto t = tiles_.of(acc.id).first; t < tiles_.of(acc.id).last; ++t) total.add(tile_statistics_[t]);
+    return total.nonzero == 0 ? 0.0f : static_cast<float>(total.sum_abs / static_cast<double>(total.nonzero));
+  }
+
   /// Number of elements whose key is at least `key`. Cost: one pass.
   [[nodiscard]] std::uint64_t count_at_least(accumulator_ref const acc, key_type key) {
     clear_counts();
@@ -221,6 +276,10 @@ class host_passes {
   std::vector<statistics> tile_statistics_;
   std::vector<worker_count> worker_counts_;
   host_buffer<key_type> samples_;
+  std::vector<std::uint32_t> bins_;  // their length in each segment, or empty
+  std::size_t bin_room_ = 0;         // of one worker
+  host_buffer<float> bin_kept_;
+  host_buffer<key_type> bin_keys_;
   std::uint64_t epoch_ = 0;  // what was counted in another one may not be true any more
   bool measured_ = false;    // tile_statistics_ are those of the accumulator
 

@@ -24,8 +24,9 @@ class host_ranking : public host_passes {
   host_ranking(int threads, std::uint64_t n) : host_passes{threads, n} {}
 
   /// As host_passes::plan(). Allocates: 8 kB a worker more, and 16 bytes a tile.
-  void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected) {
-    host_passes::plan(segments, holes, expected);
+  void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected,
+            std::span<std::uint32_t const> bins = {}) {
+    host_passes::plan(segments, holes, expected, bins);
     tile_counts_.assign(tiles_.size(), {});
     histograms_ = host_buffer<std::uint32_t>(static_cast<std::size_t>(team_.size() + 1) * digit_search::bins);
     worker_splits_.assign(static_cast<std::size_t>(team_.size()), {});

@@ -13,7 +13,8 @@
 namespace gradsieve {
 
 /// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of a
-/// hole, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads.
+/// hole, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads. Of segments
+/// that have bins: whole bins, counted from the segment's first element, one at least.
 /// Memory: 24 bytes a tile.
 class host_tiles {
  public:
@@ -27,19 +28,23 @@ class host_tiles {
   };
 
   /// Segments and holes are each disjoint and in order. Allocates.
-  void plan(std::uint64_t n, std::span<segment const> segments, std::span<range const> holes) {
+  void plan(std::uint64_t n, std::span<segment const> segments, std::span<range const> holes,
+            std::span<std::uint32_t const> bins = {}) {
     holes_.assign(holes.begin(), holes.end());
     tiles_.clear();
     bounds_.clear();
     std::uint64_t at = 0;
     for (std::size_t s = 0; s < segments.size(); ++s) {
-      add(at, segments[s].offset, no_segment);
+      add(at, segments[s].offset, no_segment, {});
       auto const first = tiles_.size();
       at = segments[s].offset + segments[s].size;
-      add(segments[s].offset, at, static_cast<std::uint32_t>(s));
+      grid lines;
+      if (!bins.empty())
+        lines = {segments[s].offset, std::max<std::uint64_t>(host_kernels::tile_size / bins[s], 1) * bins[s]};
+      add(segments[s].offset, at, static_cast<std::uint32_t>(s), lines);
       bounds_.push_back({first, tiles_.size()});
     }
-    add(at, n, no_segment);
+    add(at, n, no_segment, {});
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return tiles_.size(); }
@@ -59,9 +64,15 @@ class host_tiles {
   }
 
  private:
-  void add(std::uint64_t begin, std::uint64_t end, std::uint32_t segment_id) {
+  /// Tiles end at `first` + multiples of `step`.
+  struct grid {
+    std::uint64_t first = 0;
+    std::uint64_t step = host_kernels::tile_size;
+  };
+
+  void add(std::uint64_t begin, std::uint64_t end, std::uint32_t segment_id, grid const lines) {
     while (begin < end) {
-      auto next = std::min(end, (begin / host_kernels::tile_size + 1) * host_kernels::tile_size);
+      auto next = std::min(end, lines.first + ((begin - lines.first) / lines.step + 1) * lines.step);
       auto const behind = hole_behind(begin);
       bool const hole = behind != holes_.end() && behind->offset <= begin;
       if (behind != holes_.end()) next = std::min(next, hole ? behind->offset + behind->size : behind->offset);

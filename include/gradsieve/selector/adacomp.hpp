@@ -1,0 +1,63 @@
+// AdaComp: bins that say themselves how much they send.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include <gradsieve/bins.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// In each bin of a layer sends the elements that one more gradient would bring to the bin's maximum: with accumulator
+/// G = residual + gradient and H = G + (factor - 1) gradient those with |H| >= max |G|. A bin of zeros sends nothing. A
+/// sent element goes out as its sign times one scale a layer, the mean of the bins' maxima; what that is off stays in
+/// the residual.
+/// The recipe's density is the upper limit: more than that gives the largest elements of a layer. The first steps, when
+/// there is no residual, send a sixth to a half of a bin: a density of 0.5 leaves room for them. With `layerwise`, as
+/// bins do not cross layers; `packed` or `binned` make few bits of the equal values.
+/// When not: with many ranks, as the update grows with them; with the plain format, which pays 8 bytes an entry.
+/// Cost: the accumulate pass, and a second look at each bin while it is in the cache. Memory: candidates, 8 bytes each.
+/// Source: Chen et al. 2018 (AAAI).
+struct adacomp {
+  static constexpr bool bins_within_layers = true;
+
+  bin_lengths bins;
+  float factor = 2;  ///< in [1, 16]; the authors found 1.5 to 3 to work
+
+  /// @throws invalid_argument
+  void check() const {
+    bins.check();
+    require_between("adacomp's factor", static_cast<double>(factor), 1, 16);
+  }
+
+  [[nodiscard]] std::uint32_t bin_length(layer const& each) const noexcept { return bins(each); }
+
+  GRADSIEVE_EITHER_SPACE
+  template <class Bin>
+  [[nodiscard]] GRADSIEVE_HD cut cut_of(Bin const& bin) const noexcept {
+    key_type const largest = bin.max_key();
+    return {largest == 0 ? infinite_key : largest - 1, 0};
+  }
+
+  /// H.
+  [[nodiscard]] GRADSIEVE_HD constexpr float score(float accumulator, float gradient) const noexcept {
+    return multiply_add(factor - 1, gradient, accumulator);
+  }
+
+  /// What goes out for an accumulator.
+  [[nodiscard]] GRADSIEVE_HD constexpr float sent(float accumulator, float mean_of_maxima) const noexcept {
+    auto const sign = gradsieve::bit_cast<std::uint32_t>(accumulator) & 0x8000'0000u;
+    return gradsieve::bit_cast<float>(sign | magnitude_key(mean_of_maxima));
+  }
+
+  friend bool operator==(adacomp const&, adacomp const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, adacomp const& it) {
+    return out << "adacomp{" << it.bins << ", factor " << shortest{it.factor} << '}';
+  }
+};
+static_assert(bin_selector<adacomp>);
+
+}  // namespace gradsieve

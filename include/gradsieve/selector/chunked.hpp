@@ -1,0 +1,42 @@
+// Top-k inside fixed chunks.
+#pragma once
+
+#include <cstdint>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// Sends the largest entries of each chunk of `size` elements, ties to the smaller index; the chunks share out k
+/// evenly, so that all of them together give exactly k. Chunks are counted from a segment's first element; layers that
+/// pass through cut them. The same entries on every machine and for any number of threads. Indices inside a chunk are
+/// short: see `fixed_width`. When not: where layers differ in scale, as a chunk of small values sends as many as one of
+/// large ones; k below the number of chunks leaves some without an entry. Cost: the accumulate pass, and two reads of
+/// each chunk while it is in the cache. Memory: 8 bytes an element of a chunk and thread. Source: DeMo (Peng et al.
+/// 2024), as trainers over the internet use it.
+struct chunked {
+  static constexpr std::uint32_t longest = 65536;
+
+  std::uint32_t size = 4096;  ///< in [1, 65536]
+
+  /// @throws invalid_argument
+  void check() const { require_between("chunked's size", static_cast<double>(size), 1, longest); }
+
+  [[nodiscard]] std::uint32_t bin_length(layer const&) const noexcept { return size; }
+
+  GRADSIEVE_EITHER_SPACE
+  template <class Bin>
+  [[nodiscard]] GRADSIEVE_HD cut cut_of(Bin const& bin) const noexcept {
+    return bin.kth_largest(bin.budget());
+  }
+
+  friend bool operator==(chunked const&, chunked const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, chunked const& it) {
+    return describe(out, "chunked", std::pair{"size", it.size});
+  }
+};
+static_assert(bin_selector<chunked>);
+
+}  // namespace gradsieve
