@@ -10,10 +10,9 @@ double compress(Compressor& reducer, std::span<T const> gradient) {
 }
 
 /// Steps as training sees them, from a settled residual.
-template <class T, class Selector>
-void add_step(std::string const& selector_name, Selector selector, setting const& at) {
-  add("step/" + selector_name + "/" + at.name(), [=](benchmark::State& state) {
-    gs::recipe const recipe{.density = at.density, .selector = selector};
+template <class T, class Recipe>
+void add_recipe(std::string const& name, Recipe const& recipe, setting const& at) {
+  add("step/" + name + "/" + at.name(), [=](benchmark::State& state) {
     gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
     row<T> row{state, at};
     auto const step = [&](std::span<T const> gradient) { return compress(reducer, gradient); };
@@ -21,6 +20,22 @@ void add_step(std::string const& selector_name, Selector selector, setting const
     row.measure((8 + sizeof(T)) * at.n, step);
     row.count("selected_per_k", static_cast<double>(reducer.report().selected) / at.k());
   });
+}
+
+template <class T, class Selector>
+void add_step(std::string const& selector_name, Selector selector, setting const& at) {
+  gs::recipe<Selector> recipe{};
+  recipe.density = at.density;
+  recipe.selector = selector;
+  add_recipe<T>(selector_name, recipe, at);
+}
+
+/// AdaComp at the densities that bins of 50 and 500 have in training; room for all they may ask for.
+void add_adacomp(setting const& at, std::string const& name, std::uint32_t length) {
+  gs::recipe<gs::adacomp, gs::layerwise> recipe{};
+  recipe.density = 0.5;
+  recipe.selector.bins = {.rules = {}, .otherwise = length};
+  add_recipe<float>(name, recipe, at);
 }
 
 /// The first step ever: no residual, no hint.
@@ -55,6 +70,9 @@ void add_steps(options const& chosen) {
   for (auto const* dtype : {"fp16", "bf16"}) add_steps_with(with([&](setting& at) { at.dtype = dtype; }), false);
   for (auto const* law : {"gauss", "student3", "equal", "two_values", "alternating"})
     add_steps_with(with([&](setting& at) { at.law = law; }), false);
+  add_adacomp(usual(chosen, 0.1), "adacomp_50", 50);
+  add_adacomp(usual(chosen, 0.01), "adacomp_500", 500);
+  for (double const density : {0.001, 0.01}) add_step<float>("chunked", gs::chunked{}, usual(chosen, density));
   add_cold<float>("radix", gs::radix{}, usual(chosen, 0.001));
   add_cold<float>("laplacian", gs::laplacian{}, usual(chosen, 0.001));
   add_step<float>("radix", gs::radix{}, with([](setting& at) { at.threads = 1; }));

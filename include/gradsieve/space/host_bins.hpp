@@ -20,6 +20,9 @@ struct binned_tile {
   std::uint64_t position = 0;      ///< of the tile's first element in its segment
   std::uint64_t segment_size = 0;  ///< of all its bins
   index_type k = 0;                ///< entries that the segment is to give
+
+  /// Of those, what its first `elements` give: whole numbers that add up to k.
+  [[nodiscard]] std::uint64_t share(std::uint64_t elements) const noexcept { return elements * k / segment_size; }
 };
 
 /// What one worker needs of memory: as many places as a tile has elements, and a block more.
@@ -28,32 +31,61 @@ struct bin_scratch {
   key_type* keys = nullptr;
 };
 
+/// Loops over a multiple of this many elements, and the compiler sees that it is one, need no second loop for a rest;
+/// in short bins that would be half of the work.
+inline constexpr std::size_t lanes = 16;
+[[nodiscard]] constexpr std::size_t whole_vectors(std::size_t count) noexcept { return count & ~(lanes - 1); }
+
 /// One bin as a selector sees it: its accumulators, and how many entries it may give.
 template <simd Level>
 class host_bin {
  public:
-  host_bin(float const* values, std::size_t size, index_type budget, key_type* scratch) noexcept
-      : values_{values}, size_{size}, budget_{budget}, scratch_{scratch} {}
+  /// `guess`: the key of the bin before, and then of this one.
+  host_bin(float const* values, std::size_t size, binned_tile const& in, std::uint64_t position, key_type* scratch,
+           key_type& guess) noexcept
+      : values_{values}, size_{size}, in_{in}, position_{position}, scratch_{scratch}, guess_{guess} {}
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] index_type budget() const noexcept { return budget_; }
-  [[nodiscard]] GRADSIEVE_INLINE key_type max_key() const noexcept { return host_kernels::max_key(values_, size_); }
+  [[nodiscard]] index_type budget() const noexcept {
+    return static_cast<index_type>(in_.share(position_ + size_) - in_.share(position_));
+  }
+  [[nodiscard]] GRADSIEVE_INLINE key_type max_key() const noexcept {
+    if (largest_ != unknown) return largest_;
+    if (size_ < lanes) return largest_ = host_kernels::max_key(values_, size_);
+    // Whole vectors, the last of them once more over elements that have been seen.
+    std::array<std::size_t, 2> const from{0, size_ - lanes};
+    std::array<std::size_t, 2> const count{size_, lanes};
+    std::int32_t largest = 0;
+    for (std::size_t part = 0; part < 2; ++part)
+      for (std::size_t i = 0, whole = whole_vectors(count[part]); i < whole; ++i)
+        largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values_[from[part] + i])));
+    return largest_ = static_cast<key_type>(largest);
+  }
 
-  /// The cut that keeps the k largest, ties to the smaller index. Cost: two reads, and O(k).
+  /// The cut that keeps the k largest, ties to the smaller index. Cost: one read and O(k) where the bin before had
+  /// about the same cut, else up to three.
   [[nodiscard]] GRADSIEVE_INLINE cut kth_largest(index_type k) const noexcept {
+    constexpr key_type quarter_octave = key_type{1} << 21;
     if (k == 0) return {infinite_key, 0};
     if (k >= size_) return {};
-    key_type low = sampled_bound(k);
-    auto found = split_keys::run<Level>(values_, size_, low, infinite_key - 1, scratch_, size_ + block);
-    if (found.inside < k)
-      found = split_keys::run<Level>(values_, size_, low = 0, infinite_key - 1, scratch_, size_ + block);
+    std::uint64_t inside = guess_ > quarter_octave ? collect(guess_ - quarter_octave) : 0;
+    if (inside < k || inside > 4 * std::uint64_t{k} + lanes) inside = collect(sampled_bound(k));
+    if (inside < k) inside = collect(0);
     auto* const nth = scratch_ + (k - 1);
-    std::nth_element(scratch_, nth, scratch_ + found.inside, std::greater{});
+    std::nth_element(scratch_, nth, scratch_ + inside, std::greater{});
     auto const above = std::count_if(scratch_, nth, [&](key_type key) { return key > *nth; });
+    guess_ = *nth;
     return {*nth, k - static_cast<index_type>(above)};
   }
 
  private:
+  static constexpr key_type unknown = ~key_type{0};
+
+  /// The keys of at least `low` to the scratch; how many.
+  [[nodiscard]] GRADSIEVE_INLINE std::uint64_t collect(key_type low) const noexcept {
+    return split_keys::run<Level>(values_, size_, low, infinite_key - 1, scratch_, size_ + block).inside;
+  }
+
   /// A key that about half as many again as k elements reach; 0 where a sample would not help.
   [[nodiscard]] GRADSIEVE_INLINE key_type sampled_bound(index_type k) const noexcept {
     constexpr std::size_t samples = 256;
@@ -66,8 +98,11 @@ class host_bin {
 
   float const* values_;
   std::size_t size_;
-  index_type budget_;
+  binned_tile const& in_;
+  std::uint64_t position_;  // in the segment
   key_type* scratch_;
+  key_type& guess_;
+  mutable key_type largest_ = unknown;
 };
 
 /// Enters a tile's gradient, then keeps in each of its bins what the selector's cut keeps.
@@ -86,58 +121,61 @@ struct accumulate_bins {
     result sums;
     sums.bad = accumulate_tile::run<Level>(policy, states, gradient, factor, count, first, 0, list, owed, nullptr);
     float const* const values = states[0];
-    std::uint64_t given = share(tile, tile.position);
-    for (std::size_t at = 0; at < count;) {
-      std::uint64_t const place = tile.position + at;
-      auto const size = std::min<std::size_t>(tile.bin_length - place % tile.bin_length, count - at);
-      std::uint64_t const due = share(tile, place + size);
-      host_bin<Level> const bin{values + at, size, static_cast<index_type>(due - given), scratch.keys};
+    key_type guess = 0;
+    std::size_t end = std::min<std::size_t>(tile.bin_length - tile.position % tile.bin_length, count);
+    for (std::size_t at = 0; at < count; at = end, end = std::min<std::size_t>(end + tile.bin_length, count)) {
+      std::size_t const size = end - at;
+      host_bin<Level> const bin{values + at, size, tile, tile.position + at, scratch.keys, guess};
       cut const kept = chosen.cut_of(bin);
-      keep<Level>(chosen, values + at, gradient + at, factor, size, kept, scratch.kept + at);
+      // Beyond a bin's end as long as that is in the tile: the next bin writes there again.
+      auto const rounded = (size + lanes - 1) / lanes * lanes;
+      keep(chosen, values + at, gradient + at, factor, at + rounded <= count ? rounded : size, kept, scratch.kept + at);
+      if (kept.ties > 0) drop_ties(chosen, values + at, gradient + at, factor, size, kept, scratch.kept + at);
       if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
         sums.sum_of_maxima += static_cast<double>(magnitude_of(bin.max_key()));
         ++sums.bins;
       }
-      given = due;
-      at += size;
     }
     append<Level>(scratch.kept, count, first, 1, *list);
     return sums;
   }
 
  private:
-  /// Of a segment's k entries, those of its first `position` elements: whole numbers that add up to k.
-  [[nodiscard]] static std::uint64_t share(binned_tile const& tile, std::uint64_t position) noexcept {
-    return position * tile.k / tile.segment_size;
+  template <class Chosen, class T>
+  [[nodiscard]] GRADSIEVE_INLINE static key_type score(Chosen const& chosen, float value, T gradient,
+                                                       float factor) noexcept {
+    if constexpr (requires { chosen.score(0.0f, 0.0f); }) {
+      float const entered = multiply(to_float(gradient), factor);
+      return magnitude_key(chosen.score(value, is_finite(entered) ? entered : 0.0f));
+    } else {
+      return magnitude_key(value);
+    }
   }
 
-  /// What a cut keeps of a bin; 0 in place of what it does not.
-  template <simd Level, class Chosen, class T>
+  /// What a cut keeps, all ties included; 0 in place of what it does not.
+  template <class Chosen, class T>
   GRADSIEVE_INLINE static void keep(Chosen const& chosen, float const* values, T const* gradient, float factor,
-                                    std::size_t size, cut const at, float* to) noexcept {
-    auto const score = [&](std::size_t i) {
-      if constexpr (requires { chosen.score(0.0f, 0.0f); }) {
-        float const entered = multiply(to_float(gradient[i]), factor);
-        return chosen.score(values[i], is_finite(entered) ? entered : 0.0f);
-      } else {
-        return values[i];
-      }
-    };
+                                    std::size_t count, cut const at, float* to) noexcept {
     key_type const least = at.ties > 0 ? at.key : at.key + 1;
-    std::uint32_t equal = 0;
+    std::size_t const whole = whole_vectors(count);
     GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < size; ++i) {
-      key_type const key = magnitude_key(score(i));
-      to[i] = key >= least ? values[i] : 0.0f;
-      equal += key == at.key ? 1u : 0u;
+    for (std::size_t i = 0; i < whole; ++i)
+      to[i] = score(chosen, values[i], gradient[i], factor) >= least ? values[i] : 0.0f;
+    for (std::size_t i = whole; i < count; ++i)
+      to[i] = score(chosen, values[i], gradient[i], factor) >= least ? values[i] : 0.0f;
+  }
+
+  /// Takes back the ties that a cut does not keep: the last ones.
+  template <class Chosen, class T>
+  GRADSIEVE_INLINE static void drop_ties(Chosen const& chosen, float const* values, T const* gradient, float factor,
+                                         std::size_t count, cut const at, float* to) noexcept {
+    std::size_t equal = 0;
+    for (std::size_t i = 0; i < count; ++i) equal += score(chosen, values[i], gradient[i], factor) == at.key ? 1u : 0u;
+    for (std::size_t i = count; equal > at.ties; --equal) {
+      do --i;
+      while (score(chosen, values[i], gradient[i], factor) != at.key);
+      to[i] = 0;
     }
-    if (at.ties == 0 || equal <= at.ties) return;
-    index_type left = at.ties;
-    for (std::size_t i = 0; i < size; ++i)
-      if (magnitude_key(score(i)) == at.key && left-- == 0) {
-        to[i] = 0;
-        ++left;
-      }
   }
 };
 
