@@ -124,8 +124,9 @@ TEST_CASE("the leader's top-k, every rank's values, their mean; and the leader c
       auto const& leads = accumulators[step][step % at(world)];
       std::vector<gs::index_type> order(n);
       for (std::size_t i = 0; i < n; ++i) order[i] = static_cast<gs::index_type>(i);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](auto a, auto b) { return gs::abs(leads[a]) > gs::abs(leads[b]); });
+      std::sort(order.begin(), order.end(), [&](auto a, auto b) {  // ties go to the smaller index
+        return std::pair{-gs::abs(leads[a]), a} < std::pair{-gs::abs(leads[b]), b};
+      });
       order.resize(k);
       std::sort(order.begin(), order.end());
       CHECK(places(updates[step]) == order);
