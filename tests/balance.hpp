@@ -45,6 +45,7 @@ struct any_compressor {
   std::function<gs::step_report()> report;
   std::function<std::vector<float>()> saved;                // all states
   std::function<void(float, gs::element_state<2>&)> enter;  // the residual store's
+  std::function<void(float, gs::element_state<2>&, bool)> leave;
 };
 using maker = std::function<any_compressor(gs::host, double density)>;
 
@@ -54,7 +55,7 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
   recipe.density = density;
   auto const made = std::make_shared<gs::compressor<gs::host, Recipe>>(where, mixed_layers(), recipe);
   return {residual::states,
-          residual::states == 2,
+          std::is_same_v<residual, gs::momentum_correction>,
           [made](communicator const& comm, std::span<float> gradient) { return made->exchange(comm, gradient); },
           [made](std::span<float const> gradient) { return made->compress(gradient); },
           [made] { return made->report(); },
@@ -63,6 +64,12 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
             gs::element_state<residual::states> own{};
             std::copy_n(state.value, residual::states, own.value);
             policy.enter(gradient, own);
+            std::copy_n(own.value, residual::states, state.value);
+          },
+          [policy = recipe.residual](float sent, gs::element_state<2>& state, bool whole_layer) {
+            gs::element_state<residual::states> own{};
+            std::copy_n(state.value, residual::states, own.value);
+            policy.leave(sent, own, whole_layer);
             std::copy_n(own.value, residual::states, state.value);
           }};
 }
@@ -88,7 +95,7 @@ struct ledger {
   void check(any_compressor const& it, std::vector<float> const& before, std::vector<float> const& gradient,
              std::vector<float> const& after, findings& found) {
     bool kept_or_given = true;
-    bool velocity_right = true;
+    bool second_right = true;
     for (std::uint64_t i = 0; i < n; ++i) {
       gs::element_state<2> state{};
       for (std::size_t s = 0; s < it.states; ++s) state[s] = before[s * n + i];
@@ -98,15 +105,21 @@ struct ledger {
       given[i] = kept ? 0.0f : state[0];
       kept_or_given = kept_or_given && (kept || after[i] == 0.0f);
       if (it.states < 2) continue;
-      // sent: cleared; in a layer that passes through: kept. A layer of one element may go either way.
-      float const velocity = after[n + i];
-      bool const same = std::bit_cast<std::uint32_t>(velocity) == std::bit_cast<std::uint32_t>(state[1]);
-      bool const cleared = velocity == 0.0f;
-      bool const sent = given[i] != 0.0f && !passes(i);
-      velocity_right = velocity_right && (i == single ? same || cleared : sent ? cleared : same || state[0] == 0.0f);
+      // the second state: as it entered, or as leaving makes it. A layer of one element may leave in either way.
+      auto const same = [&](float expected) {
+        return std::bit_cast<std::uint32_t>(after[n + i]) == std::bit_cast<std::uint32_t>(expected);
+      };
+      auto const left = [&](bool whole_layer) {
+        auto sent = state;
+        it.leave(state[0], sent, whole_layer);
+        return same(sent[1]);
+      };
+      bool const may_have_left = given[i] != 0.0f || state[0] == 0.0f || i == single;
+      second_right = second_right && ((given[i] == 0.0f && same(state[1])) ||
+                                      (may_have_left && (left(passes(i)) || (i == single && left(!passes(i))))));
     }
     found.expect(kept_or_given, "an element neither stayed whole nor left whole");
-    found.expect(velocity_right, "a velocity is not what entered, or not cleared by sending");
+    found.expect(second_right, "a velocity or memory is neither what entered nor what sending makes of it");
   }
 };
 

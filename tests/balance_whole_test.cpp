@@ -5,8 +5,8 @@ TEST_CASE("mass balance, whole") {
   balance::all_selectors<gradsieve::whole, gradsieve::none, gradsieve::error_feedback>();
 }
 
-// The tests above take enter() from the library; so here it is in plain numbers.
-TEST_CASE("what enters an accumulator") {
+// The tests above take enter() and leave() from the library; so here they are in plain numbers.
+TEST_CASE("what enters an accumulator, and what leaves it") {
   namespace gs = gradsieve;
   gs::element_state<1> one{8.0f};
   gs::error_feedback{}.enter(1.0f, one);
@@ -19,4 +19,11 @@ TEST_CASE("what enters an accumulator") {
   gs::momentum_correction{.momentum = 0.5f}.enter(1.0f, two);
   CHECK(two[0] == 11.0f);
   CHECK(two[1] == 3.0f);
+  auto kept = two;
+  gs::momentum_correction{}.leave(10.0f, two, false);
+  CHECK(two[0] == 1.0f);
+  CHECK(two[1] == 0.0f);
+  gs::momentum_correction{}.leave(11.0f, kept, true);
+  CHECK(kept[0] == 0.0f);
+  CHECK(kept[1] == 3.0f);
 }

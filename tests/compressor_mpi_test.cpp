@@ -97,6 +97,7 @@ TEST_CASE("mass balance, and the same bits on every rank") {
                      .partitioner = gs::deft{},
                      .residual = gs::momentum_correction{.clip = 1e6f}});
   balance(gs::recipe{.density = 0.03, .selector = gs::hierarchical{}, .exchange = gs::index_union{}});
+  balance(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
 }
 
 TEST_CASE("gather gives the bits that threads give") {
@@ -162,6 +163,24 @@ TEST_CASE("a rank with a gradient of another size: all throw, and the next step 
   };
   check(gs::recipe{.density = 0.03});
   check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
+}
+
+TEST_CASE("cyclic: rank step % world leads, its indices reach all, and no rank waits") {
+  auto const comm = world();
+  auto const n = mixed_layers().size();
+  gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}}};
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    auto update = gradient(n, comm.rank(), step);
+    if (step == 3) std::fill(update.begin(), update.end(), 0.0f);  // still there is what waits
+    auto const it = compressor.exchange(comm, std::span{update});
+    CHECK(it.selected == (at(comm.rank()) == step % at(comm.size()) ? it.budget : 0));
+    CHECK(it.union_size == it.budget);
+    CHECK(same_everywhere(hash(update)));
+  }
+  gs::compressor idle{here, mixed_layers(), gs::recipe{.density = 0.0, .partitioner = gs::cyclic{}}};
+  auto update = gradient(n, comm.rank(), 0);
+  CHECK(idle.exchange(comm, std::span{update}).union_size == 0);
 }
 
 TEST_CASE("saved, restored and shared out anew") {

@@ -135,6 +135,9 @@ TEST_CASE("steps allocate nothing") {
                                       .residual = gs::momentum_correction{.clip = 1.0f},
                                       .exchange = gs::index_union{}},
                            world) == 0);
+      CHECK(allocations_of(
+                gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}, .residual = gs::filtered{.beta = 0.5f}},
+                world) == 0);
       // the density falls, from layers sent whole to a few entries
       CHECK(allocations_of(gs::recipe{.density = gs::warm_up{.initial = 1.0, .final = 0.01, .steps = 8, .stages = 4},
                                       .partitioner = gs::deft{},
@@ -454,6 +457,7 @@ TEST_CASE("a gradient of another size on one rank") {
   check(gs::recipe{
       .density = 0.02, .partitioner = gs::deft{}, .exchange = gs::gather{}, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 1.0, .partitioner = gs::layerwise{}});
+  check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}});
 }
 
 // ---- Ways back ---------------------------------------------------------------------------------------------
@@ -494,6 +498,7 @@ TEST_CASE("discard_step() restores bit for bit, and again changes nothing") {
   check(gs::recipe{
       .density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 1.0, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}, .residual = gs::filtered{.beta = 0.5f}});
 
   SUBCASE("compress") {
     gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.02}};
@@ -569,6 +574,7 @@ TEST_CASE("what was sent leaves with the next step or when somebody looks: all t
   check(gs::recipe{.density = 0.1, .residual = gs::error_feedback{.decay = 0.5f}, .exchange = gs::index_union{}});
   check(gs::recipe{.density = 0.05, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 1.0, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.05, .partitioner = gs::cyclic{}, .residual = gs::filtered{.beta = 0.5f}});
   check(gs::recipe{.density = 0.1, .selector = above_mean{}, .on_non_finite = gs::non_finite::fail});
 }
 
@@ -769,6 +775,7 @@ TEST_CASE("nothing to send, nothing to send it of, nobody to send it to") {
   check(gs::recipe{.selector = gs::laplacian{.count = gs::count_mode::exact}, .partitioner = gs::layerwise{}});
   check(gs::recipe{.selector = gs::hierarchical{}, .exchange = gs::index_union{}});
   check(gs::recipe{.partitioner = gs::deft{}});
+  check(gs::recipe{.partitioner = gs::cyclic{}});
   check(gs::recipe{.selector = gs::laplacian{.tolerance = 0.0f}, .partitioner = gs::deft{}, .exchange = gs::gather{}});
 }
 

@@ -150,9 +150,12 @@ double imbalance(gs::segment_list const& list, gs::selection_cost const& cost, i
   return *std::max_element(loads.begin(), loads.end()) * world / std::accumulate(loads.begin(), loads.end(), 0.0);
 }
 
-static_assert(gs::partitioner<gs::whole> && gs::partitioner<gs::layerwise> && gs::partitioner<gs::deft>);
+static_assert(gs::partitioner<gs::whole> && gs::partitioner<gs::layerwise> && gs::partitioner<gs::deft> &&
+              gs::partitioner<gs::cyclic>);
 static_assert(!gs::partitioner<lacking::no_assign> && !gs::partitioner<lacking::no_exchange> && !gs::partitioner<int>);
 static_assert(gs::deft::disjoint && gs::deft::needs_norms && !gs::whole::disjoint && !gs::layerwise::needs_norms);
+static_assert(gs::cyclic::disjoint && !gs::cyclic::needs_norms &&
+              std::same_as<gs::cyclic::default_exchange, gs::leader>);
 
 }  // namespace
 
@@ -187,6 +190,28 @@ TEST_CASE("layerwise: a segment and a budget for each layer") {
   CHECK(sum_of_k(list) == 0);
   gs::layerwise{}.assign(list, {}, {1, 354, 0, 4}, scratch);
   CHECK(sum_of_k(list) == 354);
+}
+
+// ---- cyclic ----------------------------------------------------------------------------------------------
+
+TEST_CASE("cyclic: as whole, but one rank selects, and another one in each step") {
+  CHECK(cut(gs::cyclic{}, {}, 4).empty());
+  std::vector<gs::range> const layers{{5, 10}, {20, 30}};
+  auto list = cut(gs::cyclic{}, layers, 4);
+  CHECK(list == cut(gs::whole{}, layers, 4));
+  auto scratch = scratch_for(1, 4);
+  auto const at = [&](double density, std::uint64_t step, int world) {
+    gs::cyclic{}.assign(list, {}, {density, 40, step, world}, scratch);
+    return std::pair{list[0].k, list[0].owner};
+  };
+  CHECK(at(0.1, 0, 4) == std::pair{gs::index_type{4}, 0});
+  CHECK(at(0.1, 1, 4) == std::pair{gs::index_type{4}, 1});
+  CHECK(at(0.1, 7, 4) == std::pair{gs::index_type{4}, 3});
+  CHECK(at(0.1, 7, 3) == std::pair{gs::index_type{4}, 1});
+  CHECK(at(0.1, 7, 1) == std::pair{gs::index_type{4}, 0});
+  CHECK(at(0.1, ~std::uint64_t{0}, 64).second == 63);
+  CHECK(at(0, 2, 4).first == 0);
+  CHECK(at(1, 2, 4).first == 45);  // everything, and then all ranks send it
 }
 
 // ---- deft: fragments -------------------------------------------------------------------------------------
@@ -422,4 +447,5 @@ TEST_CASE("assign allocates nothing") {
   check(gs::whole{});
   check(gs::layerwise{});
   check(gs::deft{});
+  check(gs::cyclic{});
 }

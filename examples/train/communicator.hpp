@@ -25,7 +25,8 @@ class communicator {
         words_{
             [comm](std::span<std::uint32_t> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
         equal_{[comm](bytes mine, room all) { comm.all_gather(gs::host{}, mine, all); }},
-        sized_{[comm](bytes mine, room all, sizes each) { comm.all_gather(gs::host{}, mine, all, each); }} {}
+        sized_{[comm](bytes mine, room all, sizes each) { comm.all_gather(gs::host{}, mine, all, each); }},
+        from_one_{[comm](room in_out, int root) { comm.broadcast(gs::host{}, in_out, root); }} {}
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
@@ -40,6 +41,7 @@ class communicator {
   using sizes = std::span<std::size_t const>;
   void all_gather(gs::host const&, bytes mine, room all) const { equal_(mine, all); }
   void all_gather(gs::host const&, bytes mine, room all, sizes each) const { sized_(mine, all, each); }
+  void broadcast(gs::host const&, room in_out, int root) const { from_one_(in_out, root); }
 
  private:
   int rank_;
@@ -49,7 +51,9 @@ class communicator {
   std::function<void(std::span<std::uint32_t>, gs::reduction)> words_;
   std::function<void(bytes, room)> equal_;
   std::function<void(bytes, room, sizes)> sized_;
+  std::function<void(room, int)> from_one_;
 };
-static_assert(gs::has_all_gather<communicator, gs::host> && gs::has_all_reduce<communicator, gs::host, float>);
+static_assert(gs::has_all_gather<communicator, gs::host> && gs::has_all_reduce<communicator, gs::host, float> &&
+              gs::has_broadcast<communicator, gs::host>);
 
 }  // namespace example

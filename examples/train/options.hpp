@@ -27,23 +27,29 @@ struct usage_error : std::runtime_error {
 using names = std::vector<std::string>;
 
 inline names const selector_names{"radix", "hierarchical", "laplacian"};
-inline names const partitioner_names{"whole", "layerwise", "deft"};
+inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic"};
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
 inline names const spaces{"host", "device"};
+inline constexpr bool cyclic_is_built = false;
 #else
 inline names const spaces{"host"};
+inline constexpr bool cyclic_is_built = true;
 #endif
-inline names const residual_names{"none", "error_feedback", "momentum"};
-inline names const every_recipe{"dense",
-                                "radix",
-                                "hierarchical",
-                                "laplacian",
-                                "radix+layerwise",
-                                "radix+deft",
-                                "hierarchical+deft",
-                                "laplacian+deft",
-                                "radix+momentum",
-                                "laplacian+deft+momentum"};
+inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
+inline names const every_recipe = [] {
+  names all{"dense",
+            "radix",
+            "hierarchical",
+            "laplacian",
+            "radix+layerwise",
+            "radix+deft",
+            "hierarchical+deft",
+            "laplacian+deft",
+            "radix+momentum",
+            "laplacian+deft+momentum"};
+  if (cyclic_is_built) all.push_back("radix+cyclic");
+  return all;
+}();
 
 struct options {
   std::string data = GRADSIEVE_EXAMPLE_DATA;
@@ -64,6 +70,7 @@ struct options {
   std::uint64_t seed = 1;
   double learning_rate = 0.03;
   double momentum = 0.9;
+  double beta = 0.5;
   std::string csv;
   std::string curves;
   bool help = false;
@@ -152,6 +159,7 @@ struct option {
       {"--learning-rate", "X", "[0.03]",
        [](o to, s v) { to.learning_rate = number("--learning-rate", v, 0.0, 1000.0); }},
       {"--momentum", "X", "[0.9]", [](o to, s v) { to.momentum = number("--momentum", v, 0.0, 1.0); }},
+      {"--beta", "X", "of the residual filtered [0.5]", [](o to, s v) { to.beta = number("--beta", v, 0.0, 1.0); }},
       {"--csv", "FILE", "writes one row a recipe", [](o to, s v) { to.csv = v; }},
       {"--curves", "FILE", "writes one row a recipe and step, for plot.py", [](o to, s v) { to.curves = v; }},
       {"--help", "", "prints this", [](o to, s) { to.help = true; }},

@@ -8,7 +8,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -22,8 +24,18 @@ namespace example {
 
 // In the order of selector_names, partitioner_names and residual_names.
 using any_selector = std::variant<gs::radix, gs::hierarchical, gs::laplacian>;
-using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft>;
-using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction>;
+using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyclic>;
+using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction, gs::filtered>;
+
+/// Whether the program has a compressor of these policies: each is compiled, so that of those by which one rank selects
+/// there are a few only, and none where there is a device, which has no exchange for them yet.
+template <class Selector, class Partitioner, class Residual>
+inline constexpr bool is_built =
+    std::is_same_v<Partitioner, gs::cyclic>
+        ? cyclic_is_built && ((std::is_same_v<Selector, gs::radix> && !std::is_same_v<Residual, gs::none> &&
+                               !std::is_same_v<Residual, gs::momentum_correction>) ||
+                              (std::is_same_v<Selector, gs::laplacian> && std::is_same_v<Residual, gs::error_feedback>))
+        : !std::is_same_v<Residual, gs::filtered>;
 
 struct named_recipe {
   std::string name;
@@ -35,6 +47,11 @@ struct named_recipe {
   /// Momentum correction keeps the momentum in the compressor: the optimiser must not apply it again.
   [[nodiscard]] bool carries_momentum() const {
     return !dense && std::holds_alternative<gs::momentum_correction>(residual);
+  }
+
+  [[nodiscard]] bool built() const {
+    return std::visit([](auto s, auto p, auto r) { return is_built<decltype(s), decltype(p), decltype(r)>; }, selector,
+                      partitioner, residual);
   }
 };
 
@@ -90,6 +107,12 @@ class family {
                       .residual = residual.policy()};
   if (auto* const correction = std::get_if<gs::momentum_correction>(&recipe.residual))
     correction->momentum = static_cast<float>(chosen.momentum);
+  if (auto* const filter = std::get_if<gs::filtered>(&recipe.residual)) filter->beta = static_cast<float>(chosen.beta);
+  if (!recipe.built())
+    throw usage_error("--compare '" + name +
+                      (cyclic_is_built ? "': cyclic and filtered are in radix+cyclic, laplacian+cyclic and "
+                                         "radix+cyclic+filtered only"
+                                       : "': cyclic and filtered are not in a build with CUDA"));
   return recipe;
 }
 
@@ -128,12 +151,16 @@ template <class Body>
                                    .steps = static_cast<std::uint64_t>(chosen.warmup)};
   return std::visit(
       [&](auto selector, auto partitioner, auto residual) -> exchanger {
-        auto full = gs::recipe{.density = density,
-                               .selector = selector,
-                               .partitioner = partitioner,
-                               .residual = residual,
-                               .dense = gs::dense_layers{.patterns = chosen.dense_layers, .up_to = 0}};
-        return body(full);
+        if constexpr (!is_built<decltype(selector), decltype(partitioner), decltype(residual)>) {
+          throw std::logic_error("train: parse_recipe() lets no such recipe pass");
+        } else {
+          auto full = gs::recipe{.density = density,
+                                 .selector = selector,
+                                 .partitioner = partitioner,
+                                 .residual = residual,
+                                 .dense = gs::dense_layers{.patterns = chosen.dense_layers, .up_to = 0}};
+          return body(full);
+        }
       },
       recipe.selector, recipe.partitioner, recipe.residual);
 }

@@ -76,8 +76,8 @@ class compressor {
   /// another size calls connect().
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
   /// for it; communication_error, mismatch, corrupt_message. A rank that fails before it has sent makes all ranks
-  /// throw in this step. Bytes that are damaged on their way to one rank make all throw where something is sent dense;
-  /// else that rank alone, and the next step is a mismatch: begin again from a checkpoint.
+  /// throw in this step. Bytes that are damaged on their way to one rank make all throw where something is sent dense
+  /// or the exchange is `leader`; else that rank alone, and the next step is a mismatch: begin again from a checkpoint.
   template <communicator Comm, class Gradient>
   step_report exchange(Comm const& comm, Gradient&& gradient) {
     return exchange_span(comm, checked_span(gradient));
@@ -90,6 +90,9 @@ class compressor {
     static_assert(
         has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
         "this communicator needs all_gather and all_reduce for float and double");
+    static_assert(
+        !requires { exchange_type::needs_broadcast; } || has_broadcast<Comm, Space>,
+        "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
     connected_ = false;
     rank_identity const mine{layers_, recipe_.hash(), step_};
     std::vector<rank_identity> all(static_cast<std::size_t>(comm.size()));
@@ -223,7 +226,7 @@ class compressor {
     std::exception_ptr failure;
     attempt(failure, [&] { check_size(gradient.size()); });
     agree_on_finite(comm, incoming, failure);
-    attempt(failure, [&] { enter(incoming, report); });
+    attempt(failure, [&] { enter(incoming, comm.rank(), report); });
     watch.charge(report.seconds.accumulate);
     try {
       if constexpr (partitioner_type::needs_norms) share_norms(comm, failure, report);
@@ -261,7 +264,7 @@ class compressor {
       if (auto const bad = count_non_finite(gradient); bad > 0) throw non_finite_gradient(non_finite_text(bad));
     report_ = start_report(sizeof(T), 1);
     stopwatch watch;
-    enter(gradient, report_);
+    enter(gradient, 0, report_);
     watch.charge(report_.seconds.accumulate);
     try {
       if constexpr (partitioner_type::needs_norms) {
@@ -399,30 +402,38 @@ class compressor {
 
   void assign(int world) { segments_.assign(recipe_.partitioner, recipe_.density(step_), step_, world); }
 
-  /// The gradient into the residual; where segments are known beforehand, candidates in the same pass.
+  /// Whether this rank selects from a segment; one that every rank sends whole it does not.
+  [[nodiscard]] bool selects(std::size_t s, int rank, bool whole_taken) const noexcept {
+    auto const& each = segments_[s];
+    return segments_.gives(each) && !(whole_taken && segments_.sent_whole(each)) &&
+           (each.owner == segment::every_rank || each.owner == rank);
+  }
+
+  /// The gradient into the residual; where segments are known beforehand, candidates in the same pass, of those that
+  /// this rank selects from.
   template <class T>
-  void enter(std::span<T const> gradient, step_report& report) {
+  void enter(std::span<T const> gradient, int rank, step_report& report) {
     if (segments_.hints().size() != segments_.size()) segments_.hints().assign(segments_.size(), {});
     float const factor = gradient_factor(gradient);
     auto const states = memory_.pointers();
     bool measure = partitioner_type::needs_norms;
     std::fill(lower_.begin(), lower_.end(), 0);
     if constexpr (bin_selector<selector_type>) {
-      assign(world_);
-      for (std::size_t s = 0; s < segments_.size(); ++s) lower_[s] = segments_.gives(segments_[s]) ? 1 : 0;
+      assign(report.world);
+      for (std::size_t s = 0; s < segments_.size(); ++s) lower_[s] = selects(s, rank, false) ? 1 : 0;
       report.non_finite = work_.accumulate_bins(recipe_.selector, segments_.all(), recipe_.residual, states, gradient,
                                                 factor, lower_, memory_.owed());
       return memory_.settled();
     } else if constexpr (!partitioner_type::needs_norms) {
-      assign(world_);
+      assign(report.world);  // compress() is a world of its own, whatever the last exchange was in
       auto const settled = [&] { settle(); };
       work_.before_accumulate(recipe_.residual, states, gradient, factor, settled, [&] {
         for (std::size_t s = 0; s < segments_.size(); ++s)
-          if (segments_.gives(segments_[s]))
+          if (selects(s, rank, false))
             lower_[s] = predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k);
       });
       for (std::size_t s = 0; s < segments_.size(); ++s)
-        measure = measure || (lower_[s] == 0 && segments_.gives(segments_[s]));
+        measure = measure || (lower_[s] == 0 && selects(s, rank, false));
     }
     report.non_finite = work_.accumulate(recipe_.residual, states, gradient, factor, measure, lower_, memory_.owed());
     memory_.settled();
@@ -456,11 +467,7 @@ class compressor {
 
   /// This rank's entries of its segments, in index order.
   [[nodiscard]] selection_view select_own(int rank, bool whole_taken, step_report& report) {
-    auto const mine = [&](std::size_t s) {
-      auto const& each = segments_[s];
-      return segments_.gives(each) && !(whole_taken && segments_.sent_whole(each)) &&
-             (each.owner == segment::every_rank || each.owner == rank);
-    };
+    auto const mine = [&](std::size_t s) { return selects(s, rank, whole_taken); };
     if constexpr (partitioner_type::needs_norms) {
       for (std::size_t s = 0; s < segments_.size(); ++s)
         lower_[s] = mine(s) ? predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k) : 0;

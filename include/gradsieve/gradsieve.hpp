@@ -3,8 +3,10 @@
 
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/measure.hpp>
+#include <gradsieve/partitioner/cyclic.hpp>
 #include <gradsieve/partitioner/deft.hpp>
 #include <gradsieve/partitioner/layerwise.hpp>
+#include <gradsieve/residual/filtered.hpp>
 #include <gradsieve/residual/in_bfloat16.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
 #include <gradsieve/residual/none.hpp>

@@ -11,6 +11,7 @@
 #include <gradsieve/density.hpp>
 #include <gradsieve/exchange/gather.hpp>
 #include <gradsieve/exchange/index_union.hpp>
+#include <gradsieve/exchange/leader.hpp>
 #include <gradsieve/partitioner/whole.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/selector/radix.hpp>

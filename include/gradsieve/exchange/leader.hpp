@@ -1,0 +1,113 @@
+// Every rank contributes its values at one rank's choice.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <span>
+#include <string>
+
+#include <gradsieve/exchange/round.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// The one rank that selected anything broadcasts its indices; every rank's accumulator at these places is all-reduced,
+/// and every rank gives up all of them. Values travel as binary32, indices as u32: the codec is not asked. Indices that
+/// do not rise or are too large make all ranks throw; what else happens to them on their way is the transport's
+/// business. A leader that has nothing to send, as its accumulator is zero, costs all ranks a step in which nothing is
+/// sent. When not: with partitioners by which several ranks select; and see `cyclic`. Cost: one small all-gather, a
+/// broadcast of k indices and an all-reduce of k values, O(k): sent and received together 12 bytes an entry on every
+/// rank, for any number of them. Memory: 12 bytes an entry. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
+struct leader {
+  static constexpr bool needs_broadcast = true;  ///< of the communicator; the compressor asks
+
+  template <class Workspace>
+  class buffers {
+   public:
+    /// Room for one list of at most `capacity` entries. Allocates.
+    template <class Codec>
+    void reserve(Workspace& work, Codec const&, message_info const info, int world, std::uint64_t capacity, bool) {
+      std::uint64_t const most = std::min(capacity, info.n);
+      board_.reserve(world);
+      indices_ = typename Workspace::template buffer<index_type>(most);
+      own_ = typename Workspace::template buffer<float>(most);
+      sums_ = typename Workspace::template buffer<float>(most + 1);
+      work.reserve_updates(1);
+    }
+
+    /// Entries that one rank gives up in a step at most.
+    [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
+
+    /// Collective. @throws as share_board::post(); mismatch if several ranks list entries, or one more than reserve()
+    /// was told; nothing has been given up then. Indices that are damaged on one rank are returned as damage on all.
+    template <class Comm, class Codec>
+    exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
+      auto const own = round.own.indices;
+      board_.post(round.comm, round.work, own.size(), round.decision, round.failure);
+      int const from = sender(round.comm.size());
+      if (from == nobody) return {};
+      std::uint64_t const count = board_.size(static_cast<std::size_t>(from));
+      bool const leads = from == round.comm.rank();
+      auto const indices = indices_.first(count);
+      if (leads) std::copy(own.begin(), own.end(), indices.begin());
+      round.comm.broadcast(round.work.where(), std::as_writable_bytes(indices), from);
+      bool const damaged =
+          std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>{}) != indices.end() ||
+          indices.back() >= round.accumulator.size();
+      if (damaged)
+        std::fill_n(own_.data(), count, 0.0f);
+      else
+        round.work.gather(round.accumulator, indices, own_.span());
+      std::copy_n(own_.data(), count, sums_.data());
+      sums_[count] = damaged ? 1.0f : 0.0f;  // so that all ranks learn of it
+      round.comm.all_reduce(round.work.where(), sums_.first(count + 1), reduction::sum);
+      exchange_result result{{}, {}, {}, 4 * (count + (leads ? count : 0)), 4 * (count + (leads ? 0 : count))};
+      if (damaged) {
+        result.damage = std::make_exception_ptr(
+            corrupt_message("gradsieve: rank " + std::to_string(from) + "'s indices came out of order or range"));
+      } else if (sums_[count] > 0) {
+        result.damage = std::make_exception_ptr(
+            communication_error("gradsieve: the leader's indices were damaged on their way to another rank"));
+      } else {
+        update_ = {indices, sums_.first(count), {}};
+        result.updates = {&update_, 1};
+        result.sent = {indices, own_.first(count), {}};
+      }
+      return result;
+    }
+
+   private:
+    static constexpr int nobody = -1;
+
+    /// The rank that lists entries.
+    [[nodiscard]] int sender(int world) const {
+      int found = nobody;
+      for (int r = 0; r < world; ++r) {
+        auto const size = board_.size(static_cast<std::size_t>(r));
+        if (size == 0) continue;
+        if (found != nobody)
+          throw mismatch(
+              "gradsieve: rank " + std::to_string(found) + " and rank " + std::to_string(r) +
+              " both selected; the exchange leader is for one rank's choice, as with the partitioner cyclic");
+        if (size > indices_.size())
+          throw mismatch("gradsieve: rank " + std::to_string(r) + " lists " + std::to_string(size) +
+                         " indices, room is for " + std::to_string(indices_.size()));
+        found = r;
+      }
+      return found;
+    }
+
+    share_board board_;
+    selection_view update_;
+    typename Workspace::template buffer<index_type> indices_;
+    typename Workspace::template buffer<float> own_, sums_;
+  };
+
+  friend bool operator==(leader const&, leader const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, leader const&) { return describe(out, "leader"); }
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,40 @@
+// One rank selects for all, another one in each step.
+#pragma once
+
+#include <cstdint>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/partitioner/whole.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+struct leader;  // exchange/leader.hpp
+
+/// All layers together, k = ceil(density * n), as `whole`; but only the leader selects, which is rank step % world.
+/// The update has k entries for any number of ranks, and each rank pays for a selection in one step of `world`.
+/// All ranks hold the same step, over a restart and in a world of another size as well, so they agree on the leader.
+/// compress() without a communicator selects in every step, as a world of one rank does.
+/// When not: where the ranks' accumulators are unlike each other. An entry that is large on one rank alone waits up to
+/// `world` steps for that rank's turn, and the leader's choice is poor for the others. While it selects, all wait.
+/// Cost: as the selector's on the leader, none on the others.
+/// Source: ScaleCom's cyclic local top-k (Chen et al., NeurIPS 2020).
+struct cyclic {
+  using default_exchange = leader;
+  static constexpr bool needs_norms = false;
+  static constexpr bool disjoint = true;
+
+  void cut(std::span<range const> layers, int world, segment_list& list) const { whole{}.cut(layers, world, list); }
+
+  void assign(std::span<segment> segments, std::span<double const> squared_norms, step_budget const budget,
+              partition_scratch& scratch) const {
+    whole{}.assign(segments, squared_norms, budget, scratch);
+    for (auto& each : segments) each.owner = static_cast<int>(budget.step % static_cast<std::uint64_t>(budget.world));
+  }
+
+  friend bool operator==(cyclic const&, cyclic const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, cyclic const&) { return describe(out, "cyclic"); }
+};
+static_assert(partitioner<cyclic>);
+
+}  // namespace gradsieve
