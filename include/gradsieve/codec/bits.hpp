@@ -1,0 +1,75 @@
+// Fields of a few bits, back to back: what index codecs and signs are packed with.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve::wire {
+
+/// Bytes that hold `count` fields of `width` bits. @pre count < 2^58
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t packed_bytes(std::uint64_t count, unsigned width) noexcept {
+  return (count * width + 7) / 8;
+}
+
+/// The lowest `width` <= 32 bits set.
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t low_bits(unsigned width) noexcept {
+  return width == 0 ? 0 : 0xFFFF'FFFFu >> (32 - width);
+}
+
+/// Writes fields of `width` <= 32 bits, the lowest bit first; the rest of the last byte is zero. Returns the bytes
+/// written. @pre every field fits its width, and `to` holds packed_bytes() of them
+inline std::uint64_t pack(std::span<std::uint32_t const> fields, unsigned width, std::span<std::byte> to) noexcept {
+  std::uint64_t pending = 0;
+  unsigned bits = 0;  // of `pending`, below 32 between fields
+  std::size_t at = 0;
+  for (auto const field : fields) {
+    pending |= std::uint64_t{field} << bits;
+    bits += width;
+    if (bits < 32) continue;
+    store_one(to.subspan(at), static_cast<std::uint32_t>(pending));
+    at += 4;
+    pending >>= 32;
+    bits -= 32;
+  }
+  for (; bits > 0; bits -= smaller(bits, 8u), pending >>= 8) to[at++] = static_cast<std::byte>(pending & 0xFFu);
+  return at;
+}
+
+/// Reads fields that pack() wrote at the start of `from`, which may go on behind them.
+/// @pre width <= 32 and from.size() >= packed_bytes(out.size(), width)
+inline void unpack(std::span<std::byte const> from, unsigned width, std::span<std::uint32_t> out) noexcept {
+  auto const mask = low_bits(width);
+  auto const field = [&](std::byte const* bytes, std::size_t bit) {
+    return static_cast<std::uint32_t>(load_one<std::uint64_t>({bytes + bit / 8, 8}) >> (bit % 8)) & mask;
+  };
+  if (width == 0) {
+    for (auto& each : out) each = 0;
+    return;
+  }
+  // Fields whose eight bytes all lie in `from`; then the others, which a copy with zeros behind it holds.
+  std::size_t const whole = from.size() < 8 ? 0 : (from.size() - 7) * 8;
+  std::size_t const fast = smaller(out.size(), (whole + width - 1) / width);
+  for (std::size_t i = 0; i < fast; ++i) out[i] = field(from.data(), i * width);
+  if (fast == out.size()) return;
+  std::size_t const start = fast * width / 8;
+  std::size_t const end = packed_bytes(out.size(), width);
+  std::array<std::byte, 16> last{};
+  std::memcpy(last.data(), from.data() + start, end - start);
+  for (std::size_t i = fast; i < out.size(); ++i) out[i] = field(last.data(), i * width - start * 8);
+}
+
+/// Whether the bits behind `count` fields of `width` are zero in the byte where they end.
+/// @pre from.size() >= packed_bytes(count, width)
+[[nodiscard]] inline bool padding_is_zero(std::span<std::byte const> from, std::uint64_t count,
+                                          unsigned width) noexcept {
+  std::uint64_t const bits = count * width;
+  return bits % 8 == 0 || (std::to_integer<unsigned>(from[bits / 8]) >> (bits % 8)) == 0;
+}
+
+}  // namespace gradsieve::wire
