@@ -1,4 +1,6 @@
 // Nothing is lost to a codec: what rounding takes off a value stays in the residual.
+#include <set>
+
 #include "balance.hpp"
 
 namespace gs = gradsieve;
@@ -51,8 +53,9 @@ TEST_CASE("what is emitted is what receivers decode, and the residual keeps the 
   std::vector<float> update(layers.size());
   receiver.apply(std::span{&message, 1}, std::span{update});
   for (std::size_t e = 0; e < indices.size(); ++e) CHECK(update[indices[e]] == values[e]);
-  auto const scales = static_cast<std::size_t>(4);  // conv.weight, scale, fc.weight, head
-  CHECK(sender.report().bytes_sent <= 52 + 4 * 64 + (indices.size() + 127) / 128 + 3 * indices.size() + 4 * scales);
+  std::set<float> magnitudes;
+  for (float const x : values) magnitudes.insert(std::fabs(x));
+  CHECK(magnitudes.size() == 3);  // of conv.weight, fc.weight and head
 }
 
 TEST_CASE("a discarded step of a lossy codec gives back every bit") {

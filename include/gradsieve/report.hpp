@@ -51,13 +51,15 @@ struct message_account {
 
   friend std::ostream& operator<<(std::ostream& out, message_account const& it) {
     if (*it.indices != '\0') out << ", indices " << it.indices;
-    for (std::size_t i = 0; i < it.kind_count; ++i) {
-      auto const& kind = it.kinds[i];
-      out << (i == 0 ? ", rate " : " and ") << kind.rate();
+    char const* before = ", rate ";
+    for (auto const& kind : it.kinds) {
+      if (kind.elements == 0) continue;
+      out << before << kind.rate();
       if (kind.bin_length == 0)
         out << " passed through";
       else
         out << " in bins of " << kind.bin_length;
+      before = " and ";
     }
     return out;
   }
