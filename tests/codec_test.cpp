@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "data.hpp"
+#include "messages.hpp"
 
 namespace gs = gradsieve;
+using namespace messages;
 
 namespace lacking {  // what the concept turns away
 
@@ -25,106 +27,16 @@ struct no_decode {
 
 namespace {
 
-using bytes = std::vector<std::byte>;
-
-struct content {
-  std::vector<gs::index_type> indices;
-  std::vector<float> values;
-  std::vector<float> dense;
-  [[nodiscard]] gs::selection_view view() const { return {indices, values, dense}; }
-  friend bool operator==(content const&, content const&) = default;
-};
-
-bytes encoded(gs::message_info info, content const& from) {
-  gs::coo const codec;
-  bytes to(codec.max_bytes(info.n, from.indices.size(), from.dense.size()));
-  to.resize(codec.encode(info, from.view(), to));
-  return to;
-}
-
-/// Room for a decoded message between guards.
-class guarded {
- public:
-  guarded(std::uint64_t capacity, std::uint64_t dense)
-      : indices_(capacity + 2 * guard, 0xABAB'ABABu),
-        values_(capacity + 2 * guard, -77.0f),
-        dense_(dense + 2 * guard, -77.0f) {}
-
-  [[nodiscard]] gs::selection_span span() { return {inner(indices_), inner(values_), inner(dense_)}; }
-  [[nodiscard]] bool untouched_outside() const {
-    return ends(indices_, 0xABAB'ABABu) && ends(values_, -77.0f) && ends(dense_, -77.0f);
-  }
-
- private:
-  static constexpr std::size_t guard = 16;
-  template <class T>
-  static std::span<T> inner(std::vector<T>& all) {
-    return std::span{all}.subspan(guard, all.size() - 2 * guard);
-  }
-  template <class T>
-  static bool ends(std::vector<T> const& all, T expected) {
-    auto const same = [&](T x) { return x == expected; };
-    return std::all_of(all.begin(), all.begin() + guard, same) && std::all_of(all.end() - guard, all.end(), same);
-  }
-
-  std::vector<gs::index_type> indices_;
-  std::vector<float> values_, dense_;
-};
-
+bytes encoded(gs::message_info info, content const& from) { return messages::encoded(gs::coo{}, info, from); }
 content decoded(gs::message_info info, std::span<std::byte const> from, std::uint64_t capacity) {
-  guarded room{capacity, info.dense};
-  auto const got = gs::coo{}.decode(info, from, room.span());
-  CHECK(room.untouched_outside());
-  return {{got.indices.begin(), got.indices.end()},
-          {got.values.begin(), got.values.end()},
-          {got.dense.begin(), got.dense.end()}};
+  return messages::decoded(gs::coo{}, info, from, capacity);
 }
-
-/// What decode() says against a message; "" if it takes it.
 std::string verdict(gs::message_info info, std::span<std::byte const> from, std::uint64_t capacity) {
-  guarded room{capacity, info.dense};
-  std::string text;
-  try {
-    auto const got = gs::coo{}.decode(info, from, room.span());
-    bool good =
-        got.indices.size() == got.values.size() && got.indices.size() <= capacity && got.dense.size() == info.dense;
-    for (std::size_t i = 0; i < got.indices.size(); ++i)
-      good = good && got.indices[i] < info.n && (i == 0 || got.indices[i - 1] < got.indices[i]) &&
-             std::isfinite(got.values[i]);
-    for (float const x : got.dense) good = good && std::isfinite(x);
-    if (!good) FAIL_CHECK("an invalid selection was handed out");
-  } catch (gs::corrupt_message const& error) {
-    text = error.what();
-  }
-  if (!room.untouched_outside()) FAIL_CHECK("decode wrote outside of its destination");
-  return text;
-}
-
-template <class T>
-void poke(bytes& message, std::size_t at, T value) {
-  gs::wire::store_one(std::span{message}.subspan(at), value);
-}
-
-/// Makes the checksum right again, as an attacker would.
-void reseal(bytes& message) {
-  poke(message, 40, std::uint64_t{0});
-  poke(message, 40, gs::wire::checksum(message));
+  return messages::verdict(gs::coo{}, info, from, capacity);
 }
 
 gs::message_info const small_info{10, 0x1122'3344'5566'7788u, 1};
 content const small_content{{1, 9}, {1.0f, -2.0f}, {0.5f}};
-
-std::string hex(std::span<std::byte const> all) {
-  std::string text;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    constexpr char digits[] = "0123456789abcdef";
-    auto const value = std::to_integer<unsigned>(all[i]);
-    if (i > 0) text += ' ';
-    text += digits[value / 16];
-    text += digits[value % 16];
-  }
-  return text;
-}
 
 static_assert(gs::codec<gs::coo> && !gs::codec<lacking::no_decode> && !gs::codec<int>);
 
@@ -259,9 +171,10 @@ TEST_CASE("a payload that lies, under a right checksum") {
   float const nan = std::numeric_limits<float>::quiet_NaN();
   auto const taken = [](content const& from) { return verdict(small_info, encoded(small_info, from), 10); };
   CHECK(taken(small_content) == "");
-  CHECK(taken({{9, 1}, {1, 2}, {0}}) == "gradsieve: message indices do not rise strictly");
-  CHECK(taken({{4, 4}, {1, 2}, {0}}) == "gradsieve: message indices do not rise strictly");
-  CHECK(taken({{4'294'967'295u, 0}, {1, 2}, {0}}) == "gradsieve: message indices do not rise strictly");
+  CHECK(taken({{9, 1}, {1, 2}, {0}}) == "gradsieve: message indices do not rise strictly: 9 stands before 1");
+  CHECK(taken({{4, 4}, {1, 2}, {0}}) == "gradsieve: message indices do not rise strictly: 4 stands before 4");
+  CHECK(taken({{4'294'967'295u, 0}, {1, 2}, {0}}) ==
+        "gradsieve: message indices do not rise strictly: 4294967295 stands before 0");
   CHECK(taken({{1, 10}, {1, 2}, {0}}) == "gradsieve: message index 10 is not below 10");
   CHECK(taken({{4'294'967'295u}, {1}, {0}}) == "gradsieve: message index 4294967295 is not below 10");
   for (float const bad : {inf, -inf, nan, -nan}) {

@@ -120,8 +120,10 @@ class compressor {
   [[nodiscard]] std::span<std::byte const> encode() {
     auto const bytes = recipe_.codec.max_bytes(info_.n, capacity_, info_.dense);
     if (outgoing_.size() < bytes) outgoing_ = typename workspace::template buffer<std::byte>(bytes);
-    report_.bytes_sent = recipe_.codec.encode(info_, last_, outgoing_.span());
-    return outgoing_.first(report_.bytes_sent);
+    report_.bytes_sent = recipe_.codec.encode(info(), last_, outgoing_.span());
+    auto const message = outgoing_.first(report_.bytes_sent);
+    account(last_, message, report_);
+    return message;
   }
 
   /// Overwrites the gradient with the mean of what the messages hold, added in their order; zero where none has an
@@ -138,7 +140,7 @@ class compressor {
       work_.reserve_updates(std::max(messages.size(), static_cast<std::size_t>(world_)));
     }
     inbox_.clear();
-    for (auto const& each : messages) inbox_.add(recipe_.codec, info_, each);
+    for (auto const& each : messages) inbox_.add(recipe_.codec, info(), each);
     auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
     work_.apply(inbox_.messages(), divisor, out);
     for (std::size_t i = 0; i < dense_mean_.size(); ++i) {
@@ -235,13 +237,15 @@ class compressor {
       selection_view own;
       attempt(failure, [&] { own = select_own(comm.rank(), true, report); });
       watch.charge(report.seconds.select);
+      if constexpr (exchange_type::encodes) quantise(own);
       auto const result = buffers_.run(exchange_round<Comm, workspace, codec_type>{
-          comm, work_, recipe_.codec, info_, own, memory_.state(0), segments_.decision(step_), failure});
+          comm, work_, recipe_.codec, info(), own, memory_.state(0), segments_.decision(step_), failure});
       auto const dense_bytes = dense_.share(comm, work_, result.damage != nullptr);
       if (result.damage) std::rethrow_exception(result.damage);
       if (dense_.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");
       report.bytes_sent += result.bytes_sent + dense_bytes;
       report.bytes_received += result.bytes_received + dense_bytes;
+      account(result.sent, result.message, report);
       memory_.leave(result.sent);
       watch.charge(report.seconds.exchange);
       report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
@@ -274,6 +278,7 @@ class compressor {
       take_dense(false, report_);
       watch.charge(report_.seconds.partition);
       last_ = select_own(0, false, report_);
+      quantise(last_);
       last_.dense = dense_.own();
       watch.charge(report_.seconds.select);
     } catch (...) {
@@ -318,6 +323,26 @@ class compressor {
     if (size != info_.n)
       throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +
                              std::to_string(info_.n));
+  }
+
+  /// What a message of this compressor is about. Made anew: a compressor may be moved, and its layout with it.
+  [[nodiscard]] message_info info() const noexcept {
+    auto about = info_;
+    about.layers = &layers_;
+    return about;
+  }
+
+  /// The values of this rank's own selection become what its receivers will decode.
+  void quantise([[maybe_unused]] selection_view const own) noexcept {
+    if constexpr (requires { recipe_.codec.quantise(info_, own.indices, values_.span()); })
+      recipe_.codec.quantise(info(), own.indices, values_.first(own.values.size()));
+  }
+
+  /// Where the bytes of a message went, if the codec can tell.
+  void account([[maybe_unused]] selection_view const sent, [[maybe_unused]] std::span<std::byte const> message,
+               [[maybe_unused]] step_report& report) const {
+    if constexpr (requires { recipe_.codec.account(info_, sent, dense_.ranges(), message); })
+      if (!message.empty()) report.message = recipe_.codec.account(info(), sent, dense_.ranges(), message);
   }
 
   /// The step before can no longer be discarded, nor encoded.

@@ -116,13 +116,47 @@ using stored_t = typename stored_format<Residual>::type;
 
 /// Selections to bytes and back. `encode` returns the bytes used of a buffer of at least `max_bytes`; `decode`
 /// accepts any bytes at all, throws `corrupt_message` on whatever `encode` cannot have written, and writes
-/// nowhere but into `out`.
+/// nowhere but into `out`. Either throws invalid_argument where it needs `info.layers` and that is null.
+/// A codec that loses bits of the values has `quantise(info, indices, values) const noexcept`: it makes of the values,
+/// in place, what a receiver will decode. The compressor calls it before what is sent leaves the residual, so that the
+/// residual keeps exactly what was lost. What passes through dense stays binary32.
+/// `account(info, selection, dense, message)`, if there is one, says for the step's report where the message's bytes
+/// went, as a message_account; `dense` are the ranges that pass through.
 template <class P>
 concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
                                       std::span<std::byte const> from, std::span<std::byte> to) {
   { p.max_bytes(info.n, std::uint64_t{}, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
   { p.encode(info, in, to) } -> std::same_as<std::uint64_t>;
   { p.decode(info, from, out) } -> std::same_as<selection_view>;
+};
+
+/// The part of a message that says which elements, for the codec `packed`. `encode` returns the bytes used, at most
+/// `max_bytes`; `decode` fills `out`, which is as long as the message says there are indices, from the bytes that are
+/// left of the message, and returns how many it took. It throws corrupt_message rather than read behind them; whether
+/// indices rise below n is checked by `packed`. Ids from 32768 on are for codecs outside of this library.
+template <class P>
+concept index_codec =
+    policy<P> && requires(P const p, message_info const info, std::span<index_type const> in, std::span<index_type> out,
+                          std::span<std::byte const> from, std::span<std::byte> to) {
+      { P::id } -> std::convertible_to<std::uint16_t>;
+      { p.max_bytes(info.n, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
+      { p.encode(info, in, to) } -> std::same_as<std::uint64_t>;
+      { p.decode(info, from, out) } -> std::same_as<std::uint64_t>;
+    };
+
+/// The part of a message that says how much, for the codec `packed`. Its size follows from what the receiver knows by
+/// then: `bytes(info, indices)`, at most `max_bytes(count)`. `encode` and `decode` get exactly that many; a decoded
+/// value that is not finite is found by `packed`. Both sides see the same indices and info, so that scales may be kept
+/// for each layer. A value codec that loses bits has `quantise(info, indices, values)`, as a codec.
+template <class P>
+concept value_codec = policy<P> && requires(P const p, message_info const info, std::span<index_type const> indices,
+                                            std::span<float const> in, std::span<float> out,
+                                            std::span<std::byte const> from, std::span<std::byte> to) {
+  { P::id } -> std::convertible_to<std::uint16_t>;
+  { p.max_bytes(std::uint64_t{}) } -> std::same_as<std::uint64_t>;
+  { p.bytes(info, indices) } -> std::same_as<std::uint64_t>;
+  p.encode(info, indices, in, to);
+  p.decode(info, indices, from, out);
 };
 
 // ---- Transport ---------------------------------------------------------------------------------------------

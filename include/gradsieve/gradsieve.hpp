@@ -1,6 +1,11 @@
 // Everything for the host but the adapters to a transport, which are included one by one from comm/.
 #pragma once
 
+#include <gradsieve/codec/binned.hpp>
+#include <gradsieve/codec/fixed_width.hpp>
+#include <gradsieve/codec/half.hpp>
+#include <gradsieve/codec/packed.hpp>
+#include <gradsieve/codec/ternary.hpp>
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/measure.hpp>
 #include <gradsieve/partitioner/cyclic.hpp>

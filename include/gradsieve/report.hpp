@@ -1,7 +1,9 @@
 // What a step did.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 
@@ -19,6 +21,50 @@ struct step_seconds {
   [[nodiscard]] double total() const noexcept { return accumulate + partition + select + exchange + apply; }
 };
 
+/// What a message, and the dense part of its step, cost for the layers of one kind. Every byte is counted once; a
+/// header's are shared out by elements.
+struct kind_account {
+  std::uint32_t bin_length = 0;  ///< of these layers' bins; 0: layers that pass through
+  std::uint64_t elements = 0;
+  std::uint64_t entries = 0;
+  double bytes = 0;
+
+  /// AdaComp's effective compression rate: binary32 bytes of these layers for each byte sent. 0 before anything is.
+  [[nodiscard]] double rate() const noexcept { return bytes > 0 ? 4 * static_cast<double>(elements) / bytes : 0; }
+};
+
+/// Where a message's bytes went, as far as its codec can tell.
+struct message_account {
+  static constexpr std::size_t most = 10;  ///< the rules of bin_lengths, otherwise, and what passes through
+
+  char const* indices = "";  ///< the index codec that wrote it
+  std::array<kind_account, most> kinds{};
+  std::size_t kind_count = 0;
+
+  /// The kind of this bin length. @pre fewer than `most` others before
+  [[nodiscard]] kind_account& of(std::uint32_t bin_length) noexcept {
+    std::size_t i = 0;
+    while (i < kind_count && kinds[i].bin_length != bin_length) ++i;
+    if (i == kind_count) kinds[kind_count++].bin_length = bin_length;
+    return kinds[i];
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, message_account const& it) {
+    if (*it.indices != '\0') out << ", indices " << it.indices;
+    char const* before = ", rate ";
+    for (auto const& kind : it.kinds) {
+      if (kind.elements == 0) continue;
+      out << before << kind.rate();
+      if (kind.bin_length == 0)
+        out << " passed through";
+      else
+        out << " in bins of " << kind.bin_length;
+      before = " and ";
+    }
+    return out;
+  }
+};
+
 /// One step of one rank. Bytes are payload as handed to and taken from the transport: its own algorithm (ring,
 /// tree) may move them several times.
 struct step_report {
@@ -34,6 +80,7 @@ struct step_report {
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_dense = 0;  ///< what an uncompressed all-reduce would send
   bool staged = false;            ///< device memory went through the host's, as the transport takes no other
+  message_account message;        ///< of compress(), once it is encoded
   step_seconds seconds;           ///< of a host; a device's step is over before its work begins
 
   /// Entries of the update for each entry of the budget: 1 where the ranks' choices agree or are disjoint, up to
@@ -46,7 +93,7 @@ struct step_report {
     return out << "step " << it.step << ": selected " << it.selected << " of " << it.capacity << ", dense "
                << it.dense_elements << ", union " << it.union_size << ", sent " << it.bytes_sent << " B, received "
                << it.bytes_received << " B (uncompressed " << it.bytes_dense << " B), not finite " << it.non_finite
-               << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";
+               << it.message << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";
   }
 };
 

@@ -109,11 +109,14 @@ struct accumulator_ref {
   cut_hint* hint = nullptr;
 };
 
+class layout;
+
 /// What sender and receiver of a message agree on beforehand.
 struct message_info {
-  std::uint64_t n = 0;            ///< elements of the gradient
-  std::uint64_t layout_hash = 0;  ///< of both layouts
-  std::uint64_t dense = 0;        ///< elements that pass through uncompressed
+  std::uint64_t n = 0;             ///< elements of the gradient
+  std::uint64_t layout_hash = 0;   ///< of both layouts
+  std::uint64_t dense = 0;         ///< elements that pass through uncompressed
+  layout const* layers = nullptr;  ///< the layout itself, host memory; null where the codec needs none
 };
 
 }  // namespace gradsieve

@@ -53,26 +53,14 @@ struct coo {
     wire::load(indices, from.subspan(message_header::bytes));
     wire::load(values, from.subspan(message_header::bytes + 4 * header.count));
     wire::load(dense, from.subspan(message_header::bytes + 8 * header.count));
-    check(info.n, {indices, values, dense});
+    wire::check_indices(info.n, indices);
+    wire::check_finite(values);
+    wire::check_finite(dense);
     return {indices, values, dense};
   }
 
   friend bool operator==(coo const&, coo const&) = default;
   friend std::ostream& operator<<(std::ostream& out, coo const&) { return describe(out, "coo"); }
-
- private:
-  static void check(std::uint64_t n, selection_view const found) {
-    bool rising = true;
-    for (std::size_t i = 1; i < found.indices.size(); ++i) rising = rising & (found.indices[i - 1] < found.indices[i]);
-    if (!rising) throw corrupt_message("gradsieve: message indices do not rise strictly");
-    if (!found.indices.empty() && found.indices.back() >= n)
-      throw corrupt_message("gradsieve: message index " + std::to_string(found.indices.back()) + " is not below " +
-                            std::to_string(n));
-    bool finite = true;
-    for (float const value : found.values) finite = finite & is_finite(value);
-    for (float const value : found.dense) finite = finite & is_finite(value);
-    if (!finite) throw corrupt_message("gradsieve: message holds a value that is not finite");
-  }
 };
 static_assert(codec<coo>);
 

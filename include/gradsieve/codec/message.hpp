@@ -101,15 +101,17 @@ inline void seal(message_header const& header, std::span<std::byte> message) noe
   store_one(message.subspan(40), checksum(message));
 }
 
+/// @throws corrupt_message, naming the field and both values, unless it is good.
+inline void expect(bool good, char const* field, std::uint64_t is, char const* relation, std::uint64_t limit) {
+  if (!good)
+    throw corrupt_message("gradsieve: message " + std::string(field) + " is " + std::to_string(is) + ", expected " +
+                          relation + std::to_string(limit));
+}
+
 /// Reads a header and holds it against what the receiver expects; the checksum is left to check_seal().
 /// @throws corrupt_message, naming the field and both values.
 [[nodiscard]] inline message_header open(message_info const info, std::uint16_t codec, std::uint64_t capacity,
                                          std::span<std::byte const> message) {
-  auto const expect = [](bool good, char const* field, std::uint64_t is, char const* relation, std::uint64_t limit) {
-    if (!good)
-      throw corrupt_message("gradsieve: message " + std::string(field) + " is " + std::to_string(is) + ", expected " +
-                            relation + std::to_string(limit));
-  };
   expect(message.size() >= message_header::bytes, "size", message.size(), "at least ", message_header::bytes);
   auto const magic = load_one<std::uint32_t>(message);
   expect(magic == message_header::magic, "magic number", magic, "", message_header::magic);
@@ -135,6 +137,42 @@ inline void check_seal(std::span<std::byte const> message) {
   std::memcpy(clear.data(), message.data(), 40);
   std::uint64_t const here = checksum(message) - checksum(message.first(message_header::bytes)) + checksum(clear);
   if (here != stored) throw corrupt_message("gradsieve: message checksum does not match: the bytes are damaged");
+}
+
+/// Whether test(i) holds for any i from `first` to before `count`. In blocks of a known length and without a branch
+/// inside of them, which compilers make vector code of.
+template <class Test>
+[[nodiscard]] bool any_of_blocks(std::size_t count, std::size_t first, Test const& test) {
+  constexpr std::size_t block = 64;
+  std::size_t at = first;
+  for (; at + block <= count; at += block) {
+    std::uint32_t found = 0;
+    for (std::size_t i = 0; i < block; ++i) found |= test(at + i) ? 1u : 0u;
+    if (found != 0) return true;
+  }
+  for (; at < count; ++at)
+    if (test(at)) return true;
+  return false;
+}
+
+/// Every index of a message above the one before it and below n. One pass; looks closer only where that fails.
+/// @throws corrupt_message
+inline void check_indices(std::uint64_t n, std::span<index_type const> indices) {
+  if (any_of_blocks(indices.size(), 1, [&](std::size_t i) { return indices[i - 1] >= indices[i]; })) {
+    std::size_t i = 1;
+    while (indices[i - 1] < indices[i]) ++i;
+    throw corrupt_message("gradsieve: message indices do not rise strictly: " + std::to_string(indices[i - 1]) +
+                          " stands before " + std::to_string(indices[i]));
+  }
+  if (!indices.empty() && indices.back() >= n)
+    throw corrupt_message("gradsieve: message index " + std::to_string(indices.back()) + " is not below " +
+                          std::to_string(n));
+}
+
+/// @throws corrupt_message if one is NaN or infinite.
+inline void check_finite(std::span<float const> values) {
+  if (any_of_blocks(values.size(), 0, [&](std::size_t i) { return !is_finite(values[i]); }))
+    throw corrupt_message("gradsieve: message holds a value that is not finite");
 }
 
 }  // namespace wire

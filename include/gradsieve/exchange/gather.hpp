@@ -18,6 +18,8 @@ namespace gradsieve {
 /// When not: the bytes received grow with the number of ranks; dense is cheaper once density > 1 / ranks.
 /// Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
 struct gather {
+  static constexpr bool encodes = true;  ///< what is sent went through the codec
+
   template <class Workspace>
   class buffers {
    public:
@@ -38,14 +40,19 @@ struct gather {
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
     /// Collective. @throws as share_board::post(); nothing has been given up then. What the codec's decode() throws is
-    /// returned as damage.
+    /// returned as damage; what its encode() throws is this rank's failure.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
       info.dense = 0;  // those layers are all-reduced
-      std::uint64_t const bytes =
-          round.failure ? 0 : round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
-      board_.post(round.comm, round.work, bytes, round.decision, round.failure);
+      std::uint64_t bytes = 0;
+      auto failure = round.failure;
+      try {
+        if (!failure) bytes = round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
+      } catch (...) {
+        failure = std::current_exception();  // the other ranks wait for this one's word
+      }
+      board_.post(round.comm, round.work, bytes, round.decision, failure);
       if (board_.total() > all_.size())
         throw mismatch("gradsieve: the ranks send " + std::to_string(board_.total()) + " bytes, room is for " +
                        std::to_string(all_.size()));
@@ -53,7 +60,7 @@ struct gather {
       auto const all = all_.first(board_.total());
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{mine_.first(bytes)}, all, sizes_);
       inbox_.clear();
-      exchange_result result{{}, round.own, {}, bytes, board_.total() - bytes};
+      exchange_result result{{}, round.own, {}, bytes, board_.total() - bytes, mine_.first(bytes)};
       try {
         std::size_t at = 0;
         for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++])

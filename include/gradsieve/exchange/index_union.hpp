@@ -19,6 +19,8 @@ namespace gradsieve {
 /// Cost: two all-gathers and an all-reduce, O(union + span / 64). Memory: 16 bytes an entry of the union.
 /// Source: DEFT (Yoon and Oh 2023), as MiCRO and SAGE.
 struct index_union {
+  static constexpr bool encodes = false;  ///< values are binary32: nothing is quantised
+
   template <class Workspace>
   class buffers {
    public:

@@ -22,6 +22,7 @@ namespace gradsieve {
 /// broadcast of k indices and an all-reduce of k values, O(k): sent and received together 12 bytes an entry on every
 /// rank, for any number of them. Memory: 12 bytes an entry. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
+  static constexpr bool encodes = false;         ///< values are binary32: nothing is quantised
   static constexpr bool needs_broadcast = true;  ///< of the communicator; the compressor asks
 
   template <class Workspace>

@@ -34,6 +34,7 @@ struct exchange_result {
   std::exception_ptr damage;  ///< this rank cannot read what it got; no updates then
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
+  std::span<std::byte const> message{};  ///< what this rank sent, if the codec wrote it
 };
 
 /// Every rank's word before the payload: how much it will send, what it decided, whether it failed. One

@@ -1,0 +1,177 @@
+// AdaComp's messages: a byte or two for each entry, which say where in its bin it is and on which side of zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <span>
+#include <string>
+
+#include <gradsieve/bins.hpp>
+#include <gradsieve/codec/bin_stream.hpp>
+#include <gradsieve/codec/layer_scale.hpp>
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// Layers in bins, an entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, else 16. Values
+/// are +s or -s with one magnitude s a layer, as in `ternary`.
+///
+/// Payload: the elements that pass through dense, binary32; then for each layer that has entries, in order:
+/// - how many layers without entries stand before it since the last that has some, empty ones not counted: 7 bits a
+///   byte, lowest first, the highest bit set where more bytes follow;
+/// - s, binary32, not negative;
+/// - symbols, little-endian: two bits of code above an offset of 6 or 14 bits. An entry has the offset in its bin, and
+///   in its code 1 if it is negative and 2 if it is the last of its bin. The highest offset, 63 or 16383, which no bin
+///   reaches, is no entry: code 0 says that the layer has no more of them; code 1 that one bin is empty, code 2 that
+///   2 + b bins are, b being the byte behind, code 3 that 258 + b are, b being the u32 behind.
+/// The layer ends with its last bin, or with code 0. Whatever can be said in fewer bytes must be: there is one way to
+/// write a selection. A layer without entries, as one that passes through, costs nothing.
+///
+/// When not: for selections that leave most bins empty, as a top-k of 0.1 %: there `packed` is smaller. Without
+/// info.layers there is no telling bins: invalid_argument.
+/// Cost: O(entries + layers), entry by entry. Source: Chen et al. 2018, who leave open how bins end.
+struct binned {
+  static constexpr std::uint16_t id = 3;
+  bin_lengths bins{};
+
+  /// @throws invalid_argument
+  void check() const { bins.check(); }
+
+  /// For each entry its symbol, an empty run of up to 257 bins before it, and a layer of its own.
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
+                                                  std::uint64_t dense) const noexcept {
+    return message_header::bytes + 4 * dense + count * (2 + 3 + 4 + 1 + 2) + smaller(count, n / 128) * (3 + 4);
+  }
+
+  /// What decode() will make of the values.
+  void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
+    to_layer_scale(info, indices, values);
+  }
+
+  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
+  [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
+    auto const& layers = layers_of(info);
+    wire::store(to.subspan(message_header::bytes), in.dense);
+    wire::byte_sink out{to, message_header::bytes + in.dense.size_bytes()};
+    for_each_part(layers, info, in, [&](bin_layer const& part) { write(part, in, out); });
+    auto const message = to.first(out.at);
+    wire::seal({id, info.n, info.layout_hash, in.indices.size(), in.dense.size()}, message);
+    return message.size();
+  }
+
+  /// @pre out.dense.size() >= info.dense
+  /// @throws corrupt_message if the bytes are not what encode() writes for this layout and these bins. `out` may then
+  /// hold anything.
+  [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
+                                      selection_span out) const {
+    auto const& layers = layers_of(info);
+    auto const header = wire::open(info, id, out.indices.size(), from);
+    std::uint64_t const start = message_header::bytes + 4 * header.dense;
+    wire::expect(from.size() >= start, "size", from.size(), "at least ", start);
+    wire::check_seal(from);
+    std::span const indices = out.indices.first(header.count);
+    std::span const values = out.values.first(header.count);
+    std::span const dense = out.dense.first(header.dense);
+    wire::load(dense, from.subspan(message_header::bytes));
+    wire::check_finite(dense);
+    wire::byte_source in{from, start};
+    std::size_t done = 0;
+    for (std::size_t l = 0; done < indices.size(); ++l) {
+      l = skip_layers(layers, l, in);
+      auto const scale = static_cast<std::uint32_t>(in.take(4));
+      wire::expect(scale < infinite_key, "scale of a layer, as bits,", scale, "below ", infinite_key);
+      done += wire::take_bins({layers[l].size, bins(layers[l])}, layers.offset(l), gradsieve::bit_cast<float>(scale),
+                              in, indices.subspan(done), values.subspan(done));
+    }
+    wire::expect(in.at == from.size(), "size", from.size(), "", in.at);
+    return {indices, values, dense};
+  }
+
+  /// The bytes of each kind of layers, and of the ranges in `dense`. Cost: as encode().
+  [[nodiscard]] message_account account(message_info const& info, selection_view const in, std::span<range const> dense,
+                                        std::span<std::byte const>) const {
+    auto const& layers = layers_of(info);
+    message_account result;
+    for (auto const& each : layers) result.of(bins(each)).elements += each.size;
+    std::size_t l = 0;
+    for (auto const& each : dense) {  // two lists, either in order
+      if (each.offset < layers.offset(l)) l = 0;
+      while (layers.offset(l + 1) <= each.offset) ++l;
+      std::uint64_t const end = each.offset + each.size;
+      for (std::size_t m = l; m < layers.count() && layers.offset(m) < end; ++m) {
+        auto const shared = smaller(end, layers.offset(m + 1)) - larger(each.offset, layers.offset(m));
+        result.of(bins(layers[m])).elements -= shared;
+        result.of(0).elements += shared;
+        result.of(0).bytes += 4 * static_cast<double>(shared);
+      }
+    }
+    for (std::size_t k = 0; k < result.kind_count; ++k)
+      result.kinds[k].bytes += static_cast<double>(message_header::bytes) *
+                               static_cast<double>(result.kinds[k].elements) / static_cast<double>(info.n);
+    for_each_part(layers, info, in, [&](bin_layer const& part) {
+      wire::byte_count size;
+      write(part, in, size);
+      auto& kind = result.of(part.bins.length);
+      kind.entries += part.last - part.first;
+      kind.bytes += static_cast<double>(size.at);
+    });
+    return result;
+  }
+
+  friend bool operator==(binned const&, binned const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, binned const& it) { return out << "binned{" << it.bins << '}'; }
+
+ private:
+  /// A layer that has entries: those from `first` to before `last`.
+  struct bin_layer {
+    wire::bin_symbols bins;
+    std::uint64_t base = 0;     // its first element
+    std::uint64_t skipped = 0;  // layers without entries since the one before
+    std::size_t first = 0;
+    std::size_t last = 0;
+  };
+
+  [[nodiscard]] layout const& layers_of(message_info const& info) const {
+    bins.check();
+    if (info.layers == nullptr || info.layers->size() != info.n)
+      throw invalid_argument("gradsieve: binned needs message_info's layers, of " + std::to_string(info.n) +
+                             " elements");
+    return *info.layers;
+  }
+
+  template <class F>
+  void for_each_part(layout const& layers, message_info const& info, selection_view const in, F const& f) const {
+    std::size_t next = 0;
+    for_each_layer(info, in.indices, [&](std::size_t l, std::size_t first, std::size_t last) {
+      std::uint64_t skipped = 0;
+      for (; next < l; ++next) skipped += layers[next].size > 0 ? 1 : 0;
+      ++next;
+      f(bin_layer{{layers[l].size, bins(layers[l])}, layers.offset(l), skipped, first, last});
+    });
+  }
+
+  template <class Sink>
+  static void write(bin_layer const& part, selection_view const in, Sink& to) noexcept {
+    auto const values = in.values.subspan(part.first, part.last - part.first);
+    wire::put_varint(to, part.skipped);
+    to.put(gradsieve::bit_cast<std::uint32_t>(mean_magnitude(values)), 4);
+    wire::put_bins(part.bins, part.base, in.indices.subspan(part.first, values.size()), values, to);
+  }
+
+  /// The layer whose part comes next, at `l` or behind.
+  [[nodiscard]] static std::size_t skip_layers(layout const& layers, std::size_t l, wire::byte_source& in) {
+    std::uint64_t const skipped = wire::take_varint(in);
+    std::uint64_t left = skipped;
+    for (; l < layers.count(); ++l)
+      if (layers[l].size > 0 && left-- == 0) return l;
+    throw corrupt_message("gradsieve: message skips " + std::to_string(skipped) +
+                          " layers, more than are left of the layout");
+  }
+};
+static_assert(codec<binned>);
+
+}  // namespace gradsieve

@@ -1,0 +1,96 @@
+// Fields of a few bits, back to back: what index codecs and signs are packed with.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve::wire {
+
+/// Bytes that hold `count` fields of `width` bits. @pre count < 2^58
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t packed_bytes(std::uint64_t count, unsigned width) noexcept {
+  return (count * width + 7) / 8;
+}
+
+/// The lowest `width` <= 32 bits set.
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t low_bits(unsigned width) noexcept {
+  return width == 0 ? 0 : 0xFFFF'FFFFu >> (32 - width);
+}
+
+/// Writes fields of `width` <= 32 bits, the lowest bit first; the rest of the last byte is zero. Returns the bytes
+/// written. @pre every field fits its width, and `to` holds packed_bytes() of them
+inline std::uint64_t pack(std::span<std::uint32_t const> fields, unsigned width, std::span<std::byte> to) noexcept {
+  std::uint64_t pending = 0;
+  unsigned bits = 0;  // of `pending`, below 32 between fields
+  std::size_t at = 0;
+  for (auto const field : fields) {
+    pending |= std::uint64_t{field} << bits;
+    bits += width;
+    if (bits < 32) continue;
+    store_one(to.subspan(at), static_cast<std::uint32_t>(pending));
+    at += 4;
+    pending >>= 32;
+    bits -= 32;
+  }
+  for (; bits > 0; bits -= smaller(bits, 8u), pending >>= 8) to[at++] = static_cast<std::byte>(pending & 0xFFu);
+  return at;
+}
+
+/// Reads `count` times eight fields, which are Width bytes, with shifts that the compiler knows.
+/// @pre eight bytes can be read from where the last of them begins
+template <unsigned Width>
+void unpack_eights(std::byte const* from, std::uint32_t* out, std::size_t count) noexcept {
+  for (std::size_t e = 0; e < count; ++e, from += Width, out += 8)
+    [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
+      ((out[I] = static_cast<std::uint32_t>(load_one<std::uint64_t>({from + I * Width / 8, 8}) >> (I * Width % 8)) &
+                 low_bits(Width)),
+       ...);
+    }(std::make_integer_sequence<unsigned, 8>{});
+}
+
+/// unpack_eights() of each width from 0 to 32.
+inline constexpr auto unpack_widths = []<unsigned... Width>(std::integer_sequence<unsigned, Width...>) {
+  return std::array{&unpack_eights<Width>...};
+}(std::make_integer_sequence<unsigned, 33>{});
+
+/// Reads fields that pack() wrote at the start of `from`, which may go on behind them.
+/// @pre width <= 32 and from.size() >= packed_bytes(out.size(), width)
+inline void unpack(std::span<std::byte const> from, unsigned width, std::span<std::uint32_t> out) noexcept {
+  auto const mask = low_bits(width);
+  auto const field = [&](std::byte const* bytes, std::size_t bit) {
+    return static_cast<std::uint32_t>(load_one<std::uint64_t>({bytes + bit / 8, 8}) >> (bit % 8)) & mask;
+  };
+  if (width == 0) {
+    for (auto& each : out) each = 0;
+    return;
+  }
+  std::size_t const reach = 7 * width / 8 + 8;  // of eight fields
+  std::size_t const eights = from.size() < reach ? 0 : smaller(out.size() / 8, (from.size() - reach) / width + 1);
+  unpack_widths[width](from.data(), out.data(), eights);
+  // Fields whose eight bytes all lie in `from`; then the others, which a copy with zeros behind it holds.
+  std::size_t const whole = from.size() < 8 ? 0 : (from.size() - 7) * 8;
+  std::size_t const fast = smaller(out.size(), (whole + width - 1) / width);
+  for (std::size_t i = 8 * eights; i < fast; ++i) out[i] = field(from.data(), i * width);
+  if (fast == out.size()) return;
+  std::size_t const start = fast * width / 8;
+  std::size_t const end = packed_bytes(out.size(), width);
+  std::array<std::byte, 16> last{};
+  std::memcpy(last.data(), from.data() + start, end - start);
+  for (std::size_t i = fast; i < out.size(); ++i) out[i] = field(last.data(), i * width - start * 8);
+}
+
+/// Whether the bits behind `count` fields of `width` are zero in the byte where they end.
+/// @pre from.size() >= packed_bytes(count, width)
+[[nodiscard]] inline bool padding_is_zero(std::span<std::byte const> from, std::uint64_t count,
+                                          unsigned width) noexcept {
+  std::uint64_t const bits = count * width;
+  return bits % 8 == 0 || (std::to_integer<unsigned>(from[bits / 8]) >> (bits % 8)) == 0;
+}
+
+}  // namespace gradsieve::wire

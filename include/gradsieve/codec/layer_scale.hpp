@@ -1,0 +1,80 @@
+// One magnitude for all entries of a layer: what ternary values are made of.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/layout.hpp>
+#include <gradsieve/selection.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+/// Calls f(layer, first, last) for each layer that has entries: those from `first` to before `last`. Without
+/// info.layers the gradient is one layer. Cost: O(layers + log of the entries for each). @pre the indices rise
+template <class F>
+void for_each_layer(message_info const& info, std::span<index_type const> indices, F const& f) {
+  std::size_t const layers = info.layers == nullptr ? 0 : info.layers->count();
+  std::size_t l = 0;
+  for (std::size_t first = 0; first < indices.size();) {
+    while (l < layers && info.layers->offset(l + 1) <= indices[first]) ++l;
+    std::size_t last = indices.size();
+    if (l < layers)
+      last = static_cast<std::size_t>(std::lower_bound(indices.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+                                                       indices.end(), info.layers->offset(l + 1)) -
+                                      indices.begin());
+    f(l, first, last);
+    first = last;
+  }
+}
+
+namespace wire {
+
+/// |x| in units of 2^-31 of the power of two below 2^(top - 126), rounded down. @pre top is the largest exponent field
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t in_units(key_type key, unsigned top) noexcept {
+  unsigned const exponent = larger(key >> 23, 1u);
+  std::uint64_t const significand = (key & 0x7F'FFFFu) | (key >> 23 == 0 ? 0u : 0x80'0000u);
+  unsigned const down = top - exponent;
+  return down > 31 ? 0 : (significand << 8) >> down;
+}
+
+/// What the units of in_units() sum up to, over their number: a mean magnitude.
+[[nodiscard]] GRADSIEVE_HD constexpr float mean_of_units(std::uint64_t sum, std::uint64_t count,
+                                                         unsigned top) noexcept {
+  double const unit = gradsieve::bit_cast<double>((std::uint64_t{top} + 1023 - 158) << 52);
+  return static_cast<float>(static_cast<double>(sum) / static_cast<double>(count) * unit);
+}
+
+}  // namespace wire
+
+/// The mean magnitude of fewer than 2^32 finite values. Equal magnitudes give exactly that one. The sum is made of
+/// whole numbers, so that its order does not matter and every machine finds the same bits; what is 2^-31 of the largest
+/// counts as zero. 0 for no values. Cost: two passes.
+[[nodiscard]] inline float mean_magnitude(std::span<float const> values) noexcept {
+  key_type largest = 0;
+  for (float const x : values) largest = larger(largest, magnitude_key(x));
+  if (largest == 0) return 0;
+  unsigned const top = larger(largest >> 23, 1u);
+  std::uint64_t sum = 0;
+  for (float const x : values) sum += wire::in_units(magnitude_key(x), top);
+  return wire::mean_of_units(sum, values.size(), top);
+}
+
+/// `scale` with the sign of x.
+[[nodiscard]] GRADSIEVE_HD constexpr float with_sign_of(float x, float scale) noexcept {
+  return gradsieve::bit_cast<float>(magnitude_key(scale) | (gradsieve::bit_cast<std::uint32_t>(x) & 0x8000'0000u));
+}
+
+/// Gives every value its layer's mean magnitude, and leaves it its sign. Once done, doing it again changes nothing.
+inline void to_layer_scale(message_info const& info, std::span<index_type const> indices,
+                           std::span<float> values) noexcept {
+  for_each_layer(info, indices, [&](std::size_t, std::size_t first, std::size_t last) {
+    auto const here = values.subspan(first, last - first);
+    float const scale = mean_magnitude(here);
+    for (float& x : here) x = with_sign_of(x, scale);
+  });
+}
+
+}  // namespace gradsieve

@@ -1,0 +1,112 @@
+// A message of two parts: which elements, and how much.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <span>
+
+#include <gradsieve/codec/automatic.hpp>
+#include <gradsieve/codec/fp32.hpp>
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// Any index codec with any value codec: packed{.indices = delta{}, .values = ternary{}}. Index codecs: raw32, delta,
+/// bitmap, fixed_width, automatic; value codecs: fp32, fp16, bf16, ternary; see `index_codec` and `value_codec` for
+/// one's own.
+/// Payload: ids of both parts, u16 each; the elements that pass through dense, binary32; the part of the index codec;
+/// the part of the value codec, to the message's end.
+/// When not: where a link is faster than memory, `coo` costs less. Cost: the parts', and one checksum of the message.
+template <index_codec Indices = automatic, value_codec Values = fp32>
+struct packed {
+  static constexpr std::uint16_t id = 2;
+  Indices indices{};
+  Values values{};
+
+  /// @throws what the parts' check() throws.
+  void check() const {
+    if constexpr (requires { indices.check(); }) indices.check();
+    if constexpr (requires { values.check(); }) values.check();
+  }
+
+  /// Bytes of a message of n elements with `count` entries and `dense` uncompressed elements, at most.
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
+                                                  std::uint64_t dense) const noexcept {
+    return start + 4 * dense + indices.max_bytes(n, count) + values.max_bytes(count);
+  }
+
+  /// What decode() will make of the values.
+  void quantise(message_info const& info, std::span<index_type const> places, std::span<float> in_out) const noexcept
+    requires requires(Values const how) { how.quantise(info, places, in_out); }
+  {
+    values.quantise(info, places, in_out);
+  }
+
+  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
+  [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in,
+                                     std::span<std::byte> to) const noexcept {
+    wire::store_one(to.subspan(message_header::bytes), std::uint16_t{Indices::id});
+    wire::store_one(to.subspan(message_header::bytes + 2), std::uint16_t{Values::id});
+    wire::store(to.subspan(start), in.dense);
+    std::uint64_t at = start + in.dense.size_bytes();
+    at += indices.encode(info, in.indices, to.subspan(at));
+    auto const size = values.bytes(info, in.indices);
+    values.encode(info, in.indices, in.values, to.subspan(at, size));
+    auto const message = to.first(at + size);
+    wire::seal({id, info.n, info.layout_hash, in.indices.size(), in.dense.size()}, message);
+    return message.size();
+  }
+
+  /// @pre out.dense.size() >= info.dense
+  /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, the parts'
+  /// ids and contents, indices that rise strictly below n, finite values. `out` may then hold anything.
+  [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
+                                      selection_span out) const {
+    auto const header = wire::open(info, id, out.indices.size(), from);
+    std::uint64_t const parts = start + 4 * header.dense;
+    wire::expect(from.size() >= parts, "size", from.size(), "at least ", parts);
+    wire::check_seal(from);
+    auto const part_id = [&](std::size_t at) { return wire::load_one<std::uint16_t>(from.subspan(at)); };
+    wire::expect(part_id(start - 4) == Indices::id, "index codec", part_id(start - 4), "", Indices::id);
+    wire::expect(part_id(start - 2) == Values::id, "value codec", part_id(start - 2), "", Values::id);
+    std::span const places = out.indices.first(header.count);
+    std::span const found = out.values.first(header.count);
+    std::span const dense = out.dense.first(header.dense);
+    wire::load(dense, from.subspan(start));
+    auto const at = parts + indices.decode(info, from.subspan(parts), places);
+    wire::check_indices(info.n, places);
+    auto const size = at + values.bytes(info, places);
+    wire::expect(from.size() == size, "size", from.size(), "", size);
+    values.decode(info, places, from.subspan(at), found);
+    wire::check_finite(found);
+    wire::check_finite(dense);
+    return {places, found, dense};
+  }
+
+  /// Which index codec `automatic` took.
+  [[nodiscard]] message_account account(message_info const&, selection_view const in, std::span<range const>,
+                                        std::span<std::byte const> message) const noexcept
+    requires requires(Indices const how) { how.name_of(message); }
+  {
+    message_account result;
+    result.indices = indices.name_of(message.subspan(start + in.dense.size_bytes()));
+    return result;
+  }
+
+  friend bool operator==(packed const&, packed const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, packed const& it) {
+    print(out << "packed{", it.indices);
+    print(out << ", ", it.values);
+    return out << '}';
+  }
+
+ private:
+  static constexpr std::size_t start = message_header::bytes + 4;  // behind the ids
+};
+static_assert(codec<packed<>>);
+
+}  // namespace gradsieve

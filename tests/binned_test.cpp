@@ -1,0 +1,299 @@
+// AdaComp's format: bins of every length, runs of empty ones, the account of its bytes, and all that is no message.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gradsieve/codec/binned.hpp>
+
+#include "messages.hpp"
+#include "steps.hpp"
+
+namespace gs = gradsieve;
+using namespace messages;
+using namespace steps;
+
+namespace {
+
+/// Bins of one length for all layers.
+constexpr gs::binned bins_of(std::uint32_t length) { return {.bins = {.rules = {}, .otherwise = length}}; }
+
+/// Signs by turns, magnitudes of any size.
+content with_signs(std::vector<gs::index_type> indices, std::uint64_t dense = 0) {
+  data::generator random{indices.size()};
+  content made{std::move(indices), {}, std::vector<float>(dense, 0.5f)};
+  for (std::size_t i = 0; i < made.indices.size(); ++i)
+    made.values.push_back(static_cast<float>((random.bits() & 1) != 0 ? random.uniform() : -random.uniform()));
+  return made;
+}
+
+std::vector<gs::index_type> every(std::uint64_t n, std::uint64_t step, std::uint64_t from = 0) {
+  std::vector<gs::index_type> indices;
+  for (std::uint64_t i = from; i < n; i += step) indices.push_back(static_cast<gs::index_type>(i));
+  return indices;
+}
+
+std::vector<gs::index_type> random_places(std::uint64_t n, double density) {
+  data::generator random{n};
+  std::vector<gs::index_type> indices;
+  for (std::uint64_t i = 0; i < n; ++i)
+    if (random.uniform() < density) indices.push_back(static_cast<gs::index_type>(i));
+  return indices;
+}
+
+bytes there_and_back(gs::binned const& codec, gs::layout const& layers, content const& from) {
+  gs::message_info const info{layers.size(), 9, from.dense.size(), &layers};
+  auto const message = encoded(codec, info, from);
+  auto expected = from;
+  codec.quantise(info, expected.indices, expected.values);
+  bool const same = decoded(codec, info, message, from.indices.size()) == expected;
+  if (!same) FAIL_CHECK("another selection arrived");
+  if (encoded(codec, info, expected) != message) FAIL_CHECK("quantised values make another message");
+  return message;
+}
+
+gs::layout const small_layers{{"a.conv", 130}, {"none", 0}, {"bias", 3}, {"fc", 1200}, {"tail", 1}};
+
+}  // namespace
+
+TEST_CASE("the bytes of a binned message") {
+  gs::message_info const info{1334, 0x1122'3344'5566'7788u, 1, &small_layers};
+  // bins of 50: 0 and 2 have entries; the bias passes through; bins of 500: the last alone has one
+  content const from{{3, 49, 100, 1332}, {1.0f, -1.0f, 1.0f, -2.0f}, {0.5f}};
+  auto const message = encoded(gs::binned{}, info, from);
+  CHECK(hex(std::span{message}.first(40)) ==
+        "47 52 53 56 01 00 03 00 36 05 00 00 00 00 00 00 88 77 66 55 44 33 22 11 04 00 00 00 00 00 00 00 "
+        "01 00 00 00 00 00 00 00");
+  CHECK(hex(std::span{message}.subspan(48)) ==
+        "00 00 00 3f "              // the dense element
+        "00 00 00 80 3f 03 f1 7f "  // no layer skipped, 1.0; offset 3; offset 49, negative, last; one empty bin
+        "80 "                       // offset 0, last, and the layer's bins are over
+        "01 00 00 00 40 ff bf 00 "  // one layer skipped, 2.0; a run of empty bins, 2 + 0 of them
+        "c7 c0");                   // offset 199, negative, last
+  CHECK(decoded(gs::binned{}, info, message, 4) == from);
+}
+
+TEST_CASE("bins of every length, layers of every size") {
+  for (std::uint32_t const length : {1u, 2u, 50u, 62u, 63u, 64u, 65u, 500u, 16382u, 16383u}) {
+    auto const codec = bins_of(length);
+    std::vector<gs::layer> list;
+    for (std::uint64_t const size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{length} - 1,
+                                     std::uint64_t{length}, std::uint64_t{length} + 1, std::uint64_t{0},
+                                     std::uint64_t{3} * length, std::uint64_t{300} * length / (length > 500 ? 50 : 1)})
+      list.push_back({"", size});
+    gs::layout const layers{list};
+    auto const n = layers.size();
+    CAPTURE(length);
+    for (double const density : {0.0, 0.001, 0.02, 0.3, 1.0})
+      there_and_back(codec, layers, with_signs(random_places(n, density), 2));
+    for (auto const one : {std::uint64_t{0}, n / 2, n - 1})
+      there_and_back(codec, layers, with_signs({static_cast<gs::index_type>(one)}));
+  }
+}
+
+TEST_CASE("runs of empty bins, and layers without entries") {
+  constexpr std::uint64_t n = 5'000'000'000 / 2;
+  gs::layout const layers = gs::layout::flat(n);
+  auto const size = [&](std::uint32_t length, std::uint64_t empty) {  // between two bins that have an entry
+    auto const second = static_cast<gs::index_type>((empty + 1) * length);
+    return there_and_back(bins_of(length), layers, with_signs({0, second})).size() - 48 - 5;
+  };
+  for (std::uint32_t const length : {50u, 500u}) {
+    std::size_t const symbol = length == 50 ? 1 : 2;
+    CHECK(size(length, 0) == 3 * symbol);  // two entries, and that there are no more
+    CHECK(size(length, 1) == 4 * symbol);
+    CHECK(size(length, 2) == 4 * symbol + 1);
+    CHECK(size(length, 257) == 4 * symbol + 1);
+    CHECK(size(length, 258) == 4 * symbol + 4);
+    CHECK(size(length, 1'000'000) == 4 * symbol + 4);
+  }
+  there_and_back(bins_of(1), layers, with_signs({0, static_cast<gs::index_type>(n - 1)}));
+
+  std::vector<gs::layer> many(1000, {"", 1});  // each entry a layer of its own
+  many.insert(many.begin() + 500, 300, {"", 0});
+  gs::layout const thousand{many};
+  CHECK(there_and_back(bins_of(50), thousand, with_signs(every(1000, 1))).size() == 48 + 6 * 1000);
+  CHECK(there_and_back(bins_of(50), thousand, with_signs({127})).size() == 48 + 6);  // empty layers do not count
+  CHECK(there_and_back(bins_of(50), thousand, with_signs({128})).size() == 48 + 7);
+  CHECK(there_and_back(bins_of(50), thousand, with_signs({999})).size() == 48 + 7);
+  CHECK(there_and_back(bins_of(50), thousand, with_signs({})).size() == 48);
+}
+
+TEST_CASE("five entries a bin: compressed 40 and 200 times") {
+  gs::layout const layers{{"conv", 500'000}, {"fc", 5'000'000}, {"bias", 100}};
+  gs::message_info const info{layers.size(), 0, 100, &layers};
+  auto places = every(500'000, 10);
+  for (auto const i : every(5'500'000, 100, 500'000)) places.push_back(i);
+  auto const from = with_signs(places, 100);
+  gs::binned const codec{};
+  auto const message = encoded(codec, info, from);
+  gs::range const bias{5'500'000, 100};
+  auto const account = codec.account(info, from.view(), {&bias, 1}, message);
+  REQUIRE(account.kind_count == 3);
+  auto const& [conv, fc, passed] = std::tie(account.kinds[0], account.kinds[1], account.kinds[2]);
+  CHECK(conv.bin_length == 50);
+  CHECK(conv.elements == 500'000);
+  CHECK(conv.entries == 50'000);
+  CHECK(conv.rate() == doctest::Approx(40).epsilon(0.001));
+  CHECK(fc.bin_length == 500);
+  CHECK(fc.elements == 5'000'000);
+  CHECK(fc.entries == 50'000);
+  CHECK(fc.rate() == doctest::Approx(200).epsilon(0.001));
+  CHECK(passed.bin_length == 0);
+  CHECK(passed.elements == 100);
+  CHECK(passed.rate() == doctest::Approx(1).epsilon(0.001));
+  CHECK(conv.bytes + fc.bytes + passed.bytes == doctest::Approx(static_cast<double>(message.size())).epsilon(1e-12));
+  std::ostringstream text;
+  text << account;
+  CHECK(text.str().starts_with(", rate 39.99"));
+  CHECK(contains(text.str(), " in bins of 50 and 199.9"));
+  CHECK(contains(text.str(), " passed through"));
+}
+
+TEST_CASE("a step's report accounts for every byte") {
+  auto const recipe = gs::recipe{.density = 0.05, .codec = gs::binned{}};
+  auto const sum = [](gs::step_report const& report) {
+    double bytes = 0;
+    for (auto const& kind : report.message.kinds) bytes += kind.bytes;
+    return bytes;
+  };
+  gs::compressor alone{gs::host{.threads = 1}, mixed_layers(), recipe};
+  alone.compress(std::span<float const>{gradient(mixed_layers().size(), 0, 0)});
+  CHECK(sum(alone.report()) == 0);
+  auto const size = static_cast<double>(alone.encode().size());
+  CHECK(size == doctest::Approx(sum(alone.report())));
+  for (double const density : {0.05, 0.99, 1.0}) {  // at last, segments are sent whole
+    auto const said = on_ranks(2, [&](communicator comm) {
+      auto mine = recipe;
+      mine.density = density;
+      gs::compressor reducer{gs::host{.threads = 1}, mixed_layers(), mine};
+      auto update = gradient(mixed_layers().size(), comm.rank(), 0);
+      auto const report = reducer.exchange(comm, std::span{update});
+      std::uint64_t elements = 0;
+      for (auto const& kind : report.message.kinds) elements += kind.elements;
+      findings found;
+      found.expect(std::fabs(sum(report) - static_cast<double>(report.bytes_sent)) < 1e-6, "bytes are missing");
+      found.expect(elements == mixed_layers().size(), "elements are missing");
+      return found.text();
+    });
+    CHECK(said == std::vector<std::string>(2));
+  }
+}
+
+// ---- What is not a message ---------------------------------------------------------------------------------
+
+TEST_CASE("a binned message without its layers") {
+  content const one{{5}, {1.0f}, {}};
+  auto const refused = [&](gs::message_info const& info) {
+    bytes room(1000);
+    auto const how = ending([&] { (void)gs::binned{}.encode(info, one.view(), room); });
+    guarded out{1, 0};
+    CHECK(ending([&] { (void)gs::binned{}.decode(info, room, out.span()); }) == how);
+    return how;
+  };
+  CHECK(refused({10, 0, 0}) == "invalid_argument: gradsieve: binned needs message_info's layers, of 10 elements");
+  CHECK(refused({10, 0, 0, &small_layers}).starts_with("invalid_argument: gradsieve: binned needs"));
+  CHECK(ending([] { gs::compressor{gs::host{}, gs::layout::flat(9), gs::recipe{.codec = bins_of(16384)}}; }) ==
+        "invalid_argument: gradsieve: a bin's length is 16384, expected 1 to 16383");
+}
+
+TEST_CASE("a binned message that is cut, goes on, or is changed") {
+  gs::message_info const info{1334, 9, 1, &small_layers};
+  gs::binned const codec{};
+  auto const from = with_signs({3, 4, 49, 100, 129, 133, 700, 1332, 1333}, 1);
+  auto const message = encoded(codec, info, from);
+  for (std::size_t size = 48; size < message.size(); ++size) {
+    bytes cut(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(size));
+    CHECK(verdict(codec, info, cut, 10) != "");
+    reseal(cut);
+    CHECK(verdict(codec, info, cut, 10) != "");
+  }
+  auto longer = message;
+  longer.push_back(std::byte{0});
+  reseal(longer);
+  CHECK(verdict(codec, info, longer, 10) ==
+        "gradsieve: message size is " + std::to_string(longer.size()) + ", expected " + std::to_string(message.size()));
+  for (std::size_t at = 48; at < message.size(); ++at)
+    for (unsigned change = 1; change < 256; ++change) {
+      auto damaged = message;
+      damaged[at] ^= static_cast<std::byte>(change);
+      reseal(damaged);
+      if (!verdict(codec, info, damaged, 10).empty()) continue;
+      if (encoded(codec, info, decoded(codec, info, damaged, 10)) != damaged)
+        FAIL_CHECK("taken, but encode() writes something else: byte " << at << " changed by " << change);
+    }
+}
+
+TEST_CASE("symbols that lie, under a right checksum") {
+  // a layer of three bins of 50 and one of 10 elements, and a second one; 1.0 as the scale
+  gs::layout const layers{{"conv", 160}, {"conv2", 20}};
+  gs::message_info const info{180, 0, 0, &layers};
+  auto const said = [&](std::uint64_t count, std::vector<unsigned> const& tail,
+                        std::vector<unsigned> const& scale = {0, 0, 0x80, 0x3F}) {
+    bytes message(48);
+    message.push_back(std::byte{0});
+    for (auto const b : scale) message.push_back(static_cast<std::byte>(b));
+    for (auto const b : tail) message.push_back(static_cast<std::byte>(b));
+    gs::wire::seal({gs::binned::id, 180, 0, count, 0}, message);
+    return verdict(gs::binned{}, info, message, 10);
+  };
+  auto const entry = [](unsigned offset, bool last = true) { return offset | (last ? 0x80u : 0u); };
+  constexpr unsigned end = 63;
+  constexpr unsigned empty = 63 | 0x40;
+  constexpr unsigned run = 63 | 0x80;
+  constexpr unsigned long_run = 63 | 0xC0;
+  std::string const start = "gradsieve: message ";
+  CHECK(said(2, {entry(0, false), entry(49), end}) == "");
+  CHECK(said(1, {run, 1, entry(9)}) == "");
+  CHECK(said(1, {entry(50), end}) == start + "offset in a bin is 50, expected below 50");
+  CHECK(said(1, {entry(62), end}) == start + "offset in a bin is 62, expected below 50");
+  CHECK(said(1, {run, 1, entry(10)}) == start + "offset in a bin is 10, expected below 10");
+  CHECK(said(2, {entry(7, false), entry(7), end}) == start + "offset in a bin is 7, expected at least 8");
+  CHECK(said(2, {entry(7, false), entry(3), end}) == start + "offset in a bin is 3, expected at least 8");
+  CHECK(said(1, {entry(7, false), end}) == start + "offset in a bin is 63, expected below 50");
+  CHECK(said(1, {entry(7, false)}).starts_with(start + "size is "));
+  CHECK(said(1, {entry(7)}).starts_with(start + "size is "));  // nothing says that no more come
+  CHECK(said(1, {end}) == start + "entry count of a layer is 0, expected at least 1");
+  CHECK(said(1, {empty, empty, entry(0), end}) ==
+        start + "number of runs of empty bins, side by side, is 2, expected 1");
+  CHECK(said(1, {entry(0), empty, end}) == start + "number of runs of empty bins, side by side, is 2, expected 1");
+  CHECK(said(1, {run, 2, entry(0)}) == start + "run of empty bins is 4, expected below 4");
+  CHECK(said(1, {run, 255, entry(0)}) == start + "run of empty bins is 257, expected below 4");
+  CHECK(said(1, {long_run, 255, 255, 255, 255, entry(0)}) ==
+        start + "run of empty bins is 4294967553, expected below 4");
+  CHECK(said(1, {long_run, 0, 0}).starts_with(start + "size is "));
+  CHECK(said(1, {entry(0, false), entry(1), end}) == start + "entry count from here on is 2, expected at most 1");
+  CHECK(said(3, {entry(0, false), entry(1), end}).starts_with(start + "size is "));
+  CHECK(said(2, {entry(0), end, 2, 0, 0, 0, 0, entry(0)}) ==
+        start.substr(0, start.size() - 1) + " skips 2 layers, more than are left of the layout");
+  CHECK(said(2, {entry(0), end, 0x81, 0, 0, 0, 0, 0, entry(0)}) ==
+        start + "last byte of a number is 0, expected at least 1");
+  CHECK(said(2, {entry(0), end, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1}) ==
+        start + "bytes of a number is 6, expected at most 5");
+  CHECK(said(1, {entry(0), end}, {0, 0, 0x80, 0x7F}).starts_with(start + "scale of a layer, as bits, is 2139095040"));
+  CHECK(said(1, {entry(0), end}, {0, 0, 0x80, 0xBF}).starts_with(start + "scale of a layer, as bits, is 3212836864"));
+  CHECK(said(0, {}).starts_with(start + "size is 53, expected 48"));
+}
+
+TEST_CASE("any bytes behind the header of a binned message") {
+  gs::message_info const info{1334, 9, 0, &small_layers};
+  data::generator random{3};
+  auto const good = encoded(gs::binned{}, info, with_signs(random_places(1334, 0.1)));
+  int taken = 0;
+  for (int i = 0; i < 50'000; ++i) {
+    auto message = good;
+    if (i % 2 == 0)
+      for (std::size_t b = 53; b < message.size(); ++b) message[b] = static_cast<std::byte>(random.bits());
+    if (i % 3 == 0) message.resize(48 + random.below(good.size() - 48));
+    for (auto changes = 1 + random.below(3); changes > 0 && message.size() > 48; --changes)
+      message[48 + random.below(message.size() - 48)] ^= static_cast<std::byte>(1u << random.below(8));
+    if (i % 5 == 0) poke(message, 24, random.below(200));
+    reseal(message);
+    taken += verdict(gs::binned{}, info, message, 1334).empty() ? 1 : 0;
+  }
+  CHECK(taken > 0);
+  CHECK(taken < 25'000);
+}
