@@ -26,16 +26,17 @@ struct usage_error : std::runtime_error {
 
 using names = std::vector<std::string>;
 
-inline names const selector_names{"radix", "hierarchical", "laplacian"};
+inline names const selector_names{"radix", "hierarchical", "laplacian", "adacomp", "chunked"};
 inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic"};
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
 inline names const spaces{"host", "device"};
-inline constexpr bool cyclic_is_built = false;
+inline constexpr bool host_only_is_built = false;
 #else
 inline names const spaces{"host"};
-inline constexpr bool cyclic_is_built = true;
+inline constexpr bool host_only_is_built = true;
 #endif
 inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
+inline names const codec_names{"coo", "packed", "fp16", "bf16", "ternary", "fixed_width", "binned"};
 inline names const every_recipe = [] {
   names all{"dense",
             "radix",
@@ -47,7 +48,7 @@ inline names const every_recipe = [] {
             "laplacian+deft",
             "radix+momentum",
             "laplacian+deft+momentum"};
-  if (cyclic_is_built) all.push_back("radix+cyclic");
+  if (host_only_is_built) all.insert(all.end(), {"radix+cyclic", "chunked", "adacomp"});
   return all;
 }();
 
@@ -59,6 +60,8 @@ struct options {
   std::string selector = "radix";
   std::string partitioner = "whole";
   std::string residual = "error_feedback";
+  std::string codec;  ///< empty: coo, and binned with adacomp
+  int bins = 0;       ///< 0: AdaComp's own
   names dense_layers;
   names compare;
   std::vector<int> workers{4};
@@ -141,6 +144,10 @@ struct option {
        [](o to, s v) { to.partitioner = one_of("--partitioner", v, partitioner_names); }},
       {"--residual", "NAME", joined(residual_names) + " [error_feedback]",
        [](o to, s v) { to.residual = one_of("--residual", v, residual_names); }},
+      {"--codec", "NAME", joined(codec_names) + " [coo; with adacomp binned]",
+       [](o to, s v) { to.codec = one_of("--codec", v, codec_names); }},
+      {"--bins", "N", "elements of adacomp's bins in every layer [50 in convolutions, else 500]",
+       [](o to, s v) { to.bins = number("--bins", v, 1, 16383); }},
       {"--dense-layers", "PATTERNS", "layers that are sent whole, such as '*.bias,fc3.*' [none]",
        [](o to, s v) { to.dense_layers = split(v, ','); }},
       {"--compare", "NAMES", "recipes to train, by comma, or all [dense and the three names above]",

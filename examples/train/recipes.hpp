@@ -23,19 +23,34 @@
 namespace example {
 
 // In the order of selector_names, partitioner_names and residual_names.
-using any_selector = std::variant<gs::radix, gs::hierarchical, gs::laplacian>;
+using any_selector = std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked>;
 using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyclic>;
 using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction, gs::filtered>;
 
-/// Whether the program has a compressor of these policies: each is compiled, so that of those by which one rank selects
-/// there are a few only, and none where there is a device, which has no exchange for them yet.
+/// Whether the program has a compressor of these policies. Each is compiled, so that there are all of the first three
+/// selectors with the first three partitioners and residuals, and a few of the others: those only where there is no
+/// device, which has none of them yet.
 template <class Selector, class Partitioner, class Residual>
-inline constexpr bool is_built =
-    std::is_same_v<Partitioner, gs::cyclic>
-        ? cyclic_is_built && ((std::is_same_v<Selector, gs::radix> && !std::is_same_v<Residual, gs::none> &&
-                               !std::is_same_v<Residual, gs::momentum_correction>) ||
-                              (std::is_same_v<Selector, gs::laplacian> && std::is_same_v<Residual, gs::error_feedback>))
-        : !std::is_same_v<Residual, gs::filtered>;
+constexpr bool is_built() {
+  using namespace gs;
+  constexpr bool plain = std::is_same_v<Residual, error_feedback>;
+  if constexpr (std::is_same_v<Selector, adacomp>)
+    return host_only_is_built && std::is_same_v<Partitioner, layerwise> && plain;
+  if constexpr (std::is_same_v<Selector, chunked>)
+    return host_only_is_built && std::is_same_v<Partitioner, whole> && plain;
+  if constexpr (std::is_same_v<Partitioner, cyclic>)
+    return host_only_is_built && ((std::is_same_v<Selector, radix> && (plain || std::is_same_v<Residual, filtered>)) ||
+                                  (std::is_same_v<Selector, laplacian> && plain));
+  return !std::is_same_v<Residual, filtered>;
+}
+
+/// Whether it has that with every codec, too; else with coo alone.
+template <class Selector, class Partitioner, class Residual>
+constexpr bool has_codecs() {
+  return host_only_is_built && std::is_same_v<Residual, gs::error_feedback> &&
+         (gs::bin_selector<Selector> ||
+          (std::is_same_v<Selector, gs::radix> && std::is_same_v<Partitioner, gs::whole>));
+}
 
 struct named_recipe {
   std::string name;
@@ -43,17 +58,35 @@ struct named_recipe {
   any_selector selector;
   any_partitioner partitioner;
   any_residual residual;
+  std::string codec = "coo";
 
   /// Momentum correction keeps the momentum in the compressor: the optimiser must not apply it again.
   [[nodiscard]] bool carries_momentum() const {
     return !dense && std::holds_alternative<gs::momentum_correction>(residual);
   }
 
+  [[nodiscard]] bool coded() const {
+    return std::visit([](auto s, auto p, auto r) { return has_codecs<decltype(s), decltype(p), decltype(r)>(); },
+                      selector, partitioner, residual);
+  }
+
   [[nodiscard]] bool built() const {
-    return std::visit([](auto s, auto p, auto r) { return is_built<decltype(s), decltype(p), decltype(r)>; }, selector,
-                      partitioner, residual);
+    return std::visit([](auto s, auto p, auto r) { return is_built<decltype(s), decltype(p), decltype(r)>(); },
+                      selector, partitioner, residual);
   }
 };
+
+/// The codecs by their names. Those that need more than a name get it from the recipe.
+template <class Body>
+[[nodiscard]] auto with_codec(std::string const& name, gs::bin_lengths const& bins, Body const& body) {
+  if (name == "packed") return body(gs::packed<>{});
+  if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});
+  if (name == "bf16") return body(gs::packed<gs::automatic, gs::bf16>{});
+  if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
+  if (name == "fixed_width") return body(gs::packed<gs::fixed_width, gs::fp32>{});
+  if (name == "binned") return body(gs::binned{bins});
+  return body(gs::coo{});
+}
 
 /// One of a family of policies by its name, of which a recipe may name one.
 template <class Variant>
@@ -108,11 +141,20 @@ class family {
   if (auto* const correction = std::get_if<gs::momentum_correction>(&recipe.residual))
     correction->momentum = static_cast<float>(chosen.momentum);
   if (auto* const filter = std::get_if<gs::filtered>(&recipe.residual)) filter->beta = static_cast<float>(chosen.beta);
+  bool const adaptive = std::holds_alternative<gs::adacomp>(recipe.selector);
+  if (auto* const bins = std::get_if<gs::adacomp>(&recipe.selector)) {
+    if (chosen.bins > 0) bins->bins = {.rules = {}, .otherwise = static_cast<std::uint32_t>(chosen.bins)};
+    if (std::holds_alternative<gs::whole>(recipe.partitioner)) recipe.partitioner = gs::layerwise{};
+  }
   if (!recipe.built())
     throw usage_error("--compare '" + name +
-                      (cyclic_is_built ? "': cyclic and filtered are in radix+cyclic, laplacian+cyclic and "
-                                         "radix+cyclic+filtered only"
-                                       : "': cyclic and filtered are not in a build with CUDA"));
+                      (host_only_is_built ? "': cyclic and filtered are in radix+cyclic, laplacian+cyclic and "
+                                            "radix+cyclic+filtered only; adacomp and chunked stand alone"
+                                          : "': what is for a host alone is not in a build with CUDA"));
+  recipe.codec = !chosen.codec.empty() ? chosen.codec : adaptive ? "binned" : "coo";
+  if (recipe.codec != "coo" && !recipe.coded())
+    throw usage_error("--codec '" + recipe.codec + "': goes with radix, chunked and adacomp only, '" + name +
+                      "' has coo");
   return recipe;
 }
 
@@ -151,15 +193,26 @@ template <class Body>
                                    .steps = static_cast<std::uint64_t>(chosen.warmup)};
   return std::visit(
       [&](auto selector, auto partitioner, auto residual) -> exchanger {
-        if constexpr (!is_built<decltype(selector), decltype(partitioner), decltype(residual)>) {
+        if constexpr (!is_built<decltype(selector), decltype(partitioner), decltype(residual)>()) {
           throw std::logic_error("train: parse_recipe() lets no such recipe pass");
         } else {
-          auto full = gs::recipe{.density = density,
-                                 .selector = selector,
-                                 .partitioner = partitioner,
-                                 .residual = residual,
-                                 .dense = gs::dense_layers{.patterns = chosen.dense_layers, .up_to = 0}};
-          return body(full);
+          auto const with = [&](auto codec) -> exchanger {
+            auto full = gs::recipe{.density = density,
+                                   .selector = selector,
+                                   .partitioner = partitioner,
+                                   .residual = residual,
+                                   .codec = codec,
+                                   .dense = gs::dense_layers{.patterns = chosen.dense_layers, .up_to = 0}};
+            if constexpr (std::is_same_v<decltype(selector), gs::adacomp>)
+              full.density = gs::warm_up{.initial = 0.5, .final = 0.5};
+            return body(full);
+          };
+          gs::bin_lengths bins;
+          if constexpr (std::is_same_v<decltype(selector), gs::adacomp>) bins = selector.bins;
+          if constexpr (has_codecs<decltype(selector), decltype(partitioner), decltype(residual)>())
+            return with_codec(recipe.codec, bins, with);
+          else
+            return with(gs::coo{});
         }
       },
       recipe.selector, recipe.partitioner, recipe.residual);

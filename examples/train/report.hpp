@@ -27,6 +27,15 @@ struct curve_point {
   double seconds = 0;
 };
 
+/// How many times fewer bytes than binary32 gradients a worker's messages took, for layers whose bins are of one
+/// length.
+struct bin_rate {
+  std::uint32_t bin_length = 0;
+  double first = 0;  ///< in the first step
+  double mean = 0;   ///< of all steps
+  double last = 0;   ///< of the last tenth
+};
+
 /// One recipe on one number of workers. Bytes and times are means per step and worker.
 struct result {
   std::string recipe;
@@ -40,7 +49,8 @@ struct result {
   double select_ms = 0;
   double exchange_ms = 0;
   double step_ms = 0;
-  double build_up = 0;  ///< entries of the update / entries asked for, over the steps after the warm-up
+  double build_up = 0;          ///< entries of the update / entries asked for, over the steps after the warm-up
+  std::vector<bin_rate> rates;  ///< of codecs that can tell
   std::vector<curve_point> curve;
 };
 
@@ -110,6 +120,18 @@ inline void print_results(std::ostream& out, std::vector<result> const& results)
                     shown(each.sent / 1e3, 1), shown(each.received / 1e3, 1),
                     shown(100 * each.sent / each.dense_sent, 2), shown(each.select_ms, 3), shown(each.exchange_ms, 3),
                     shown(each.step_ms, 3), shown(each.build_up, 2)});
+  print_table(out, rows);
+}
+
+/// Effective compression rates, every byte of a message counted.
+inline void print_rates(std::ostream& out, std::vector<result> const& results) {
+  std::vector<table_row> rows{{"effective rate", "workers", "bins of", "first step", "all steps", "last tenth"}};
+  for (auto const& each : results)
+    for (auto const& rate : each.rates)
+      rows.push_back({each.recipe, std::to_string(each.workers), std::to_string(rate.bin_length), shown(rate.first, 1),
+                      shown(rate.mean, 1), shown(rate.last, 1)});
+  if (rows.size() == 1) return;
+  out << '\n';
   print_table(out, rows);
 }
 

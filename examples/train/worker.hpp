@@ -83,6 +83,8 @@ class tally {
     total_.step_ms += 1e3 * mean[5] / steps_;
     total_.dense_sent = static_cast<double>(report.bytes_dense);
     if (step_ >= steps_ - tail_) total_.loss += mean[0] / tail_;
+    for (auto const& kind : report.message.kinds)
+      if (kind.elements > 0 && kind.bin_length > 0) add_rate(kind);
     if (step_ >= settled_) total_.build_up += (dense_ ? 1.0 : report.build_up()) / (steps_ - settled_);
     bytes_ += mean[1];
     seconds_ += mean[5];
@@ -97,6 +99,18 @@ class tally {
   }
 
  private:
+  /// Rates of this rank's messages. Their means are those of bytes: 1 over the mean of 1 over the rates.
+  void add_rate(gs::kind_account const& kind) {
+    auto found = std::find_if(total_.rates.begin(), total_.rates.end(),
+                              [&](auto const& each) { return each.bin_length == kind.bin_length; });
+    if (found == total_.rates.end()) found = total_.rates.insert(found, {kind.bin_length, kind.rate(), 0, 0});
+    double const share = 1 / kind.rate();
+    found->mean = 1 / ((step_ == 0 ? 0 : step_ / found->mean) / (step_ + 1) + share / (step_ + 1));
+    int const in_tail = step_ - (steps_ - tail_);
+    if (in_tail >= 0)
+      found->last = 1 / ((in_tail == 0 ? 0 : in_tail / found->last) / (in_tail + 1) + share / (in_tail + 1));
+  }
+
   bool dense_;
   int steps_;
   int settled_;  ///< from this step on the density stands still

@@ -68,6 +68,11 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
   return gradsieve::bit_cast<float>(magnitude_key(x));
 }
 
+/// |magnitude| with the sign of x.
+[[nodiscard]] GRADSIEVE_HD constexpr float with_sign_of(float x, float magnitude) noexcept {
+  return gradsieve::bit_cast<float>(magnitude_key(magnitude) | (gradsieve::bit_cast<std::uint32_t>(x) & 0x8000'0000u));
+}
+
 /// IEEE 754 binary16 as storage: 1 sign, 5 exponent and 10 fraction bits. Arithmetic is done in float.
 struct float16 {
   std::uint16_t bits = 0;

@@ -62,11 +62,6 @@ namespace wire {
   return wire::mean_of_units(sum, values.size(), top);
 }
 
-/// `scale` with the sign of x.
-[[nodiscard]] GRADSIEVE_HD constexpr float with_sign_of(float x, float scale) noexcept {
-  return gradsieve::bit_cast<float>(magnitude_key(scale) | (gradsieve::bit_cast<std::uint32_t>(x) & 0x8000'0000u));
-}
-
 /// Gives every value its layer's mean magnitude, and leaves it its sign. Once done, doing it again changes nothing.
 inline void to_layer_scale(message_info const& info, std::span<index_type const> indices,
                            std::span<float> values) noexcept {

@@ -130,7 +130,7 @@ class compressor<device, Recipe> {
     auto const pending = pending_error();
     auto const in = incoming(values.data());
     refuse_non_finite(alone{}, in);
-    enter(alone{}, in, {needs_norms ? 1 : world_, 0, false, false});
+    enter(alone{}, in, {1, 0, false, false});
     take_dense();
     collect();
     work_.select(recipe_.selector, states_[0].data(), measured, taken_.list());

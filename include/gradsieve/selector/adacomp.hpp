@@ -49,8 +49,7 @@ struct adacomp {
 
   /// What goes out for an accumulator.
   [[nodiscard]] GRADSIEVE_HD constexpr float sent(float accumulator, float mean_of_maxima) const noexcept {
-    auto const sign = gradsieve::bit_cast<std::uint32_t>(accumulator) & 0x8000'0000u;
-    return gradsieve::bit_cast<float>(sign | magnitude_key(mean_of_maxima));
+    return with_sign_of(accumulator, mean_of_maxima);
   }
 
   friend bool operator==(adacomp const&, adacomp const&) = default;
