@@ -363,7 +363,7 @@ class compressor {
     auto const most = static_cast<index_type>(segments_.most());
     capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, most), split_.selected_elements);
     auto const dense_most = split_.dense_elements + segments_.most();
-    work_.plan(segments_.all(), split_.dense, capacity_, bins());
+    work_.plan(segments_.all(), split_.dense, capacity_, bin_lengths_of(recipe_.selector, layers_, segments_.all()));
     lower_.assign(segments_.size(), 0);
     indices_ = typename workspace::template buffer<index_type>(capacity_);
     values_ = typename workspace::template buffer<float>(capacity_);
@@ -371,22 +371,6 @@ class compressor {
     buffers_.reserve(work_, recipe_.codec, info_, world, capacity_, partitioner_type::disjoint);
     memory_.reserve(std::max<std::uint64_t>(capacity_, buffers_.most_sent()), dense_most);
     if (inbox_.senders() > 0) work_.reserve_updates(std::max(inbox_.senders(), static_cast<std::size_t>(world)));
-  }
-
-  /// Length of the bins in each segment, where the selector has any. Allocates.
-  [[nodiscard]] std::vector<std::uint32_t> bins() const {
-    std::vector<std::uint32_t> lengths;
-    if constexpr (bin_selector<selector_type>)
-      for (auto const& each : segments_.all()) {
-        std::size_t at = 0;
-        while (layers_.offset(at) + layers_[at].size <= each.offset) ++at;
-        if constexpr (requires { requires selector_type::bins_within_layers; })
-          if (each.offset + each.size > layers_.offset(at) + layers_[at].size)
-            throw invalid_argument(
-                "gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
-        lengths.push_back(recipe_.selector.bin_length(layers_[at]));
-      }
-    return lengths;
   }
 
   [[nodiscard]] step_report start_report(std::size_t value_bytes, int world) const {

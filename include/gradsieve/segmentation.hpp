@@ -16,6 +16,24 @@
 
 namespace gradsieve {
 
+/// Length of the bins in each segment, where the selector has any. Allocates.
+/// @throws invalid_argument if a segment goes beyond a layer that bins must stay in.
+template <class Selector>
+[[nodiscard]] std::vector<std::uint32_t> bin_lengths_of(Selector const& chosen, layout const& layers,
+                                                        std::span<segment const> segments) {
+  std::vector<std::uint32_t> lengths;
+  if constexpr (bin_selector<Selector>)
+    for (auto const& each : segments) {
+      std::size_t at = 0;
+      while (layers.offset(at + 1) <= each.offset) ++at;
+      if constexpr (requires { requires Selector::bins_within_layers; })
+        if (each.offset + each.size > layers.offset(at + 1))
+          throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
+      lengths.push_back(chosen.bin_length(layers[at]));
+    }
+  return lengths;
+}
+
 /// The segments of one gradient in one world.
 template <class Partitioner>
 class segmentation {

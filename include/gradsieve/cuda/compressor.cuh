@@ -64,7 +64,8 @@ class compressor<device, Recipe> {
   static_assert(residual_store<residual_type>,
                 "recipe.residual needs states, a noexcept enter(gradient, state) and a noexcept leave(sent, state, "
                 "whole_layer), marked GRADSIEVE_HD");
-  static_assert(!bin_selector<selector_type>, "on a device there is no selector that has bins yet");
+  static_assert(!bin_selector<selector_type> || !partitioner_type::needs_norms,
+                "a selector that has bins chooses in the accumulate pass: it needs a partitioner without norms");
   static_assert(std::is_same_v<codec_type, coo>, "on a device the codec is coo");
 
   /// @throws what the recipe's check() throws; device_error.
@@ -312,7 +313,8 @@ class compressor<device, Recipe> {
   static constexpr bool needs_norms = partitioner_type::needs_norms;
   static constexpr bool predicts =
       requires(selector_type const p, view_type& work, accumulator_ref acc) { p.predict(work, acc, index_type{}); };
-  static constexpr bool measured = needs_norms || !predicts;
+  static constexpr bool has_bins = bin_selector<selector_type>;
+  static constexpr bool measured = needs_norms || !(predicts || has_bins);
 
   /// In place of a communicator where a step has none.
   struct alone {
@@ -457,6 +459,7 @@ class compressor<device, Recipe> {
       if constexpr (predicts) counting = work_.predict(recipe_.selector, read(in), accumulator);
       work_.template accumulate<predicts, measured>(in, counting);
       entered_ = true;
+      if constexpr (has_bins) work_.keep_bins(recipe_.selector, in);
     } else {
       work_.template accumulate<false, measured>(in);
       entered_ = true;
@@ -627,7 +630,7 @@ class compressor<device, Recipe> {
     auto const most = static_cast<index_type>(segments.most());
     capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, most), split_.selected_elements);
     auto const dense_most = split_.dense_elements + segments.most();
-    work_.plan(segments.all(), split_.dense, capacity_);
+    work_.plan(segments.all(), split_.dense, capacity_, bin_lengths_of(recipe_.selector, layers_, segments.all()));
     plan_.reserve(capacity_);
     exchange_.reserve(work_, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
     taken_ = work_.make_list(std::max<std::uint64_t>({capacity_, exchange_.most_sent(), 1}));

@@ -13,6 +13,7 @@
 #include <gradsieve/cuda/select.cuh>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/cuda_accumulate.cuh>
+#include <gradsieve/space/cuda_bins.cuh>
 #include <gradsieve/space/cuda_device.cuh>
 #include <gradsieve/space/cuda_entries.cuh>
 #include <gradsieve/space/cuda_tables.cuh>
@@ -46,7 +47,9 @@ class cuda_workspace {
   // ---- Outside of steps ------------------------------------------------------------------------------------
 
   /// As host_passes::plan(): segments and holes are disjoint and in order. Allocates, and forgets all hints.
-  void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected) {
+  /// `bins`: their length in each segment, for a selector that has them; 16 bytes a bin and a bit an element more.
+  void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected,
+            std::span<std::uint32_t const> bins = {}) {
     host_tiles tiles;
     tiles.plan(n_, segments, holes);
     static_assert(host_kernels::tile_size == cuda_kernels::cell_size);
@@ -88,6 +91,7 @@ class cuda_workspace {
     std::uint64_t const of_all = std::min(n_, most_samples);
     samples_ = buffer<key_type>(where_, of_all + (of_blocks ? blocks_ * samples_of_block : 0));
     memory_ = {board_.data(), {samples_.data(), of_all}, {samples_.data() + of_all, of_blocks ? samples_of_block : 0}};
+    plan_bins(segments, holes, bins);
     parts_indices_ = buffer<index_type>(where_, segments.size() > 1 ? expected : 0);
     parts_values_ = buffer<float>(where_, segments.size() > 1 ? expected : 0);
     tables_ = {n_,
@@ -109,7 +113,8 @@ class cuda_workspace {
                candidate_indices_.data(),
                candidate_values_.data(),
                sums_.data(),
-               kept_.data()};
+               kept_.data(),
+               bin_means_.data()};
   }
 
   /// Room for a list of `capacity` entries, empty. Allocates.
@@ -223,6 +228,23 @@ class cuda_workspace {
              cuda_kernels::accumulate_threads, in, tables_);
   }
 
+  /// For a selector that has bins, behind accumulate(): what it keeps there becomes the segments' candidates, of which
+  /// there are none yet. Cost:
+  /// three reads of the accumulator and one of the gradient, and what the bins ask for.
+  template <class Chosen, class T, class Residual>
+  void keep_bins(Chosen const& chosen, cuda_kernels::incoming<T, Residual> const& in) {
+    if (tables_.segment_count == 0) return;
+    using stored = stored_t<Residual>;
+    zero(bin_marks_);
+    over(tables_.segment_count, cuda_kernels::want_marks<>, tables_);
+    over(32 * std::uint64_t{bins_.bin_count}, cuda_kernels::mark_bins<Chosen, T, Residual>, chosen, in, tables_, bins_);
+    over(32 * std::uint64_t{tables_.tile_count}, cuda_kernels::list_marks<stored>, in.states[0], tables_, bins_);
+    if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
+      over(bins_.group_count, cuda_kernels::sum_groups<>, bins_);
+      over(tables_.segment_count, cuda_kernels::mean_maxima<>, tables_, bins_);
+    }
+  }
+
   /// What accumulate() would count in non_finite().
   template <class T, class Residual>
   void count_not_finite(cuda_kernels::incoming<T, Residual> const& in) {
@@ -264,6 +286,45 @@ class cuda_workspace {
   }
 
  private:
+  void plan_bins(std::span<segment const> segments, std::span<range const> holes,
+                 std::span<std::uint32_t const> lengths) {
+    bin_means_ = zeroed<float>(lengths.size());
+    bins_ = {};
+    if (lengths.empty()) return;
+    host_tiles tiles;
+    tiles.plan(n_, segments, holes, lengths);
+    std::vector<cuda_kernels::device_bin> all;
+    std::vector<cuda_kernels::bin_group> groups;
+    std::vector<std::uint32_t> first_group;
+    auto const count = [](auto const& list) { return static_cast<std::uint32_t>(list.size()); };
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      first_group.push_back(count(groups));
+      for (auto at = tiles.of(s).first; at < tiles.of(s).last; ++at) {
+        auto const& from = tiles[at];
+        if (from.hole) continue;
+        auto const first = count(all);
+        std::uint64_t const end = from.begin + from.size;
+        for (std::uint64_t begin = from.begin; begin < end;) {
+          std::uint64_t const size =
+              std::min<std::uint64_t>(lengths[s] - (begin - segments[s].offset) % lengths[s], end - begin);
+          all.push_back(
+              {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(size), static_cast<std::uint32_t>(s)});
+          begin += size;
+        }
+        groups.push_back({first, count(all)});
+      }
+    }
+    first_group.push_back(count(groups));
+    bin_list_ = uploaded<cuda_kernels::device_bin>(all);
+    bin_groups_ = uploaded<cuda_kernels::bin_group>(groups);
+    bin_first_group_ = uploaded<std::uint32_t>(first_group);
+    bin_maxima_ = zeroed<float>(all.size());
+    bin_sums_ = zeroed<double>(groups.size());
+    bin_marks_ = zeroed<std::uint32_t>(n_ / 32 + 2);
+    bins_ = {count(all),         count(groups),    bin_list_.data(), bin_groups_.data(), bin_first_group_.data(),
+             bin_maxima_.data(), bin_sums_.data(), bin_marks_.data()};
+  }
+
   static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
   static constexpr std::uint64_t samples_of_block = 8192;
 
@@ -314,6 +375,13 @@ class cuda_workspace {
   buffer<cuda_kernels::tile_sums> sums_;
   buffer<index_type> candidate_indices_, parts_indices_;
   buffer<float> candidate_values_, parts_values_;
+
+  cuda_kernels::bin_tables bins_;
+  buffer<cuda_kernels::device_bin> bin_list_;
+  buffer<cuda_kernels::bin_group> bin_groups_;
+  buffer<std::uint32_t> bin_first_group_, bin_marks_;
+  buffer<float> bin_maxima_, bin_means_;
+  buffer<double> bin_sums_;
 };
 
 }  // namespace gradsieve

@@ -42,6 +42,16 @@ struct fitted_keep {
 template <class Selector, class Cut>
 fitted_keep(Selector const&, Cut const&) -> fitted_keep<Selector, Cut>;
 
+/// What a bin selector sends for an accumulator.
+template <class Selector>
+struct value_sent {
+  Selector const& chosen;
+  float mean;
+
+  GRADSIEVE_EITHER_SPACE
+  [[nodiscard]] GRADSIEVE_HD float operator()(float value) const noexcept { return chosen.sent(value, mean); }
+};
+
 /// Writes the selector's entries of a segment and returns how many. A cut or bins that keep more than k give the k
 /// largest; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five if over k); for bins
 /// O(what they kept).
@@ -57,8 +67,8 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
     cut const at = found.complete && found.count <= k ? cut{} : work.kth_largest(acc, k);
     index_type const count = work.compact(acc, at, out);
     if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
-      float const mean = work.mean_of_maxima(acc);
-      for (index_type i = 0; i < count; ++i) out.values[i] = chosen.sent(out.values[i], mean);
+      auto const there = smaller<std::uint64_t>(count, out.values.size());
+      work.replace({out.values.data(), there}, value_sent<Selector>{chosen, work.mean_of_maxima(acc)});
     }
     return count;
   } else {

@@ -104,6 +104,7 @@ struct tables {
 
   tile_sums* sums = nullptr;      // of each tile
   std::uint64_t* kept = nullptr;  // of each tile: what a pass has counted there
+  float* means = nullptr;         // of each segment: of its bins' largest magnitudes
 };
 
 /// The tile that an element lies in.

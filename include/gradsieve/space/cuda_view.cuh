@@ -156,6 +156,16 @@ class device_view {
     return acc.values.empty() ? 0.0f : static_cast<float>(measure(acc).sum_abs / n);
   }
 
+  /// Mean of the largest magnitudes of a segment's bins.
+  [[nodiscard]] __device__ float mean_of_maxima(accumulator_ref const acc) const { return t_.means[acc.id]; }
+
+  /// Calls body(value) for each of these values, which replaces it. @pre compact() wrote them
+  template <class Body>
+  __device__ void replace(view<float> const values, Body const& body) const {
+    group_.sync();
+    for (std::uint64_t i = group_.thread(); i < values.size(); i += group_.threads()) values[i] = body(values[i]);
+  }
+
   /// Number of elements whose key is at least `key`. Cost: one pass.
   [[nodiscard]] __device__ std::uint64_t count_at_least(accumulator_ref const acc, key_type key) {
     std::uint64_t count = 0;

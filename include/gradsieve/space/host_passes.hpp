@@ -206,6 +206,15 @@ class host_passes {
     return total.nonzero == 0 ? 0.0f : static_cast<float>(total.sum_abs / static_cast<double>(total.nonzero));
   }
 
+  /// Calls body(value) for each of these values, which replaces it.
+  template <class Body>
+  void replace(view<float> const values, Body const& body) const noexcept {
+    team_.run(values.size(), [&](int worker) {
+      auto const [begin, end] = team_.part(values.size(), worker);
+      for (auto i = begin; i < end; ++i) values[i] = body(values[i]);
+    });
+  }
+
   /// Number of elements whose key is at least `key`. Cost: one pass.
   [[nodiscard]] std::uint64_t count_at_least(accumulator_ref const acc, key_type key) {
     clear_counts();
