@@ -135,6 +135,8 @@ TEST_CASE("steps allocate nothing") {
                                       .residual = gs::momentum_correction{.clip = 1.0f},
                                       .exchange = gs::index_union{}},
                            world) == 0);
+      CHECK(allocations_of(gs::recipe{.density = 0.02, .codec = gs::packed{.values = gs::ternary{}}}, world) == 0);
+      CHECK(allocations_of(gs::recipe{.density = 0.02, .codec = gs::binned{}}, world) == 0);
       // the density falls, from layers sent whole to a few entries
       CHECK(allocations_of(gs::recipe{.density = gs::warm_up{.initial = 1.0, .final = 0.01, .steps = 8, .stages = 4},
                                       .partitioner = gs::deft{},
