@@ -13,12 +13,12 @@ void add_codec(std::string const& codec_name, Codec codec, setting const& at) {
       gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
       row<float> row{state, at};
       auto const entries = reducer.compress(row.gradients.next());
-      gs::message_info const info{at.n, reducer.layers().hash(), 0};
+      gs::message_info const info{at.n, reducer.layers().hash(), 0, &reducer.layers()};
       gs::host_buffer<std::byte> message(codec.max_bytes(at.n, entries.indices.size(), 0));
       gs::host_buffer<gs::index_type> indices(entries.indices.size());
       gs::host_buffer<float> values(entries.indices.size());
       auto const bytes = codec.encode(info, entries, message.span());
-      row.measure(bytes + 8 * entries.indices.size(), [&](auto) {
+      auto const time = row.measure(bytes + 8 * entries.indices.size(), [&](auto) {
         return seconds([&] {
           if (decode)
             benchmark::DoNotOptimize(codec.decode(info, message.first(bytes), {indices.span(), values.span(), {}}));
@@ -26,8 +26,27 @@ void add_codec(std::string const& codec_name, Codec codec, setting const& at) {
             benchmark::DoNotOptimize(codec.encode(info, entries, message.span()));
         });
       });
-      row.count("bytes_per_entry", static_cast<double>(bytes) / static_cast<double>(entries.indices.size()));
+      auto const count = static_cast<double>(entries.indices.size());
+      row.count("bytes_per_entry", static_cast<double>(bytes) / count);
+      row.count("entries_per_second", count / time);
+      if constexpr (requires { codec.indices.encode(info, entries.indices, message.span()); })
+        row.count("bits_per_index",
+                  8 * static_cast<double>(codec.indices.encode(info, entries.indices, message.span())) / count);
     });
+}
+
+/// Every index codec with values as they are, every value codec with the index codec that it will mostly meet.
+void add_parts(setting const& at) {
+  add_codec("coo", gs::coo{}, at);
+  add_codec("raw32+fp32", gs::packed{.indices = gs::raw32{}}, at);
+  add_codec("delta+fp32", gs::packed{.indices = gs::delta{}}, at);
+  add_codec("bitmap+fp32", gs::packed{.indices = gs::bitmap{}}, at);
+  add_codec("fixed_width+fp32", gs::packed{.indices = gs::fixed_width{}}, at);
+  add_codec("automatic+fp32", gs::packed{}, at);
+  add_codec("delta+fp16", gs::packed{.indices = gs::delta{}, .values = gs::fp16{}}, at);
+  add_codec("delta+bf16", gs::packed{.indices = gs::delta{}, .values = gs::bf16{}}, at);
+  add_codec("delta+ternary", gs::packed{.indices = gs::delta{}, .values = gs::ternary{}}, at);
+  add_codec("binned", gs::binned{}, at);
 }
 
 /// The mean of as many messages as there are ranks, into a gradient: decoding, and n writes.
@@ -52,11 +71,11 @@ void add_apply(int ranks, setting const& at) {
 }  // namespace
 
 void add_codecs(options const& chosen) {
-  for (double const density : {0.001, 0.01}) add_codec("coo", gs::coo{}, usual(chosen, density));
+  for (double const density : {0.001, 0.01}) add_parts(usual(chosen, density));
   for (int const ranks : {1, 4, 16}) add_apply(ranks, usual(chosen, 0.001));
   if (!chosen.full) return;
   for (double const density : {0.0001, 0.001, 0.01, 0.1}) {
-    add_codec("coo", gs::coo{}, usual(chosen, density));
+    add_parts(usual(chosen, density));
     for (int ranks = 1; ranks <= 64; ranks *= 4) add_apply(ranks, usual(chosen, density));
   }
 }

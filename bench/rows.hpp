@@ -123,10 +123,10 @@ class row {
 
   gradient_source<T> gradients;
 
-  /// Times floor and job(gradient), which returns its seconds, in turn; reports medians. `bytes`: that the job must
-  /// move. What was disturbed is measured again, three times at most.
+  /// Times floor and job(gradient), which returns its seconds, in turn; reports medians, and returns the job's.
+  /// `bytes`: that the job must move. What was disturbed is measured again, three times at most.
   template <class Job>
-  void measure(std::uint64_t bytes, Job const& job) {
+  double measure(std::uint64_t bytes, Job const& job) {
     std::vector<double> jobs, floors;
     int const period = at_.law == "alternating" ? 2 : 1;  // its two kinds of steps differ: a sample is their mean
     auto const once = [&] {
@@ -161,6 +161,7 @@ class row {
     count("q1_ms", quantile(jobs, 0.25) * 1e3);
     count("q3_ms", quantile(jobs, 0.75) * 1e3);
     count("samples", static_cast<double>(jobs.size()));
+    return time;
   }
 
   /// One more figure for this row.

@@ -400,6 +400,40 @@ TEST_CASE("a message damaged on its way: all ranks throw, and nothing is given u
   }
 }
 
+namespace {
+
+/// A codec that cannot write large values.
+struct refusing : gs::coo {
+  [[nodiscard]] std::uint64_t encode(gs::message_info const& info, gs::selection_view const& in,
+                                     std::span<std::byte> to) const {
+    for (float const x : in.values)
+      if (x > 1e3f) throw std::runtime_error("too large");
+    return coo::encode(info, in, to);
+  }
+  friend bool operator==(refusing const&, refusing const&) = default;
+};
+
+}  // namespace
+
+TEST_CASE("a codec that throws on one rank: all ranks throw, and nothing is given up") {
+  auto const n = mixed_layers().size();
+  auto const said = on_ranks(3, [&](communicator comm) {
+    findings found;
+    gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.05, .codec = refusing{}}};
+    auto g = gradient(n, comm.rank(), 0);
+    if (comm.rank() == 1) g[3] = 1e6f;
+    auto update = g;
+    auto const how = ending([&] { compressor.exchange(comm, std::span{update}); });
+    found.expect(how == (comm.rank() == 1 ? "exception: too large"
+                                          : "communication_error: gradsieve: rank 1 failed in this step; nothing was "
+                                            "sent"),
+                 "said " + how);
+    found.expect(same_bits(residual_of(compressor), g), "the residual gave something up");
+    return found.text();
+  });
+  CHECK(joined(said) == "");
+}
+
 // ---- Checkpoints -------------------------------------------------------------------------------------------
 
 TEST_CASE("restore and absorb refuse what is not theirs, and change nothing") {

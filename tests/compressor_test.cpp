@@ -138,6 +138,10 @@ TEST_CASE("steps allocate nothing") {
       CHECK(allocations_of(
                 gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}, .residual = gs::filtered{.beta = 0.5f}},
                 world) == 0);
+      CHECK(allocations_of(gs::recipe{.density = 0.02, .codec = gs::packed{.values = gs::ternary{}}}, world) == 0);
+      CHECK(allocations_of(gs::recipe{.density = 0.02, .codec = gs::binned{}}, world) == 0);
+      CHECK(allocations_of(gs::recipe{.density = 0.5, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}},
+                           world) == 0);
       // the density falls, from layers sent whole to a few entries
       CHECK(allocations_of(gs::recipe{.density = gs::warm_up{.initial = 1.0, .final = 0.01, .steps = 8, .stages = 4},
                                       .partitioner = gs::deft{},

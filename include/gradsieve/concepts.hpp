@@ -147,7 +147,8 @@ concept index_codec =
 /// The part of a message that says how much, for the codec `packed`. Its size follows from what the receiver knows by
 /// then: `bytes(info, indices)`, at most `max_bytes(count)`. `encode` and `decode` get exactly that many; a decoded
 /// value that is not finite is found by `packed`. Both sides see the same indices and info, so that scales may be kept
-/// for each layer. A value codec that loses bits has `quantise(info, indices, values)`, as a codec.
+/// for each layer. A value codec that loses bits has `quantise(info, indices, values)`, as a codec, and
+/// what it has rounded goes through encode and decode unchanged.
 template <class P>
 concept value_codec = policy<P> && requires(P const p, message_info const info, std::span<index_type const> indices,
                                             std::span<float const> in, std::span<float> out,

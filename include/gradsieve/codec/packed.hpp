@@ -47,8 +47,7 @@ struct packed {
   }
 
   /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
-  [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in,
-                                     std::span<std::byte> to) const noexcept {
+  [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     wire::store_one(to.subspan(message_header::bytes), std::uint16_t{Indices::id});
     wire::store_one(to.subspan(message_header::bytes + 2), std::uint16_t{Values::id});
     wire::store(to.subspan(start), in.dense);
