@@ -73,8 +73,7 @@ struct delta {
         fields[i] = next + gaps + static_cast<std::uint32_t>(i);
       }
       next = fields.back() + 1;
-      if (width > 0 && used <= wire::low_bits(width) / 2)
-        wire::expect(false, "index width", width, "", bit_width(used));
+      if (width > 0 && used <= wire::low_bits(width) / 2) wire::refuse("index width", width, "", bit_width(used));
       wire::expect(wire::padding_is_zero(from.subspan(at), fields.size(), width), "padding of indices", 1, "", 0);
       at += wire::packed_bytes(fields.size(), width);
     }
