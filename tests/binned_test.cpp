@@ -110,6 +110,9 @@ TEST_CASE("runs of empty bins, and layers without entries") {
     CHECK(size(length, 258) == 4 * symbol + 4);
     CHECK(size(length, 1'000'000) == 4 * symbol + 4);
   }
+  gs::layout const one_bin = gs::layout::flat(62);
+  CHECK(there_and_back(bins_of(63), one_bin, with_signs({61})).size() == 48 + 5 + 1);
+  CHECK(there_and_back(bins_of(64), one_bin, with_signs({61})).size() == 48 + 5 + 2);
   there_and_back(bins_of(1), layers, with_signs({0, static_cast<gs::index_type>(n - 1)}));
 
   std::vector<gs::layer> many(1000, {"", 1});  // each entry a layer of its own

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/comm/self.hpp>
+
 #include "steps.hpp"
 
 namespace gs = gradsieve;
@@ -117,13 +119,30 @@ void follows_the_paper(Recipe const& recipe, int threads) {
   CHECK(steps::same_bits(steps::residual_of(reducer), paper.residual()));
 }
 
+/// Cuts nothing off the end.
+struct with_an_empty_segment : gs::whole {
+  void cut(std::span<gs::range const> ranges, int world, gs::segment_list& list) const {
+    gs::whole::cut(ranges, world, list);
+    list.push_back({list.back().offset + list.back().size, 0});
+  }
+  void assign(std::span<gs::segment> segments, std::span<double const> norms, gs::step_budget const budget,
+              gs::partition_scratch& scratch) const {
+    gs::whole::assign(segments.first(1), norms, budget, scratch);
+  }
+};
+
+struct no_length : gs::chunked {
+  [[nodiscard]] std::uint32_t bin_length(gs::layer const&) const noexcept { return 0; }
+};
+
 /// The k largest of every chunk, ties to the smaller index.
 std::vector<entry> naive_chunks(std::vector<float> const& values, std::uint64_t first, std::uint64_t size,
-                                std::uint64_t chunk, std::uint64_t k) {
+                                std::uint64_t chunk, std::uint64_t k, std::uint64_t step = 0) {
+  auto const phase = gs::mix(step) % size;
   std::vector<entry> sent;
   for (std::uint64_t at = 0; at < size; at += chunk) {
     auto const end = std::min(at + chunk, size);
-    auto const due = end * k / size - at * k / size;
+    auto const due = (end * k + phase) / size - (at * k + phase) / size;
     std::vector<std::uint64_t> order(end - at);
     std::iota(order.begin(), order.end(), first + at);
     std::sort(order.begin(), order.end(), [&](auto a, auto b) {
@@ -167,14 +186,9 @@ TEST_CASE("adacomp: the density is the upper limit, and the largest go first") {
   auto const values = steps::gradient(5000, 0, 1);
   auto const sent = listed(reducer.compress(values));
   CHECK(sent.size() == 50);
-  gs::compressor roomy{gs::host{}, gs::layout{{"fc", 5000}}, plain};
-  auto asked = listed(roomy.compress(values));
-  CHECK(asked.size() > 50);
-  float least = std::numeric_limits<float>::max();
-  for (auto const& each : sent) least = std::min(least, std::fabs(values[each.index]));
-  std::uint64_t larger = 0;
-  for (auto const& each : asked) larger += std::fabs(values[each.index]) >= least ? 1 : 0;
-  CHECK(larger == 50);
+  std::vector<float> order(values);
+  std::sort(order.begin(), order.end(), [](float a, float b) { return std::fabs(a) > std::fabs(b); });
+  for (auto const& each : sent) CHECK(std::fabs(values[each.index]) >= std::fabs(order[49]));
 }
 
 TEST_CASE("adacomp: a list that is full still gives the largest of the layer") {
@@ -217,7 +231,7 @@ TEST_CASE("chunked gives the largest of every chunk, and k together") {
       auto const values = gradient_of(s);
       for (std::uint64_t i = 0; i < n; ++i) accumulated[i] += values[i];
       auto const k = gs::budget_of(0.02, n);
-      auto const expected = naive_chunks(accumulated, 0, n, 4096, k);
+      auto const expected = naive_chunks(accumulated, 0, n, 4096, k, s);
       CHECK(listed(reducer.compress(values)) == expected);
       for (auto const& each : expected) accumulated[each.index] = 0;
     }
@@ -247,15 +261,58 @@ TEST_CASE("chunked in layers, of any size, with ties") {
   CHECK(steps::contains(steps::ending([&] { bad.check(); }), "chunked's size is 65537"));
 }
 
-TEST_CASE("what a layer in the middle cuts off is a chunk's end") {
-  gs::layout const mixed{{"a", 3000}, {"a.bias", 2000}, {"b", 3000}};
-  auto const recipe = gs::recipe{.density = 0.01, .selector = gs::chunked{}};
-  gs::compressor reducer{gs::host{}, mixed, recipe};
-  auto const values = steps::gradient(8000, 0, 3);
-  auto const sent = listed(reducer.compress(values));
-  CHECK(sent.size() <= gs::budget_of(0.01, 6000));
-  CHECK(sent.size() >= 30);
-  for (auto const& each : sent) CHECK((each.index < 3000 || each.index >= 5000));
+TEST_CASE("what a layer in the middle cuts off is a chunk's end, and costs no entry") {
+  gs::layout const mixed{{"a", 3000}, {"a.bias", 60'000}, {"b", 3000}};
+  auto const n = mixed.size();
+  for (double const density : {0.01, 0.1, 0.5}) {
+    gs::recipe<gs::chunked> recipe{};
+    recipe.density = density;
+    gs::compressor reducer{gs::host{}, mixed, recipe};
+    auto const sent = listed(reducer.compress(steps::gradient(n, 0, 3)));
+    auto const k = gs::budget_of(density, 6000);
+    CHECK(sent.size() <= k);
+    CHECK(sent.size() + k / 20 + 2 >= k);  // but for zeros
+    for (auto const& each : sent) CHECK((each.index < 3000 || each.index >= 63'000));
+  }
+}
+
+TEST_CASE("with fewer entries than chunks every chunk has its turn") {
+  std::uint64_t const n = 40'960;
+  gs::recipe<gs::chunked> recipe{};
+  recipe.density = 4.0 / n;
+  recipe.selector.size = 1024;
+  gs::compressor reducer{gs::host{}, gs::layout::flat(n), recipe};
+  std::vector<int> turns(40);
+  for (std::uint64_t s = 0; s < 120; ++s) {
+    auto const sent = listed(reducer.compress(steps::gradient(n, 0, s)));
+    CHECK(sent.size() == 4);
+    for (auto const& each : sent) ++turns[each.index / 1024];
+  }
+  CHECK(*std::min_element(turns.begin(), turns.end()) > 0);
+}
+
+TEST_CASE("adacomp at density 1 has no limit, and its bins choose all the same") {
+  auto open = plain;
+  open.density = 1;
+  gs::compressor reducer{gs::host{}, layers, open};
+  naive_adacomp paper{open.selector};
+  for (std::uint64_t s = 0; s < 3; ++s) {
+    auto update = gradient_of(s);
+    auto const expected = paper.step(update);
+    auto const report = reducer.exchange(gs::self{}, update);
+    CHECK(report.selected == expected.size());
+    CHECK(report.dense_elements == 16);  // of the bias
+    for (auto const& each : expected) CHECK(update[each.index] == each.value);
+  }
+}
+
+TEST_CASE("bins of segments that a partitioner leaves empty, and bins of no length") {
+  gs::recipe<gs::chunked, with_an_empty_segment> recipe{};
+  gs::compressor reducer{gs::host{}, gs::layout::flat(100), recipe};
+  CHECK(reducer.compress(std::vector<float>(100, 1.0f)).indices.size() == 1);
+  gs::recipe<no_length> bad{};
+  CHECK(steps::contains(steps::ending([&] { gs::compressor{gs::host{}, gs::layout{{"w", 10}}, bad}; }),
+                        "a bin of layer 'w' has no elements"));
 }
 
 TEST_CASE("balance: what all ranks put in was applied or is still there, on bit-identical ranks") {

@@ -30,6 +30,7 @@ auto const own_rules =
                .selector = gs::adacomp{.bins = {.rules = {{{"fc*", 7000}, {"*2", 64}}}, .otherwise = 20}, .factor = 3},
                .partitioner = gs::layerwise{},
                .residual = gs::momentum_correction{}};
+auto const open = gs::recipe{.density = 1.0, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}};
 auto const tight = gs::recipe{.density = 0.005, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}};
 auto const chunks = gs::recipe{.density = 0.02, .selector = gs::chunked{}};
 auto const short_chunks =
@@ -81,13 +82,13 @@ TEST_CASE("small: a captured step of bins is replayed") {
 }
 
 TEST_CASE("ranks that exchange what bins keep end with the host's bits") {
-  for (int const ranks : {1, 3}) {
+  auto const check = [](auto const& recipe, int ranks) {
     auto const said = steps::on_ranks(ranks, [&](steps::communicator comm) {
       steps::findings found;
       stream const own;
       gs::device const where{own};
-      gs::compressor host{gs::host{.threads = 1}, layers, adaptive};
-      gs::compressor device{where, layers, adaptive};
+      gs::compressor host{gs::host{.threads = 1}, layers, recipe};
+      gs::compressor device{where, layers, recipe};
       array<float> const gradient{where, n};
       for (std::uint64_t s = 0; s < 3; ++s) {
         auto update = steps::gradient(n, comm.rank(), s);
@@ -100,7 +101,9 @@ TEST_CASE("ranks that exchange what bins keep end with the host's bits") {
       return found.text();
     });
     for (auto const& each : said) CHECK(each == "");
-  }
+  };
+  check(adaptive, 3);
+  check(open, 1);
 }
 
 TEST_CASE("small: bins of a residual in bfloat16") {

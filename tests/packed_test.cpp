@@ -150,6 +150,23 @@ TEST_CASE("what is packed is unpacked: random positions") {
     for (std::uint64_t const n : {1000u, 70'000u}) check_there_and_back({n, 5, 2}, with_values(iid(n, density, n), 2));
 }
 
+TEST_CASE("fields of every width, in memory that ends with them or soon behind") {
+  data::generator random{1};
+  for (unsigned width = 0; width <= 32; ++width)
+    for (std::size_t count = 0; count <= 40; ++count)
+      for (std::size_t const behind : {0u, 1u, 7u, 8u, 9u, 40u}) {
+        std::vector<std::uint32_t> fields(count);
+        for (auto& each : fields) each = static_cast<std::uint32_t>(random.bits()) & gs::wire::low_bits(width);
+        auto const size = gs::wire::packed_bytes(count, width);
+        bytes to(size + behind, std::byte{0xFF});  // overreads show under AddressSanitizer
+        if (gs::wire::pack(fields, width, to) != size) FAIL_CHECK("another size");
+        if (!gs::wire::padding_is_zero(to, count, width)) FAIL_CHECK("padding is not zero");
+        std::vector<std::uint32_t> got(count);
+        gs::wire::unpack(to, width, got);
+        if (got != fields) FAIL_CHECK("width " << width << ", " << count << " fields, " << behind << " bytes behind");
+      }
+}
+
 TEST_CASE("a packed message may stand at any address") {
   gs::message_info const info{5000, 1, 1};
   auto const from = with_values(iid(5000, 0.1), 1);

@@ -57,6 +57,8 @@ class compressor {
                 "whole_layer)");
   static_assert(std::is_same_v<stored_t<residual_type>, float>, "on the host a residual is kept as float");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
+  static_assert(quantise_fits<codec_type>,
+                "recipe.codec's quantise must be quantise(info, indices, std::span<float>) const noexcept");
 
   /// @throws what the recipe's check() throws.
   compressor(Space where, layout layers, Recipe recipe)
@@ -334,8 +336,7 @@ class compressor {
 
   /// The values of this rank's own selection become what its receivers will decode.
   void quantise([[maybe_unused]] selection_view const own) noexcept {
-    if constexpr (requires { recipe_.codec.quantise(info_, own.indices, values_.span()); })
-      recipe_.codec.quantise(info(), own.indices, values_.first(own.values.size()));
+    if constexpr (quantises<codec_type>) recipe_.codec.quantise(info(), own.indices, values_.first(own.values.size()));
   }
 
   /// Where the bytes of a message went, if the codec can tell.
@@ -414,7 +415,8 @@ class compressor {
   /// Whether this rank selects from a segment; one that every rank sends whole it does not.
   [[nodiscard]] bool selects(std::size_t s, int rank, bool whole_taken) const noexcept {
     auto const& each = segments_[s];
-    return segments_.gives(each) && !(whole_taken && segments_.sent_whole(each)) &&
+    return segments_.gives(each) &&
+           !(whole_taken && gives_whole_segments<selector_type> && segments_.sent_whole(each)) &&
            (each.owner == segment::every_rank || each.owner == rank);
   }
 
@@ -431,7 +433,7 @@ class compressor {
       assign(report.world);
       for (std::size_t s = 0; s < segments_.size(); ++s) lower_[s] = selects(s, rank, false) ? 1 : 0;
       report.non_finite = work_.accumulate_bins(recipe_.selector, segments_.all(), recipe_.residual, states, gradient,
-                                                factor, lower_, memory_.owed());
+                                                factor, step_, lower_, memory_.owed());
       return memory_.settled();
     } else if constexpr (!partitioner_type::needs_norms) {
       assign(report.world);  // compress() is a world of its own, whatever the last exchange was in
@@ -469,7 +471,7 @@ class compressor {
 
   /// Takes out the layers that pass through and, in an exchange, the segments that are sent whole.
   void take_dense(bool whole_segments, step_report& report) {
-    dense_.choose(split_.dense, segments_, whole_segments);
+    dense_.choose(split_.dense, segments_, whole_segments && gives_whole_segments<selector_type>);
     report.dense_elements = memory_.take(work_, recipe_.residual, dense_.ranges(), dense_.room());
     dense_.set_count(report.dense_elements);
   }

@@ -63,14 +63,19 @@ struct bin_archetype {
 
 /// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` says how long they are in the
 /// layer that a segment begins with; with `bins_within_layers` a segment must not go beyond one. `cut_of` gives a bin's
-/// cut. It is held against the accumulators, or against `score(accumulator, gradient)` where that is declared. More
-/// than the segment's k kept: the k largest of them are sent. `sent(accumulator, mean of the bins' largest
-/// magnitudes)`, where declared, is the value that goes out. Needs a partitioner without norms.
+/// cut. It is held against the accumulators, or against `score(accumulator, gradient)` where that is declared. Where
+/// bins keep more than the segment's k, its k largest are sent instead. `sent(accumulator, mean of the bins' largest
+/// magnitudes)`, where declared, is the value that goes out; k is then a limit only, and a segment that may give all
+/// its elements is not sent whole. Needs a partitioner without norms.
 template <class P>
 concept bin_selector = policy<P> && requires(P const p, layer const& each, bin_archetype const& bin) {
   { p.bin_length(each) } -> std::same_as<std::uint32_t>;
   { p.cut_of(bin) } noexcept -> std::same_as<cut>;
 };
+
+/// Whether a selector that is to give all elements of a segment does: then they need no indices.
+template <class P>
+inline constexpr bool gives_whole_segments = !(bin_selector<P> && requires(P const p) { p.sent(0.0f, 0.0f); });
 
 /// Chooses the entries of an accumulator that are sent.
 template <class P, class Workspace>
@@ -129,6 +134,21 @@ concept codec = policy<P> && requires(P const p, message_info info, selection_vi
   { p.encode(info, in, to) } -> std::same_as<std::uint64_t>;
   { p.decode(info, from, out) } -> std::same_as<selection_view>;
 };
+
+/// A codec, or a part of one, whose values lose bits.
+template <class C>
+concept quantises =
+    requires(C const c, message_info const& info, std::span<index_type const> places, std::span<float> values) {
+      { c.quantise(info, places, values) } noexcept;
+    };
+
+/// Whether its `quantise`, if it has one, is such as will be called: else bits would be lost that no residual keeps.
+template <class C>
+inline constexpr bool quantise_fits =
+    quantises<C> ||
+    !(
+        requires { &C::quantise; } || requires(C& c, message_info const& info, std::span<index_type const> places,
+                                               std::span<float> values) { c.quantise(info, places, values); });
 
 /// The part of a message that says which elements, for the codec `packed`. `encode` returns the bytes used, at most
 /// `max_bytes`; `decode` fills `out`, which is as long as the message says there are indices, from the bytes that are

@@ -80,7 +80,7 @@ struct step_report {
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_dense = 0;  ///< what an uncompressed all-reduce would send
   bool staged = false;            ///< device memory went through the host's, as the transport takes no other
-  message_account message;        ///< of compress(), once it is encoded
+  message_account message;        ///< of exchange(), and of compress() once it is encoded
   step_seconds seconds;           ///< of a host; a device's step is over before its work begins
 
   /// Entries of the update for each entry of the budget: 1 where the ranks' choices agree or are disjoint, up to

@@ -17,19 +17,24 @@
 namespace gradsieve {
 
 /// Length of the bins in each segment, where the selector has any. Allocates.
-/// @throws invalid_argument if a segment goes beyond a layer that bins must stay in.
+/// @throws invalid_argument if a segment goes beyond a layer that bins must stay in; for a length of 0.
 template <class Selector>
 [[nodiscard]] std::vector<std::uint32_t> bin_lengths_of(Selector const& chosen, layout const& layers,
                                                         std::span<segment const> segments) {
   std::vector<std::uint32_t> lengths;
   if constexpr (bin_selector<Selector>)
-    for (auto const& each : segments) {
-      std::size_t at = 0;
-      while (layers.offset(at + 1) <= each.offset) ++at;
+    for (std::size_t at = 0; auto const& each : segments) {
+      while (at < layers.count() && layers.offset(at + 1) <= each.offset) ++at;
+      if (each.size == 0 || at == layers.count()) {
+        lengths.push_back(1);
+        continue;
+      }
       if constexpr (requires { requires Selector::bins_within_layers; })
         if (each.offset + each.size > layers.offset(at + 1))
           throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
       lengths.push_back(chosen.bin_length(layers[at]));
+      if (lengths.back() == 0)
+        throw invalid_argument("gradsieve: a bin of layer '" + layers[at].name + "' has no elements");
     }
   return lengths;
 }

@@ -47,6 +47,14 @@ struct range {
   friend bool operator==(range const&, range const&) = default;
 };
 
+/// Of a segment's k entries those that its first `elements` give, of `size` that it can give any of; for `elements` =
+/// `size` all k. Whole numbers leave a rest, which falls to other bins in each step: `phase` is any number below
+/// `size`.
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t share_of(std::uint64_t k, std::uint64_t elements, std::uint64_t size,
+                                                            std::uint64_t phase) noexcept {
+  return (elements * k + phase) / size;
+}
+
 /// What a partitioner shares out in one step.
 struct step_budget {
   double density = 0;          ///< fraction of the elements to send

@@ -31,9 +31,14 @@ struct byte_source {
   std::span<std::byte const> from;
   std::size_t at = 0;
 
-  /// @throws corrupt_message behind the end
+  /// A whole number of 1 to 8 bytes. @throws corrupt_message behind the end
   [[nodiscard]] std::uint64_t take(unsigned bytes) {
     expect(from.size() - at >= bytes, "size", from.size(), "at least ", at + bytes);
+    if (from.size() - at >= 8) {
+      auto const word = load_one<std::uint64_t>(from.subspan(at, 8));
+      at += bytes;
+      return word & ~std::uint64_t{0} >> (64 - 8 * bytes);
+    }
     std::uint64_t value = 0;
     for (unsigned b = 0; b < bytes; ++b) value |= std::to_integer<std::uint64_t>(from[at++]) << (8 * b);
     return value;

@@ -109,7 +109,7 @@ struct binned {
         result.of(0).bytes += 4 * static_cast<double>(shared);
       }
     }
-    for (std::size_t k = 0; k < result.kind_count; ++k)
+    for (std::size_t k = 0; k < result.kind_count && info.n > 0; ++k)
       result.kinds[k].bytes += static_cast<double>(message_header::bytes) *
                                static_cast<double>(result.kinds[k].elements) / static_cast<double>(info.n);
     for_each_part(layers, info, in, [&](bin_layer const& part) {

@@ -15,7 +15,7 @@
 namespace gradsieve {
 
 /// Bit i % 8 of byte i / 8 says whether element i is selected; the bits behind the last element are zero.
-/// When not: below a density of 0.3, where `delta` is smaller. Cost: n / 8 bytes, written and read once.
+/// When not: below a density of 0.2, where `delta` is smaller. Cost: n / 8 bytes, written and read once.
 struct bitmap {
   static constexpr std::uint16_t id = 3;
 

@@ -47,9 +47,10 @@ inline std::uint64_t pack(std::span<std::uint32_t const> fields, unsigned width,
 template <unsigned Width>
 void unpack_eights(std::byte const* from, std::uint32_t* out, std::size_t count) noexcept {
   for (std::size_t e = 0; e < count; ++e, from += Width, out += 8)
-    [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
-      ((out[I] = static_cast<std::uint32_t>(load_one<std::uint64_t>({from + I * Width / 8, 8}) >> (I * Width % 8)) &
-                 low_bits(Width)),
+    [&]<unsigned... Field>(std::integer_sequence<unsigned, Field...>) {
+      ((out[Field] =
+            static_cast<std::uint32_t>(load_one<std::uint64_t>({from + Field * Width / 8, 8}) >> (Field * Width % 8)) &
+            low_bits(Width)),
        ...);
     }(std::make_integer_sequence<unsigned, 8>{});
 }

@@ -17,7 +17,7 @@ namespace gradsieve {
 /// all of them in front, so that a scan finds every block; then each block's fields of w <= 32 bits, 16 w bytes, in the
 /// last block as many as its fields need, and zero bits up to the byte. Of all widths the least: there is one way to
 /// write a selection. Bits an index for random positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001.
-/// When not: above a density of 0.3 a bitmap is smaller; clustered positions fit better than this says.
+/// When not: above a density of 0.2 a bitmap is smaller; clustered positions fit better than this says.
 /// Cost: O(count), two passes to encode. Source: frame-of-reference packing of gaps as in search engines
 /// (Lemire and Boytsov 2015).
 struct delta {
@@ -73,8 +73,7 @@ struct delta {
         fields[i] = next + gaps + static_cast<std::uint32_t>(i);
       }
       next = fields.back() + 1;
-      if (width > 0 && used <= wire::low_bits(width) / 2)
-        wire::expect(false, "index width", width, "", bit_width(used));
+      if (width > 0 && used <= wire::low_bits(width) / 2) wire::refuse("index width", width, "", bit_width(used));
       wire::expect(wire::padding_is_zero(from.subspan(at), fields.size(), width), "padding of indices", 1, "", 0);
       at += wire::packed_bytes(fields.size(), width);
     }

@@ -101,11 +101,17 @@ inline void seal(message_header const& header, std::span<std::byte> message) noe
   store_one(message.subspan(40), checksum(message));
 }
 
-/// @throws corrupt_message, naming the field and both values, unless it is good.
-inline void expect(bool good, char const* field, std::uint64_t is, char const* relation, std::uint64_t limit) {
-  if (!good)
-    throw corrupt_message("gradsieve: message " + std::string(field) + " is " + std::to_string(is) + ", expected " +
-                          relation + std::to_string(limit));
+/// @throws corrupt_message, naming the field and both values.
+[[noreturn]] inline void refuse(char const* field, std::uint64_t is, char const* relation, std::uint64_t limit) {
+  throw corrupt_message("gradsieve: message " + std::string(field) + " is " + std::to_string(is) + ", expected " +
+                        relation + std::to_string(limit));
+}
+
+/// refuse() unless it is good; a branch apart from that.
+GRADSIEVE_INLINE void expect(bool good, char const* field, std::uint64_t is, char const* relation,
+                             std::uint64_t limit) {
+  if (!good) [[unlikely]]
+    refuse(field, is, relation, limit);
 }
 
 /// Reads a header and holds it against what the receiver expects; the checksum is left to check_seal().

@@ -21,8 +21,18 @@ namespace gradsieve {
 /// Payload: ids of both parts, u16 each; the elements that pass through dense, binary32; the part of the index codec;
 /// the part of the value codec, to the message's end.
 /// When not: where a link is faster than memory, `coo` costs less. Cost: the parts', and one checksum of the message.
-template <index_codec Indices = automatic, value_codec Values = fp32>
+template <class Indices = automatic, class Values = fp32>
 struct packed {
+  static_assert(index_codec<Indices>,
+                "packed's indices need id, max_bytes(n, count), encode(info, indices, to) and decode(info, from, "
+                "indices); they must be comparable and trivially copyable");
+  static_assert(
+      value_codec<Values>,
+      "packed's values need id, max_bytes(count), bytes(info, indices), encode(info, indices, values, to) and "
+      "decode(info, indices, from, values); they must be comparable and trivially copyable");
+  static_assert(quantise_fits<Values>,
+                "packed's values: quantise must be quantise(info, indices, std::span<float>) const noexcept");
+
   static constexpr std::uint16_t id = 2;
   Indices indices{};
   Values values{};

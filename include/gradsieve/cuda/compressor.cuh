@@ -489,7 +489,7 @@ class compressor<device, Recipe> {
     dense_elements_ = 0;
     dense_part<host_workspace> parts;
     if constexpr (needs_norms) whole_segments = false;
-    parts.choose(split_.dense, plan_.segments(), whole_segments);
+    parts.choose(split_.dense, plan_.segments(), whole_segments && gives_whole_segments<selector_type>);
     for (auto const& each : parts.ranges()) {
       ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
                         static_cast<std::uint32_t>(dense_elements_)});

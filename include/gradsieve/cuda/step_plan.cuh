@@ -160,7 +160,8 @@ class step_plan {
   /// Whether a segment is sent whole, so that nobody selects there: known beforehand it is all-reduced as a dense
   /// range; else its places in the ranks' list say so, if there is one.
   [[nodiscard]] bool elsewhere(asker const who, segment const& each) const noexcept {
-    return who.exchanging && segments_.sent_whole(each) && (!partitioner_type::needs_norms || who.has_places);
+    return who.exchanging && gives_whole_segments<decltype(Recipe::selector)> && segments_.sent_whole(each) &&
+           (!partitioner_type::needs_norms || who.has_places);
   }
 
   void describe(asker const who, told& to) const {

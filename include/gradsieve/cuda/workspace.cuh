@@ -47,7 +47,7 @@ class cuda_workspace {
   // ---- Outside of steps ------------------------------------------------------------------------------------
 
   /// As host_passes::plan(): segments and holes are disjoint and in order. Allocates, and forgets all hints.
-  /// `bins`: their length in each segment, for a selector that has them; 16 bytes a bin and a bit an element more.
+  /// `bins`: their length in each segment, for a selector that has them; 20 bytes a bin and a bit an element more.
   void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     host_tiles tiles;
@@ -295,7 +295,7 @@ class cuda_workspace {
     tiles.plan(n_, segments, holes, lengths);
     std::vector<cuda_kernels::device_bin> all;
     std::vector<cuda_kernels::bin_group> groups;
-    std::vector<std::uint32_t> first_group;
+    std::vector<std::uint32_t> first_group, elements;
     auto const count = [](auto const& list) { return static_cast<std::uint32_t>(list.size()); };
     for (std::size_t s = 0; s < segments.size(); ++s) {
       first_group.push_back(count(groups));
@@ -303,26 +303,30 @@ class cuda_workspace {
         auto const& from = tiles[at];
         if (from.hole) continue;
         auto const first = count(all);
+        auto position = from.position;
         std::uint64_t const end = from.begin + from.size;
         for (std::uint64_t begin = from.begin; begin < end;) {
           std::uint64_t const size =
               std::min<std::uint64_t>(lengths[s] - (begin - segments[s].offset) % lengths[s], end - begin);
-          all.push_back(
-              {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(size), static_cast<std::uint32_t>(s)});
+          all.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(size),
+                         static_cast<std::uint32_t>(s), position});
           begin += size;
+          position += static_cast<std::uint32_t>(size);
         }
         groups.push_back({first, count(all)});
       }
+      elements.push_back(static_cast<std::uint32_t>(tiles.elements_of(s)));
     }
     first_group.push_back(count(groups));
     bin_list_ = uploaded<cuda_kernels::device_bin>(all);
     bin_groups_ = uploaded<cuda_kernels::bin_group>(groups);
     bin_first_group_ = uploaded<std::uint32_t>(first_group);
+    bin_elements_ = uploaded<std::uint32_t>(elements);
     bin_maxima_ = zeroed<float>(all.size());
     bin_sums_ = zeroed<double>(groups.size());
     bin_marks_ = zeroed<std::uint32_t>(n_ / 32 + 2);
-    bins_ = {count(all),         count(groups),    bin_list_.data(), bin_groups_.data(), bin_first_group_.data(),
-             bin_maxima_.data(), bin_sums_.data(), bin_marks_.data()};
+    bins_ = {count(all),           count(groups),      bin_list_.data(), bin_groups_.data(), bin_first_group_.data(),
+             bin_elements_.data(), bin_maxima_.data(), bin_sums_.data(), bin_marks_.data()};
   }
 
   static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
@@ -379,7 +383,7 @@ class cuda_workspace {
   cuda_kernels::bin_tables bins_;
   buffer<cuda_kernels::device_bin> bin_list_;
   buffer<cuda_kernels::bin_group> bin_groups_;
-  buffer<std::uint32_t> bin_first_group_, bin_marks_;
+  buffer<std::uint32_t> bin_first_group_, bin_elements_, bin_marks_;
   buffer<float> bin_maxima_, bin_means_;
   buffer<double> bin_sums_;
 };

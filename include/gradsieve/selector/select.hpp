@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
 
@@ -52,9 +53,9 @@ struct value_sent {
   [[nodiscard]] GRADSIEVE_HD float operator()(float value) const noexcept { return chosen.sent(value, mean); }
 };
 
-/// Writes the selector's entries of a segment and returns how many. A cut or bins that keep more than k give the k
-/// largest; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five if over k); for bins
-/// O(what they kept).
+/// Writes the selector's entries of a segment and returns how many. A cut that keeps more than k gives its k largest,
+/// bins that do give the segment's; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five
+/// if over k); for bins O(what they kept), and a pass if over k.
 GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,
@@ -64,7 +65,11 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
     return chosen.select(work, acc, k, out);
   } else if constexpr (bin_selector<Selector>) {
     auto const found = work.collected(acc);
-    cut const at = found.complete && found.count <= k ? cut{} : work.kth_largest(acc, k);
+    cut at{};
+    if (!found.complete || found.count > k) {  // not a choice among what bins keep: there may be room for a part of it
+      work.collect_again(acc, sampled_lower_bound(work, acc, k).lower);
+      at = work.kth_largest(acc, k);
+    }
     index_type const count = work.compact(acc, at, out);
     if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
       auto const there = smaller<std::uint64_t>(count, out.values.size());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <gradsieve/random.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/cuda_accumulate.cuh>
 #include <gradsieve/space/cuda_tables.cuh>
@@ -17,6 +18,7 @@ struct device_bin {
   std::uint32_t begin;
   std::uint32_t size;
   std::uint32_t segment;
+  std::uint32_t position;  // elements of the segment before it, those in holes not counted
 };
 
 /// Bins whose maxima are summed up one after the other: the host's tiles, so that both spaces have the same mean.
@@ -32,6 +34,7 @@ struct bin_tables {
   device_bin const* bins = nullptr;
   bin_group const* groups = nullptr;
   std::uint32_t const* first_group = nullptr;  // of each segment, and of none behind the last
+  std::uint32_t const* elements = nullptr;     // of each segment, those in holes not counted
   float* maxima = nullptr;                     // of each bin: its largest magnitude
   double* sums = nullptr;                      // of each group
   std::uint32_t* marks = nullptr;              // a bit for each element
@@ -41,19 +44,24 @@ struct bin_tables {
 template <class Stored>
 class warp_bin {
  public:
-  __device__ warp_bin(Stored const* accumulator, device_bin const& bin, device_segment const& in)
-      : accumulator_{accumulator}, bin_{bin}, in_{in} {}
+  /// `k` of `elements` are given by all bins of the segment.
+  __device__ warp_bin(Stored const* accumulator, device_bin const& bin, std::uint32_t k, std::uint32_t elements,
+                      std::uint64_t step)
+      : accumulator_{accumulator}, bin_{bin}, k_{k}, elements_{elements}, step_{step} {}
 
   [[nodiscard]] __device__ std::size_t size() const noexcept { return bin_.size; }
   [[nodiscard]] __device__ index_type budget() const noexcept {
-    std::uint64_t const first = bin_.begin - in_.offset;
-    return static_cast<index_type>((first + bin_.size) * in_.k / in_.size - first * in_.k / in_.size);
+    std::uint64_t const first = bin_.position;
+    std::uint64_t const phase = mix(step_) % elements_;
+    return static_cast<index_type>(share_of(k_, first + bin_.size, elements_, phase) -
+                                   share_of(k_, first, elements_, phase));
   }
 
   [[nodiscard]] __device__ key_type max_key() const noexcept {
+    if (largest_ != unknown) return largest_;
     key_type largest = 0;
     for (std::uint32_t i = threadIdx.x % 32; i < bin_.size; i += 32) largest = larger(largest, key(i));
-    return __reduce_max_sync(~0u, largest);
+    return largest_ = __reduce_max_sync(~0u, largest);
   }
 
   /// Cost: 31 reads of the bin, from the nearest cache.
@@ -67,6 +75,8 @@ class warp_bin {
   }
 
  private:
+  static constexpr key_type unknown = ~key_type{0};
+
   [[nodiscard]] __device__ key_type key(std::uint32_t i) const noexcept {
     return magnitude_key(to_float(accumulator_[bin_.begin + i]));
   }
@@ -78,7 +88,10 @@ class warp_bin {
 
   Stored const* accumulator_;
   device_bin const& bin_;
-  device_segment const& in_;
+  std::uint32_t k_;
+  std::uint32_t elements_;
+  std::uint64_t step_;
+  mutable key_type largest_ = unknown;
 };
 
 /// A warp a bin: marks the elements that its cut keeps. Their old marks are zero.
@@ -91,9 +104,9 @@ __global__ void __launch_bounds__(bin_threads)
   float const factor = in.factor == nullptr ? 1.0f : *in.factor;
   for (std::uint32_t at = (blockIdx.x * bin_threads + threadIdx.x) / 32; at < b.bin_count; at += warps) {
     device_bin const mine = b.bins[at];
-    device_segment const& whole = t.segments[mine.segment];
-    if (whole.k == 0) continue;
-    warp_bin const bin{accumulator, mine, whole};
+    std::uint32_t const k = t.segments[mine.segment].k;
+    if (k == 0) continue;
+    warp_bin const bin{accumulator, mine, k, b.elements[mine.segment], *t.step};
     if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
       float const largest = magnitude_of(bin.max_key());
       if (lane == 0) b.maxima[at] = largest;
@@ -104,14 +117,15 @@ __global__ void __launch_bounds__(bin_threads)
       std::uint32_t const i = mine.begin + from + lane;
       bool const valid = from + lane < mine.size;
       float const value = valid ? to_float(accumulator[i]) : 0.0f;
-      key_type key = magnitude_key(value);
+      key_type const own = magnitude_key(value);
+      key_type key = own;
       if constexpr (requires { chosen.score(0.0f, 0.0f); }) {
         float const entered = valid ? multiply(to_float(in.gradient[i]), factor) : 0.0f;
         key = magnitude_key(chosen.score(value, is_finite(entered) ? entered : 0.0f));
       }
       std::uint32_t const equal = __ballot_sync(~0u, valid && key == kept.key);
       bool const tie = key == kept.key && __popc(equal & ((1u << lane) - 1)) < ties;
-      std::uint32_t const all = __ballot_sync(~0u, valid && value != 0 && (key > kept.key || tie));
+      std::uint32_t const all = __ballot_sync(~0u, valid && own != 0 && (key > kept.key || tie));
       ties -= smaller(ties, static_cast<std::uint32_t>(__popc(equal)));
       if (lane != 0 || all == 0) continue;
       atomicOr(&b.marks[i / 32], all << (i % 32));

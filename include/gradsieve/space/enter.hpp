@@ -41,7 +41,8 @@ class rounding {
   GRADSIEVE_HD constexpr void apply(std::uint64_t i, element_state<States>& state) const noexcept {
     if constexpr (sizeof(Stored) < sizeof(float))
       for (std::size_t s = 0; s < States; ++s)
-        state[s] = to_float(to_stored<Stored>(state[s], static_cast<std::uint16_t>(of_four(i / 4, s) >> (16 * (i % 4)))));
+        state[s] =
+            to_float(to_stored<Stored>(state[s], static_cast<std::uint16_t>(of_four(i / 4, s) >> (16 * (i % 4)))));
   }
 
  private:

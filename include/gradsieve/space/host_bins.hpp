@@ -17,12 +17,11 @@ namespace gradsieve::host_kernels {
 /// A tile that is made of bins: they are counted from the segment's first element.
 struct binned_tile {
   std::uint32_t bin_length = 1;
-  std::uint64_t position = 0;      ///< of the tile's first element in its segment
-  std::uint64_t segment_size = 0;  ///< of all its bins
-  index_type k = 0;                ///< entries that the segment is to give
-
-  /// Of those, what its first `elements` give: whole numbers that add up to k.
-  [[nodiscard]] std::uint64_t share(std::uint64_t elements) const noexcept { return elements * k / segment_size; }
+  std::uint64_t offset = 0;    ///< of the tile's first element in its segment
+  std::uint64_t position = 0;  ///< the same, elements in holes not counted
+  std::uint64_t elements = 0;  ///< of all the segment's bins
+  index_type k = 0;            ///< entries that the segment is to give
+  std::uint64_t phase = 0;     ///< of share_of()
 };
 
 /// What one worker needs of memory: as many places as a tile has elements, and a block more.
@@ -47,7 +46,8 @@ class host_bin {
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] index_type budget() const noexcept {
-    return static_cast<index_type>(in_.share(position_ + size_) - in_.share(position_));
+    auto const share = [&](std::uint64_t up_to) { return share_of(in_.k, up_to, in_.elements, in_.phase); };
+    return static_cast<index_type>(share(position_ + size_) - share(position_));
   }
   [[nodiscard]] GRADSIEVE_INLINE key_type max_key() const noexcept {
     if (largest_ != unknown) return largest_;
@@ -99,7 +99,7 @@ class host_bin {
   float const* values_;
   std::size_t size_;
   binned_tile const& in_;
-  std::uint64_t position_;  // in the segment
+  std::uint64_t position_;  // in the segment, elements in holes not counted
   key_type* scratch_;
   key_type& guess_;
   mutable key_type largest_ = unknown;
@@ -122,7 +122,7 @@ struct accumulate_bins {
     sums.bad = accumulate_tile::run<Level>(policy, states, gradient, factor, count, first, 0, list, owed, nullptr);
     float const* const values = states[0];
     key_type guess = 0;
-    std::size_t end = std::min<std::size_t>(tile.bin_length - tile.position % tile.bin_length, count);
+    std::size_t end = std::min<std::size_t>(tile.bin_length - tile.offset % tile.bin_length, count);
     for (std::size_t at = 0; at < count; at = end, end = std::min<std::size_t>(end + tile.bin_length, count)) {
       std::size_t const size = end - at;
       host_bin<Level> const bin{values + at, size, tile, tile.position + at, scratch.keys, guess};

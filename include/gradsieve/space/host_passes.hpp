@@ -44,7 +44,8 @@ class host_passes {
     bin_kept_ = host_buffer<float>(bin_room_ * static_cast<std::size_t>(team_.size()));
     bin_keys_ = host_buffer<key_type>(bin_kept_.size());
     tile_statistics_.assign(tiles_.size(), {});
-    found_.plan(team_.size(), segments.size(), std::min(n_, 2 * expected + 65536));
+    // What bins keep is theirs to say: there is room for all of it, of which what is used is touched.
+    found_.plan(team_.size(), segments.size(), bins.empty() ? std::min(n_, 2 * expected + 65536) : n_);
     samples_ = host_buffer<key_type>(std::min<std::uint64_t>(n_, most_samples) + host_kernels::group);
     worker_counts_.assign(static_cast<std::size_t>(team_.size()), {});
   }
@@ -68,7 +69,7 @@ class host_passes {
       auto const [begin, end] = team_.part(tiles_.size(), worker);
       auto due = between(owed, begin_of(begin), begin_of(end));
       for (auto t = begin; t < end; ++t) {
-        auto const& [first, size, segment_id, hole] = tiles_[t];
+        auto const& [first, size, segment_id, hole, position] = tiles_[t];
         bool const outside = hole || segment_id == host_tiles::no_segment;
         if (measure && outside) tile_statistics_[t] = {};
         bad += host_kernels::run<host_kernels::accumulate_tile>(
@@ -85,7 +86,7 @@ class host_passes {
   template <class Chosen, class Residual, class T, std::size_t States>
   std::uint64_t accumulate_bins(Chosen const& chosen, std::span<segment const> segments, Residual const& policy,
                                 std::array<float*, States> const& states, std::span<T const> gradient, float factor,
-                                std::span<key_type const> lower, selection_view owed) {
+                                std::uint64_t step, std::span<key_type const> lower, selection_view owed) {
     found_.start(lower);
     ++epoch_;
     measured_ = false;
@@ -97,7 +98,7 @@ class host_passes {
       auto const [begin, end] = team_.part(tiles_.size(), worker);
       auto due = between(owed, begin_of(begin), begin_of(end));
       for (auto t = begin; t < end; ++t) {
-        auto const& [first, size, segment_id, hole] = tiles_[t];
+        auto const& [first, size, segment_id, hole, position] = tiles_[t];
         if (hole || segment_id == host_tiles::no_segment || lower[segment_id] == 0) {
           bad += host_kernels::run<host_kernels::accumulate_tile>(
               simd_, policy, advanced(states, first), gradient.data() + first, factor, std::size_t{size}, first,
@@ -106,7 +107,9 @@ class host_passes {
           continue;
         }
         auto const& whole = segments[segment_id];
-        host_kernels::binned_tile const tile{bins_[segment_id], first - whole.offset, whole.size, whole.k};
+        auto const elements = tiles_.elements_of(segment_id);
+        host_kernels::binned_tile const tile{bins_[segment_id], first - whole.offset, position, elements,
+                                             whole.k,           mix(step) % elements};
         auto const sums = host_kernels::run<host_kernels::accumulate_bins>(
             simd_, chosen, policy, advanced(states, first), gradient.data() + first, factor, std::size_t{size}, first,
             tile, scratch, &list, &due);

@@ -25,6 +25,7 @@ class host_tiles {
     std::uint32_t size;
     std::uint32_t segment;  // or no_segment
     bool hole;
+    std::uint32_t position;  // elements of the segment before it, those in holes not counted
   };
 
   /// Segments and holes are each disjoint and in order. Allocates.
@@ -33,6 +34,8 @@ class host_tiles {
     holes_.assign(holes.begin(), holes.end());
     tiles_.clear();
     bounds_.clear();
+    elements_.clear();
+    position_ = 0;
     std::uint64_t at = 0;
     for (std::size_t s = 0; s < segments.size(); ++s) {
       add(at, segments[s].offset, no_segment, {});
@@ -43,6 +46,8 @@ class host_tiles {
         lines = {segments[s].offset, std::max<std::uint64_t>(host_kernels::tile_size / bins[s], 1) * bins[s]};
       add(segments[s].offset, at, static_cast<std::uint32_t>(s), lines);
       bounds_.push_back({first, tiles_.size()});
+      elements_.push_back(position_);
+      position_ = 0;
     }
     add(at, n, no_segment, {});
   }
@@ -57,6 +62,9 @@ class host_tiles {
     [[nodiscard]] std::uint64_t count() const noexcept { return last - first; }
   };
   [[nodiscard]] bounds const& of(std::uint64_t segment_id) const noexcept { return bounds_[segment_id]; }
+
+  /// Elements of a segment, those in holes not counted.
+  [[nodiscard]] std::uint64_t elements_of(std::uint64_t segment_id) const noexcept { return elements_[segment_id]; }
 
   [[nodiscard]] bool in_hole(std::uint64_t i) const noexcept {
     auto const behind = hole_behind(i);
@@ -76,7 +84,9 @@ class host_tiles {
       auto const behind = hole_behind(begin);
       bool const hole = behind != holes_.end() && behind->offset <= begin;
       if (behind != holes_.end()) next = std::min(next, hole ? behind->offset + behind->size : behind->offset);
-      tiles_.push_back({begin, static_cast<std::uint32_t>(next - begin), segment_id, hole});
+      tiles_.push_back(
+          {begin, static_cast<std::uint32_t>(next - begin), segment_id, hole, static_cast<std::uint32_t>(position_)});
+      if (segment_id != no_segment && !hole) position_ += next - begin;
       begin = next;
     }
   }
@@ -87,9 +97,11 @@ class host_tiles {
                                 [&](range const& each) { return each.offset + each.size <= i; });
   }
 
+  std::uint64_t position_ = 0;  // of the segment that is being cut
   std::vector<range> holes_;
   std::vector<tile> tiles_;
   std::vector<bounds> bounds_;
+  std::vector<std::uint64_t> elements_;  // of each segment
 };
 
 }  // namespace gradsieve
