@@ -30,7 +30,7 @@ auto const own_rules =
                .selector = gs::adacomp{.bins = {.rules = {{{"fc*", 7000}, {"*2", 64}}}, .otherwise = 20}, .factor = 3},
                .partitioner = gs::layerwise{},
                .residual = gs::momentum_correction{}};
-auto const open = gs::recipe{.density = 1.0, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}};
+auto const limitless = gs::recipe{.density = 1.0, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}};
 auto const tight = gs::recipe{.density = 0.005, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}};
 auto const chunks = gs::recipe{.density = 0.02, .selector = gs::chunked{}};
 auto const short_chunks =
@@ -103,7 +103,7 @@ TEST_CASE("ranks that exchange what bins keep end with the host's bits") {
     for (auto const& each : said) CHECK(each == "");
   };
   check(adaptive, 3);
-  check(open, 1);
+  check(limitless, 1);
 }
 
 TEST_CASE("small: bins of a residual in bfloat16") {
