@@ -49,6 +49,10 @@ struct device_step {
       case exchange_fault::decision:
         throw mismatch("gradsieve: rank " + std::to_string(error >> 32) +
                        " decided otherwise than rank 0 which rank selects what");
+      case exchange_fault::several:
+        throw mismatch(
+            "gradsieve: several ranks selected; the exchange leader is for one rank's choice, as with the partitioner "
+            "cyclic");
       case exchange_fault::elsewhere:
         throw communication_error("gradsieve: a message was damaged on its way to another rank");
     }

@@ -70,19 +70,17 @@ class step_plan {
   [[nodiscard]] std::span<std::uint64_t> words() const noexcept { return device_words_.span(); }
 
   /// A partitioner that needs no norms: decides now, and tells the device where that differs from the step before:
-  /// then the host waits for the last such copy. Returns whether it did.
+  /// then the host waits for the last such copy. Returns whether it did. Of one that rotates the device is told the
+  /// owners of step 0, and finds out in stream order whose turn it is: also in a graph.
   /// @throws as segmentation::assign()
   template <class Places>
   bool decide_now(asker const who, std::uint64_t step, Places const& places) {
-    segments_.assign(recipe_.partitioner, recipe_.density(step), step, who.world);
+    segments_.assign(recipe_.partitioner, recipe_.density(step), rotates ? 0 : step, who.world);
     describe(who, now_);
-    if (known_ && now_ == said_) return false;
-    if (known_) throw_on_error(cudaEventSynchronize(told_), "cudaEventSynchronize");
-    std::swap(now_, said_);
-    tell(places);
-    throw_on_error(cudaEventRecord(told_, work_.where().stream), "cudaEventRecord");
-    known_ = true;
-    return true;
+    bool const differs = !known_ || now_ != said_;
+    if (differs) tell_anew(places);
+    if constexpr (rotates) work_.take_turns(who.world);
+    return differs;
   }
 
   /// A partitioner that needs norms: decides when the stream comes to it. `places` as device_exchange's slots() and
@@ -113,6 +111,8 @@ class step_plan {
   void forget_failure() noexcept { failed_.store(false); }
 
  private:
+  static constexpr bool rotates = requires { requires partitioner_type::rotates; };
+
   /// What the device is told, in page-locked memory.
   struct told {
     pinned_array<cuda_kernels::device_segment> table;
@@ -133,6 +133,16 @@ class step_plan {
     step_plan* plan = nullptr;
     asker who;
   };
+
+  /// now_, to a device that knows otherwise or nothing.
+  template <class Places>
+  void tell_anew(Places const& places) {
+    if (known_) throw_on_error(cudaEventSynchronize(told_), "cudaEventSynchronize");
+    std::swap(now_, said_);
+    tell(places);
+    throw_on_error(cudaEventRecord(told_, work_.where().stream), "cudaEventRecord");
+    known_ = true;
+  }
 
   template <class Places>
   void tell(Places const& places) const {
@@ -170,9 +180,16 @@ class step_plan {
         all, capacity,
         [&](std::size_t s) {
           return segments_.gives(all[s]) && !elsewhere(who, all[s]) &&
-                 (all[s].owner == segment::every_rank || all[s].owner == who.rank);
+                 (rotates || all[s].owner == segment::every_rank || all[s].owner == who.rank);
         },
         to.table.span());
+    if constexpr (rotates)
+      for (std::size_t s = 0; s < all.size(); ++s) {
+        to.table[s].due = to.table[s].k;
+        to.table[s].turn = all[s].owner == segment::every_rank
+                               ? cuda_kernels::every_turn
+                               : static_cast<std::uint32_t>((who.rank - all[s].owner + who.world) % who.world);
+      }
     std::uint64_t slot = 0;
     std::array<std::uint64_t, 2> whole_elements{};
     for (std::size_t s = 0; s < all.size(); ++s) {
