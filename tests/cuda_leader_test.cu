@@ -36,6 +36,32 @@ auto cyclic_without_dense(double density) {
 
 }  // namespace
 
+namespace of_a_user {
+
+/// As layerwise, but most layers are one rank's to select from, and the ranks take turns.
+struct relay {
+  using default_exchange = gs::gather;
+  static constexpr bool needs_norms = false;
+  static constexpr bool disjoint = false;
+  static constexpr bool rotates = true;
+
+  void cut(std::span<gs::range const> from, int world, gs::segment_list& list) const {
+    gs::layerwise{}.cut(from, world, list);
+  }
+  void assign(std::span<gs::segment> segments, std::span<double const> norms, gs::step_budget const budget,
+              gs::partition_scratch& scratch) const {
+    gs::layerwise{}.assign(segments, norms, budget, scratch);
+    auto const turn = budget.step % static_cast<std::uint64_t>(budget.world);
+    for (std::size_t i = 0; i < segments.size(); ++i)
+      segments[i].owner = i == 1 ? gs::segment::every_rank : static_cast<int>((i + turn) % steps::at(budget.world));
+  }
+
+  friend bool operator==(relay const&, relay const&) = default;
+};
+static_assert(gs::partitioner<relay>);
+
+}  // namespace of_a_user
+
 namespace on_the_way {
 
 // ---- What may happen to a list on its way ------------------------------------------------------------------
@@ -160,10 +186,16 @@ TEST_CASE("other selectors and residuals") {
   }
 }
 
-TEST_CASE("densities: nothing, and one that changes") {
+TEST_CASE("a user's partitioner with several segments, of which one is everybody's") {
+  auto const relay = gs::recipe{.density = 0.03, .partitioner = of_a_user::relay{}};
+  for (int const ranks : {1, 3}) two_rounds(relay, ranks);
+}
+
+TEST_CASE("densities: nothing, everything, and one that changes") {
   two_rounds(cyclic(0), 2);
+  two_rounds(cyclic(1), 2);
   auto const ramp =
-      gs::recipe{.density = gs::warm_up{.initial = 0.5, .final = 0.01, .steps = 3}, .partitioner = gs::cyclic{}};
+      gs::recipe{.density = gs::warm_up{.initial = 1.0, .final = 0.01, .steps = 3}, .partitioner = gs::cyclic{}};
   two_rounds(ramp, 3);
 }
 

@@ -588,6 +588,7 @@ class compressor<device, Recipe> {
     step_.known.world = world;
     step_.known.capacity = static_cast<index_type>(capacity_);
     step_.known.dense_elements = dense_elements_;
+    step_.known.union_size = dense_elements_ - split_.dense_elements;  // segments that are sent whole
     step_.known.bytes_dense = value_bytes * info_.n;
     step_.selected = taken_.count.data();
     step_.non_finite = work_.non_finite();

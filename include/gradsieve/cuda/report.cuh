@@ -88,7 +88,7 @@ class device_report {
     --report.step;
     report.selected = selected;
     report.budget = static_cast<index_type>(words.budget);
-    report.union_size = step_->union_is_selected ? selected : numbers.touched + words.ranged;
+    report.union_size = step_->union_is_selected ? selected : report.union_size + numbers.touched;
     report.dense_elements += words.listed;
     return report;
   }

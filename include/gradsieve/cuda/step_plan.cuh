@@ -20,7 +20,6 @@ namespace gradsieve {
 struct step_words {
   std::uint64_t decision = 0;  ///< a number that differs where ranks decide otherwise
   std::uint64_t budget = 0;    ///< k of all segments
-  std::uint64_t ranged = 0;    ///< elements of segments that travel as dense ranges
   std::uint64_t listed = 0;    ///< elements of segments that are listed whole
 };
 
@@ -191,16 +190,16 @@ class step_plan {
                                : static_cast<std::uint32_t>((who.rank - all[s].owner + who.world) % who.world);
       }
     std::uint64_t slot = 0;
-    std::array<std::uint64_t, 2> whole_elements{};
+    std::uint64_t listed = 0;
     for (std::size_t s = 0; s < all.size(); ++s) {
       bool const is_listed = partitioner_type::needs_norms && elsewhere(who, all[s]);
       to.slots[s] = static_cast<std::uint32_t>(slot);
       to.whole[s] = is_listed;
       to.table[s].whole = is_listed ? 1 : 0;
       slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), all[s].size), most_);
-      if (elsewhere(who, all[s])) whole_elements[is_listed ? 1 : 0] += all[s].size;
+      if (is_listed) listed += all[s].size;
     }
-    step_words const words{segments_.decision(0), segments_.budget(), whole_elements[0], whole_elements[1]};
+    step_words const words{segments_.decision(0), segments_.budget(), listed};
     std::memcpy(to.words.data(), &words, sizeof words);
   }
 
