@@ -47,6 +47,7 @@ struct device_step {
       case exchange_fault::value:
         throw corrupt_message("gradsieve: the message" + sender + " holds a value that is not finite");
       case exchange_fault::decision:
+        if (error >> 32 == 0) throw mismatch("gradsieve: ranks decided differently which rank selects what");
         throw mismatch("gradsieve: rank " + std::to_string(error >> 32) +
                        " decided otherwise than rank 0 which rank selects what");
       case exchange_fault::several:
