@@ -169,6 +169,36 @@ bool same_as_host(Recipe const& recipe, gs::layout const& layers, std::uint64_t 
          device.residual_norm() == doctest::Approx(host.residual_norm()).epsilon(1e-12);
 }
 
+/// Some steps on both sides, on ranks that are threads, staged through the host: every update, all states and what
+/// reports agree on have the same bits. `make(rank, step)` gives the gradient of a rank and step as floats.
+template <class T = float, class Recipe, class Make>
+void same_on_ranks(Recipe const& recipe, gs::layout const& layers, int ranks, std::uint64_t count, Make const& make) {
+  auto const said = steps::on_ranks(ranks, [&](steps::communicator comm) {
+    steps::findings found;
+    stream const own;
+    poisoned_memory memory;
+    gs::device const where{own, &memory};
+    gs::staged const transport{comm};
+    gs::compressor host{gs::host{.threads = 1}, layers, recipe};
+    gs::compressor device{where, layers, recipe};
+    array<T> const gradient{where, layers.size()};
+    for (std::uint64_t step = 0; step < count; ++step) {
+      auto expected = data::as<T>(make(comm.rank(), step));
+      gradient.put(expected);
+      auto const of_host = host.exchange(comm, std::span{expected});
+      gs::step_report const report = device.exchange(transport, gradient.span());
+      found.expect(steps::same_bits(gradient.get(), expected), "update of step " + std::to_string(step));
+      found.expect(report.union_size == of_host.union_size, "union size");
+      found.expect(report.dense_elements == of_host.dense_elements, "dense elements");
+      found.expect(report.selected == of_host.selected, "selected");
+      found.expect(report.budget == of_host.budget && report.world == ranks && report.staged, "report");
+    }
+    found.expect(steps::same_bits(steps::states_of(device), steps::states_of(host)), "states");
+    return found.text();
+  });
+  for (auto const& each : said) CHECK(each == "");
+}
+
 /// The largest size of a test, as a power of two: GRADSIEVE_TEST_MOST, else 20.
 inline unsigned most_bits() {
   char const* const given = std::getenv("GRADSIEVE_TEST_MOST");

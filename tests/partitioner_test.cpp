@@ -154,7 +154,7 @@ static_assert(gs::partitioner<gs::whole> && gs::partitioner<gs::layerwise> && gs
               gs::partitioner<gs::cyclic>);
 static_assert(!gs::partitioner<lacking::no_assign> && !gs::partitioner<lacking::no_exchange> && !gs::partitioner<int>);
 static_assert(gs::deft::disjoint && gs::deft::needs_norms && !gs::whole::disjoint && !gs::layerwise::needs_norms);
-static_assert(gs::cyclic::disjoint && !gs::cyclic::needs_norms &&
+static_assert(gs::cyclic::disjoint && gs::cyclic::rotates && !gs::cyclic::needs_norms &&
               std::same_as<gs::cyclic::default_exchange, gs::leader>);
 
 }  // namespace
@@ -210,6 +210,8 @@ TEST_CASE("cyclic: as whole, but one rank selects, and another one in each step"
   CHECK(at(0.1, 7, 3) == std::pair{gs::index_type{4}, 1});
   CHECK(at(0.1, 7, 1) == std::pair{gs::index_type{4}, 0});
   CHECK(at(0.1, ~std::uint64_t{0}, 64).second == 63);
+  for (std::uint64_t step = 0; step < 9; ++step)  // what `rotates` says
+    CHECK(at(0.1, step, 4).second == static_cast<int>((static_cast<std::uint64_t>(at(0.1, 0, 4).second) + step) % 4));
   CHECK(at(0, 2, 4).first == 0);
   CHECK(at(1, 2, 4).first == 45);  // everything, and then all ranks send it
 }

@@ -47,8 +47,9 @@ inline names const every_recipe = [] {
             "hierarchical+deft",
             "laplacian+deft",
             "radix+momentum",
-            "laplacian+deft+momentum"};
-  if (host_only_is_built) all.insert(all.end(), {"radix+cyclic", "chunked", "adacomp"});
+            "laplacian+deft+momentum",
+            "radix+cyclic"};
+  if (host_only_is_built) all.insert(all.end(), {"chunked", "adacomp"});
   return all;
 }();
 

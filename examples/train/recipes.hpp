@@ -28,8 +28,8 @@ using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyc
 using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction, gs::filtered>;
 
 /// Whether the program has a compressor of these policies. Each is compiled, so that there are all of the first three
-/// selectors with the first three partitioners and residuals, and a few of the others: those only where there is no
-/// device, which has none of them yet.
+/// selectors with the first three partitioners and residuals, and a few of the others: adacomp and chunked only where
+/// there is no device, which has no selector of their kind yet.
 template <class Selector, class Partitioner, class Residual>
 constexpr bool is_built() {
   using namespace gs;
@@ -39,8 +39,8 @@ constexpr bool is_built() {
   if constexpr (std::is_same_v<Selector, chunked>)
     return host_only_is_built && std::is_same_v<Partitioner, whole> && plain;
   if constexpr (std::is_same_v<Partitioner, cyclic>)
-    return host_only_is_built && ((std::is_same_v<Selector, radix> && (plain || std::is_same_v<Residual, filtered>)) ||
-                                  (std::is_same_v<Selector, laplacian> && plain));
+    return (std::is_same_v<Selector, radix> && (plain || std::is_same_v<Residual, filtered>)) ||
+           (std::is_same_v<Selector, laplacian> && plain);
   return !std::is_same_v<Residual, filtered>;
 }
 
@@ -148,9 +148,9 @@ class family {
   }
   if (!recipe.built())
     throw usage_error("--compare '" + name +
-                      (host_only_is_built ? "': cyclic and filtered are in radix+cyclic, laplacian+cyclic and "
-                                            "radix+cyclic+filtered only; adacomp and chunked stand alone"
-                                          : "': what is for a host alone is not in a build with CUDA"));
+                      "': cyclic and filtered are in radix+cyclic, laplacian+cyclic and radix+cyclic+filtered only; "
+                      "adacomp and chunked " +
+                      (host_only_is_built ? "stand alone" : "are for a host alone, and not in a build with CUDA"));
   recipe.codec = !chosen.codec.empty() ? chosen.codec : adaptive ? "binned" : "coo";
   if (recipe.codec != "coo" && !recipe.coded())
     throw usage_error("--codec '" + recipe.codec + "': goes with radix, chunked and adacomp only, '" + name +

@@ -84,7 +84,10 @@ concept selector = cut_selector<P, Workspace> || direct_selector<P, Workspace> |
 /// Cuts the layers that are selected from into disjoint segments, in order, once for a world size; then says
 /// each step how many entries each segment gives (`k`) and which rank selects there (`owner`). Every rank
 /// computes the same decision from the same inputs. `squared_norms[i]` belongs to `segments[i]`, summed over all
-/// ranks, and is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment.
+/// ranks, and is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment. `rotates`, where it
+/// is declared and true: a segment's owner is (its owner in step 0 + step) % world, and nothing but the owner and the
+/// density depends on the step. A device then passes the turn on by itself; else it is told anew by each step that
+/// decides otherwise, and a CUDA graph repeats one decision.
 template <class P>
 concept partitioner =
     policy<P> && requires(P const p, std::span<range const> layers, segment_list& list, std::span<segment> segments,

@@ -3,6 +3,7 @@
 
 #include <gradsieve/cuda/compressor.cuh>
 #include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/workspace.cuh>

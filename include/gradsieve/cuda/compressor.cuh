@@ -17,6 +17,7 @@
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
@@ -38,8 +39,9 @@ struct device_selection {
 /// host's where the selector is exact; where it samples, the keys that it samples may differ.
 /// A step enqueues its work on the device's stream and returns: it does not wait, allocates no device memory, and can
 /// be captured in a CUDA graph. Run one step before, as the first exchange makes the buffers for a world. A graph
-/// repeats the density it was captured with and does not move a schedule on. Two steps do wait: one with another
-/// density than the step before, for what that one has told the device; and with `non_finite::fail` every one, for its
+/// repeats the density it was captured with and does not move a schedule on; owners that rotate do move on. Two steps
+/// do wait: one with another density than the step before, or other budgets or owners by a partitioner that neither
+/// needs norms nor rotates, for what that one has told the device; and with `non_finite::fail` every one, for its
 /// counting pass. What goes wrong on the device in a step is thrown by its report, or by the next call once it has done
 /// its part; that step has given up nothing. A rank that throws at once, for a gradient of another size, leaves the
 /// others waiting. Neither copied nor moved. Memory: the residual store's, 8 bytes an entry that a step may send, and
@@ -589,6 +591,7 @@ class compressor<device, Recipe> {
     step_.known.world = world;
     step_.known.capacity = static_cast<index_type>(capacity_);
     step_.known.dense_elements = dense_elements_;
+    step_.known.union_size = dense_elements_ - split_.dense_elements;  // segments that are sent whole
     step_.known.bytes_dense = value_bytes * info_.n;
     step_.selected = taken_.count.data();
     step_.non_finite = work_.non_finite();

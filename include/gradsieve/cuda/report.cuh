@@ -47,8 +47,13 @@ struct device_step {
       case exchange_fault::value:
         throw corrupt_message("gradsieve: the message" + sender + " holds a value that is not finite");
       case exchange_fault::decision:
+        if (error >> 32 == 0) throw mismatch("gradsieve: ranks decided differently which rank selects what");
         throw mismatch("gradsieve: rank " + std::to_string(error >> 32) +
                        " decided otherwise than rank 0 which rank selects what");
+      case exchange_fault::several:
+        throw mismatch(
+            "gradsieve: several ranks selected; the exchange leader is for one rank's choice, as with the partitioner "
+            "cyclic");
       case exchange_fault::elsewhere:
         throw communication_error("gradsieve: a message was damaged on its way to another rank");
     }
@@ -84,7 +89,7 @@ class device_report {
     --report.step;
     report.selected = selected;
     report.budget = static_cast<index_type>(words.budget);
-    report.union_size = step_->union_is_selected ? selected : numbers.touched + words.ranged;
+    report.union_size = step_->union_is_selected ? selected : report.union_size + numbers.touched;
     report.dense_elements += words.listed;
     return report;
   }

@@ -50,6 +50,15 @@ __device__ accumulator_ref accumulator_of(tables const& t, Stored const* accumul
   return {{values, mine.size}, mine.offset, s, *t.step, &hint};
 }
 
+/// Before a step: what this rank selects from a segment, where the owners rotate.
+template <int = 0>
+__global__ void take_turns(device_segment* segments, std::uint32_t count, std::uint64_t const* step,
+                           std::uint32_t world) {
+  auto const turn = static_cast<std::uint32_t>(*step % world);
+  for (std::uint32_t s = threadIdx.x; s < count; s += blockDim.x)
+    segments[s].k = segments[s].turn == turn || segments[s].turn == every_turn ? segments[s].due : 0;
+}
+
 /// Before the accumulate pass: the key that it shall collect from, for each segment.
 template <class Selector, class Read, class Stored>
 __global__ void __launch_bounds__(group_threads)

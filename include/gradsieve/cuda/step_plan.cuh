@@ -20,7 +20,6 @@ namespace gradsieve {
 struct step_words {
   std::uint64_t decision = 0;  ///< a number that differs where ranks decide otherwise
   std::uint64_t budget = 0;    ///< k of all segments
-  std::uint64_t ranged = 0;    ///< elements of segments that travel as dense ranges
   std::uint64_t listed = 0;    ///< elements of segments that are listed whole
 };
 
@@ -70,19 +69,17 @@ class step_plan {
   [[nodiscard]] std::span<std::uint64_t> words() const noexcept { return device_words_.span(); }
 
   /// A partitioner that needs no norms: decides now, and tells the device where that differs from the step before:
-  /// then the host waits for the last such copy. Returns whether it did.
+  /// then the host waits for the last such copy. Returns whether it did. Of one that rotates the device is told the
+  /// owners of step 0, and finds out in stream order whose turn it is: also in a graph.
   /// @throws as segmentation::assign()
   template <class Places>
   bool decide_now(asker const who, std::uint64_t step, Places const& places) {
-    segments_.assign(recipe_.partitioner, recipe_.density(step), step, who.world);
+    segments_.assign(recipe_.partitioner, recipe_.density(step), rotates ? 0 : step, who.world);
     describe(who, now_);
-    if (known_ && now_ == said_) return false;
-    if (known_) throw_on_error(cudaEventSynchronize(told_), "cudaEventSynchronize");
-    std::swap(now_, said_);
-    tell(places);
-    throw_on_error(cudaEventRecord(told_, work_.where().stream), "cudaEventRecord");
-    known_ = true;
-    return true;
+    bool const differs = !known_ || now_ != said_;
+    if (differs) tell_anew(places);
+    if constexpr (rotates) work_.take_turns(who.world);
+    return differs;
   }
 
   /// A partitioner that needs norms: decides when the stream comes to it. `places` as device_exchange's slots() and
@@ -113,6 +110,8 @@ class step_plan {
   void forget_failure() noexcept { failed_.store(false); }
 
  private:
+  static constexpr bool rotates = requires { requires partitioner_type::rotates; };
+
   /// What the device is told, in page-locked memory.
   struct told {
     pinned_array<cuda_kernels::device_segment> table;
@@ -133,6 +132,16 @@ class step_plan {
     step_plan* plan = nullptr;
     asker who;
   };
+
+  /// now_, to a device that knows otherwise or nothing.
+  template <class Places>
+  void tell_anew(Places const& places) {
+    if (known_) throw_on_error(cudaEventSynchronize(told_), "cudaEventSynchronize");
+    std::swap(now_, said_);
+    tell(places);
+    throw_on_error(cudaEventRecord(told_, work_.where().stream), "cudaEventRecord");
+    known_ = true;
+  }
 
   template <class Places>
   void tell(Places const& places) const {
@@ -171,20 +180,27 @@ class step_plan {
         all, capacity,
         [&](std::size_t s) {
           return segments_.gives(all[s]) && !elsewhere(who, all[s]) &&
-                 (all[s].owner == segment::every_rank || all[s].owner == who.rank);
+                 (rotates || all[s].owner == segment::every_rank || all[s].owner == who.rank);
         },
         to.table.span());
+    if constexpr (rotates)
+      for (std::size_t s = 0; s < all.size(); ++s) {
+        to.table[s].due = to.table[s].k;
+        to.table[s].turn = all[s].owner == segment::every_rank
+                               ? cuda_kernels::every_turn
+                               : static_cast<std::uint32_t>((who.rank - all[s].owner + who.world) % who.world);
+      }
     std::uint64_t slot = 0;
-    std::array<std::uint64_t, 2> whole_elements{};
+    std::uint64_t listed = 0;
     for (std::size_t s = 0; s < all.size(); ++s) {
       bool const is_listed = partitioner_type::needs_norms && elsewhere(who, all[s]);
       to.slots[s] = static_cast<std::uint32_t>(slot);
       to.whole[s] = is_listed;
       to.table[s].whole = is_listed ? 1 : 0;
       slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), all[s].size), most_);
-      if (elsewhere(who, all[s])) whole_elements[is_listed ? 1 : 0] += all[s].size;
+      if (is_listed) listed += all[s].size;
     }
-    step_words const words{segments_.decision(0), segments_.budget(), whole_elements[0], whole_elements[1]};
+    step_words const words{segments_.decision(0), segments_.budget(), listed};
     std::memcpy(to.words.data(), &words, sizeof words);
   }
 

@@ -68,7 +68,7 @@ class cuda_workspace {
       auto const& each = segments[s];
       segments_.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
                            static_cast<std::uint32_t>(tiles.of(s).first), static_cast<std::uint32_t>(tiles.of(s).last),
-                           0, 0, 0, 0, 0, 0});
+                           0, 0, 0, 0, 0, 0, 0, 0});
       of_blocks = of_blocks || (segments.size() > 1 && each.size <= cuda_kernels::most_of_block);
     }
     // Everything in stream order from here on: the old tables may still be in use.
@@ -191,6 +191,13 @@ class cuda_workspace {
   }
 
   [[nodiscard]] std::span<cuda_kernels::device_segment> segments() const noexcept { return device_segments_.span(); }
+
+  /// In stream order: this rank selects from the segments whose turn it is in the step that begins.
+  void take_turns(int world) {
+    if (device_segments_.size() > 0)
+      launch(cuda_kernels::take_turns<>, 1, 256, device_segments_.data(), tables_.segment_count, tables_.step,
+             static_cast<std::uint32_t>(world));
+  }
 
   /// Where select() leaves the entries of several segments, one segment after the other.
   [[nodiscard]] entry_list parts() const noexcept {

@@ -20,10 +20,11 @@ namespace gradsieve {
 /// business. A leader that has nothing to send, as its accumulator is zero, costs all ranks a step in which nothing is
 /// sent. When not: with partitioners by which several ranks select; and see `cyclic`. Cost: one small all-gather, a
 /// broadcast of k indices and an all-reduce of k values, O(k): sent and received together 12 bytes an entry on every
-/// rank, for any number of them. Memory: 12 bytes an entry. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
+/// rank, for any number of them. On a device the indices are all-reduced too; see cuda/leader.cuh. Memory: 12 bytes an
+/// entry. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr bool encodes = false;         ///< values are binary32: nothing is quantised
-  static constexpr bool needs_broadcast = true;  ///< of the communicator; the compressor asks
+  static constexpr bool needs_broadcast = true;  ///< of the communicator; the compressor asks, on a host
 
   template <class Workspace>
   class buffers {

@@ -12,6 +12,7 @@ namespace gradsieve::cuda_kernels {
 inline constexpr std::uint32_t cell_size = 4096;
 
 inline constexpr std::uint32_t no_segment = ~std::uint32_t{0};
+inline constexpr std::uint32_t every_turn = ~std::uint32_t{0};
 
 /// A part of one cell that lies in one segment (or in none, or in a hole, which nothing is selected from).
 struct tile {
@@ -33,6 +34,8 @@ struct device_segment {
   std::uint32_t out;       // where its entries go
   std::uint32_t out_room;  // for entries
   std::uint32_t whole;     // all its elements are listed, and they leave as a layer that passes through does
+  std::uint32_t due;       // k where it is this rank's turn, and the step % world in which it is: take_turns()
+  std::uint32_t turn;
 
   friend bool operator==(device_segment const&, device_segment const&) = default;
 };

@@ -1,0 +1,134 @@
+// The exchange `leader` on a device: one rank's list for all, whichever rank that is in a step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/messages.cuh>
+#include <gradsieve/cuda/updates.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/exchange/leader.hpp>
+
+namespace gradsieve {
+
+namespace cuda_kernels {
+
+/// A rank that lists entries names itself in two words, whose maxima over the ranks are of the same rank if there is
+/// one only.
+inline constexpr std::uint64_t sender_words = 2;
+
+template <int = 0>
+__global__ void write_sender(entry_list const own, std::uint32_t rank, std::uint32_t world, std::uint32_t* words) {
+  words[0] = *own.count > 0 ? 1 + rank : 0;
+  words[1] = *own.count > 0 ? world - rank : 0;
+}
+
+/// Before the list is read: whether there are several; `to` has no entries yet.
+template <int = 0>
+__global__ void read_sender(std::uint32_t const* words, std::uint32_t world, entry_list const to,
+                            std::uint64_t* error) {
+  *to.count = 0;
+  if (words[0] != 0 && words[0] + words[1] != 1 + world && *error == 0)
+    *error = static_cast<std::uint64_t>(exchange_fault::several);
+}
+
+/// How many entries the list has: numbers that rise up to n and zeros behind them, or it is an error.
+template <int = 0>
+__global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::uint64_t n,
+                           std::uint32_t const* sender_words, entry_list const to, std::uint64_t* error) {
+  for_each(size, [&](std::uint64_t p) {
+    std::uint32_t const named = list[p];
+    if (named == 0) return;
+    bool const rises = p == 0 || (list[p - 1] != 0 && list[p - 1] < named);
+    if (!rises || named > n) {
+      if (*error == 0) set_fault(error, exchange_fault::order, sender_words[0] - 1);
+    } else if (p + 1 == size || list[p + 1] == 0) {
+      *to.count = static_cast<std::uint32_t>(p + 1);
+    }
+  });
+}
+
+/// The listed elements and this rank's accumulators there, twice, zeros behind them, and last whether this rank has
+/// failed: then it gives zeros, which is never used.
+template <class Stored>
+__global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Stored const* accumulator,
+                            std::uint64_t const* error, entry_list const to, float* sums) {
+  bool const failed = *error != 0;
+  std::uint32_t const count = failed ? 0 : *to.count;
+  for_each(size + 1, [&](std::uint64_t p) {
+    if (p >= count) {
+      sums[p] = p == size && failed ? 1.0f : 0.0f;
+      return;
+    }
+    std::uint32_t const i = list[p] - 1;
+    to.indices[p] = i;
+    to.values[p] = sums[p] = to_float(accumulator[i]);
+  });
+}
+
+/// The list as the one update of a step, or an empty one where any rank has failed.
+template <int = 0>
+__global__ void describe_list(std::uint64_t size, float const* sums, entry_list const from, update* to,
+                              std::uint64_t* error) {
+  if (sums[size] > 0 && *error == 0) *error = static_cast<std::uint64_t>(exchange_fault::elsewhere);
+  if (*error != 0) *from.count = 0;
+  *to = {from.indices, sums, *from.count, from.cells};
+}
+
+}  // namespace cuda_kernels
+
+/// Who leads is in the stream to know, not on the host, which would have to name the root of a broadcast: each rank
+/// brings a list, all but the leader's zeros, and their maximum is the leader's. So the leader changes in a CUDA graph
+/// as well. Cost: where the host has a broadcast of k indices there is an all-reduce of as many as there may be at
+/// most, and the values' is of that size too. Indices that come out of order or range on one rank fail the step on all.
+template <>
+class device_exchange<leader> {
+ public:
+  void reserve(cuda_workspace const& work, message_info const, int, std::uint64_t most, std::size_t, bool) {
+    most_ = most;
+    own_ = work.make_list(most);
+    own_list_ = own_.list();
+    all_ = work.zeroed<std::uint32_t>(most + cuda_kernels::vote_words + cuda_kernels::sender_words);
+    sums_ = work.zeroed<float>(most + 1);
+    update_ = work.zeroed<cuda_kernels::update>(1);
+  }
+
+  [[nodiscard]] std::uint64_t most_sent() const noexcept { return most_; }
+  [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return &own_list_; }
+
+  template <class Comm, class Stored>
+  device_updates run(device_round<Comm, Stored> const& round) {
+    auto& work = round.work;
+    auto const cells = work.tables().cell_count;
+    auto const world = static_cast<std::uint32_t>(round.comm.size());
+    auto* const vote = all_.data() + most_;
+    auto* const sender = vote + cuda_kernels::vote_words;
+    work.zero(all_);
+    work.over(most_, cuda_kernels::list_entries<>, own_list_, all_.data());
+    work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), vote);
+    work.launch(cuda_kernels::write_sender<>, 1, 1, own_list_, static_cast<std::uint32_t>(round.comm.rank()), world,
+                sender);
+    round.comm.all_reduce(work.where(), all_.span(), reduction::max);
+    work.launch(cuda_kernels::read_vote<>, 1, 1, round.decision, work.step().data(), vote, round.error);
+    work.launch(cuda_kernels::read_sender<>, 1, 1, sender, world, round.sent, round.error);
+    work.over(most_, cuda_kernels::check_list<>, all_.data(), most_, work.size(), sender, round.sent, round.error);
+    work.over(most_ + 1, cuda_kernels::gather_list<Stored>, all_.data(), most_, round.accumulator, round.error,
+              round.sent, sums_.data());
+    round.comm.all_reduce(work.where(), sums_.span(), reduction::sum);
+    work.launch(cuda_kernels::describe_list<>, 1, 1, most_, sums_.data(), round.sent, update_.data(), round.error);
+    work.over(most_ + cells + 1, cuda_kernels::fill_directories<>, update_.data(), 1, cells);
+    return {update_.data(), 1, 4 * (all_.size() + sums_.size()), 4 * (all_.size() + sums_.size())};
+  }
+
+ private:
+  std::uint64_t most_ = 0;
+  cuda_workspace::list_memory own_;
+  cuda_kernels::entry_list own_list_;
+  cuda_buffer<std::uint32_t> all_;
+  cuda_buffer<float> sums_;
+  cuda_buffer<cuda_kernels::update> update_;
+};
+
+}  // namespace gradsieve
