@@ -30,28 +30,26 @@ inline names const selector_names{"radix", "hierarchical", "laplacian", "adacomp
 inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic"};
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
 inline names const spaces{"host", "device"};
-inline constexpr bool host_only_is_built = false;
+inline constexpr bool codecs_are_built = false;
 #else
 inline names const spaces{"host"};
-inline constexpr bool host_only_is_built = true;
+inline constexpr bool codecs_are_built = true;
 #endif
 inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
 inline names const codec_names{"coo", "packed", "fp16", "bf16", "ternary", "fixed_width", "binned"};
-inline names const every_recipe = [] {
-  names all{"dense",
-            "radix",
-            "hierarchical",
-            "laplacian",
-            "radix+layerwise",
-            "radix+deft",
-            "hierarchical+deft",
-            "laplacian+deft",
-            "radix+momentum",
-            "laplacian+deft+momentum",
-            "radix+cyclic"};
-  if (host_only_is_built) all.insert(all.end(), {"chunked", "adacomp"});
-  return all;
-}();
+inline names const every_recipe{"dense",
+                                "radix",
+                                "hierarchical",
+                                "laplacian",
+                                "radix+layerwise",
+                                "radix+deft",
+                                "hierarchical+deft",
+                                "laplacian+deft",
+                                "radix+momentum",
+                                "laplacian+deft+momentum",
+                                "radix+cyclic",
+                                "chunked",
+                                "adacomp"};
 
 struct options {
   std::string data = GRADSIEVE_EXAMPLE_DATA;

@@ -28,16 +28,13 @@ using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyc
 using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction, gs::filtered>;
 
 /// Whether the program has a compressor of these policies. Each is compiled, so that there are all of the first three
-/// selectors with the first three partitioners and residuals, and a few of the others: adacomp and chunked only where
-/// there is no device, which has no selector of their kind yet.
+/// selectors with the first three partitioners and residuals, and a few of the others.
 template <class Selector, class Partitioner, class Residual>
 constexpr bool is_built() {
   using namespace gs;
   constexpr bool plain = std::is_same_v<Residual, error_feedback>;
-  if constexpr (std::is_same_v<Selector, adacomp>)
-    return host_only_is_built && std::is_same_v<Partitioner, layerwise> && plain;
-  if constexpr (std::is_same_v<Selector, chunked>)
-    return host_only_is_built && std::is_same_v<Partitioner, whole> && plain;
+  if constexpr (std::is_same_v<Selector, adacomp>) return std::is_same_v<Partitioner, layerwise> && plain;
+  if constexpr (std::is_same_v<Selector, chunked>) return std::is_same_v<Partitioner, whole> && plain;
   if constexpr (std::is_same_v<Partitioner, cyclic>)
     return (std::is_same_v<Selector, radix> && (plain || std::is_same_v<Residual, filtered>)) ||
            (std::is_same_v<Selector, laplacian> && plain);
@@ -47,7 +44,7 @@ constexpr bool is_built() {
 /// Whether it has that with every codec, too; else with coo alone.
 template <class Selector, class Partitioner, class Residual>
 constexpr bool has_codecs() {
-  return host_only_is_built && std::is_same_v<Residual, gs::error_feedback> &&
+  return codecs_are_built && std::is_same_v<Residual, gs::error_feedback> &&
          (gs::bin_selector<Selector> ||
           (std::is_same_v<Selector, gs::radix> && std::is_same_v<Partitioner, gs::whole>));
 }
@@ -149,12 +146,11 @@ class family {
   if (!recipe.built())
     throw usage_error("--compare '" + name +
                       "': cyclic and filtered are in radix+cyclic, laplacian+cyclic and radix+cyclic+filtered only; "
-                      "adacomp and chunked " +
-                      (host_only_is_built ? "stand alone" : "are for a host alone, and not in a build with CUDA"));
-  recipe.codec = !chosen.codec.empty() ? chosen.codec : adaptive ? "binned" : "coo";
+                      "adacomp and chunked stand alone");
+  recipe.codec = !chosen.codec.empty() ? chosen.codec : adaptive && recipe.coded() ? "binned" : "coo";
   if (recipe.codec != "coo" && !recipe.coded())
-    throw usage_error("--codec '" + recipe.codec + "': goes with radix, chunked and adacomp only, '" + name +
-                      "' has coo");
+    throw usage_error("--codec '" + recipe.codec + "': goes with radix, chunked and adacomp only, and not in a build " +
+                      "with CUDA; '" + name + "' has coo");
   return recipe;
 }
 
