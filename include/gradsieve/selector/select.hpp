@@ -47,10 +47,21 @@ fitted_keep(Selector const&, Cut const&) -> fitted_keep<Selector, Cut>;
 template <class Selector>
 struct value_sent {
   Selector const& chosen;
-  float mean;
+  float mean = 0;
 
   GRADSIEVE_EITHER_SPACE
-  [[nodiscard]] GRADSIEVE_HD float operator()(float value) const noexcept { return chosen.sent(value, mean); }
+  template <class Workspace>
+  GRADSIEVE_HD value_sent(Selector const& selector, Workspace& work, accumulator_ref const acc) : chosen{selector} {
+    if constexpr (requires { selector.sent(0.0f, 0.0f); }) mean = work.mean_of_maxima(acc);
+  }
+
+  GRADSIEVE_EITHER_SPACE
+  [[nodiscard]] GRADSIEVE_HD float operator()(float value) const noexcept {
+    if constexpr (requires { chosen.sent(0.0f, 0.0f); })
+      return chosen.sent(value, mean);
+    else
+      return value;
+  }
 };
 
 /// Writes the selector's entries of a segment and returns how many. A cut that keeps more than k gives its k largest,
@@ -65,16 +76,12 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
     return chosen.select(work, acc, k, out);
   } else if constexpr (bin_selector<Selector>) {
     auto const found = work.collected(acc);
-    cut at{};
-    if (!found.complete || found.count > k) {  // not a choice among what bins keep: there may be room for a part of it
-      work.collect_again(acc, sampled_lower_bound(work, acc, k).lower);
-      at = work.kth_largest(acc, k);
-    }
-    index_type const count = work.compact(acc, at, out);
-    if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
-      auto const there = smaller<std::uint64_t>(count, out.values.size());
-      work.replace({out.values.data(), there}, value_sent<Selector>{chosen, work.mean_of_maxima(acc)});
-    }
+    value_sent<Selector> const sent{chosen, work, acc};
+    if (found.complete && found.count <= k) return work.take_candidates(acc, out, sent);
+    // Not a choice among what bins keep: there may be room for a part of it only.
+    work.collect_again(acc, sampled_lower_bound(work, acc, k).lower);
+    index_type const count = work.compact(acc, work.kth_largest(acc, k), out);
+    work.replace({out.values.data(), smaller<std::uint64_t>(count, out.values.size())}, sent);
     return count;
   } else {
     auto const fitted = chosen.fit(work, acc, k);

@@ -159,6 +159,14 @@ class device_view {
   /// Mean of the largest magnitudes of a segment's bins.
   [[nodiscard]] __device__ float mean_of_maxima(accumulator_ref const acc) const { return t_.means[acc.id]; }
 
+  /// As the host's: all candidates of a segment, body(value) for the value of each; returns how many.
+  template <class Body>
+  __device__ index_type take_candidates(accumulator_ref const acc, selection_span out, Body const& body) {
+    index_type const count = compact(acc, cut{}, out);
+    replace(out.values.first(smaller<std::uint64_t>(count, out.values.size())), body);
+    return count;
+  }
+
   /// Calls body(value) for each of these values, which replaces it. @pre compact() wrote them
   template <class Body>
   __device__ void replace(view<float> const values, Body const& body) const {

@@ -119,12 +119,21 @@ struct accumulate_bins {
                                      binned_tile const tile, bin_scratch const scratch, candidate_list* list,
                                      owed_list* owed) noexcept {
     result sums;
-    sums.bad = accumulate_tile::run<Level>(policy, states, gradient, factor, count, first, 0, list, owed, nullptr);
     float const* const values = states[0];
+    std::size_t entered = 0;
     key_type guess = 0;
     std::size_t end = std::min<std::size_t>(tile.bin_length - tile.offset % tile.bin_length, count);
     for (std::size_t at = 0; at < count; at = end, end = std::min<std::size_t>(end + tile.bin_length, count)) {
       std::size_t const size = end - at;
+      // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
+      while (entered < end) {
+        std::size_t const next = std::min(2 * strip, count - entered);
+        auto here = states;
+        for (auto& state : here) state += entered;
+        sums.bad += accumulate_tile::run<Level>(policy, here, gradient + entered, factor, next, first + entered, 0,
+                                                list, owed, nullptr);
+        entered += next;
+      }
       host_bin<Level> const bin{values + at, size, tile, tile.position + at, scratch.keys, guess};
       cut const kept = chosen.cut_of(bin);
       // Beyond a bin's end as long as that is in the tile: the next bin writes there again.

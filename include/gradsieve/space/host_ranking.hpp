@@ -83,6 +83,25 @@ class host_ranking : public host_passes {
     return written;
   }
 
+  /// All candidates of a segment, of which none is zero, in index order, with body(value) for the value of each; at
+  /// most out.indices.size() of them. Returns how many there are. @pre collected(acc).complete. Cost: one copy.
+  template <class Body>
+  index_type take_candidates(accumulator_ref const acc, selection_span out, Body const& body) noexcept {
+    std::uint64_t total = 0;
+    for (int w = 0; w < team_.size(); ++w) {
+      count_of(w).above = total;
+      total += found_.of(acc, w).values.size();
+    }
+    team_.run(total, [&](int worker) {
+      auto const mine = found_.of(acc, worker);
+      std::uint64_t const to = std::min<std::uint64_t>(count_of(worker).above, out.indices.size());
+      std::uint64_t const count = std::min<std::uint64_t>(mine.values.size(), out.indices.size() - to);
+      std::copy_n(mine.indices.data(), count, out.indices.data() + to);
+      for (std::uint64_t i = 0; i < count; ++i) out.values[to + i] = body(mine.values[i]);
+    });
+    return static_cast<index_type>(total);
+  }
+
  private:
   /// Keys among which the element of a rank is looked for, the largest being of rank 1. `tie`: there is one key,
   /// shared by that many elements or more.
