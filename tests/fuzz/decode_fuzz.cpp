@@ -1,4 +1,5 @@
 // Any bytes into decode(), behind a header and a checksum that are right: libFuzzer's entry point.
+// GRADSIEVE_FUZZ_CODEC names the codec, else all have their turns.
 // Input: codec, size, entries that there is room for (2 bytes), entries that the header says (2 bytes), dense elements.
 // What remains is the payload; or, if the codec's highest bit is set, the gaps and values of a selection, which is
 // encoded, and then places of the message and what is changed there.
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
@@ -140,9 +142,25 @@ void decode_packed(Indices const& indices, unsigned values, input const& given) 
 
 constexpr gs::binned bins_of(std::uint32_t length) { return {.bins = {.rules = {}, .otherwise = length}}; }
 
-void decode_any(unsigned which, input const& given) {
-  unsigned const values = which / 12;
-  switch (which % 12) {
+constexpr std::array<std::string_view, 12> codecs{"coo",         "raw32",       "delta",     "bitmap",
+                                                  "fixed_width", "fixed_width", "automatic", "binned",
+                                                  "binned",      "binned",      "binned",    "binned"};
+
+/// Places in `codecs`: all, or those of the name in GRADSIEVE_FUZZ_CODEC.
+std::vector<unsigned> const& chosen_codecs() {
+  static auto const chosen = [] {
+    char const* const name = std::getenv("GRADSIEVE_FUZZ_CODEC");
+    std::vector<unsigned> places;
+    for (unsigned c = 0; c < codecs.size(); ++c)
+      if (name == nullptr || codecs[c] == name) places.push_back(c);
+    require(!places.empty(), "GRADSIEVE_FUZZ_CODEC names a codec");
+    return places;
+  }();
+  return chosen;
+}
+
+void decode_any(unsigned codec, unsigned values, input const& given) {
+  switch (codec) {
     case 0:
       return decode(gs::coo{}, given);
     case 1:
@@ -188,11 +206,14 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   auto const two = [&](std::size_t at) { return std::uint64_t{data[at]} | std::uint64_t{data[at + 1]} << 8; };
   auto const& layers = layers_of(data[1]);
   unsigned const which = data[0] & 127;
-  bool const without = data[1] >= 128 && which % 12 < 7;  // no layout: only binned insists
-  decode_any(which, {{layers.size(), layers.hash(), data[6] % 4u, without ? nullptr : &layers},
-                     two(2) % 2048,
-                     two(4),
-                     data[0] >= 128,
-                     std::as_bytes(std::span{data + head, size - head})});
+  auto const& chosen = chosen_codecs();
+  unsigned const codec = chosen[which % chosen.size()];
+  bool const without = data[1] >= 128 && codec < 7;  // no layout: only binned insists
+  decode_any(codec, which / 12,
+             {{layers.size(), layers.hash(), data[6] % 4u, without ? nullptr : &layers},
+              two(2) % 2048,
+              two(4),
+              data[0] >= 128,
+              std::as_bytes(std::span{data + head, size - head})});
   return 0;
 }
