@@ -54,7 +54,7 @@ else
   if [ $all = yes ]; then
     unless_skipped "preset clang" command -v clang++-19 && presets+=(clang)
   else
-    skipped+=("preset clang, its optimised build: clang compiles all but the benchmarks in preset tsan (--all)")
+    skipped+=("preset clang, its optimised build (--all); in preset tsan clang compiles all but benchmarks and tests of one thread")
   fi
 
   # Device tests run on a GPU, or through a launcher that stands in for one. With nvcc alone they are compiled, and
