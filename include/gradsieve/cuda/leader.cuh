@@ -36,14 +36,14 @@ __global__ void read_sender(std::uint32_t const* words, std::uint32_t world, ent
 
 /// How many entries the list has: numbers that rise up to n and zeros behind them, or it is an error.
 template <int = 0>
-__global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::uint64_t n,
-                           std::uint32_t const* sender_words, entry_list const to, std::uint64_t* error) {
+__global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint32_t const* sender,
+                           entry_list const to, std::uint64_t* error) {
   for_each(size, [&](std::uint64_t p) {
     std::uint32_t const named = list[p];
     if (named == 0) return;
     bool const rises = p == 0 || (list[p - 1] != 0 && list[p - 1] < named);
     if (!rises || named > n) {
-      if (*error == 0) set_fault(error, exchange_fault::order, sender_words[0] - 1);
+      if (*error == 0) set_fault(error, exchange_fault::order, sender[0] - 1);
     } else if (p + 1 == size || list[p + 1] == 0) {
       *to.count = static_cast<std::uint32_t>(p + 1);
     }
