@@ -22,20 +22,23 @@ template <class Selector>
 [[nodiscard]] std::vector<std::uint32_t> bin_lengths_of(Selector const& chosen, layout const& layers,
                                                         std::span<segment const> segments) {
   std::vector<std::uint32_t> lengths;
-  if constexpr (bin_selector<Selector>)
-    for (std::size_t at = 0; auto const& each : segments) {
+  if constexpr (bin_selector<Selector>) {
+    std::size_t at = 0;  // the layer that a segment begins in; segments are in order
+    for (auto const& each : segments) {
       while (at < layers.count() && layers.offset(at + 1) <= each.offset) ++at;
       if (each.size == 0 || at == layers.count()) {
         lengths.push_back(1);
         continue;
       }
-      if constexpr (requires { requires Selector::bins_within_layers; })
+      if constexpr (requires { requires Selector::bins_within_layers; }) {
         if (each.offset + each.size > layers.offset(at + 1))
           throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
+      }
       lengths.push_back(chosen.bin_length(layers[at]));
       if (lengths.back() == 0)
         throw invalid_argument("gradsieve: a bin of layer '" + layers[at].name + "' has no elements");
     }
+  }
   return lengths;
 }
 
