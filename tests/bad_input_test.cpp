@@ -24,12 +24,6 @@ namespace {
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 gs::host const here{.threads = 1};
 
-std::string joined(std::vector<std::string> const& said) {
-  std::string all;
-  for (auto const& each : said) all += each;
-  return all;
-}
-
 std::vector<std::byte> copy_of(std::span<std::byte const> bytes) { return {bytes.begin(), bytes.end()}; }
 
 template <class T>

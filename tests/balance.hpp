@@ -129,12 +129,6 @@ struct ledger {
   }
 };
 
-inline std::string joined(std::vector<std::string> const& said) {
-  std::string all;
-  for (auto const& each : said) all += each;
-  return all;
-}
-
 /// Exchanges `count` steps on every rank, and holds each against the ledgers of all of them. Returns what went
 /// wrong, and in `trace` a hash of every update and every final state.
 inline std::string run(maker const& make, int world, std::uint64_t count, int threads, std::uint64_t& trace) {

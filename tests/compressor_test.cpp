@@ -23,27 +23,7 @@
 
 using namespace steps;
 
-namespace on_demand {
-
-/// A selector that fails on the threads that set `failing`.
-inline thread_local bool failing = false;
-
-struct fails_on_demand {
-  template <class Workspace>
-  gs::index_type select(Workspace& work, gs::accumulator_ref const acc, gs::index_type k,
-                        gs::selection_span out) const {
-    if (failing) throw std::runtime_error("this selector fails");
-    return gs::radix{}.select(work, acc, k, out);
-  }
-  friend bool operator==(fails_on_demand const&, fails_on_demand const&) = default;
-};
-
-}  // namespace on_demand
-
 namespace {
-
-using on_demand::failing;
-using on_demand::fails_on_demand;
 
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -55,12 +35,6 @@ std::vector<double> sum_over_ranks(communicator comm, std::span<float const> val
   std::vector<double> sums(values.begin(), values.end());
   comm.all_reduce(here, std::span{sums}, gs::reduction::sum);
   return sums;
-}
-
-std::string joined(std::vector<std::string> const& said) {
-  std::string all;
-  for (auto const& each : said) all += each;
-  return all;
 }
 
 /// Steps of one compressor: how many allocations those after the first two made. The counter is the process's:

@@ -21,12 +21,6 @@ namespace {
 
 gs::host const here{.threads = 1};
 
-std::string joined(std::vector<std::string> const& said) {
-  std::string all;
-  for (auto const& each : said) all += each;
-  return all;
-}
-
 /// ScaleCom's rule as it is written, in double.
 struct by_the_book {
   double beta;

@@ -21,35 +21,8 @@ using namespace steps;
 
 namespace {
 
-/// Fails on the threads that say so.
-thread_local bool failing = false;
-
-}  // namespace
-
-namespace on_demand {
-
-struct fails_on_demand {
-  template <class Workspace>
-  gs::index_type select(Workspace& work, gs::accumulator_ref const acc, gs::index_type k,
-                        gs::selection_span out) const {
-    if (failing) throw std::runtime_error("this selector fails");
-    return gs::radix{}.select(work, acc, k, out);
-  }
-  friend bool operator==(fails_on_demand const&, fails_on_demand const&) = default;
-};
-
-}  // namespace on_demand
-
-namespace {
-
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 gs::host const here{.threads = 1};
-
-std::string joined(std::vector<std::string> const& said) {
-  std::string all;
-  for (auto const& each : said) all += each;
-  return all;
-}
 
 /// What a rank does to a broadcast on its way to it.
 enum class harm { none, swapped, repeated, too_large };
@@ -198,9 +171,8 @@ TEST_CASE("a leader whose selector throws: all throw, nothing is given up, and t
   auto const n = mixed_layers().size();
   auto const said = on_ranks(3, [&](communicator comm) {
     findings found;
-    gs::compressor compressor{
-        here, mixed_layers(),
-        gs::recipe{.density = 0.02, .selector = on_demand::fails_on_demand{}, .partitioner = gs::cyclic{}}};
+    gs::compressor compressor{here, mixed_layers(),
+                              gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .partitioner = gs::cyclic{}}};
     for (std::uint64_t step = 0; step < 6; ++step) {
       auto const leader = static_cast<int>(compressor.step() % 3);
       auto const before = residual_of(compressor);

@@ -119,6 +119,19 @@ std::string ending(F const& f) {
   }
 }
 
+/// A selector that fails on the threads that set `failing`.
+inline thread_local bool failing = false;
+
+struct fails_on_demand {
+  template <class Workspace>
+  gs::index_type select(Workspace& work, gs::accumulator_ref const acc, gs::index_type k,
+                        gs::selection_span out) const {
+    if (failing) throw std::runtime_error("this selector fails");
+    return gs::radix{}.select(work, acc, k, out);
+  }
+  friend bool operator==(fails_on_demand const&, fails_on_demand const&) = default;
+};
+
 /// Calls f on every rank; returns what each rank reports, or an exception that left f.
 inline std::vector<std::string> on_ranks(int ranks, std::function<std::string(communicator)> const& f) {
   std::vector<std::string> said(at(ranks));
@@ -128,6 +141,12 @@ inline std::vector<std::string> on_ranks(int ranks, std::function<std::string(co
     if (!thrown.empty()) mine = thrown;
   });
   return said;
+}
+
+inline std::string joined(std::vector<std::string> const& said) {
+  std::string all;
+  for (auto const& each : said) all += each;
+  return all;
 }
 
 /// Remembers the first thing that went wrong: a rank that stopped would leave the others waiting.
