@@ -3,7 +3,7 @@
 
 Tensors and parameters are those of the models; the script checks their numbers against what the models are known to
 have. Times are estimates: a step's computing time (measured, where `source` says so) is 1/3 forward and 2/3
-backward; of each a quarter is spread evenly over the tensors and the rest by their floating point operations. Rows are
+backward; of each a quarter is spread evenly over the tensors and the rest by the operations of matrix products. Rows are
 in ready order, the last layer of the network first; bytes are of binary32 gradients, times in seconds.
 """
 
@@ -28,22 +28,22 @@ class Model:
         weights = inputs * outputs * height * width
         self.add(name + ".weight", weights, 2 * weights * side * side)
         if bias:
-            self.add(name + ".bias", outputs, outputs * side * side)
+            self.add(name + ".bias", outputs)
 
-    def norm(self, name, channels, positions):
-        self.add(name + ".weight", channels, 4 * channels * positions)
-        self.add(name + ".bias", channels, channels * positions)
+    def norm(self, name, channels):
+        self.add(name + ".weight", channels)
+        self.add(name + ".bias", channels)
 
     def linear(self, name, inputs, outputs, positions=1, bias=True):
         self.add(name + ".weight", inputs * outputs, 2 * inputs * outputs * positions)
         if bias:
-            self.add(name + ".bias", outputs, outputs * positions)
+            self.add(name + ".bias", outputs)
 
 
 def resnet(blocks):
     model = Model()
     model.conv("conv1", 3, 64, 7, 112)
-    model.norm("bn1", 64, 112 * 112)
+    model.norm("bn1", 64)
     channels = 64
     for stage, count in enumerate(blocks):
         width = 64 << stage
@@ -52,14 +52,14 @@ def resnet(blocks):
             name = f"layer{stage + 1}.{block}"
             before = side * 2 if stage > 0 and block == 0 else side  # the 3x3 convolution has the stride
             model.conv(name + ".conv1", channels, width, 1, before)
-            model.norm(name + ".bn1", width, before * before)
+            model.norm(name + ".bn1", width)
             model.conv(name + ".conv2", width, width, 3, side)
-            model.norm(name + ".bn2", width, side * side)
+            model.norm(name + ".bn2", width)
             model.conv(name + ".conv3", width, 4 * width, 1, side)
-            model.norm(name + ".bn3", 4 * width, side * side)
+            model.norm(name + ".bn3", 4 * width)
             if block == 0:
                 model.conv(name + ".downsample.0", channels, 4 * width, 1, side)
-                model.norm(name + ".downsample.1", 4 * width, side * side)
+                model.norm(name + ".downsample.1", 4 * width)
             channels = 4 * width
     model.linear("fc", channels, 1000)
     return model
@@ -81,21 +81,21 @@ def vgg16():
 def densenet(growth, first, blocks):
     model = Model()
     model.conv("conv0", 3, first, 7, 112)
-    model.norm("norm0", first, 112 * 112)
+    model.norm("norm0", first)
     channels, side = first, 56
     for number, count in enumerate(blocks, 1):
         for layer in range(1, count + 1):
             name = f"block{number}.layer{layer}"
-            model.norm(name + ".norm1", channels, side * side)
+            model.norm(name + ".norm1", channels)
             model.conv(name + ".conv1", channels, 4 * growth, 1, side)
-            model.norm(name + ".norm2", 4 * growth, side * side)
+            model.norm(name + ".norm2", 4 * growth)
             model.conv(name + ".conv2", 4 * growth, growth, 3, side)
             channels += growth
         if number < len(blocks):
-            model.norm(f"transition{number}.norm", channels, side * side)
+            model.norm(f"transition{number}.norm", channels)
             model.conv(f"transition{number}.conv", channels, channels // 2, 1, side)
             channels, side = channels // 2, side // 2
-    model.norm("norm5", channels, side * side)
+    model.norm("norm5", channels)
     model.linear("classifier", channels, 1000)
     return model
 
@@ -105,7 +105,7 @@ def inception_v4():
 
     def unit(name, inputs, outputs, kernel, side):
         model.conv(name + ".conv", inputs, outputs, kernel, side)
-        model.norm(name + ".bn", outputs, side * side)
+        model.norm(name + ".bn", outputs)
 
     def branch(name, inputs, side, *layers):
         for index, (outputs, kernel) in enumerate(layers):
@@ -160,18 +160,18 @@ def bert(layers, width, positions):
     model.add("embeddings.word", vocabulary * width)
     model.add("embeddings.position", 512 * width)
     model.add("embeddings.type", 2 * width)
-    model.norm("embeddings.norm", width, positions)
+    model.norm("embeddings.norm", width)
     for layer in range(layers):
         for part in ("query", "key", "value", "output"):
             model.linear(f"{layer}.{part}", width, width, positions)
-        model.norm(f"{layer}.norm1", width, positions)
+        model.norm(f"{layer}.norm1", width)
         model.linear(f"{layer}.up", width, 4 * width, positions)
         model.linear(f"{layer}.down", 4 * width, width, positions)
-        model.norm(f"{layer}.norm2", width, positions)
+        model.norm(f"{layer}.norm2", width)
     model.linear("pooler", width, width)
     model.linear("head.dense", width, width, positions)
-    model.norm("head.norm", width, positions)
-    model.add("head.bias", vocabulary, vocabulary * positions)
+    model.norm("head.norm", width)
+    model.add("head.bias", vocabulary)
     model.linear("head.next", width, 2)
     model.late = 2.0 * vocabulary * width * positions
     return model
@@ -184,13 +184,13 @@ def gpt2(layers, width, positions):
     model.add("wte", vocabulary * width)
     model.add("wpe", 1024 * width)
     for layer in range(layers):
-        model.norm(f"{layer}.ln_1", width, positions)
+        model.norm(f"{layer}.ln_1", width)
         model.linear(f"{layer}.attn.c_attn", width, 3 * width, positions)
         model.linear(f"{layer}.attn.c_proj", width, width, positions)
-        model.norm(f"{layer}.ln_2", width, positions)
+        model.norm(f"{layer}.ln_2", width)
         model.linear(f"{layer}.mlp.c_fc", width, 4 * width, positions)
         model.linear(f"{layer}.mlp.c_proj", 4 * width, width, positions)
-    model.norm("ln_f", width, positions)
+    model.norm("ln_f", width)
     model.late = 2.0 * vocabulary * width * positions
     return model
 
@@ -203,7 +203,7 @@ def lstm(layers, width, vocabulary, positions):
         for part in ("ih", "hh"):
             model.add(f"weight_{part}_l{layer}", 4 * width * width, 8 * width * width * positions)
         for part in ("ih", "hh"):
-            model.add(f"bias_{part}_l{layer}", 4 * width, 4 * width * positions)
+            model.add(f"bias_{part}_l{layer}", 4 * width)
     model.linear("decoder", width, vocabulary, positions)
     return model
 
