@@ -18,7 +18,7 @@ namespace gradsieve {
 /// Seconds that one collective takes for the gradients of one group, from their bytes. It never falls as bytes grow, is
 /// never negative, and 0 bytes cost nothing, as nothing is sent. A lambda will do.
 template <class C>
-concept cost_model = std::copyable<C> && requires(C const cost, std::uint64_t bytes) {
+concept cost_model = std::copy_constructible<C> && requires(C const cost, std::uint64_t bytes) {
   { cost(bytes) } -> std::convertible_to<double>;
 };
 
