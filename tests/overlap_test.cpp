@@ -125,7 +125,7 @@ class one_by_one {
   }
 
  private:
-  gs::grouping groups_;
+  gs::group_map groups_;
   std::vector<std::invoke_result_t<Make const&, gs::layout const&>> exchanges_;
 };
 
@@ -320,6 +320,20 @@ TEST_CASE("empty layers, groups and layouts, and a world of one") {
       return found.text();
     });
     CHECK(steps::joined(said) == "");
+  }
+}
+
+TEST_CASE("no group waits for a layer that has no elements") {
+  gs::layout const layers{{"a", 0}, {"b", 4}, {"c", 0}, {"d", 0}};
+  gs::tracker counter{plan_of(layers, backwards(4), {1, 3, 4})};  // {d} {c, b} {a}
+  for (int step = 0; step < 2; ++step) {
+    CHECK(counter.frontier() == 1);
+    CHECK(counter.on_ready(1) == 1);  // c
+    CHECK(counter.on_ready(2) == 3);  // b
+    CHECK(counter.on_ready(0) == 3);
+    CHECK_THROWS_AS(counter.on_ready(0), gs::invalid_argument);
+    counter.flush([](std::size_t) { FAIL("nothing is missing"); });
+    counter.reset();
   }
 }
 

@@ -22,7 +22,8 @@
 #include <gradsieve/layout.hpp>
 #include <gradsieve/report.hpp>
 #include <gradsieve/schedule/agree.hpp>
-#include <gradsieve/schedule/grouping.hpp>
+#include <gradsieve/schedule/arrivals.hpp>
+#include <gradsieve/schedule/group_map.hpp>
 #include <gradsieve/schedule/plan.hpp>
 #include <gradsieve/schedule/tracker.hpp>
 #include <gradsieve/space/host.hpp>
@@ -33,12 +34,6 @@ namespace gradsieve {
 template <class E, class Comm, class T>
 concept group_exchange = std::movable<E> && requires(E& exchange, Comm const& comm, std::span<T> gradient) {
   { exchange.exchange(comm, gradient) } -> std::same_as<step_report>;
-};
-
-/// When a group was exchanged, in seconds since begin().
-struct group_times {
-  double start = 0;
-  double finish = 0;
 };
 
 /// One step of one rank, all groups together.
@@ -93,14 +88,14 @@ class overlap {
         times_(plan_.groups().size()) {
     std::exception_ptr failure;
     try {
-      group_ = grouping{layers, plan_, ready_order, sizeof(T)};
+      group_ = group_map{layers, plan_, ready_order, sizeof(T)};
       parts_.reserve(plan_.groups().size());
       for (auto const& each : group_.groups())
         parts_.push_back({make(each.layers), std::vector<T>(each.packed_size())});
     } catch (...) {
       failure = std::current_exception();
     }
-    grouping::require_equal(host{}, comm_, layers, group_, failure);
+    group_map::require_equal(host{}, comm_, layers, group_, failure);
     thread_ = std::thread{[this] { communicate(); }};
   }
 
@@ -177,7 +172,7 @@ class overlap {
   /// The plan that all ranks follow.
   [[nodiscard]] plan const& agreed() const noexcept { return plan_; }
 
-  /// When the groups of the last step were exchanged. Not while a step is open.
+  /// When the groups of the last step were exchanged, in seconds since begin(). Not while a step is open.
   [[nodiscard]] std::span<group_times const> times() const noexcept { return times_; }
 
   /// The exchange of a group and the layers that it is for: for state(), restore(), discard_step() and the like. Not
@@ -252,7 +247,7 @@ class overlap {
   Comm comm_;
   plan plan_;
   std::uint64_t size_;
-  grouping group_;
+  group_map group_;
   tracker tracker_;
   std::vector<part> parts_;
   std::vector<group_times> times_;

@@ -14,15 +14,16 @@ namespace gradsieve {
 
 /// Counts the layers of one step after the other. Groups [0, frontier()) are complete and may be issued in this order;
 /// a group behind an incomplete one waits, as collectives must be issued alike on all ranks. Layers are those of the
-/// plan, in its order; empty ones count as the others.
+/// plan, in its order; no group waits for one of 0 bytes.
 /// memory: 16 bytes a layer and 8 a group, allocated here.
 /// threads: on_ready() and what is const from any thread; reset() and flush() while no thread is in on_ready().
 class tracker {
  public:
-  explicit tracker(plan const& groups) : group_(groups.count()), seen_(groups.count()) {
-    sizes_.reserve(groups.groups().size());
-    for (auto const& each : groups.groups()) sizes_.push_back(each.end - each.begin);
-    for (std::size_t i = 0; i < group_.size(); ++i) group_[i] = groups.group_of(i);
+  explicit tracker(plan const& chosen) : group_(chosen.count()), sizes_(chosen.groups().size()), seen_(chosen.count()) {
+    for (std::size_t i = 0; i < group_.size(); ++i) {
+      group_[i] = chosen.bytes_of(i) > 0 ? chosen.group_of(i) : no_group;
+      if (group_[i] != no_group) ++sizes_[group_[i]];
+    }
     left_ = std::vector<std::atomic<std::size_t>>(sizes_.size());
     reset();
   }
@@ -43,16 +44,17 @@ class tracker {
                              std::to_string(group_.size()) + " layers");
     if (seen_[layer].exchange(step_) == step_)
       throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready for the second time in a step");
-    return left_[group_[layer]].fetch_sub(1) == 1 ? advance() : frontier();
+    auto const group = group_[layer];
+    return group != no_group && left_[group].fetch_sub(1) == 1 ? advance() : frontier();
   }
 
-  /// Completes what is incomplete: calls missing(layer) for every layer that was not ready, and takes note of it after.
-  /// Cost: O(groups), and O(layers) if one is missing.
+  /// Completes what is incomplete: calls missing(layer) for every layer that was not ready and that a group waits for,
+  /// and takes note of it after. Cost: O(groups), and O(layers) if one is missing.
   template <class Missing>
   void flush(Missing const& missing) {
     if (frontier() == groups()) return;
     for (std::size_t i = 0; i < layers(); ++i)
-      if (!is_ready(i)) {
+      if (group_[i] != no_group && !is_ready(i)) {
         missing(i);
         on_ready(i);
       }
@@ -63,9 +65,12 @@ class tracker {
     ++step_;
     for (std::size_t g = 0; g < sizes_.size(); ++g) left_[g].store(sizes_[g]);
     frontier_.store(0);
+    advance();  // over groups that wait for nothing
   }
 
  private:
+  static constexpr auto no_group = static_cast<std::size_t>(-1);  // of layers of 0 bytes
+
   /// Whoever completes a group moves the frontier over all that are complete by then. Of two threads that complete
   /// neighbours at once, the later one sees both.
   std::size_t advance() noexcept {
@@ -76,9 +81,9 @@ class tracker {
   }
 
   std::vector<std::size_t> group_;                // of each layer
-  std::vector<std::size_t> sizes_;                // layers of each group
+  std::vector<std::size_t> sizes_;                // layers that each group waits for
   std::vector<std::atomic<std::uint64_t>> seen_;  // the last step in which a layer was ready
-  std::vector<std::atomic<std::size_t>> left_;    // layers that a group waits for
+  std::vector<std::atomic<std::size_t>> left_;    // those of them that are not ready yet
   std::atomic<std::size_t> frontier_{0};
   std::uint64_t step_ = 0;
 };

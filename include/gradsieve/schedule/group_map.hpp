@@ -46,14 +46,14 @@ struct group_layers {
 };
 
 /// A plan, whose layers are in ready order, laid over a layout.
-class grouping {
+class group_map {
  public:
-  grouping() = default;
+  group_map() = default;
 
   /// `ready_order[i]` is the layout's number of the plan's layer i; empty: the last layer is ready first.
   /// @throws invalid_argument unless it is a permutation and the layers' bytes are the plan's, for gradients of
   /// `value_bytes` an element.
-  grouping(layout const& layers, plan const& chosen, std::vector<std::size_t> ready_order, std::size_t value_bytes)
+  group_map(layout const& layers, plan const& chosen, std::vector<std::size_t> ready_order, std::size_t value_bytes)
       : order_{std::move(ready_order)}, place_(layers.count(), layers.count()) {
     auto const count = layers.count();
     if (order_.empty()) {
@@ -88,7 +88,7 @@ class grouping {
   /// Checks that no rank has failed and all hold the same layout and order. Collective.
   /// @throws `failure` if this rank has one; else mismatch, on every rank.
   template <communicator Comm, class Space>
-  static void require_equal(Space const& where, Comm const& comm, layout const& layers, grouping const& mine,
+  static void require_equal(Space const& where, Comm const& comm, layout const& layers, group_map const& mine,
                             std::exception_ptr const& failure) {
     std::uint64_t order = layout{}.hash();
     for (auto const each : mine.order_) order = (order ^ each) * 0x0000'0100'0000'01B3u;
