@@ -60,7 +60,8 @@ namespace schedule_detail {
 
 }  // namespace schedule_detail
 
-/// Times what prepare(bytes) returns, a callable that makes one collective call of that size, and fits a cost. Each
+/// Times what prepare(bytes) returns, a callable that makes one collective call of that size, and fits a cost; if it
+/// returns a double, that counts as its seconds. Each
 /// sample begins with a barrier and is the longest of all ranks; each size counts with its median. The first pass goes
 /// from the smallest size up, as long as the time allows, and warms each size up; the others visit the sizes in an
 /// order of their own each. What prepare() returned is kept until the end, so that it is warm from its second call on.
@@ -81,9 +82,14 @@ template <communicator Comm, std::invocable<std::uint64_t> Prepare>
   auto const sample = [&](auto& run) {
     (void)longest(0);  // a barrier
     auto const start = clock::now();
-    run();
+    double own = 0;
+    if constexpr (std::same_as<decltype(run()), double>)
+      own = run();
+    else
+      run();
     double const taken = longest(std::chrono::duration<double>(clock::now() - start).count());
     spent += taken;
+    if constexpr (std::same_as<decltype(run()), double>) return std::max(longest(own), 1e-9);
     return std::max(taken, 1e-9);  // a clock may stand still
   };
 
