@@ -10,6 +10,7 @@ cd "$here"
 ranks=4
 rates=1gbit,100mbit
 steps=30
+dense=8
 batch=16
 hidden=1024,1024,1024,1024,1024,1024
 recipes=dense,radix,radix+deft
@@ -28,6 +29,7 @@ usage: bench/network.sh [option value]... [-- program argument...]
   --ranks N          namespaces, 2 to 8 [$ranks]
   --rates R,R        of every link, each way: 100mbit, 1gbit, 10gbit, ... [$rates]
   --steps N          optimiser steps of each run [$steps]
+  --dense-steps N    the same, for dense [$dense]
   --batch N          samples a step, all ranks together [$batch]
   --hidden N,N       widths of the network's hidden layers [$hidden]
   --recipes A,B      as train --compare; dense is the measure of all [$recipes]
@@ -46,7 +48,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --help) usage && exit 0 ;;
     --) shift && break ;;
-    --ranks | --rates | --steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds)
+    --ranks | --rates | --steps | --dense-steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds)
       [ $# -ge 2 ] || { echo "network.sh: $1 needs a value" >&2; exit 2; }
       name=${1#--}
       printf -v "${name%%-*}" '%s' "$2"
@@ -56,7 +58,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 [[ $ranks =~ ^[2-8]$ ]] || { echo "network.sh: --ranks '$ranks': choose 2 to 8" >&2; exit 2; }
-for number in "$steps" "$batch" "$limit"; do
+for number in "$steps" "$dense" "$batch" "$limit"; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || { echo "network.sh: '$number' is not a whole number above 0" >&2; exit 2; }
 done
 
@@ -116,20 +118,22 @@ for ((r = 1; r <= ranks; ++r)); do
   hosts+=${hosts:+,}$subnet.$r
 done
 
-# A bucket holds about a millisecond, at least two full packets: a message shorter than that would travel for free.
+# A bucket holds a quarter of a millisecond, so that few bytes travel for free; TCP's large segments are kept to half of
+# that, as a longer one would be cut into packets, at a cost that two cores feel at 1 Gbit/s.
 limit_links() {
-  local rate=$1 burst r
+  local rate=$1 mbit segment r
   case $rate in
-    *[0-9]mbit) burst=$((${rate%mbit} * 125)) ;;
-    *[0-9]gbit) burst=$((${rate%gbit} * 125000)) ;;
+    *[0-9]mbit) mbit=${rate%mbit} ;;
+    *[0-9]gbit) mbit=$((${rate%gbit} * 1000)) ;;
     *) echo "network.sh: --rates '$rate': write 100mbit or 1gbit" >&2 && exit 2 ;;
   esac
-  [ $burst -ge 4000 ] || burst=4000
-  [ $burst -le 65536 ] || burst=65536
-  case $rate in [1-9][0-9]gbit | [1-9][0-9][0-9]gbit) burst=1000000 ;; esac
+  segment=$((mbit * 16))
+  [ $segment -ge 3000 ] || segment=3000
+  [ $segment -le 65536 ] || segment=65536
   for ((r = 1; r <= ranks; ++r)); do
-    ip netns exec "$tag-$r" tc qdisc replace dev eth0 root tbf rate "$rate" burst "$burst" latency 100ms
-    tc qdisc replace dev "$tag-v$r" root tbf rate "$rate" burst "$burst" latency 100ms
+    ip -n "$tag-$r" link set eth0 gso_max_size "$segment" 2>/dev/null || true
+    ip netns exec "$tag-$r" tc qdisc replace dev eth0 root tbf rate "$rate" burst $((2 * segment)) latency 100ms
+    tc qdisc replace dev "$tag-v$r" root tbf rate "$rate" burst $((2 * segment)) latency 100ms
   done 2>"$scratch/why" || skip "cannot limit a link with tc tbf: $(cat "$scratch/why")"
 }
 
@@ -142,10 +146,13 @@ exec ip netns exec "\$name" unshare --uts sh -c "hostname \$name; \$*"
 TEXT
 chmod +x "$scratch/agent"
 
+# Dense all-reduces by rings, blocking or not: of what Open MPI has, the fastest for millions of parameters here.
 on_ranks() {
   OMP_NUM_THREADS=1 timeout --kill-after=10 "$limit" mpirun --allow-run-as-root -np "$ranks" --host "$hosts" \
     --mca plm_rsh_agent "$scratch/agent" --mca btl tcp,self --mca btl_tcp_if_include "$subnet.0/24" \
     --mca oob_tcp_if_include "$subnet.0/24" --mca hwloc_base_binding_policy none --mca mpi_yield_when_idle 1 \
+    --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 \
+    --mca coll_libnbc_iallreduce_algorithm 1 \
     --mca orte_tmpdir_base "$scratch" --wdir "$here" "$@"
 }
 
@@ -172,10 +179,11 @@ echo "$ranks ranks on $(nproc) cores, $steps steps of $batch samples, hidden lay
 rows=$scratch/rows.csv
 echo "rate,recipe,density,overlap,groups,median_step_ms,predicted_ms,compute_ms,sent,received" >"$rows"
 run() { # rate recipe density schedule
-  local out=$scratch/out.csv own=()
+  local out=$scratch/out.csv own=() count=$steps
+  [ "$2" != dense ] || count=$dense
   [ "$2" != radix ] || own=(--codec "$codec")
   if ! on_ranks "$program" --compare "$2" --density "$3" --overlap "$4" --hidden "$hidden" --batch "$batch" \
-    --steps "$steps" --pause 50 "${shared[@]}" --measure-seconds "$measure" "${own[@]}" --csv "$out" \
+    --steps "$count" --pause 50 "${shared[@]}" --measure-seconds "$measure" "${own[@]}" --csv "$out" \
     >"$scratch/log" 2>&1; then
     echo "network.sh: $2 at density $3, overlap $4, $1 failed or took more than $limit seconds:" >&2
     tail -n 20 "$scratch/log" >&2
