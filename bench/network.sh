@@ -18,6 +18,7 @@ densities=0.01,0.001
 schedules=none,single,optimal
 codec=coo
 limit=900
+compute=0
 measure=15
 csv=
 program=build/release/examples/train
@@ -36,6 +37,7 @@ usage: bench/network.sh [option value]... [-- program argument...]
   --codec NAME       of recipes with radix alone [$codec]
   --densities X,X    [$densities]
   --schedules A,B    as train --overlap; none: one exchange after the backward pass [$schedules]
+  --compute-ms X     forward and backward pass take at least so long, most of it asleep, as if a device computed [$compute]
   --measure-seconds  time that train takes to measure what exchanges take, each [$measure]
   --limit S          seconds after which a run is ended [$limit]
   --csv FILE         writes one row a run
@@ -48,7 +50,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --help) usage && exit 0 ;;
     --) shift && break ;;
-    --ranks | --rates | --steps | --dense-steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds)
+    --ranks | --rates | --steps | --dense-steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds | --compute-ms)
       [ $# -ge 2 ] || { echo "network.sh: $1 needs a value" >&2; exit 2; }
       name=${1#--}
       printf -v "${name%%-*}" '%s' "$2"
@@ -172,8 +174,8 @@ IFS=, read -ra recipe_list <<<"$recipes"
 IFS=, read -ra density_list <<<"$densities"
 IFS=, read -ra schedule_list <<<"$schedules"
 shared=()
-[ "$(nproc)" -ge $((2 * ranks)) ] || shared=(--shared-cores)
-echo "$ranks ranks on $(nproc) cores, $steps steps of $batch samples, hidden layers $hidden" \
+[ "$(nproc)" -ge $((2 * ranks)) ] || [ "$compute" != 0 ] || shared=(--shared-cores)
+echo "$ranks ranks on $(nproc) cores, $steps steps of $batch samples, hidden layers $hidden, computing at least $compute ms" \
   "${shared:+(cores are shared: computing and selecting are slower than on a machine for each rank)}"
 
 rows=$scratch/rows.csv
@@ -183,13 +185,13 @@ run() { # rate recipe density schedule
   [ "$2" != dense ] || count=$dense
   [ "$2" != radix ] || own=(--codec "$codec")
   if ! on_ranks "$program" --compare "$2" --density "$3" --overlap "$4" --hidden "$hidden" --batch "$batch" \
-    --steps "$count" --pause 50 "${shared[@]}" --measure-seconds "$measure" "${own[@]}" --csv "$out" \
+    --steps "$count" --pause 50 --compute-ms "$compute" "${shared[@]}" --measure-seconds "$measure" "${own[@]}" --csv "$out" \
     >"$scratch/log" 2>&1; then
     echo "network.sh: $2 at density $3, overlap $4, $1 failed or took more than $limit seconds:" >&2
     tail -n 20 "$scratch/log" >&2
     exit 1
   fi
-  grep " on this link: " "$scratch/log" | sed "s|^|  $1 |" || true
+  grep -A1 " on this link: " "$scratch/log" | sed "s|^|  $1 |" || true
   awk -F, -v OFS=, -v rate="$1" -v density="$3" 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i }
     NR == 2 { print rate, $at["recipe"], density, $at["overlap"], $at["groups"], $at["median_step_ms"], $at["predicted_ms"],
               $at["compute_ms"], $at["bytes_per_step"], $at["received_per_step"] }' "$out" | tee -a "$rows" >"$scratch/last"

@@ -73,6 +73,7 @@ struct options {
   std::string overlap = "none";
   double measure_seconds = 10;
   bool shared_cores = false;
+  double compute_ms = 0;
   int pause = 0;  ///< microseconds
   std::uint64_t seed = 1;
   double learning_rate = 0.03;
@@ -166,6 +167,8 @@ struct option {
        [](o to, s v) { to.measure_seconds = number("--measure-seconds", v, 0.0, 3600.0); }},
       {"--shared-cores", "", "with --overlap: no core is free beside the backward pass; selecting stops it",
        [](o to, s) { to.shared_cores = true; }},
+      {"--compute-ms", "X", "forward and backward pass take at least so long, as if a device computed [0]",
+       [](o to, s v) { to.compute_ms = number("--compute-ms", v, 0.0, 1e6); }},
       {"--pause", "US", "under mpirun: a rank that waits sleeps so long at a time [0: it spins]",
        [](o to, s v) { to.pause = number("--pause", v, 0, 1'000'000); }},
       {"--threads-per-worker", "N", "threads of each worker's compressor [1]",

@@ -12,6 +12,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,7 @@ struct handover {
   std::function<void(std::span<float>)> begin;
   std::function<void(std::size_t)> ready;
   std::function<gs::overlap_report()> finish;
-  forecast predicted;
+  std::function<forecast()> predicted;
 };
 
 [[nodiscard]] inline double median_of(std::vector<double> values) {
@@ -60,8 +61,35 @@ struct handover {
                 report.exchanged = exchange(*gradient);
                 return report;
               },
-          .predicted = {}};
+          .predicted = [] { return forecast{}; }};
 }
+
+/// Makes computing take at least so long: a third is the forward pass, the rest the backward pass, layer by layer. What
+/// is left is slept, so that cores are as free for the exchange as beside a device.
+class pacemaker {
+ public:
+  pacemaker(gs::layout const& layers, double milliseconds) : layers_{layers}, seconds_{1e-3 * milliseconds} {}
+
+  void begin() { start_ = clock::now(); }
+  void forward_is_done() const { until(1.0 / 3); }
+  /// Layers from `layer` on have their gradients.
+  void backward_reached(std::size_t layer) const {
+    auto const left = static_cast<double>(layers_.offset(layer)) / static_cast<double>(layers_.size());
+    until(1 - 2.0 / 3 * left);
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  void until(double share) const {
+    if (seconds_ > 0)
+      std::this_thread::sleep_until(
+          start_ + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(share * seconds_)));
+  }
+
+  gs::layout layers_;
+  double seconds_;
+  clock::time_point start_;
+};
 
 /// A step without its exchange.
 struct compute_profile {
@@ -71,7 +99,8 @@ struct compute_profile {
 
 /// Times some steps on copies, all ranks at once: of each moment the median over the steps, then the latest of all
 /// ranks. Collective.
-[[nodiscard]] inline compute_profile time_layers(communicator const& comm, mlp model, batches batch, float scale) {
+[[nodiscard]] inline compute_profile time_layers(communicator const& comm, mlp model, batches batch, pacemaker pace,
+                                                 float scale) {
   using clock = std::chrono::steady_clock;
   auto const layers = model.layers();
   auto const count = layers.count();
@@ -87,12 +116,16 @@ struct compute_profile {
     auto const note = [&](std::size_t moment, double seconds) {
       if (step >= warm) moments[moment].push_back(seconds);
     };
+    pace.begin();
     batch.load(step);
     model.evaluate(batch.features(), batch.labels());
+    pace.forward_is_done();
     note(count, since());
     last = clock::now();
-    model.backward(batch.features(), batch.labels(), scale,
-                   [&](std::size_t layer) { note(count - 1 - layer, since()); });
+    model.backward(batch.features(), batch.labels(), scale, [&](std::size_t layer) {
+      pace.backward_reached(layer);
+      note(count - 1 - layer, since());
+    });
     last = clock::now();
     optimiser.step(model.parameters(), model.gradient());
     note(count + 1, since());
@@ -157,7 +190,8 @@ template <class Cost>
 [[nodiscard]] inline handover with_overlap(communicator const& comm, named_recipe const& recipe, options const& chosen,
                                            mlp const& model, batches const& batch, double scale) {
   auto const layers = model.layers();
-  auto const profile = time_layers(comm, model, batch, static_cast<float>(scale));
+  auto const pace = pacemaker{layers, chosen.compute_ms};
+  auto const profile = time_layers(comm, model, batch, pace, static_cast<float>(scale));
   auto const make = [&](gs::layout const& part) { return any_exchange{make_exchanger(recipe, chosen, part, comm)}; };
   auto const costs = measure_costs(comm, make, profile.layers.bytes(), chosen);
 
@@ -182,12 +216,28 @@ template <class Cost>
        << gs::shortest{costs.local.fixed} << " + " << gs::shortest{costs.local.per_element} << " an element; " << plan;
   predicted.cost = text.str();
 
+  for (auto const& each : plan.groups()) predicted.planned.push_back({each.start, each.finish});
+
   using owner = gs::overlap<any_exchange, communicator>;
   auto const running = std::make_shared<owner>(comm, layers, plan, make);
+  auto const seen = std::make_shared<std::vector<std::array<std::vector<double>, 2>>>(plan.groups().size());
   return {.begin = [running](std::span<float> gradient) { running->begin(gradient); },
           .ready = [running](std::size_t layer) { running->ready(layer); },
-          .finish = [running] { return running->wait(); },
-          .predicted = std::move(predicted)};
+          .finish =
+              [running, seen] {
+                auto const report = running->wait();
+                for (std::size_t g = 0; g < seen->size(); ++g) {
+                  (*seen)[g][0].push_back(running->times()[g].start);
+                  (*seen)[g][1].push_back(running->times()[g].finish);
+                }
+                return report;
+              },
+          .predicted =
+              [predicted, seen] {
+                auto all = predicted;
+                for (auto const& each : *seen) all.measured.push_back({median_of(each[0]), median_of(each[1])});
+                return all;
+              }};
 }
 
 [[nodiscard]] inline handover make_handover(communicator const& comm, named_recipe const& recipe, options const& chosen,

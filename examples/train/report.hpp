@@ -16,6 +16,9 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/schedule/arrivals.hpp>
+
+#include "communicator.hpp"
 #include "options.hpp"
 
 namespace example {
@@ -43,6 +46,8 @@ struct forecast {
   std::string cost;
   double compute_ms = 0;  ///< of a step without any exchange
   double step_ms = 0;     ///< of a whole step, predicted
+  std::vector<gs::group_times> planned{};
+  std::vector<gs::group_times> measured{};  ///< medians on rank 0
 };
 
 /// One recipe on one number of workers. Bytes and times are means per step and worker.
@@ -164,7 +169,16 @@ inline void print_forecasts(std::ostream& out, std::vector<result> const& result
   out << '\n';
   print_table(out, rows);
   for (auto const& each : results)
-    if (!each.predicted.cost.empty()) out << each.recipe << " on this link: " << each.predicted.cost << '\n';
+    if (!each.predicted.cost.empty()) {
+      out << each.recipe << " on this link: " << each.predicted.cost << "\n  groups, ms, planned (measured):";
+      for (std::size_t g = 0; g < each.predicted.planned.size(); ++g) {
+        auto const& plan = each.predicted.planned[g];
+        auto const& real = each.predicted.measured[g];
+        out << "  " << shown(1e3 * plan.start, 1) << '-' << shown(1e3 * plan.finish, 1) << " ("
+            << shown(1e3 * real.start, 1) << '-' << shown(1e3 * real.finish, 1) << ')';
+      }
+      out << '\n';
+    }
 }
 
 /// Build-up against P beside what independent selections would give: n(1 - (1 - density)^P) entries.

@@ -153,13 +153,19 @@ class tally {
 
   auto const exchange = make_handover(comm, recipe, chosen, model, batch, scale);
 
+  auto pace = pacemaker{model.layers(), chosen.compute_ms};
   auto sums = tally{recipe, chosen};
   for (int step = 0; step < chosen.steps; ++step) {
     auto const start = clock::now();
+    pace.begin();
     batch.load(static_cast<std::uint64_t>(step));
     auto const part = model.evaluate(batch.features(), batch.labels());
+    pace.forward_is_done();
     exchange.begin(model.gradient());
-    model.backward(batch.features(), batch.labels(), static_cast<float>(scale), exchange.ready);
+    model.backward(batch.features(), batch.labels(), static_cast<float>(scale), [&](std::size_t layer) {
+      pace.backward_reached(layer);
+      exchange.ready(layer);
+    });
     auto const exchange_start = clock::now();
     auto const report = exchange.finish();
     std::chrono::duration<double> const exchanging = clock::now() - exchange_start;
@@ -171,7 +177,7 @@ class tally {
     if (comm.rank() == 0) watch.step(recipe.name, comm.size(), step + 1, chosen.steps, loss);
   }
   verify_replicas(comm, model.parameters());
-  return std::move(sums).finish(accuracy(comm, model, data.test), exchange.predicted);
+  return std::move(sums).finish(accuracy(comm, model, data.test), exchange.predicted());
 }
 
 }  // namespace example
