@@ -75,13 +75,20 @@ class shortest_finish {
     while (j > 0) {
       ends.push_back(j);
       std::size_t begin = from_[j];
-      double left = deadline - cost(in.bytes(begin, j));
-      for (std::size_t i = in.first_with(j); i < begin; ++i) {
-        double const before = deadline - cost(in.bytes(i, j));
-        if (std::max(finish_[i], in.ready(j - 1)) > before + grain_) continue;
-        begin = i;
-        left = before;
+      auto const in_time = [&](std::size_t i, double earliest) {
+        return earliest <= deadline - cost(in.bytes(i, j)) + grain_;
+      };
+      std::size_t first = in.first_with(j);  // beginning with it, the group is through in time once it is ready
+      for (std::size_t behind = begin; first < behind;) {
+        std::size_t const middle = first + (behind - first) / 2;
+        if (in_time(middle, in.ready(j - 1)))
+          behind = middle;
+        else
+          first = middle + 1;
       }
+      while (first < begin && !in_time(first, finish_[first])) ++first;
+      if (first < begin) begin = first;
+      double const left = deadline - cost(in.bytes(begin, j));
       deadline = std::max(left, finish_[begin]);
       j = begin;
     }
@@ -156,8 +163,8 @@ template <cost_model Cost>
 }  // namespace schedule_detail
 
 /// Merges so that the last group finishes as early as it can, for one stream and the given constraints. The default.
-/// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds O(L) for
-/// each group. Memory: O(L).
+/// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds O(L)
+/// for each group at most. Memory: O(L).
 /// When not: costs that are far off, above all seconds a byte that are too high; `robust` plans for that, and
 /// ties::latest suffers less.
 struct optimal {
