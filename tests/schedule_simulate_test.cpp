@@ -127,6 +127,8 @@ TEST_CASE("collectives on several streams share the bandwidth behind their start
   auto const run = gs::simulate(of, apart, cost, two);
   CHECK(close(run.metrics.iteration, 1 + 1 + 2 * 4 - 1));  // the byte of cost(1) counts as startup
   CHECK(run.events.back().lane == 2);
+  gs::trace const unlike{{"a", 2, 1, 0, 0}, {"b", 5, 0, 0, 0}};  // 1 and 4 seconds of bandwidth: 2 shared, then 3
+  CHECK(close(iteration(unlike, cost, gs::make_plan(unlike, cost, gs::wfbp{}), two), 1 + 2 + 2 + 3));
   data::generator random{2};
   for (int n = 0; n < 300; ++n) {
     auto const drawn = random_trace(random, 20, false);
@@ -291,7 +293,9 @@ TEST_CASE("a timeline is a Chrome trace") {
   CHECK(names.count("rank 3, net") == 1);
 }
 #else
-TEST_CASE("a timeline is a Chrome trace") { std::cout << "skipped: no nlohmann/json.hpp to read Chrome traces with\n"; }
+TEST_CASE("a timeline is a Chrome trace") {
+  std::cout << "skipped: this build has no nlohmann/json.hpp to read Chrome traces with\n";
+}
 #endif
 
 TEST_CASE("published: GoogLeNet on a simulated ring, 8 to 2048 workers") {
