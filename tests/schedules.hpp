@@ -121,10 +121,9 @@ inline std::vector<std::size_t> ends_of(gs::trace const& of, gs::plan const& mad
 /// Up to `most` layers; some empty, some ready together. With `round` all numbers are small multiples of 1/8, so that
 /// sums are exact and ties are many.
 inline gs::trace random_trace(data::generator& random, std::size_t most, bool round, bool some_empty = true) {
-  std::vector<gs::traced_layer> layers(random.below(most + 1));
+  std::vector<gs::traced_layer> layers(random.below(most + 1), {"l", 0, 0, 0, 0});
   double const pace = std::vector{0.1, 1.0, 10.0}[random.below(3)];
   for (auto& each : layers) {
-    each.name = "l";
     each.bytes = random.below(20) == 0 && some_empty ? 0 : 1 + random.below(round ? 4 : 1000);
     if (random.below(5) > 0)
       each.backward = round ? static_cast<double>(random.below(24)) / 8 : pace * random.uniform();

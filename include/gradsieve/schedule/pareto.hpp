@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,8 +40,9 @@ template <class Extend, class Value>
     found.clear();
     for (std::size_t i = in.first_with(j); i < j; ++i)
       for (std::size_t l = 0; l < labels[i].size(); ++l) found.push_back({extend(labels[i][l].times, i, j), i, l});
-    std::stable_sort(found.begin(), found.end(), [](label const& x, label const& y) {
-      return x.times.first != y.times.first ? x.times.first < y.times.first : x.times.second < y.times.second;
+    std::sort(found.begin(), found.end(), [](label const& x, label const& y) {
+      return std::tie(x.times.first, x.times.second, x.from, x.which) <
+             std::tie(y.times.first, y.times.second, y.from, y.which);
     });
     auto& kept = labels[j];
     double least = std::numeric_limits<double>::infinity();

@@ -2,21 +2,19 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <numbers>
-#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <gradsieve/error.hpp>
-#include <gradsieve/random.hpp>
 #include <gradsieve/schedule/cost.hpp>
 #include <gradsieve/schedule/optimal_sparse.hpp>
 #include <gradsieve/schedule/plan.hpp>
+#include <gradsieve/schedule/slow_workers.hpp>
 #include <gradsieve/schedule/timeline.hpp>
 #include <gradsieve/schedule/trace.hpp>
 
@@ -67,8 +65,10 @@ class simulation {
     bool const steady = across() && options_.iterations > 1;  // from one end of a backward pass to the next
     metrics.iteration =
         steady ? (last_backward_ - first_backward_) / (options_.iterations - 1) : now_ / options_.iterations;
-    std::stable_sort(result_.events.begin(), result_.events.end(),
-                     [](auto const& a, auto const& b) { return a.begin < b.begin; });
+    std::sort(result_.events.begin(), result_.events.end(), [](auto const& x, auto const& y) {
+      return std::tie(x.begin, x.lane, x.end, x.iteration, x.layer) <
+             std::tie(y.begin, y.lane, y.end, y.iteration, y.layer);
+    });
     return std::move(result_);
   }
 
@@ -92,8 +92,10 @@ class simulation {
 
   void one_iteration() {
     std::size_t const layers = of_.count();
-    auto const forward = paces(&traced_layer::forward, 2 * static_cast<std::uint64_t>(iteration_));
-    auto const backward = paces(&traced_layer::backward, 2 * static_cast<std::uint64_t>(iteration_) + 1);
+    slow_workers const workers{options_.workers, options_.jitter, options_.straggler, options_.seed};
+    auto const pass = 2 * static_cast<std::uint64_t>(iteration_);
+    auto const forward = workers.slowest(of_, &traced_layer::forward, pass);
+    auto const backward = workers.slowest(of_, &traced_layer::backward, pass + 1);
     for (std::size_t l = layers; l-- > 0;) {
       while (iteration_ > 0 && !may_compute(l) && advance()) start_collectives();
       compute({activity::forward, 0, 0, 0, of_[l].bytes, by_.group_of(l), l, iteration_}, forward[l]);
@@ -118,40 +120,7 @@ class simulation {
     start_collectives();
   }
 
-  /// Seconds of each layer such that their sums are, at each layer, those of the worker that is slowest up to there.
-  [[nodiscard]] std::vector<double> paces(double traced_layer::* time, std::uint64_t pass) const {
-    std::size_t const layers = of_.count();
-    bool const reverse = time == &traced_layer::forward;
-    std::vector<double> slowest(layers);
-    auto const workers = options_.jitter > 0 ? options_.workers : 1;
-    for (int w = 0; w < workers; ++w) {
-      double const slow = w == 0 ? options_.straggler : 1;
-      double sum = 0;
-      for (std::size_t i = 0; i < layers; ++i) {
-        std::size_t const l = reverse ? layers - 1 - i : i;
-        double noise = 1;
-        if (options_.jitter > 0) {
-          auto const draw = [&](std::uint64_t which) {
-            auto const key = mix(options_.seed + mix(pass * 0x1'0000'0000u + static_cast<std::uint64_t>(w)));
-            return (static_cast<double>(mix(key + 2 * i + which) >> 11) + 0.5) * 0x1p-53;
-          };
-          double const gauss = std::sqrt(-2 * std::log(draw(0))) * std::cos(2 * std::numbers::pi * draw(1));
-          noise = std::max(0.0, 1 + options_.jitter * gauss);
-        }
-        sum += of_[l].*time * slow * noise;
-        slowest[l] = std::max(slowest[l], sum);
-      }
-    }
-    for (std::size_t i = layers; i-- > 1;) {  // sums to steps
-      std::size_t const l = reverse ? layers - 1 - i : i;
-      slowest[l] -= slowest[reverse ? l + 1 : l - 1];
-    }
-    if (options_.jitter == 0)
-      for (std::size_t l = 0; l < layers; ++l) slowest[l] = of_[l].*time * options_.straggler;
-    return slowest;
-  }
-
-  /// Whether a layer's forward pass has the gradients that it needs of the iteration before.
+  /// Whether a layer's forward pass has the gradients of the iteration before that it needs.
   [[nodiscard]] bool may_compute(std::size_t layer) const {
     if (across()) return left_[by_.group_of(layer)] == 0;
     return std::all_of(left_.begin(), left_.end(), [](std::size_t n) { return n == 0; });
