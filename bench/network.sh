@@ -22,6 +22,7 @@ compute=0
 measure=15
 csv=
 program=build/release/examples/train
+install=yes
 
 usage() {
   cat <<TEXT
@@ -41,6 +42,8 @@ usage: bench/network.sh [option value]... [-- program argument...]
   --measure-seconds  time that train takes to measure what exchanges take, each [$measure]
   --limit S          seconds after which a run is ended [$limit]
   --csv FILE         writes one row a run
+  --program FILE     the training example [$program]
+  --no-install       without iproute2: skips, and does not install it
 
 With a program after --, runs that once at each rate instead, under mpirun, a rank in each namespace.
 TEXT
@@ -50,7 +53,8 @@ while [ $# -gt 0 ]; do
   case $1 in
     --help) usage && exit 0 ;;
     --) shift && break ;;
-    --ranks | --rates | --steps | --dense-steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds | --compute-ms)
+    --no-install) install=no && shift ;;
+    --ranks | --rates | --steps | --dense-steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds | --compute-ms | --program)
       [ $# -ge 2 ] || { echo "network.sh: $1 needs a value" >&2; exit 2; }
       name=${1#--}
       printf -v "${name%%-*}" '%s' "$2"
@@ -76,9 +80,11 @@ skip() {
 command -v mpirun >/dev/null || skip "there is no mpirun"
 mpirun --version 2>/dev/null | grep -q "Open MPI\|OpenRTE" || skip "mpirun is not Open MPI's, whose launch agent this uses"
 if ! command -v ip >/dev/null || ! command -v tc >/dev/null; then
-  # shellcheck source=/dev/null
-  source .ci/setup.sh
-  want iproute2 command -v tc
+  if [ $install = yes ]; then
+    # shellcheck source=/dev/null
+    source .ci/setup.sh
+    want iproute2 command -v tc
+  fi
   command -v tc >/dev/null || skip "there is no ip and tc (iproute2)"
 fi
 if [ $# -eq 0 ] && [ ! -x "$program" ]; then

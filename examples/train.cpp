@@ -70,6 +70,8 @@ void print_help(std::ostream& out) {
 template <class Launch>
 void compare(options const& chosen, bool speaks, Launch const& launch) {
   auto const recipes = parse_recipes(chosen);
+  if (chosen.overlap != "none" && chosen.space != "host")
+    throw usage_error("--overlap '" + chosen.overlap + "': goes with --space host only");
   for (int const workers : chosen.workers)
     if (workers > chosen.batch)
       throw usage_error("--batch '" + std::to_string(chosen.batch) + "': choose at least one sample for each of " +

@@ -38,6 +38,7 @@ unless_skipped() {
 presets=(release)
 unless_skipped "all tests on MPI ranks" eval 'command -v mpicxx && command -v mpirun' || true
 unless_skipped "example train" eval 'header eigen3/Eigen/Core && header zlib.h' || true
+unless_skipped "training over network namespaces" eval '[ "$(id -u)" = 0 ] && command -v ip && command -v tc' || true
 unless_skipped "the benchmarks" header benchmark/benchmark.h || true
 unless_skipped "reading JSON that the library writes, and traces as JSON" header nlohmann/json.hpp || true
 unless_skipped "GoogLeNet as MG-WFBP's authors measured it (GRADSIEVE_MGWFBP_LOG names their tmp8comm.log)" test -e "${GRADSIEVE_MGWFBP_LOG-}" || true

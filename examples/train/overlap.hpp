@@ -17,15 +17,7 @@
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule/dense_mean.hpp>
-#include <gradsieve/schedule/fixed.hpp>
-#include <gradsieve/schedule/greedy.hpp>
-#include <gradsieve/schedule/make_plan.hpp>
-#include <gradsieve/schedule/measure_cost.hpp>
-#include <gradsieve/schedule/optimal.hpp>
-#include <gradsieve/schedule/optimal_sparse.hpp>
-#include <gradsieve/schedule/overlap.hpp>
-#include <gradsieve/schedule/simulate.hpp>
+#include <gradsieve/schedule.hpp>
 
 #include "batches.hpp"
 #include "communicator.hpp"
