@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -41,8 +42,8 @@ class watchdog {
   explicit watchdog(char const* what)
       : thread_{[this, what] {
           std::unique_lock lock{mutex_};
-          if (over_.wait_for(lock, std::chrono::seconds{300}, [this] { return done_; })) return;
-          std::fprintf(stderr, "deadlock: %s did not end in 300 seconds\n", what);
+          if (over_.wait_for(lock, std::chrono::seconds{120}, [this] { return done_; })) return;
+          std::fprintf(stderr, "deadlock: %s did not end in 120 seconds\n", what);
           std::abort();
         }} {}
   ~watchdog() {
@@ -143,6 +144,7 @@ void check_same(int ranks, order_type const& plan_order, Make const& make) {
     for (std::uint64_t step = 0; step < 4; ++step) {
       auto expected = steps::gradient(layers.size(), comm.rank(), step);
       auto gradient = expected;
+      auto whole = expected;
       reference.exchange(comm, expected);
       auto order = backwards(layers.count());
       shuffle(order, mine);
@@ -150,6 +152,10 @@ void check_same(int ranks, order_type const& plan_order, Make const& make) {
       for (auto const each : order) tested.ready(each);
       auto const report = tested.wait();
       found.expect(steps::same_bits(gradient, expected), "step " + std::to_string(step) + ": another result");
+      if constexpr (std::same_as<typename decltype(tested)::exchange_type, gs::dense_mean>) {
+        gs::dense_mean{}.exchange(comm, std::span{whole});
+        found.expect(steps::same_bits(gradient, whole), "step " + std::to_string(step) + ": not the mean");
+      }
       found.expect(report.exchanged.bytes_sent > 0 && report.busy >= 0 && report.exposed >= 0, "no report");
       for (std::size_t g = 1; g < tested.times().size(); ++g)
         found.expect(tested.times()[g].start >= tested.times()[g - 1].finish, "groups at the same time");
@@ -265,6 +271,7 @@ TEST_CASE("a group goes out as soon as its layers are ready, before the step's e
   auto exchange = gs::overlap{gs::self{}, layers, plan_of(layers, {1, 0}, {1, 2}),
                               [&](gs::layout const&) { return counted{&calls}; }};
   exchange.begin(gradient);
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});  // its thread waits by now: ready() must wake it
   exchange.ready(1);
   while (calls < 1) std::this_thread::yield();  // the watchdog's if it never goes
   CHECK(calls == 1);

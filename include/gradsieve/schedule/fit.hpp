@@ -9,6 +9,7 @@
 #include <ostream>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/error.hpp>
@@ -78,37 +79,69 @@ namespace schedule_detail {
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
+/// The value that has half of the weight on either side.
+[[nodiscard]] inline double weighted_median(std::vector<std::pair<double, double>> values_and_weights) {
+  std::sort(values_and_weights.begin(), values_and_weights.end());
+  double half = 0;
+  for (auto const& each : values_and_weights) half += each.second / 2;
+  for (auto const& each : values_and_weights)
+    if ((half -= each.second) <= 0) return each.first;
+  return values_and_weights.back().first;
+}
+
+/// The median slope of all pairs (Theil and Sen), where pairs count by how much of their times a slope could explain;
+/// then the median of what the slope leaves. Neither negative. A quarter of the points may lie anywhere.
+[[nodiscard]] inline affine median_line(std::span<measured_point const> points) {
+  std::vector<std::pair<double, double>> slopes{{0, 1e-9}};
+  for (std::size_t i = 0; i < points.size(); ++i)
+    for (std::size_t j = i + 1; j < points.size(); ++j) {
+      auto const apart = static_cast<double>(points[j].bytes - points[i].bytes);
+      slopes.push_back({(points[j].seconds - points[i].seconds) / apart,
+                        apart / static_cast<double>(points[j].bytes + points[i].bytes)});
+    }
+  double const b = std::max(0.0, weighted_median(std::move(slopes)));
+  std::vector<std::pair<double, double>> startups;
+  for (auto const& each : points)
+    startups.push_back({each.seconds - b * static_cast<double>(each.bytes), 1 / each.seconds});
+  double const a = std::max(0.0, weighted_median(std::move(startups)));
+  return a + b > 0 ? affine{a, b} : affine{points.front().seconds, 0};
+}
+
 }  // namespace schedule_detail
 
-/// Fits a + b * bytes, neither negative, to measured times: least squares of relative errors, so that small sizes count
-/// as large ones do, in ten rounds in which points far off the line lose weight (Huber's, at 1.345 times the spread
-/// that the median of the errors tells).
-/// @throws invalid_argument unless there are points, bytes rise, and seconds are positive and finite.
+/// Fits a + b * bytes, neither negative, to measured times: from the median of the slopes of all pairs, ten rounds of
+/// least squares of relative errors, so that small sizes count as large ones do, in which points far off the line lose
+/// weight (Huber's, at 1.345 times the spread that the median of the errors tells). Cost: O(n^2 log n).
+/// @throws invalid_argument unless there are points, bytes rise from at least 1, and seconds are positive and finite.
 [[nodiscard]] inline affine_fit fit_affine(std::vector<measured_point> points) {
   if (points.empty()) throw invalid_argument("gradsieve: a fit to 0 measured times; the least is 1");
   for (std::size_t i = 0; i < points.size(); ++i) {
     require_between("seconds measured for " + std::to_string(points[i].bytes) + " bytes", points[i].seconds, 1e-12,
                     1e9);
-    if (i > 0 && points[i].bytes <= points[i - 1].bytes)
+    if (points[i].bytes <= (i == 0 ? 0 : points[i - 1].bytes))
       throw invalid_argument("gradsieve: " + std::to_string(points[i].bytes) + " bytes were measured after " +
-                             std::to_string(points[i - 1].bytes) + "; sizes rise");
+                             std::to_string(i == 0 ? 0 : points[i - 1].bytes) + "; sizes rise");
   }
-  std::vector<double> weights;
-  for (auto const& each : points) weights.push_back(1 / (each.seconds * each.seconds));
 
   affine_fit fit;
+  fit.cost = schedule_detail::median_line(points);
   std::vector<double> errors(points.size());
-  auto robust = weights;
+  std::vector<double> weights(points.size());
   for (int round = 0; round < 10; ++round) {
-    fit.cost = schedule_detail::least_squares(points, robust);
-    for (std::size_t i = 0; i < points.size(); ++i)
-      errors[i] = std::abs(fit.cost.a + fit.cost.b * static_cast<double>(points[i].bytes) - points[i].seconds) /
-                  points[i].seconds;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      double const fitted = fit.cost(points[i].bytes);
+      errors[i] = std::abs(points[i].seconds - fitted) / fitted;
+      weights[i] = 1 / (fitted * fitted);
+    }
     double const limit = std::max(1.345 * 1.4826 * schedule_detail::median(errors), 1e-9);
-    for (std::size_t i = 0; i < points.size(); ++i)
-      robust[i] = weights[i] * (errors[i] > limit ? limit / errors[i] : 1);
+    for (std::size_t i = 0; i < points.size(); ++i) weights[i] *= errors[i] > limit ? limit / errors[i] : 1;
+    fit.cost = schedule_detail::least_squares(points, weights);
   }
 
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    weights[i] = 1 / (points[i].seconds * points[i].seconds);
+    errors[i] = std::abs(fit.cost(points[i].bytes) - points[i].seconds) / points[i].seconds;
+  }
   double w = 0;
   double mean = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
