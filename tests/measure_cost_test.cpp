@@ -66,6 +66,25 @@ TEST_CASE("noise of a few per cent moves the fit by as much, outliers by little 
   CHECK(hit.max_error > 0.7);
 }
 
+TEST_CASE("three of 19 points may lie anywhere") {
+  data::generator random{1};
+  int off = 0;
+  for (int run = 0; run < 4000; ++run) {
+    gs::affine const known{std::exp(-9 + 4 * random.uniform()), std::exp(-21 + 3 * random.uniform())};
+    auto points = exact(known);
+    for (auto& each : points) each.seconds *= 1 + 0.05 * (2 * random.uniform() - 1);
+    for (int outlier = 0; outlier < 3; ++outlier)
+      points[random.below(points.size())].seconds *=
+          random.uniform() < 0.5 ? 0.1 + 0.3 * random.uniform() : 3 + 10 * random.uniform();
+    auto const fit = gs::fit_affine(points);
+    bool good = true;
+    for (std::uint64_t const bytes : {1u << 10, 1u << 18, 1u << 22})
+      good = good && near(fit.cost(bytes), known(bytes), 0.15);
+    off += good ? 0 : 1;
+  }
+  CHECK(off <= 25);  // of 4000: 17; 41 from a start that is not a median
+}
+
 TEST_CASE("no term is negative") {
   std::vector<gs::measured_point> const steeper{
       {1000, 1e-6}, {2000, 3e-6}, {4000, 7.2e-6}};  // a < 0 by a straight line

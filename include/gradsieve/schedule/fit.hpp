@@ -103,8 +103,7 @@ namespace schedule_detail {
   std::vector<std::pair<double, double>> startups;
   for (auto const& each : points)
     startups.push_back({each.seconds - b * static_cast<double>(each.bytes), 1 / each.seconds});
-  double const a = std::max(0.0, weighted_median(std::move(startups)));
-  return a + b > 0 ? affine{a, b} : affine{points.front().seconds, 0};
+  return {std::max(0.0, weighted_median(std::move(startups))), b};
 }
 
 }  // namespace schedule_detail
