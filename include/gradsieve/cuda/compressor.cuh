@@ -18,6 +18,7 @@
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
+#include <gradsieve/cuda/packed.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
@@ -68,14 +69,18 @@ class compressor<device, Recipe> {
                 "whole_layer), marked GRADSIEVE_HD");
   static_assert(!bin_selector<selector_type> || !partitioner_type::needs_norms,
                 "a selector that has bins chooses in the accumulate pass: it needs a partitioner without norms");
-  static_assert(std::is_same_v<codec_type, coo>, "on a device the codec is coo");
+  static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
+  static_assert(
+      requires(device_codec<codec_type> how) { requires std::is_default_constructible_v<decltype(how)>; },
+      "this codec does not run on a device: specialise device_codec for it, or device_indices or device_values for its "
+      "part; an exchange that does not encode still needs one, such as coo");
 
   /// @throws what the recipe's check() throws; device_error.
   compressor(device where, layout layers, Recipe recipe)
       : layers_{std::move(layers)},
         recipe_{checked(std::move(recipe))},
         split_{layers_, recipe_.dense},
-        info_{layers_.size(), layers_.hash(), split_.dense_elements},
+        info_{layers_.size(), layers_.hash(), split_.dense_elements, &layers_},
         work_{where, layers_.size()},
         plan_{recipe_, work_} {
     for (auto& each : states_) each = work_.template zeroed<stored_type>(info_.n);
@@ -137,6 +142,7 @@ class compressor<device, Recipe> {
     take_dense();
     collect();
     work_.select(recipe_.selector, states_[0].data(), measured, taken_.list());
+    if constexpr (quantises<codec_type>) codec_.quantise(work_, taken_.list());
     start_report(sizeof(*values.data()), 1);
     step_.union_is_selected = true;
     ++steps_;
@@ -151,11 +157,12 @@ class compressor<device, Recipe> {
   /// stands behind those that the header counts means nothing. Lives until the next encode(). Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode() {
     auto const bytes = (recipe_.codec.max_bytes(info_.n, capacity_, info_.dense) + 7) / 8 * 8;
-    if (outgoing_.size() < bytes) outgoing_ = work_.template zeroed<std::byte>(bytes);
-    auto* const message = reinterpret_cast<cuda_kernels::header_words*>(outgoing_.data());
-    work_.over(capacity_ + info_.dense + 1, cuda_kernels::write_message<>, info_, coo::id, taken_.list(),
-               static_cast<float const*>(dense_.data()), message);
-    work_.over(capacity_ + info_.dense + 1, cuda_kernels::seal_message<>, message);
+    if (outgoing_.size() < bytes) {
+      outgoing_ = work_.template zeroed<std::byte>(bytes);
+      outgoing_state_ = work_.template zeroed<cuda_kernels::message_state>(1);
+    }
+    encode_message(work_, codec_, info_, taken_.list(), dense_.data(),
+                   {outgoing_.data(), bytes, outgoing_state_.data()});
     step_.known.bytes_sent = bytes;
     return outgoing_.span();
   }
@@ -167,34 +174,33 @@ class compressor<device, Recipe> {
   void apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     auto const out = checked_span(gradient);
     check_size(out.size());
-    std::uint64_t bytes = recipe_.codec.max_bytes(info_.n, 0, info_.dense);
-    for (auto const& each : messages) bytes = std::max<std::uint64_t>(bytes, each.size());
-    bytes = std::min((bytes + 7) / 8 * 8, recipe_.codec.max_bytes(info_.n, info_.n, info_.dense) + 8);
-    std::uint64_t const most = (bytes - recipe_.codec.max_bytes(info_.n, 0, info_.dense)) / 8;
-    auto const senders = static_cast<std::uint32_t>(messages.size());
-    auto const cells = work_.tables().cell_count;
     raise(pending_error());
+    auto const senders = static_cast<std::uint32_t>(messages.size());
+    std::uint64_t most = 0;  // entries of a message, if it is one
+    std::uint64_t bytes = message_header::bytes;
+    for (auto const& each : messages) {
+      std::uint64_t words[message_header::bytes / 8]{};
+      work_.where().copy(each.first(std::min(each.size(), sizeof words)), std::as_writable_bytes(std::span{words}));
+      work_.where().synchronize();
+      most = std::max(most, std::min(wire::load_one<std::uint64_t>(std::as_bytes(std::span{words}).subspan(24)),
+                                     split_.selected_elements));
+      bytes = std::max<std::uint64_t>(bytes, each.size());
+    }
+    bytes = std::min((bytes + 7) / 8 * 8, (recipe_.codec.max_bytes(info_.n, most, info_.dense) + 15) / 8 * 8);
     auto const inbox = work_.template zeroed<std::byte>(bytes * senders);
     for (std::size_t m = 0; m < senders; ++m) {
       auto const size = std::min<std::uint64_t>(messages[m].size(), bytes);
       work_.where().copy(messages[m].first(size), inbox.span().subspan(bytes * m, size));
     }
-    auto const directories = work_.template zeroed<std::uint32_t>(std::uint64_t{senders} * (cells + 1));
-    auto const sums = work_.template zeroed<std::uint64_t>(senders);
-    auto const updates = work_.template zeroed<cuda_kernels::update>(senders);
-    cuda_kernels::slots const from{inbox.data(), bytes, 0, senders};
-    work_.over(senders, cuda_kernels::open_messages<>, info_, coo::id, most, from, directories.data(), cells,
-               updates.data(), sums.data(), error());
-    work_.over(most + info_.dense + 1, cuda_kernels::check_messages<>, info_, from, updates.data(), sums.data(),
-               error());
-    work_.launch(cuda_kernels::compare_sums<>, 1, 1024, from, updates.data(), sums.data(), error());
+    device_inbox<codec_type> reader;
+    reader.reserve(work_, recipe_.codec, layers_, most, senders);
+    reader.read(work_, info_, {inbox.data(), bytes, 0, senders}, error());
     raise(read_error());
-    work_.over(most + cells + 1, cuda_kernels::fill_directories<>, updates.data(), senders, cells);
     auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
     work_.zero_one(&numbers_.data()->touched);
-    write_update({updates.data(), senders, 0, 0}, divisor, out.data());
+    write_update({reader.updates(work_), senders, 0, 0}, divisor, out.data());
     if (info_.dense > 0) {
-      work_.over(info_.dense, cuda_kernels::sum_dense<>, updates.data(), senders, info_.dense, dense_sum_.data());
+      reader.sum_dense(work_, info_.dense, dense_sum_.data());
       work_.over(info_.dense, cuda_kernels::write_dense<device_value<decltype(out)>>, ranges_.data(), layer_ranges_,
                  info_.dense, static_cast<float const*>(dense_sum_.data()), divisor, out.data());
     }
@@ -522,6 +528,7 @@ class compressor<device, Recipe> {
       collect();
       auto const* const apart = exchange_.list();
       work_.select(recipe_.selector, states_[0].data(), measured, apart != nullptr ? *apart : taken_.list());
+      if constexpr (exchange_type::encodes && quantises<codec_type>) codec_.quantise(work_, taken_.list());
       auto const result = exchange_.run(device_round<Comm, stored_type>{
           comm, work_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
       auto const sums = dense_sum_.first(dense_elements_ + 1);
@@ -635,7 +642,8 @@ class compressor<device, Recipe> {
     auto const dense_most = split_.dense_elements + segments.most();
     work_.plan(segments.all(), split_.dense, capacity_, bin_lengths_of(recipe_.selector, layers_, segments.all()));
     plan_.reserve(capacity_);
-    exchange_.reserve(work_, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
+    exchange_.reserve(work_, recipe_.codec, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
+    codec_.reserve(work_, recipe_.codec, layers_, capacity_, 0);
     taken_ = work_.make_list(std::max<std::uint64_t>({capacity_, exchange_.most_sent(), 1}));
     saved_ = work_.template zeroed<saved_state>(taken_.capacity);
     saved_dense_ = work_.template zeroed<saved_state>(dense_most);
@@ -655,7 +663,8 @@ class compressor<device, Recipe> {
   message_info info_;
   cuda_workspace work_;
   step_plan<Recipe> plan_;
-  device_exchange<exchange_type> exchange_;
+  device_exchange<exchange_type, codec_type> exchange_;
+  device_codec<codec_type> codec_;  // for what this rank gives
   std::array<cuda_buffer<stored_type>, states> states_;
   int world_ = 1;
   bool connected_ = false;
@@ -679,6 +688,7 @@ class compressor<device, Recipe> {
   pinned_array<std::uint64_t> last_error_;
   device_step step_;
   cuda_buffer<std::byte> outgoing_;
+  cuda_buffer<cuda_kernels::message_state> outgoing_state_;
 };
 
 }  // namespace gradsieve

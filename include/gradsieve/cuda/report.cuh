@@ -54,6 +54,8 @@ struct device_step {
         throw mismatch(
             "gradsieve: several ranks selected; the exchange leader is for one rank's choice, as with the partitioner "
             "cyclic");
+      case exchange_fault::contents:
+        throw corrupt_message("gradsieve: the message" + sender + " is not what this codec writes");
       case exchange_fault::elsewhere:
         throw communication_error("gradsieve: a message was damaged on its way to another rank");
     }
