@@ -20,7 +20,7 @@ struct coo {
 
   /// Bytes of a message with `count` entries and `dense` uncompressed elements.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
-                                                  std::uint64_t dense) const noexcept {
+                                                               std::uint64_t dense) const noexcept {
     return message_header::bytes + 8 * count + 4 * dense;
   }
 

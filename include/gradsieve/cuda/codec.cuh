@@ -31,6 +31,12 @@ struct device_messages {
   std::uint64_t* error;
 };
 
+/// The indices that are decoded, `most` places a sender, one after the other.
+struct device_places {
+  index_type* indices;
+  std::uint64_t most;
+};
+
 /// How a codec runs on a device: specialise it for a codec of one's own. The bytes are those of the host's codec.
 /// reserve(work, how, layers, most, senders) allocates, for messages of up to `most` entries, `senders` to be read at
 /// once; the rest is in stream order.
@@ -79,6 +85,17 @@ __global__ void locate_coo(slots const from, std::uint64_t dense_elements, messa
 
 /// A thread a sender.
 template <int = 0>
+__global__ void place_updates(message_state const* states, std::uint32_t senders, device_places const places,
+                              float const* values, update* updates) {
+  for_each(senders, [&](std::uint64_t r) {
+    updates[r].indices = places.indices + r * places.most;
+    updates[r].values = values + r * places.most;
+    updates[r].count = states[r].count;
+  });
+}
+
+/// A thread a sender.
+template <int = 0>
 __global__ void place_directories(std::uint32_t* directories, std::uint32_t cells, update* updates,
                                   std::uint32_t senders) {
   for_each(senders, [&](std::uint64_t r) { updates[r].cells = directories + r * (cells + 1); });
@@ -104,6 +121,30 @@ class device_codec<coo> {
 
  private:
   std::uint64_t most_ = 0;
+};
+
+/// Room for the entries that a codec decodes. Memory: 8 bytes for each that a sender may have, times the senders.
+class device_entries {
+ public:
+  /// Allocates.
+  void reserve(cuda_workspace const& work, std::uint64_t most, std::uint32_t senders) {
+    indices_ = work.zeroed<index_type>(most * senders);
+    values_ = work.zeroed<float>(most * senders);
+    most_ = most;
+  }
+
+  [[nodiscard]] device_places places() const noexcept { return {indices_.data(), most_}; }
+  [[nodiscard]] float* values() const noexcept { return values_.data(); }
+
+  /// Where the senders' entries are, and how many.
+  void tell(cuda_workspace const& work, device_messages const& in, cuda_kernels::update* updates) const {
+    work.over(in.from.senders, cuda_kernels::place_updates<>, in.states, in.from.senders, places(), values(), updates);
+  }
+
+ private:
+  std::uint64_t most_ = 0;
+  cuda_buffer<index_type> indices_;
+  cuda_buffer<float> values_;
 };
 
 /// One message, written in stream order.

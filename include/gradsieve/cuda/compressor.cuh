@@ -16,6 +16,7 @@
 
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/compressor.hpp>
+#include <gradsieve/cuda/binned.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/packed.cuh>

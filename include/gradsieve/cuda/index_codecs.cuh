@@ -19,12 +19,6 @@
 
 namespace gradsieve {
 
-/// The indices that decode() fills: `most` places a sender, one after the other.
-struct device_places {
-  index_type* indices;
-  std::uint64_t most;
-};
-
 /// How an index codec runs on a device: specialise it for one of one's own. reserve(work, how, n, most, senders) as of
 /// device_codec. encode(work, info, own, message) writes at state->indices and sets state->values to where its part
 /// ends; decode(work, info, in, out) reads there. Either leaves alone what has another index_codec.
@@ -54,8 +48,7 @@ template <int = 0>
 __global__ void write_raw32(entry_list const own, std::byte* message, message_state* state) {
   if (!is_of<raw32>(*state)) return;
   if (blockIdx.x == 0 && threadIdx.x == 0) state->values = state->indices + 4 * std::uint64_t{state->count};
-  for_each(state->count,
-           [&](std::uint64_t p) { put_bytes(message + state->indices + 4 * p, own.indices[p], 4); });
+  for_each(state->count, [&](std::uint64_t p) { put_bytes(message + state->indices + 4 * p, own.indices[p], 4); });
 }
 
 template <int = 0>
@@ -184,8 +177,8 @@ __global__ void read_delta(slots const from, message_state const* states, delta_
     auto const width = static_cast<unsigned>(part[b]);
     std::uint64_t const group = b * groups_of_block + lane;
     unsigned const fields = lane < groups_of_block ? fields_of_group(group, state.count) : 0;
-    std::byte const* const mine = part + blocks_of(state.count) + (blocks.bytes[at] - blocks.bytes[r * blocks.most]) +
-                                  lane * width;
+    std::byte const* const mine =
+        part + blocks_of(state.count) + (blocks.bytes[at] - blocks.bytes[r * blocks.most]) + lane * width;
     std::uint32_t gaps[group_fields];
     std::uint32_t used = 0;
     std::uint32_t steps = 0;
@@ -600,7 +593,7 @@ class device_indices<fixed_width> {
   cuda_kernels::chunk_table table_{};
 };
 
-/// Runs all three, of which two find that it is not their turn.
+/// Runs all three, of which two find nothing to do.
 template <>
 class device_indices<automatic> {
  public:

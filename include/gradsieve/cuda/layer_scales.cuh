@@ -100,8 +100,7 @@ __global__ void find_largest(entry_list const own, layer_table const layers, lay
 template <int = 0>
 __global__ void sum_units(entry_list const own, layer_table const layers, layer_sums const sums) {
   by_layer(
-      own, layers,
-      [&](float x, std::uint32_t l) { return wire::in_units(magnitude_key(x), top_of(sums.largest[l])); },
+      own, layers, [&](float x, std::uint32_t l) { return wire::in_units(magnitude_key(x), top_of(sums.largest[l])); },
       [](std::uint64_t a, std::uint64_t b) { return a + b; },
       [&](std::uint32_t l, std::uint64_t units) {
         atomicAdd(reinterpret_cast<unsigned long long*>(&sums.units[l]), units);
@@ -122,8 +121,7 @@ __global__ void apply_scales(entry_list const own, layer_table const layers, lay
   for_each(*own.count, [&](std::uint64_t p) {
     auto const l = layers.of(own.indices[p]);
     key_type const largest = sums.largest[l];
-    float const scale =
-        largest == 0 ? 0.0f : wire::mean_of_units(sums.units[l], sums.entries[l], top_of(largest));
+    float const scale = largest == 0 ? 0.0f : wire::mean_of_units(sums.units[l], sums.entries[l], top_of(largest));
     own.values[p] = with_sign_of(own.values[p], scale);
   });
 }

@@ -54,9 +54,7 @@ struct slots {
   std::uint64_t bytes;     // of one
   std::uint64_t envelope;  // bytes before a message
   std::uint32_t senders;
-  [[nodiscard]] __device__ std::byte const* message(std::uint32_t r) const {
-    return memory + bytes * r + envelope;
-  }
+  [[nodiscard]] __device__ std::byte const* message(std::uint32_t r) const { return memory + bytes * r + envelope; }
   [[nodiscard]] __device__ header_words const& header(std::uint32_t r) const {
     return *reinterpret_cast<header_words const*>(message(r));
   }

@@ -47,20 +47,9 @@ __global__ void open_packed(slots const from, std::uint64_t dense_elements, mess
   });
 }
 
-/// A thread a sender.
-template <int = 0>
-__global__ void place_updates(message_state const* states, std::uint32_t senders, device_places const places,
-                              float const* values, update* updates) {
-  for_each(senders, [&](std::uint64_t r) {
-    updates[r].indices = places.indices + r * places.most;
-    updates[r].values = values + r * places.most;
-    updates[r].count = states[r].count;
-  });
-}
-
 }  // namespace cuda_kernels
 
-/// Memory: 8 bytes for each entry that a sender may have, times the senders; and its parts'.
+/// Memory: device_entries, and its parts'.
 template <class Indices, class Values>
 class device_codec<packed<Indices, Values>> {
  public:
@@ -68,9 +57,7 @@ class device_codec<packed<Indices, Values>> {
                std::uint32_t senders) {
     indices_.reserve(work, how.indices, layers.size(), most, senders);
     values_.reserve(work, how.values, layers, most, senders);
-    found_indices_ = work.zeroed<index_type>(most * senders);
-    found_values_ = work.zeroed<float>(most * senders);
-    places_ = {found_indices_.data(), most};
+    found_.reserve(work, most, senders);
   }
 
   void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const
@@ -89,19 +76,16 @@ class device_codec<packed<Indices, Values>> {
 
   void decode(cuda_workspace const& work, message_info const& info, device_messages const& in,
               cuda_kernels::update* updates) const {
-    auto const senders = in.from.senders;
-    work.over(senders, cuda_kernels::open_packed<Indices, Values>, in.from, info.dense, in.states, in.error);
-    indices_.decode(work, info, in, places_);
-    values_.decode(work, info, in, places_, found_values_.data());
-    work.over(senders, cuda_kernels::place_updates<>, in.states, senders, places_, found_values_.data(), updates);
+    work.over(in.from.senders, cuda_kernels::open_packed<Indices, Values>, in.from, info.dense, in.states, in.error);
+    indices_.decode(work, info, in, found_.places());
+    values_.decode(work, info, in, found_.places(), found_.values());
+    found_.tell(work, in, updates);
   }
 
  private:
   device_indices<Indices> indices_;
   device_values<Values> values_;
-  cuda_buffer<index_type> found_indices_;
-  cuda_buffer<float> found_values_;
-  device_places places_{};
+  device_entries found_;
 };
 
 }  // namespace gradsieve

@@ -14,10 +14,10 @@
 
 namespace gradsieve {
 
-/// How a value codec runs on a device: specialise it for one of one's own. reserve(work, how, layers, most, senders) and
-/// quantise(work, own) as of device_codec. encode(work, info, own, message) writes at state->values and sets
-/// state->bytes; decode(work, info, in, places, values) reads there: `values` stand like the indices, which are decoded,
-/// but not checked.
+/// How a value codec runs on a device: specialise it for one of one's own. reserve(work, how, layers, most, senders)
+/// and quantise(work, own) as of device_codec. encode(work, info, own, message) writes at state->values and sets
+/// state->bytes; decode(work, info, in, places, values) reads there: `values` stand like the indices, which are
+/// decoded, but not checked.
 template <class Values>
 class device_values;
 
@@ -59,8 +59,7 @@ __global__ void round_values(entry_list const own) {
 template <class Values>
 __global__ void write_values(entry_list const own, std::byte* message, message_state* state) {
   using bytes = value_bytes<Values>;
-  if (blockIdx.x == 0 && threadIdx.x == 0)
-    state->bytes = state->values + bytes::width * std::uint64_t{state->count};
+  if (blockIdx.x == 0 && threadIdx.x == 0) state->bytes = state->values + bytes::width * std::uint64_t{state->count};
   for_each(state->count, [&](std::uint64_t p) {
     put_bytes(message + state->values + bytes::width * p, bytes::write(own.values[p]), bytes::width);
   });
@@ -92,17 +91,15 @@ __global__ void write_ternary(entry_list const own, layer_table const layers, la
   std::uint64_t const count = state->count;
   std::uint64_t const scales = ranks.before[layers.count];
   std::byte* const part = message + state->values;
-  if (blockIdx.x == 0 && threadIdx.x == 0)
-    state->bytes = state->values + 4 * scales + wire::packed_bytes(count, 1);
+  if (blockIdx.x == 0 && threadIdx.x == 0) state->bytes = state->values + 4 * scales + wire::packed_bytes(count, 1);
   for_each(layers.count, [&](std::uint64_t l) {
     if (ranks.before[l + 1] == ranks.before[l]) return;
     auto const scale = magnitude_key(own.values[ranks.first[l]]);  // quantised: all of the layer have it
     put_bytes(part + 4 * std::uint64_t{ranks.before[l]}, scale, 4);
   });
   for_each((count + group_fields - 1) / group_fields, [&](std::uint64_t g) {
-    pack_group(fields_of_group(g, count), 1, part + 4 * scales + g, [&](unsigned f) {
-      return gradsieve::bit_cast<std::uint32_t>(own.values[g * group_fields + f]) >> 31;
-    });
+    pack_group(fields_of_group(g, count), 1, part + 4 * scales + g,
+               [&](unsigned f) { return gradsieve::bit_cast<std::uint32_t>(own.values[g * group_fields + f]) >> 31; });
   });
 }
 
@@ -121,8 +118,7 @@ __global__ void end_ternary(message_state* states, std::uint32_t senders, layer_
 /// Eight entries a thread.
 template <int = 0>
 __global__ void read_ternary(slots const from, message_state const* states, layer_table const layers,
-                             layer_ranks const ranks, device_places const places, float* values,
-                             std::uint64_t* error) {
+                             layer_ranks const ranks, device_places const places, float* values, std::uint64_t* error) {
   for (std::uint32_t r = 0; r < from.senders; ++r) {
     auto const& state = states[r];
     auto const* const before = ranks.before + std::uint64_t{r} * layers.count;
@@ -131,8 +127,8 @@ __global__ void read_ternary(slots const from, message_state const* states, laye
     std::byte const* const signs = part + 4 * std::uint64_t{scales};
     auto const* const indices = places.indices + r * places.most;
     for_each((std::uint64_t{state.count} + group_fields - 1) / group_fields, [&](std::uint64_t g) {
-      bool const clean = unpack_group(
-          fields_of_group(g, state.count), 1, signs + g, [&](unsigned f, std::uint32_t negative) {
+      bool const clean =
+          unpack_group(fields_of_group(g, state.count), 1, signs + g, [&](unsigned f, std::uint32_t negative) {
             std::uint64_t const p = g * group_fields + f;
             // Where indices do not rise, which is found behind this, a layer may have no scale.
             auto const which = before[layers.of(indices[p])] - before[0];
