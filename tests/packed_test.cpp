@@ -150,6 +150,25 @@ TEST_CASE("what is packed is unpacked: random positions") {
     for (std::uint64_t const n : {1000u, 70'000u}) check_there_and_back({n, 5, 2}, with_values(iid(n, density, n), 2));
 }
 
+TEST_CASE("the room that delta asks for is what the worst gaps take") {
+  // In each block one gap, of 2^(w - 1) elements or in the first `wider` blocks of 2^w, and nothing else left out.
+  for (unsigned const w : {1u, 2u, 9u, 20u})
+    for (std::size_t const wider : {0u, 1u, 6u, 7u}) {
+      std::vector<gs::index_type> indices;
+      gs::index_type next = 0;
+      for (std::size_t b = 0; b < 7; ++b)
+        for (std::size_t i = 0; i < gs::delta::block; ++i, ++next) {
+          if (i == 31 * b % gs::delta::block) next += 1u << (b < wider ? w : w - 1);
+          indices.push_back(next);
+        }
+      std::vector<std::byte> room(gs::delta{}.max_bytes(next, indices.size()));
+      CHECK(gs::delta{}.encode({next, 0, 0}, indices, room) == room.size());
+      CHECK(gs::delta{}.max_bytes(largest_n, indices.size()) > room.size());
+    }
+  CHECK(gs::delta{}.max_bytes(5000, 0) == 0);
+  CHECK(gs::delta{}.max_bytes(5000, 5000) == 40);
+}
+
 TEST_CASE("fields of every width, in memory that ends with them or soon behind") {
   data::generator random{1};
   for (unsigned width = 0; width <= 32; ++width)
