@@ -72,6 +72,9 @@ class compressor<device, Recipe> {
                 "a selector that has bins chooses in the accumulate pass: it needs a partitioner without norms");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
   static_assert(
+      requires { bool{exchange_type::encodes}; },
+      "recipe.exchange needs encodes: whether what is sent went through the codec");
+  static_assert(
       requires(device_codec<codec_type> how) { requires std::is_default_constructible_v<decltype(how)>; },
       "this codec does not run on a device: specialise device_codec for it, or device_indices or device_values for its "
       "part; an exchange that does not encode still needs one, such as coo");
