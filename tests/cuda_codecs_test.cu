@@ -25,6 +25,7 @@ class subject {
   subject(Codec const& codec, std::uint64_t most, std::uint32_t senders)
       : codec_{codec}, work_{where_, golden::info.n}, most_{most} {
     work_.plan({}, {}, 0);
+    own_codec_.reserve_writing(work_, codec, golden::layers, most);
     inbox_.reserve(work_, codec, golden::layers, most, senders);
     error_ = work_.template zeroed<std::uint64_t>(1);
   }
@@ -39,11 +40,11 @@ class subject {
     where_.copy(std::as_bytes(indices.span()), std::as_writable_bytes(list.indices.first(count)));
     where_.copy(std::as_bytes(values.span()), std::as_writable_bytes(list.values.first(count)));
     work_.upload(std::span{&count, 1}, list.count.span());
-    if constexpr (gs::quantises<Codec>) inbox_.codec().quantise(work_, list.list());
+    if constexpr (gs::quantises<Codec>) own_codec_.quantise(work_, list.list());
     auto const room = (codec_.max_bytes(golden::info.n, most_, from.dense.size()) + 7) / 8 * 8;
     auto const to = work_.template zeroed<std::byte>(room);
     auto const state = work_.template zeroed<gs::cuda_kernels::message_state>(1);
-    gs::encode_message(work_, inbox_.codec(), golden::info, list.list(), dense.span().data(),
+    gs::encode_message(work_, own_codec_, golden::info, list.list(), dense.span().data(),
                        {to.data(), room, state.data()});
     from.values = fetched(where_, list.values.data(), count);
     auto const size = fetched(where_, state.data(), 1)[0].bytes;
@@ -58,8 +59,7 @@ class subject {
       std::copy_n(all[m].begin(), std::min<std::size_t>(all[m].size(), slot),
                   together.begin() + static_cast<std::ptrdiff_t>(slot * m));
     array<std::byte> const memory{where_, together};
-    inbox_.read(work_, golden::info, {memory.span().data(), slot, 0, static_cast<std::uint32_t>(all.size())},
-                error_.data());
+    inbox_.read(work_, golden::info, memory.span().data(), slot, 0, nullptr, error_.data());
     auto const updates = fetched(where_, inbox_.updates(work_), all.size());
     bool const wrong = fetched(where_, error_.data(), 1)[0] != 0;
     work_.zero(error_);
@@ -83,6 +83,7 @@ class subject {
   gs::device where_{own_, &memory_};
   gs::cuda_workspace work_;
   std::uint64_t most_;
+  gs::device_codec<Codec> own_codec_;
   gs::device_inbox<Codec> inbox_;
   gs::cuda_buffer<std::uint64_t> error_;
 };
@@ -151,6 +152,11 @@ TEST_CASE("damaged messages: refused where the host refuses them, and nothing is
       if (!wrong && !got.empty()) CHECK(same(got[0], by_host(codec, damaged)));
     }
     CHECK(refused >= 10);
+    auto damaged = good;
+    damaged.back() ^= std::byte{1};
+    subject several{codec, 3000, 3};
+    CHECK(several.decode({good, damaged, good}, slot).empty());
+    CHECK(several.decode({good, good, good}, slot).size() == 3);
   });
 }
 
@@ -191,4 +197,39 @@ TEST_CASE("small: messages go from host to device and back") {
     CHECK(steps::same_bits(gradient.get(), values));
   }
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
+}
+
+TEST_CASE("small: nothing to send, nobody who sends, and an encode() that no compress() came before") {
+  stream const own;
+  poisoned_memory memory;
+  gs::device const where{own, &memory};
+  auto const count_of = [&](std::span<std::byte const> message) {
+    auto const word = fetched(where, message.data() + 24, 8);
+    return gs::wire::load_one<std::uint64_t>(word);
+  };
+  auto const check = [&](gs::layout const& layers, auto const& codec) {
+    gs::compressor device{where, layers, gs::recipe{.density = 0.5, .codec = codec}};
+    array<float> const gradient{where, std::vector<float>(layers.size(), 1.0f)};
+    device.compress(gradient.span());
+    std::vector<std::span<std::byte const>> const messages{device.encode()};
+    CHECK(count_of(messages[0]) == (layers.size() + 1) / 2);
+    device.apply(messages, gradient.span());
+    device.apply({}, gradient.span());
+    CHECK(gradient.get() == std::vector<float>(layers.size()));
+    device.exchange(gs::self{}, gradient.span());
+    CHECK(count_of(device.encode()) == 0);
+    bool const refused = steps::ending([&] {
+                           std::vector<std::byte> const none(48, std::byte{0xFF});
+                           array<std::byte> const there{where, none};
+                           std::vector<std::span<std::byte const>> const hostile{there.span()};
+                           device.apply(hostile, gradient.span());
+                         }).starts_with("corrupt_message: ");
+    CHECK(refused);
+  };
+  for (std::uint64_t const n : {0u, 9000u}) {
+    check(gs::layout::flat(n), gs::packed{.values = gs::ternary{}});
+    check(gs::layout::flat(n), gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
+    check(gs::layout::flat(n), gs::binned{});
+  }
+  check(gs::layout{}, gs::binned{});
 }

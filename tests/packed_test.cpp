@@ -161,12 +161,31 @@ TEST_CASE("the room that delta asks for is what the worst gaps take") {
           if (i == 31 * b % gs::delta::block) next += 1u << (b < wider ? w : w - 1);
           indices.push_back(next);
         }
-      std::vector<std::byte> room(gs::delta{}.max_bytes(next, indices.size()));
+      std::vector<std::byte> room(gs::delta{}.max_bytes(next - indices.size(), indices.size()));
       CHECK(gs::delta{}.encode({next, 0, 0}, indices, room) == room.size());
       CHECK(gs::delta{}.max_bytes(largest_n, indices.size()) > room.size());
     }
   CHECK(gs::delta{}.max_bytes(5000, 0) == 0);
-  CHECK(gs::delta{}.max_bytes(5000, 5000) == 40);
+}
+
+TEST_CASE("room for many entries is room for fewer") {
+  constexpr std::uint64_t n = 5000;
+  for_each_packed(n, [&](auto const& codec) {
+    INFO(name_of(codec));
+    std::uint64_t most = 0;
+    for (std::uint64_t count = 0; count <= n; ++count) {
+      auto const room = codec.max_bytes(n, count, 3);
+      if (room < most) FAIL_CHECK(count << " entries have " << room << " bytes, one less has " << most);
+      most = room;
+    }
+    for (std::uint64_t const left_out : {1u, 20u, 150u, 1000u}) {
+      std::vector<gs::index_type> indices;
+      for (std::uint64_t i = 0; i < n; ++i)
+        if (i % (n / left_out) != 0) indices.push_back(static_cast<gs::index_type>(i));
+      gs::message_info const info{n, 1, 3};
+      CHECK(encoded(codec, info, with_values(indices, 3)).size() <= codec.max_bytes(n, n, 3));
+    }
+  });
 }
 
 TEST_CASE("fields of every width, in memory that ends with them or soon behind") {

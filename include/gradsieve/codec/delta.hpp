@@ -24,10 +24,10 @@ struct delta {
   static constexpr std::uint16_t id = 2;
   static constexpr std::size_t block = 128;
 
-  /// The gaps sum up to n - count at most, and of a block only the largest counts. One of w bits is 2^(w - 1) at least,
-  /// so a bit more for every block has its price, and doubles it: as many are taken as that sum pays for.
+  /// The gaps sum up to less than n, and of a block only the largest counts. One of w bits is 2^(w - 1) at least, so a
+  /// bit more for every block has its price, and doubles it: as many are taken as n pays for.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
-    std::uint64_t left = n - smaller(n, count);
+    std::uint64_t left = n;
     std::uint64_t bits = 0;  // of all widths
     std::uint64_t price = 1;
     for (unsigned w = 0; w < 32 && left >= price; ++w, price = std::uint64_t{1} << (w - 1)) {

@@ -207,32 +207,26 @@ __global__ void __launch_bounds__(32)
 
 /// Written entry by entry, in parallel; read symbol by symbol, by one warp a sender, as none says where the next layer
 /// begins. When not: for many entries, where packed{delta, ternary} is smaller and read in parallel.
-/// Memory: device_entries, 8 bytes for each entry of this rank, and 28 bytes a layer.
+/// Memory: 12 bytes a layer; to write 8 bytes an entry and 16 a layer, to read device_entries.
 template <>
 class device_codec<binned> {
  public:
-  void reserve(cuda_workspace const& work, binned const& how, layout const& layers, std::uint64_t most,
-               std::uint32_t senders) {
+  void reserve_writing(cuda_workspace const& work, binned const& how, layout const& layers, std::uint64_t most) {
     most_ = most;
-    scales_.reserve(work, layers, most);
-    std::vector<std::uint32_t> lengths, ordinal{0};
-    for (auto const& each : layers) {
-      lengths.push_back(how.bins(each));
-      ordinal.push_back(ordinal.back() + (each.size > 0 ? 1 : 0));
-    }
-    if (lengths.empty()) {
-      lengths.push_back(1);
-      ordinal.push_back(0);
-    }
-    lengths_ = work.uploaded<std::uint32_t>(lengths);
-    ordinal_ = work.uploaded<std::uint32_t>(ordinal);
-    layers_ = {scales_.layers(), lengths_.data(), ordinal_.data()};
+    reserve_layers(work, how, layers);
+    scales_.reserve(work, offsets_.table(), most);
     bytes_ = work.zeroed<std::uint64_t>(most + 1);
     scan_.reserve(work.where(), most + 1);
+  }
+  void reserve_reading(cuda_workspace const& work, binned const& how, layout const& layers, std::uint64_t most,
+                       std::uint32_t senders) {
+    reserve_layers(work, how, layers);
     found_.reserve(work, most, senders);
   }
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const { scales_.apply(work, own); }
+  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const {
+    scales_.apply(work, offsets_.table(), own);
+  }
 
   void encode(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
               float const* dense, device_message const& message) const {
@@ -252,7 +246,24 @@ class device_codec<binned> {
   }
 
  private:
+  void reserve_layers(cuda_workspace const& work, binned const& how, layout const& layers) {
+    std::vector<std::uint32_t> lengths, ordinal{0};
+    for (auto const& each : layers) {
+      lengths.push_back(how.bins(each));
+      ordinal.push_back(ordinal.back() + (each.size > 0 ? 1 : 0));
+    }
+    if (lengths.empty()) {
+      lengths.push_back(1);
+      ordinal.push_back(0);
+    }
+    offsets_.reserve(work, layers);
+    lengths_ = work.uploaded<std::uint32_t>(lengths);
+    ordinal_ = work.uploaded<std::uint32_t>(ordinal);
+    layers_ = {offsets_.table(), lengths_.data(), ordinal_.data()};
+  }
+
   std::uint64_t most_ = 0;
+  device_layers offsets_;
   layer_scales scales_;
   cuda_kernels::bin_layers layers_{};
   cuda_buffer<std::uint32_t> lengths_, ordinal_;

@@ -38,8 +38,8 @@ struct device_places {
 };
 
 /// How a codec runs on a device: specialise it for a codec of one's own. The bytes are those of the host's codec.
-/// reserve(work, how, layers, most, senders) allocates, for messages of up to `most` entries, `senders` to be read at
-/// once; the rest is in stream order.
+/// reserve_writing(work, how, layers, most) allocates for messages of up to `most` entries, reserve_reading(work, how,
+/// layers, most, senders) for as many of them at once; the rest is in stream order.
 /// quantise(work, own), where the codec has it: the values become, in place, what a receiver will decode.
 /// encode(work, info, own, dense, message) writes all but the header, and state->bytes. @pre quantise() was called
 /// decode(work, info, in, updates) fills indices, values and count of an update for each sender, and bytes and dense of
@@ -71,9 +71,13 @@ __global__ void locate_coo(slots const from, std::uint64_t dense_elements, messa
   for_each(from.senders, [&](std::uint64_t sender) {
     auto const r = static_cast<std::uint32_t>(sender);
     auto& state = states[r];
+    updates[r].count = 0;
+    if (state.failed != 0) return;
     state.bytes = coo{}.max_bytes(0, state.count, dense_elements);
-    if (state.bytes > state.room) set_fault(error, exchange_fault::contents, r);
-    if (state.bytes > state.room || state.failed != 0) state.fail();
+    if (state.bytes > state.room) {
+      set_fault(error, exchange_fault::contents, r);
+      state.fail();
+    }
     auto const* const indices = reinterpret_cast<index_type const*>(from.message(r) + message_header::bytes);
     auto const* const values = reinterpret_cast<float const*>(indices + state.count);
     state.dense = values + state.count;
@@ -106,7 +110,8 @@ __global__ void place_directories(std::uint32_t* directories, std::uint32_t cell
 template <>
 class device_codec<coo> {
  public:
-  void reserve(cuda_workspace const&, coo const&, layout const&, std::uint64_t most, std::uint32_t) { most_ = most; }
+  void reserve_writing(cuda_workspace const&, coo const&, layout const&, std::uint64_t most) { most_ = most; }
+  void reserve_reading(cuda_workspace const&, coo const&, layout const&, std::uint64_t, std::uint32_t) {}
 
   void encode(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
               float const* dense, device_message const& message) const {
@@ -148,7 +153,7 @@ class device_entries {
 };
 
 /// One message, written in stream order.
-/// @pre message.room >= how.max_bytes(info.n, most, info.dense) of the codec that was reserved for `most`
+/// @pre the list has no more entries than `how` was reserved for, and message.room is max_bytes() of those
 template <class Codec>
 void encode_message(cuda_workspace const& work, device_codec<Codec> const& how, message_info const& info,
                     cuda_kernels::entry_list const& own, float const* dense, device_message const& message) {
@@ -166,7 +171,7 @@ class device_inbox {
                std::uint32_t senders) {
     most_ = most;
     senders_ = senders;
-    codec_.reserve(work, how, layers, most, senders);
+    codec_.reserve_reading(work, how, layers, most, senders);
     directories_ = work.zeroed<std::uint32_t>(std::uint64_t{senders} * (work.tables().cell_count + 1));
     sums_ = work.zeroed<std::uint64_t>(senders);
     states_ = work.zeroed<cuda_kernels::message_state>(senders);
@@ -175,14 +180,13 @@ class device_inbox {
               updates_.data(), senders);
   }
 
-  /// The codec, for messages of one's own.
-  [[nodiscard]] device_codec<Codec> const& codec() const noexcept { return codec_; }
-
   [[nodiscard]] std::uint32_t senders() const noexcept { return senders_; }
 
-  /// Checks what arrived. Where anything is wrong no update has entries, and *error says what.
-  void read(cuda_workspace const& work, message_info const& info, cuda_kernels::slots const& from,
-            std::uint64_t* error) const {
+  /// Checks what arrived: a slot of `bytes` for each sender, the message behind `envelope` bytes that all must have the
+  /// same. `sizes`, if given, are the messages'. Where anything is wrong no update has entries, and *error says what.
+  void read(cuda_workspace const& work, message_info const& info, std::byte const* memory, std::uint64_t bytes,
+            std::uint64_t envelope, std::uint64_t const* sizes, std::uint64_t* error) const {
+    cuda_kernels::slots const from{memory, bytes, envelope, senders_, sizes};
     work.over(senders_, cuda_kernels::open_messages<>, info, Codec::id, most_, from, states_.data(), sums_.data(),
               error);
     codec_.decode(work, info, device_messages{from, states_.data(), error}, updates_.data());

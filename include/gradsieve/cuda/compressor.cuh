@@ -5,6 +5,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -149,6 +151,7 @@ class compressor<device, Recipe> {
     if constexpr (quantises<codec_type>) codec_.quantise(work_, taken_.list());
     start_report(sizeof(*values.data()), 1);
     step_.union_is_selected = true;
+    compressed_ = true;
     ++steps_;
     raise(pending);
     return {taken_.indices.data(), taken_.values.data(), taken_.count.data(), capacity_, dense_.first(dense_elements_)};
@@ -157,49 +160,58 @@ class compressor<device, Recipe> {
   /// The report of the last step.
   [[nodiscard]] device_report report() const noexcept { return device_report{step_}; }
 
-  /// The last compress() as bytes that describe themselves, in device memory: as many as there may be at most; what
-  /// stands behind those that the header counts means nothing. Lives until the next encode(). Allocates on first use.
+  /// The last compress() as bytes that describe themselves, in device memory: room for as many as there may be at most,
+  /// of which the message is the first, as apply() will find; none were selected if the last step was another. Lives
+  /// until the next encode(). Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode() {
     auto const bytes = (recipe_.codec.max_bytes(info_.n, capacity_, info_.dense) + 7) / 8 * 8;
     if (outgoing_.size() < bytes) {
       outgoing_ = work_.template zeroed<std::byte>(bytes);
       outgoing_state_ = work_.template zeroed<cuda_kernels::message_state>(1);
+      none_ = work_.template zeroed<std::uint32_t>(1);
     }
-    encode_message(work_, codec_, info_, taken_.list(), dense_.data(),
-                   {outgoing_.data(), bytes, outgoing_state_.data()});
+    auto own = taken_.list();
+    if (!compressed_) own.count = none_.data();
+    encode_message(work_, codec_, info_, own, dense_.data(), {outgoing_.data(), bytes, outgoing_state_.data()});
     step_.known.bytes_sent = bytes;
-    return outgoing_.span();
+    return outgoing_.first(bytes);
   }
 
-  /// As the primary template's: messages of encode(), each in device memory at a multiple of 8 bytes, as they are or
-  /// longer. Waits for the check of all messages before the gradient is written.
+  /// As the primary template's: messages of encode(), each in device memory, as they are or longer. Waits for their
+  /// headers, and for the check of all messages before the gradient is written. Allocates, and frees it again.
   /// @throws corrupt_message, invalid_argument; device_error.
   template <class Gradient>
   void apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     auto const out = checked_span(gradient);
     check_size(out.size());
-    raise(pending_error());
     auto const senders = static_cast<std::uint32_t>(messages.size());
-    std::uint64_t most = 0;  // entries of a message, if it is one
-    std::uint64_t bytes = message_header::bytes;
-    for (auto const& each : messages) {
-      std::uint64_t words[message_header::bytes / 8]{};
-      work_.where().copy(each.first(std::min(each.size(), sizeof words)), std::as_writable_bytes(std::span{words}));
-      work_.where().synchronize();
-      most = std::max(most, std::min(wire::load_one<std::uint64_t>(std::as_bytes(std::span{words}).subspan(24)),
-                                     split_.selected_elements));
-      bytes = std::max<std::uint64_t>(bytes, each.size());
-    }
-    bytes = std::min((bytes + 7) / 8 * 8, (recipe_.codec.max_bytes(info_.n, most, info_.dense) + 15) / 8 * 8);
-    auto const inbox = work_.template zeroed<std::byte>(bytes * senders);
+    std::vector<std::array<std::byte, message_header::bytes>> headers(senders);
+    std::vector<std::uint64_t> sizes;
     for (std::size_t m = 0; m < senders; ++m) {
-      auto const size = std::min<std::uint64_t>(messages[m].size(), bytes);
-      work_.where().copy(messages[m].first(size), inbox.span().subspan(bytes * m, size));
+      sizes.push_back(messages[m].size());
+      work_.where().copy(messages[m].first(std::min(messages[m].size(), headers[m].size())), headers[m]);
     }
+    work_.where().synchronize();
+    std::uint64_t most = 0;
+    std::uint64_t bytes = message_header::bytes;
+    for (std::size_t m = 0; m < senders; ++m) {
+      auto const here =
+          std::span<std::byte const>{headers[m]}.first(std::min<std::size_t>(sizes[m], headers[m].size()));
+      most = std::max(most, wire::open(info_, codec_type::id, split_.selected_elements, here).count);
+      bytes = std::max(bytes, (sizes[m] + 7) / 8 * 8);
+    }
+    auto const inbox = work_.template zeroed<std::byte>(bytes * senders);
+    for (std::size_t m = 0; m < senders; ++m)
+      work_.where().copy(messages[m], inbox.span().subspan(bytes * m, sizes[m]));
+    auto const rooms = work_.template uploaded<std::uint64_t>(sizes);
+    auto const fault = work_.template zeroed<std::uint64_t>(1);
     device_inbox<codec_type> reader;
     reader.reserve(work_, recipe_.codec, layers_, most, senders);
-    reader.read(work_, info_, {inbox.data(), bytes, 0, senders}, error());
-    raise(read_error());
+    reader.read(work_, info_, inbox.data(), bytes, 0, rooms.data(), fault.data());
+    std::uint64_t found = 0;
+    work_.where().copy(std::as_bytes(fault.span()), std::as_writable_bytes(std::span{&found, 1}));
+    work_.where().synchronize();
+    device_step::raise(found);
     auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
     work_.zero_one(&numbers_.data()->touched);
     write_update({reader.updates(work_), senders, 0, 0}, divisor, out.data());
@@ -398,7 +410,7 @@ class compressor<device, Recipe> {
   void begin_step(std::size_t size) {
     check_size(size);
     saved_hints_.clear();
-    entered_ = taken_dense_ = false;
+    entered_ = taken_dense_ = compressed_ = false;
   }
 
   /// Waits.
@@ -533,8 +545,8 @@ class compressor<device, Recipe> {
       auto const* const apart = exchange_.list();
       work_.select(recipe_.selector, states_[0].data(), measured, apart != nullptr ? *apart : taken_.list());
       if constexpr (exchange_type::encodes && quantises<codec_type>) codec_.quantise(work_, taken_.list());
-      auto const result = exchange_.run(device_round<Comm, stored_type>{
-          comm, work_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
+      auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
+          comm, work_, codec_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
       auto const sums = dense_sum_.first(dense_elements_ + 1);
       if (dense_elements_ > 0) {
         work_.over(sums.size(), cuda_kernels::copy_dense<>, static_cast<float const*>(dense_.data()), dense_elements_,
@@ -647,7 +659,7 @@ class compressor<device, Recipe> {
     work_.plan(segments.all(), split_.dense, capacity_, bin_lengths_of(recipe_.selector, layers_, segments.all()));
     plan_.reserve(capacity_);
     exchange_.reserve(work_, recipe_.codec, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
-    codec_.reserve(work_, recipe_.codec, layers_, capacity_, 0);
+    codec_.reserve_writing(work_, recipe_.codec, layers_, capacity_);
     taken_ = work_.make_list(std::max<std::uint64_t>({capacity_, exchange_.most_sent(), 1}));
     saved_ = work_.template zeroed<saved_state>(taken_.capacity);
     saved_dense_ = work_.template zeroed<saved_state>(dense_most);
@@ -693,6 +705,8 @@ class compressor<device, Recipe> {
   device_step step_;
   cuda_buffer<std::byte> outgoing_;
   cuda_buffer<cuda_kernels::message_state> outgoing_state_;
+  cuda_buffer<std::uint32_t> none_;
+  bool compressed_ = false;  // what was taken is a compress()'s
 };
 
 }  // namespace gradsieve

@@ -22,10 +22,11 @@ template <class Exchange, class Codec>
 class device_exchange;
 
 /// What a device exchange works on.
-template <class Comm, class Stored>
+template <class Comm, class Stored, class Codec>
 struct device_round {
   Comm const& comm;
   cuda_workspace& work;
+  device_codec<Codec> const& how;  ///< for writing
   message_info info;
   cuda_kernels::entry_list sent;  ///< what this rank gives up
   Stored const* accumulator;      ///< of all elements
@@ -42,7 +43,8 @@ struct device_updates {
 };
 
 /// Slots are as long as the longest message there may be, as no rank waits to learn what it really is: max_bytes() of
-/// the codec decides what travels. Of index codecs fixed_width knows its size beforehand, delta half of it.
+/// the codec decides what travels. Of index codecs fixed_width knows its size beforehand, delta half of it. Memory: as
+/// many slots as ranks and one, 4 bytes for each 4096 elements and rank, and what the codec needs to read.
 template <class Codec>
 class device_exchange<gather, Codec> {
  public:
@@ -60,17 +62,17 @@ class device_exchange<gather, Codec> {
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return nullptr; }
 
   template <class Comm, class Stored>
-  device_updates run(device_round<Comm, Stored> const& round) {
+  device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto info = round.info;
     info.dense = 0;  // those layers are all-reduced
     auto& work = round.work;
     auto const senders = inbox_.senders();
     work.where().copy(std::as_bytes(std::span{round.decision, 1}), mine_.first(8));
     work.where().copy(std::as_bytes(work.step()), mine_.span().subspan(8, 8));
-    encode_message(work, inbox_.codec(), info, round.sent, nullptr,
+    encode_message(work, round.how, info, round.sent, nullptr,
                    {mine_.data() + envelope, slot_ - envelope, state_.data()});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
-    inbox_.read(work, info, {all_.data(), slot_, envelope, senders}, round.error);
+    inbox_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
     return {inbox_.updates(work), senders, slot_, slot_ * (senders - 1)};
   }
 
@@ -114,7 +116,7 @@ class device_exchange<index_union, Codec> {
   [[nodiscard]] std::span<bool> whole() const noexcept { return whole_.span(); }
 
   template <class Comm, class Stored>
-  device_updates run(device_round<Comm, Stored> const& round) {
+  device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto& work = round.work;
     auto const& where = work.where();
     auto const cells = work.tables().cell_count;

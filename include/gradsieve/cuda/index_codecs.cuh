@@ -19,9 +19,10 @@
 
 namespace gradsieve {
 
-/// How an index codec runs on a device: specialise it for one of one's own. reserve(work, how, n, most, senders) as of
-/// device_codec. encode(work, info, own, message) writes at state->indices and sets state->values to where its part
-/// ends; decode(work, info, in, out) reads there. Either leaves alone what has another index_codec.
+/// How an index codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, n, most) and
+/// reserve_reading(work, how, n, most, senders) as of device_codec. encode(work, info, own, message) writes at
+/// state->indices and sets state->values to where its part ends; decode(work, info, in, out) reads there. Either leaves
+/// alone what has another index_codec.
 template <class Indices>
 class device_indices;
 
@@ -245,19 +246,29 @@ __global__ void __launch_bounds__(words_of_cell)
                                               static_cast<unsigned>(smaller<std::uint64_t>(4, all - 4 * w))));
 }
 
-/// Block c of r * cells + c: how many bits a cell of a sender's map has.
+/// Calls f(sender, cell) for the cells of all maps, a block each up to a full device.
+template <class F>
+__device__ void for_each_map_cell(slots const& from, message_state const* states, std::uint32_t cells, F const& f) {
+  for (std::uint32_t r = 0; r < from.senders; ++r)
+    if (is_of<bitmap>(states[r]))
+      for (std::uint32_t cell = blockIdx.x; cell < cells; cell += gridDim.x) f(r, cell);
+}
+
+/// How many bits a cell of a sender's map has.
 template <int = 0>
 __global__ void __launch_bounds__(words_of_cell)
     count_map(slots const from, message_state const* states, std::uint64_t n, std::uint32_t cells,
               std::uint32_t* counts) {
   __shared__ std::uint32_t total;
-  if (threadIdx.x == 0) total = 0;
-  __syncthreads();
-  auto const word =
-      map_word(from, states, n, blockIdx.x / cells, std::uint64_t{blockIdx.x % cells} * words_of_cell + threadIdx.x);
-  if (word != 0) atomicAdd(&total, static_cast<std::uint32_t>(__popc(word)));
-  __syncthreads();
-  if (threadIdx.x == 0) counts[blockIdx.x] = total;
+  for_each_map_cell(from, states, cells, [&](std::uint32_t r, std::uint32_t cell) {
+    __syncthreads();
+    if (threadIdx.x == 0) total = 0;
+    __syncthreads();
+    auto const word = map_word(from, states, n, r, std::uint64_t{cell} * words_of_cell + threadIdx.x);
+    if (word != 0) atomicAdd(&total, static_cast<std::uint32_t>(__popc(word)));
+    __syncthreads();
+    if (threadIdx.x == 0) counts[std::uint64_t{r} * cells + cell] = total;
+  });
 }
 
 template <int = 0>
@@ -268,27 +279,30 @@ __global__ void end_bitmap(message_state* states, std::uint32_t senders, std::ui
     auto& state = states[r];
     if (!is_of<bitmap>(state)) return;
     end_indices(state, bitmap{}.max_bytes(n, 0), r, error);
-    if (state.failed != 0 || counts[(r + 1) * cells] - counts[r * cells] == state.count) return;
+    auto const* const mine = counts + std::uint64_t{r} * cells;
+    if (state.failed != 0 || mine[cells] - mine[0] == state.count) return;
     set_fault(error, exchange_fault::contents, r);
     state.fail();
   });
 }
 
-/// As count_map(), once the counts are scanned: the indices.
+/// Once the counts are scanned: the indices.
 template <int = 0>
 __global__ void __launch_bounds__(words_of_cell)
     read_map(slots const from, message_state const* states, std::uint64_t n, std::uint32_t cells,
              std::uint32_t const* counts, device_places const out) {
   using scan = cub::BlockScan<std::uint32_t, words_of_cell>;
   __shared__ typename scan::TempStorage shared;
-  std::uint32_t const r = blockIdx.x / cells;
-  std::uint32_t const cell = blockIdx.x % cells;
-  std::uint32_t word = map_word(from, states, n, r, std::uint64_t{cell} * words_of_cell + threadIdx.x);
-  std::uint32_t before = 0;
-  scan{shared}.ExclusiveSum(static_cast<std::uint32_t>(__popc(word)), before);
-  index_type* to = out.indices + r * out.most + (counts[blockIdx.x] - counts[r * cells]) + before;
-  for (; word != 0; word &= word - 1)
-    *to++ = cell * cell_size + threadIdx.x * 32 + static_cast<std::uint32_t>(__ffs(static_cast<int>(word)) - 1);
+  for_each_map_cell(from, states, cells, [&](std::uint32_t r, std::uint32_t cell) {
+    __syncthreads();
+    std::uint32_t word = map_word(from, states, n, r, std::uint64_t{cell} * words_of_cell + threadIdx.x);
+    std::uint32_t before = 0;
+    scan{shared}.ExclusiveSum(static_cast<std::uint32_t>(__popc(word)), before);
+    auto const* const mine = counts + std::uint64_t{r} * cells;
+    index_type* to = out.indices + r * out.most + (mine[cell] - mine[0]) + before;
+    for (; word != 0; word &= word - 1)
+      *to++ = cell * cell_size + threadIdx.x * 32 + static_cast<std::uint32_t>(__ffs(static_cast<int>(word)) - 1);
+  });
 }
 
 // ---- fixed_width ---------------------------------------------------------------------------------------------
@@ -348,8 +362,8 @@ __global__ void open_fixed_width(slots const from, message_state* states, chunk_
 
 /// A thread eight chunks of a sender.
 template <int = 0>
-__global__ void read_chunk_counts(slots const from, message_state const* states, chunk_table const table,
-                                  std::uint64_t* error) {
+__global__ void read_chunk_counts(slots const from, message_state const* states, std::uint64_t n,
+                                  chunk_table const table, std::uint64_t* error) {
   std::uint64_t const groups = (table.chunks + group_fields - 1) / group_fields;
   for_each(from.senders * groups, [&](std::uint64_t i) {
     auto const r = static_cast<std::uint32_t>(i / groups);
@@ -360,9 +374,16 @@ __global__ void read_chunk_counts(slots const from, message_state const* states,
       for (unsigned f = 0; f < fields; ++f) to[f] = 0;
       return;
     }
-    if (!unpack_group(fields, table.width + 1, from.message(r) + states[r].indices + 1 + g * (table.width + 1),
-                      [&](unsigned f, std::uint32_t count) { to[f] = count; }))
-      set_fault(error, exchange_fault::contents, r);
+    std::uint64_t const chunk = std::uint64_t{1} << table.width;
+    bool good = true;
+    auto const* const part = from.message(r) + states[r].indices + 1 + g * (table.width + 1);
+    good = unpack_group(fields, table.width + 1, part,
+                        [&](unsigned f, std::uint32_t count) {
+                          good = good && count <= smaller(chunk, n - (g * group_fields + f) * chunk);
+                          to[f] = count;
+                        }) &&
+           good;
+    if (!good) set_fault(error, exchange_fault::contents, r);
   });
 }
 
@@ -378,8 +399,7 @@ __global__ void end_fixed_width(message_state* states, std::uint32_t senders, ch
   });
 }
 
-/// A thread eight entries of a sender, once the counts are scanned. Counts that are too large and sum up right modulo
-/// 2^32 lead to indices that do not rise.
+/// A thread eight entries of a sender, once the counts are scanned.
 template <int = 0>
 __global__ void read_offsets(slots const from, message_state const* states, chunk_table const table,
                              device_places const out, std::uint64_t* error) {
@@ -388,22 +408,15 @@ __global__ void read_offsets(slots const from, message_state const* states, chun
     if (!is_of<fixed_width>(state)) continue;
     auto const* const before = table.counts + r * table.chunks;
     std::byte const* const part = from.message(r) + state.indices + 1 + table.counts_bytes();
-    for_each((state.count + group_fields - 1) / group_fields, [&](std::uint64_t g) {
-      std::uint64_t const first = g * group_fields;
-      // the last chunk whose first entry is not behind this one
-      std::uint64_t c = 0;
-      for (std::uint64_t left = table.chunks; left > 1;) {
-        std::uint64_t const half = left / 2;
-        bool const here = before[c + half] - before[0] <= first;
-        c = here ? c + half : c;
-        left = here ? left - half : half;
-      }
-      if (!unpack_group(fields_of_group(g, state.count), table.width, part + g * table.width,
-                        [&](unsigned f, std::uint32_t offset) {
-                          while (c + 1 < table.chunks && before[c + 1] - before[0] <= first + f) ++c;
-                          out.indices[r * out.most + first + f] = static_cast<index_type>(c << table.width) + offset;
-                        }))
-        set_fault(error, exchange_fault::contents, r);
+    for_each((std::uint64_t{state.count} + group_fields - 1) / group_fields, [&](std::uint64_t g) {
+      bool const clean = unpack_group(
+          fields_of_group(g, state.count), table.width, part + g * table.width, [&](unsigned f, std::uint32_t offset) {
+            std::uint64_t const p = g * group_fields + f;
+            auto const begun =  // chunks whose first entry is this one or one before
+                count_before(table.chunks, [&](std::uint64_t c) { return before[c] - before[0] <= p; });
+            out.indices[r * out.most + p] = (static_cast<index_type>(begun - 1) << table.width) + offset;
+          });
+      if (!clean) set_fault(error, exchange_fault::contents, r);
     });
   }
 }
@@ -443,7 +456,10 @@ __global__ void read_choice(slots const from, message_state* states, std::uint64
 template <>
 class device_indices<raw32> {
  public:
-  void reserve(cuda_workspace const&, raw32 const&, std::uint64_t, std::uint64_t most, std::uint32_t) { most_ = most; }
+  void reserve_writing(cuda_workspace const&, raw32 const&, std::uint64_t, std::uint64_t most) { most_ = most; }
+  void reserve_reading(cuda_workspace const&, raw32 const&, std::uint64_t, std::uint64_t most, std::uint32_t) {
+    most_ = most;
+  }
 
   void encode(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own,
               device_message const& message) const {
@@ -460,22 +476,23 @@ class device_indices<raw32> {
   std::uint64_t most_ = 0;
 };
 
-/// Memory: 12 bytes for each 128 entries of all senders.
+/// Memory: for each 128 entries 9 bytes to write, and 12 and sender to read.
 template <>
 class device_indices<delta> {
  public:
-  void reserve(cuda_workspace const& work, delta const&, std::uint64_t, std::uint64_t most, std::uint32_t senders) {
-    senders_ = senders;
-    std::uint64_t const blocks = std::max<std::uint64_t>((most + delta::block - 1) / delta::block, 1);
-    widths_ = work.zeroed<std::uint8_t>(blocks);
-    own_bytes_ = work.zeroed<std::uint64_t>(blocks + 1);
-    bytes_ = work.zeroed<std::uint64_t>(blocks * senders + 1);
-    steps_ = work.zeroed<std::uint32_t>(blocks * senders + 1);
+  void reserve_writing(cuda_workspace const& work, delta const&, std::uint64_t, std::uint64_t most) {
+    widths_ = work.zeroed<std::uint8_t>(most_blocks(most));
+    own_bytes_ = work.zeroed<std::uint64_t>(most_blocks(most) + 1);
     own_scan_.reserve(work.where(), own_bytes_.size());
+    own_ = {most_blocks(most), own_bytes_.data(), nullptr};
+  }
+  void reserve_reading(cuda_workspace const& work, delta const&, std::uint64_t, std::uint64_t most,
+                       std::uint32_t senders) {
+    bytes_ = work.zeroed<std::uint64_t>(most_blocks(most) * senders + 1);
+    steps_ = work.zeroed<std::uint32_t>(most_blocks(most) * senders + 1);
     scan_bytes_.reserve(work.where(), bytes_.size());
     scan_steps_.reserve(work.where(), steps_.size());
-    own_ = {blocks, own_bytes_.data(), nullptr};
-    all_ = {blocks, bytes_.data(), steps_.data()};
+    all_ = {most_blocks(most), bytes_.data(), steps_.data()};
   }
 
   /// Widths and places of blocks. Returns the blocks.
@@ -499,17 +516,21 @@ class device_indices<delta> {
 
   void decode(cuda_workspace const& work, message_info const&, device_messages const& in,
               device_places const& out) const {
-    std::uint64_t const blocks = all_.most * senders_;
+    auto const senders = in.from.senders;
+    std::uint64_t const blocks = all_.most * senders;
     work.over(blocks, cuda_kernels::measure_delta<>, in.from, in.states, all_);
     scan_bytes_.run(work.where(), all_.bytes, all_.bytes);
-    work.over(senders_, cuda_kernels::end_delta<>, in.states, senders_, all_, in.error);
+    work.over(senders, cuda_kernels::end_delta<>, in.states, senders, all_, in.error);
     work.over(cuda_kernels::lanes * blocks, cuda_kernels::read_delta<false>, in.from, in.states, all_, out, in.error);
     scan_steps_.run(work.where(), all_.steps, all_.steps);
     work.over(cuda_kernels::lanes * blocks, cuda_kernels::read_delta<true>, in.from, in.states, all_, out, in.error);
   }
 
  private:
-  std::uint32_t senders_ = 0;
+  [[nodiscard]] static std::uint64_t most_blocks(std::uint64_t most) {
+    return std::max<std::uint64_t>((most + delta::block - 1) / delta::block, 1);
+  }
+
   cuda_buffer<std::uint8_t> widths_;
   cuda_buffer<std::uint64_t> own_bytes_, bytes_;
   cuda_buffer<std::uint32_t> steps_;
@@ -522,34 +543,33 @@ class device_indices<delta> {
 template <>
 class device_indices<bitmap> {
  public:
-  void reserve(cuda_workspace const& work, bitmap const&, std::uint64_t, std::uint64_t, std::uint32_t senders) {
-    cells_ = work.tables().cell_count;
-    counts_ = work.zeroed<std::uint32_t>(std::uint64_t{cells_} * senders + 1);
+  void reserve_writing(cuda_workspace const&, bitmap const&, std::uint64_t, std::uint64_t) {}
+  void reserve_reading(cuda_workspace const& work, bitmap const&, std::uint64_t, std::uint64_t, std::uint32_t senders) {
+    counts_ = work.zeroed<std::uint32_t>(std::uint64_t{work.tables().cell_count} * senders + 1);
     scan_.reserve(work.where(), counts_.size());
   }
 
   void encode(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
               device_message const& message) const {
-    work.launch(cuda_kernels::write_bitmap<>, std::max(cells_, 1u), cuda_kernels::words_of_cell, own, info.n,
-                message.to, message.state);
+    work.launch(cuda_kernels::write_bitmap<>, std::max(work.tables().cell_count, 1u), cuda_kernels::words_of_cell, own,
+                info.n, message.to, message.state);
   }
 
   void decode(cuda_workspace const& work, message_info const& info, device_messages const& in,
               device_places const& out) const {
-    std::uint32_t const blocks = cells_ * in.from.senders;
-    if (blocks > 0)
-      work.launch(cuda_kernels::count_map<>, blocks, cuda_kernels::words_of_cell, in.from, in.states, info.n, cells_,
-                  counts_.data());
+    auto const cells = work.tables().cell_count;
+    unsigned const blocks = std::clamp(cells, 1u, 4096u);
+    work.zero(counts_);
+    work.launch(cuda_kernels::count_map<>, blocks, cuda_kernels::words_of_cell, in.from, in.states, info.n, cells,
+                counts_.data());
     scan_.run(work.where(), counts_.data(), counts_.data());
-    work.over(in.from.senders, cuda_kernels::end_bitmap<>, in.states, in.from.senders, info.n, cells_, counts_.data(),
+    work.over(in.from.senders, cuda_kernels::end_bitmap<>, in.states, in.from.senders, info.n, cells, counts_.data(),
               in.error);
-    if (blocks > 0)
-      work.launch(cuda_kernels::read_map<>, blocks, cuda_kernels::words_of_cell, in.from, in.states, info.n, cells_,
-                  counts_.data(), out);
+    work.launch(cuda_kernels::read_map<>, blocks, cuda_kernels::words_of_cell, in.from, in.states, info.n, cells,
+                counts_.data(), out);
   }
 
  private:
-  std::uint32_t cells_ = 0;
   cuda_buffer<std::uint32_t> counts_;
   device_scan<std::uint32_t> scan_;
 };
@@ -558,14 +578,17 @@ class device_indices<bitmap> {
 template <>
 class device_indices<fixed_width> {
  public:
-  void reserve(cuda_workspace const& work, fixed_width const& how, std::uint64_t n, std::uint64_t most,
-               std::uint32_t senders) {
+  void reserve_writing(cuda_workspace const&, fixed_width const& how, std::uint64_t n, std::uint64_t most) {
     most_ = most;
-    unsigned const width = bit_width(how.chunk) - 1;
-    std::uint64_t const chunks = (n + how.chunk - 1) >> width;
-    counts_ = work.zeroed<std::uint32_t>(chunks * senders + 1);
+    table_ = table_of(how, n);
+  }
+  void reserve_reading(cuda_workspace const& work, fixed_width const& how, std::uint64_t n, std::uint64_t most,
+                       std::uint32_t senders) {
+    most_ = most;
+    table_ = table_of(how, n);
+    counts_ = work.zeroed<std::uint32_t>(table_.chunks * senders + 1);
     scan_.reserve(work.where(), counts_.size());
-    table_ = {width, chunks, counts_.data()};
+    table_.counts = counts_.data();
   }
 
   void encode(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own,
@@ -574,12 +597,12 @@ class device_indices<fixed_width> {
               table_, message.to, message.state);
   }
 
-  void decode(cuda_workspace const& work, message_info const&, device_messages const& in,
+  void decode(cuda_workspace const& work, message_info const& info, device_messages const& in,
               device_places const& out) const {
     auto const senders = in.from.senders;
     work.over(senders, cuda_kernels::open_fixed_width<>, in.from, in.states, table_, in.error);
     work.over(senders * (table_.chunks / cuda_kernels::group_fields + 1), cuda_kernels::read_chunk_counts<>, in.from,
-              in.states, table_, in.error);
+              in.states, info.n, table_, in.error);
     scan_.run(work.where(), table_.counts, table_.counts);
     work.over(senders, cuda_kernels::end_fixed_width<>, in.states, senders, table_, in.error);
     work.over(most_ / cuda_kernels::group_fields + 1, cuda_kernels::read_offsets<>, in.from, in.states, table_, out,
@@ -587,6 +610,11 @@ class device_indices<fixed_width> {
   }
 
  private:
+  [[nodiscard]] static cuda_kernels::chunk_table table_of(fixed_width const& how, std::uint64_t n) {
+    unsigned const width = bit_width(how.chunk) - 1;
+    return {width, (n + how.chunk - 1) >> width, nullptr};
+  }
+
   std::uint64_t most_ = 0;
   cuda_buffer<std::uint32_t> counts_;
   device_scan<std::uint32_t> scan_;
@@ -597,11 +625,16 @@ class device_indices<fixed_width> {
 template <>
 class device_indices<automatic> {
  public:
-  void reserve(cuda_workspace const& work, automatic const&, std::uint64_t n, std::uint64_t most,
-               std::uint32_t senders) {
-    raw32_.reserve(work, {}, n, most, senders);
-    delta_.reserve(work, {}, n, most, senders);
-    bitmap_.reserve(work, {}, n, most, senders);
+  void reserve_writing(cuda_workspace const& work, automatic const&, std::uint64_t n, std::uint64_t most) {
+    raw32_.reserve_writing(work, {}, n, most);
+    delta_.reserve_writing(work, {}, n, most);
+    bitmap_.reserve_writing(work, {}, n, most);
+  }
+  void reserve_reading(cuda_workspace const& work, automatic const&, std::uint64_t n, std::uint64_t most,
+                       std::uint32_t senders) {
+    raw32_.reserve_reading(work, {}, n, most, senders);
+    delta_.reserve_reading(work, {}, n, most, senders);
+    bitmap_.reserve_reading(work, {}, n, most, senders);
   }
 
   void encode(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,

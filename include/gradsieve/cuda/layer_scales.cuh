@@ -128,51 +128,62 @@ __global__ void apply_scales(entry_list const own, layer_table const layers, lay
 
 }  // namespace cuda_kernels
 
-/// to_layer_scale() on a device. Memory: 20 bytes a layer. Cost: three passes over the entries.
-class layer_scales {
+/// Where layers begin, in device memory. Memory: 4 bytes a layer.
+class device_layers {
  public:
   /// Allocates.
-  void reserve(cuda_workspace const& work, layout const& layers, std::uint64_t most) {
-    most_ = most;
+  void reserve(cuda_workspace const& work, layout const& layers) {
     std::vector<std::uint32_t> offsets;
     for (std::size_t l = 0; l < layers.count(); ++l) offsets.push_back(static_cast<std::uint32_t>(layers.offset(l)));
     if (offsets.empty()) offsets.push_back(0);
+    table_.count = static_cast<std::uint32_t>(offsets.size());
     offsets.push_back(static_cast<std::uint32_t>(layers.size()));
     offsets_ = work.uploaded<std::uint32_t>(offsets);
-    auto const count = offsets.size() - 1;
-    largest_ = work.zeroed<key_type>(count);
-    units_ = work.zeroed<std::uint64_t>(count);
-    entries_ = work.zeroed<std::uint32_t>(count);
-    layers_ = {static_cast<std::uint32_t>(count), offsets_.data()};
+    table_.offsets = offsets_.data();
   }
 
-  [[nodiscard]] cuda_kernels::layer_table const& layers() const noexcept { return layers_; }
+  [[nodiscard]] cuda_kernels::layer_table const& table() const noexcept { return table_; }
+
+ private:
+  cuda_kernels::layer_table table_{};
+  cuda_buffer<std::uint32_t> offsets_;
+};
+
+/// to_layer_scale() on a device. Memory: 16 bytes a layer. Cost: three passes over the entries.
+class layer_scales {
+ public:
+  /// Allocates.
+  void reserve(cuda_workspace const& work, cuda_kernels::layer_table const& layers, std::uint64_t most) {
+    most_ = most;
+    largest_ = work.zeroed<key_type>(layers.count);
+    units_ = work.zeroed<std::uint64_t>(layers.count);
+    entries_ = work.zeroed<std::uint32_t>(layers.count);
+  }
 
   /// In place and in stream order.
-  void apply(cuda_workspace const& work, cuda_kernels::entry_list const& own) const {
+  void apply(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
+             cuda_kernels::entry_list const& own) const {
     cuda_kernels::layer_sums const sums{largest_.data(), units_.data(), entries_.data()};
     work.zero(largest_);
     work.zero(units_);
-    work.over(most_, cuda_kernels::find_largest<>, own, layers_, sums);
-    work.over(most_, cuda_kernels::sum_units<>, own, layers_, sums);
-    work.over(layers_.count, cuda_kernels::count_entries<>, own, layers_, sums);
-    work.over(most_, cuda_kernels::apply_scales<>, own, layers_, sums);
+    work.over(most_, cuda_kernels::find_largest<>, own, layers, sums);
+    work.over(most_, cuda_kernels::sum_units<>, own, layers, sums);
+    work.over(layers.count, cuda_kernels::count_entries<>, own, layers, sums);
+    work.over(most_, cuda_kernels::apply_scales<>, own, layers, sums);
   }
 
  private:
   std::uint64_t most_ = 0;
-  cuda_kernels::layer_table layers_{};
-  cuda_buffer<std::uint32_t> offsets_, entries_;
   cuda_buffer<key_type> largest_;
   cuda_buffer<std::uint64_t> units_;
+  cuda_buffer<std::uint32_t> entries_;
 };
 
-/// Which layers have entries, of one list or of each sender's.
+/// Which layers have entries, of one list or of each sender's. Memory: 8 bytes a layer and list.
 class layer_finder {
  public:
   /// Allocates.
   void reserve(cuda_workspace const& work, cuda_kernels::layer_table const& layers, std::uint32_t lists) {
-    lists_ = lists;
     std::uint64_t const all = std::uint64_t{layers.count} * lists + 1;
     first_ = work.zeroed<std::uint32_t>(all);
     before_ = work.zeroed<std::uint32_t>(all);
@@ -186,7 +197,8 @@ class layer_finder {
   }
   void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers, device_messages const& in,
             device_places const& places) const {
-    work.over(std::uint64_t{layers.count} * lists_, cuda_kernels::find_layers<>, in.states, lists_, places, layers,
+    auto const senders = in.from.senders;
+    work.over(std::uint64_t{layers.count} * senders, cuda_kernels::find_layers<>, in.states, senders, places, layers,
               ranks());
     scan_.run(work.where(), before_.data(), before_.data());
   }
@@ -194,7 +206,6 @@ class layer_finder {
   [[nodiscard]] cuda_kernels::layer_ranks ranks() const noexcept { return {first_.data(), before_.data()}; }
 
  private:
-  std::uint32_t lists_ = 0;
   cuda_buffer<std::uint32_t> first_, before_;
   device_scan<std::uint32_t> scan_;
 };

@@ -100,7 +100,7 @@ class device_exchange<leader, Codec> {
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return &own_list_; }
 
   template <class Comm, class Stored>
-  device_updates run(device_round<Comm, Stored> const& round) {
+  device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto& work = round.work;
     auto const cells = work.tables().cell_count;
     auto const world = static_cast<std::uint32_t>(round.comm.size());

@@ -54,6 +54,7 @@ struct slots {
   std::uint64_t bytes;     // of one
   std::uint64_t envelope;  // bytes before a message
   std::uint32_t senders;
+  std::uint64_t const* sizes;  // of the messages, if they may be shorter than what a slot has room for
   [[nodiscard]] __device__ std::byte const* message(std::uint32_t r) const { return memory + bytes * r + envelope; }
   [[nodiscard]] __device__ header_words const& header(std::uint32_t r) const {
     return *reinterpret_cast<header_words const*>(message(r));
@@ -83,8 +84,10 @@ __device__ inline void set_fault(std::uint64_t* error, exchange_fault what, std:
   return own;
 }
 
-__device__ inline void add_word(std::uint64_t* sum, std::uint64_t word) {
-  if (word != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), word);
+/// Adds up what all threads of whole warps bring.
+__device__ inline void add_words(std::uint64_t* sum, std::uint64_t own) {
+  for (unsigned step = 16; step > 0; step /= 2) own += __shfl_xor_sync(~0u, own, step);
+  if (threadIdx.x % 32 == 0 && own != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), own);
 }
 
 /// One thread: a header without checksum, and what is known of the message by then.
@@ -99,7 +102,7 @@ __global__ void write_header(message_info const info, std::uint16_t codec, entry
 
 template <int = 0>
 __global__ void seal_message(header_words* message, message_state const* state) {
-  add_word(&message->checksum, share_of_checksum(reinterpret_cast<std::byte const*>(message), state->bytes));
+  add_words(&message->checksum, share_of_checksum(reinterpret_cast<std::byte const*>(message), state->bytes));
 }
 
 /// A thread a sender: reads the headers; a message that is not ours has no entries.
@@ -112,7 +115,7 @@ __global__ void open_messages(message_info const info, std::uint16_t codec, std:
     bool const good = header.frame == frame_of(codec) && header.n == info.n && header.layout_hash == info.layout_hash &&
                       header.dense == info.dense && header.count <= capacity;
     states[r] = {};
-    states[r].room = from.bytes - from.envelope;
+    states[r].room = from.sizes != nullptr ? from.sizes[r] : from.bytes - from.envelope;
     states[r].count = good ? static_cast<std::uint32_t>(header.count) : 0;
     if (!good) states[r].fail();
     if (!good) set_fault(error, exchange_fault::header, r);
@@ -130,7 +133,7 @@ __global__ void check_messages(message_info const info, slots const from, messag
                                update const* updates, std::uint64_t* sums, std::uint64_t* error) {
   for (std::uint32_t r = 0; r < from.senders; ++r) {
     auto const mine = updates[r];
-    add_word(&sums[r], share_of_checksum(from.message(r), states[r].bytes));
+    add_words(&sums[r], share_of_checksum(from.message(r), states[r].bytes));
     for_each(mine.count, [&](std::uint64_t p) {
       if ((p > 0 && mine.indices[p - 1] >= mine.indices[p]) || mine.indices[p] >= info.n)
         set_fault(error, exchange_fault::order, r);

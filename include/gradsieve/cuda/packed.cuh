@@ -53,10 +53,22 @@ __global__ void open_packed(slots const from, std::uint64_t dense_elements, mess
 template <class Indices, class Values>
 class device_codec<packed<Indices, Values>> {
  public:
-  void reserve(cuda_workspace const& work, packed<Indices, Values> const& how, layout const& layers, std::uint64_t most,
-               std::uint32_t senders) {
-    indices_.reserve(work, how.indices, layers.size(), most, senders);
-    values_.reserve(work, how.values, layers, most, senders);
+  static_assert(
+      requires { sizeof(device_indices<Indices>); },
+      "packed's indices do not run on a device: specialise device_indices for them");
+  static_assert(
+      requires { sizeof(device_values<Values>); },
+      "packed's values do not run on a device: specialise device_values for them");
+
+  void reserve_writing(cuda_workspace const& work, packed<Indices, Values> const& how, layout const& layers,
+                       std::uint64_t most) {
+    indices_.reserve_writing(work, how.indices, layers.size(), most);
+    values_.reserve_writing(work, how.values, layers, most);
+  }
+  void reserve_reading(cuda_workspace const& work, packed<Indices, Values> const& how, layout const& layers,
+                       std::uint64_t most, std::uint32_t senders) {
+    indices_.reserve_reading(work, how.indices, layers.size(), most, senders);
+    values_.reserve_reading(work, how.values, layers, most, senders);
     found_.reserve(work, most, senders);
   }
 

@@ -14,8 +14,8 @@
 
 namespace gradsieve {
 
-/// How a value codec runs on a device: specialise it for one of one's own. reserve(work, how, layers, most, senders)
-/// and quantise(work, own) as of device_codec. encode(work, info, own, message) writes at state->values and sets
+/// How a value codec runs on a device: specialise it for one of one's own. reserve_writing, reserve_reading and
+/// quantise(work, own) as of device_codec. encode(work, info, own, message) writes at state->values and sets
 /// state->bytes; decode(work, info, in, places, values) reads there: `values` stand like the indices, which are
 /// decoded, but not checked.
 template <class Values>
@@ -149,7 +149,10 @@ __global__ void read_ternary(slots const from, message_state const* states, laye
 template <class Values>
 class device_plain_values {
  public:
-  void reserve(cuda_workspace const&, Values const&, layout const&, std::uint64_t most, std::uint32_t) { most_ = most; }
+  void reserve_writing(cuda_workspace const&, Values const&, layout const&, std::uint64_t most) { most_ = most; }
+  void reserve_reading(cuda_workspace const&, Values const&, layout const&, std::uint64_t most, std::uint32_t) {
+    most_ = most;
+  }
 
   void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const
     requires(cuda_kernels::value_bytes<Values>::width < sizeof(float))
@@ -177,40 +180,48 @@ class device_values<fp32> : public device_plain_values<fp32> {};
 template <class Format>
 class device_values<half_values<Format>> : public device_plain_values<half_values<Format>> {};
 
-/// Memory: 8 bytes a layer and sender, and 20 a layer.
+/// Memory: for each layer 28 bytes to write, and 4 bytes and 8 a sender to read.
 template <>
 class device_values<ternary> {
  public:
-  void reserve(cuda_workspace const& work, ternary const&, layout const& layers, std::uint64_t most,
-               std::uint32_t senders) {
+  void reserve_writing(cuda_workspace const& work, ternary const&, layout const& layers, std::uint64_t most) {
     most_ = most;
-    scales_.reserve(work, layers, most);
-    ranks_.reserve(work, scales_.layers(), senders);
-    own_ranks_.reserve(work, scales_.layers(), 1);
+    layers_.reserve(work, layers);
+    scales_.reserve(work, layers_.table(), most);
+    ranks_.reserve(work, layers_.table(), 1);
+  }
+  void reserve_reading(cuda_workspace const& work, ternary const&, layout const& layers, std::uint64_t most,
+                       std::uint32_t senders) {
+    most_ = most;
+    layers_.reserve(work, layers);
+    ranks_.reserve(work, layers_.table(), senders);
   }
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const { scales_.apply(work, own); }
+  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const {
+    scales_.apply(work, layers_.table(), own);
+  }
 
   void encode(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own,
               device_message const& message) const {
-    own_ranks_.find(work, scales_.layers(), own);
-    work.over(std::max(most_ / cuda_kernels::group_fields + 1, std::uint64_t{scales_.layers().count}),
-              cuda_kernels::write_ternary<>, own, scales_.layers(), own_ranks_.ranks(), message.to, message.state);
+    ranks_.find(work, layers_.table(), own);
+    work.over(std::max(most_ / cuda_kernels::group_fields + 1, std::uint64_t{layers_.table().count}),
+              cuda_kernels::write_ternary<>, own, layers_.table(), ranks_.ranks(), message.to, message.state);
   }
 
   void decode(cuda_workspace const& work, message_info const&, device_messages const& in, device_places const& places,
               float* values) const {
-    ranks_.find(work, scales_.layers(), in, places);
-    work.over(in.from.senders, cuda_kernels::end_ternary<>, in.states, in.from.senders, scales_.layers(),
-              ranks_.ranks(), in.error);
-    work.over(most_ / cuda_kernels::group_fields + 1, cuda_kernels::read_ternary<>, in.from, in.states,
-              scales_.layers(), ranks_.ranks(), places, values, in.error);
+    ranks_.find(work, layers_.table(), in, places);
+    work.over(in.from.senders, cuda_kernels::end_ternary<>, in.states, in.from.senders, layers_.table(), ranks_.ranks(),
+              in.error);
+    work.over(most_ / cuda_kernels::group_fields + 1, cuda_kernels::read_ternary<>, in.from, in.states, layers_.table(),
+              ranks_.ranks(), places, values, in.error);
   }
 
  private:
   std::uint64_t most_ = 0;
+  device_layers layers_;
   layer_scales scales_;
-  layer_finder ranks_, own_ranks_;
+  layer_finder ranks_;
 };
 
 }  // namespace gradsieve
