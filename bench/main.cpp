@@ -82,6 +82,7 @@ int main(int argc, char** argv) {
   bench::add_deft(chosen);
   bench::add_codecs(chosen);
   bench::add_memory(chosen);
+  bench::add_schedule(chosen);
   if (chosen.peers) bench::add_peers(chosen);
   if (chosen.peers) bench::add_torch(chosen);
   add_context(argc, argv, chosen);

@@ -35,13 +35,14 @@ struct options {
 };
 
 // One question a file; each adds its rows.
-void add_steps(options const&);    // step/, cold/: how near the speed of memory is a step?
-void add_selects(options const&);  // select/, select_warm/: and selection alone, from memory?
-void add_deft(options const&);     // deft/: which part of a selection is left to each rank?
-void add_codecs(options const&);   // codec/, apply/: what do messages cost?
-void add_memory(options const&);   // memory/: how much of it beside the residual?
-void add_peers(options const&);    // peer/: what does the same job cost in other ways?
-void add_torch(options const&);    // peer/libtorch
+void add_steps(options const&);     // step/, cold/: how near the speed of memory is a step?
+void add_selects(options const&);   // select/, select_warm/: and selection alone, from memory?
+void add_deft(options const&);      // deft/: which part of a selection is left to each rank?
+void add_codecs(options const&);    // codec/, apply/: what do messages cost?
+void add_memory(options const&);    // memory/: how much of it beside the residual?
+void add_peers(options const&);     // peer/: what does the same job cost in other ways?
+void add_torch(options const&);     // peer/libtorch
+void add_schedule(options const&);  // plan/: how long does it take to plan an exchange?
 
 /// One point of a sweep.
 struct setting {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets this machine up, builds, and runs the main job: trains a small network with every recipe, writes the
-# comparison to out/train.csv and draws it.
+# comparison to out/train.csv and draws it; then simulates how ResNet-50 scales, plan by plan.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,16 +9,19 @@ need libeigen3-dev header eigen3/Eigen/Core
 need zlib1g-dev header zlib.h
 need doctest-dev header doctest/doctest.h  # the build tree is also that of the tests
 want libopenmpi-dev command -v mpicxx
+want nlohmann-json3-dev header nlohmann/json.hpp
 want python3-matplotlib plotting_python
 
 cmake --preset release
-cmake --build --preset release -j"$(nproc)" --target gradsieve_example_train
+cmake --build --preset release -j"$(nproc)" --target gradsieve_example_train gradsieve_example_simulate
 
 mkdir -p out
 build/release/examples/train --compare all --csv out/train.csv --curves out/curves.csv
+build/release/examples/simulate --trace resnet50 --network v100-10gbe --csv out/schedule.csv
 
 if python=$(plotting_python); then
   "$python" examples/plot.py out/train.csv out/curves.csv
+  "$python" examples/plot_schedule.py out/schedule.csv
 else
   echo "examples/run.sh: no plot, there is no Python with matplotlib"
 fi

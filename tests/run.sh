@@ -25,6 +25,7 @@ want zlib1g-dev header zlib.h
 want libbenchmark-dev header benchmark/benchmark.h
 want libopenmpi-dev command -v mpicxx
 want openmpi-bin command -v mpirun
+want nlohmann-json3-dev header nlohmann/json.hpp
 
 skipped=()
 # unless_skipped <what would be missing> <check command...>
@@ -38,6 +39,8 @@ presets=(release)
 unless_skipped "all tests on MPI ranks" eval 'command -v mpicxx && command -v mpirun' || true
 unless_skipped "example train" eval 'header eigen3/Eigen/Core && header zlib.h' || true
 unless_skipped "the benchmarks" header benchmark/benchmark.h || true
+unless_skipped "reading JSON that the library writes, and traces as JSON" header nlohmann/json.hpp || true
+unless_skipped "GoogLeNet as MG-WFBP's authors measured it (GRADSIEVE_MGWFBP_LOG names their tmp8comm.log)" test -e "${GRADSIEVE_MGWFBP_LOG-}" || true
 
 if [ $quick = yes ]; then
   skipped+=("presets debug, tsan, clang and cuda (--quick)")

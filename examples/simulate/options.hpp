@@ -1,0 +1,175 @@
+// The command line of simulate: its options, planners and networks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iomanip>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <gradsieve/schedule.hpp>
+
+#include "../train/options.hpp"
+
+namespace simulation {
+
+namespace gs = gradsieve;
+using example::names, example::joined, example::split, example::usage_error;
+
+struct settings {
+  names traces;
+  names logs;
+  names networks;
+  std::vector<int> workers{4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
+  names planners;
+  std::string exchange = "dense";
+  double density = 0.01;
+  double overhead = 0;
+  double bytes = 4;  ///< of an element
+  gs::simulation_options run;
+  std::string csv;
+  std::string chrome;
+  std::string write_trace;
+  bool help = false;
+};
+
+using maker = std::function<gs::plan(gs::trace const&, gs::affine const&)>;
+
+template <class Policy>
+maker planning(Policy const& policy) {
+  return [policy](gs::trace const& of, gs::affine const& cost) { return gs::make_plan(of, cost, policy); };
+}
+
+struct planner {
+  std::string name;
+  std::string help;
+  maker plan;
+  bool always;  ///< part of `all`
+};
+
+inline std::vector<planner> const& planners() {
+  static std::vector<planner> const all{
+      {"wfbp", "every gradient alone", planning(gs::wfbp{}), true},
+      {"single", "all together, after the backward pass", planning(gs::single{}), true},
+      {"fixed_bucket", "1 MiB, then 25 MiB (PyTorch)", planning(gs::fixed_bucket{}), true},
+      {"fusion_buffer", "what is ready within 1 ms, up to 128 MiB (Horovod)", planning(gs::fusion_buffer{}), true},
+      {"free_merge", "what is ready before the group starts (ASC-WFBP)", planning(gs::free_merge{}), true},
+      {"mgwfbp", "MG-WFBP's greedy rule", planning(gs::mgwfbp{}), true},
+      {"optimal", "first to finish, with the fewest groups", planning(gs::optimal{}), true},
+      {"optimal_latest", "first to finish, with late groups", planning(gs::optimal{gs::ties::latest}), false},
+      {"robust", "for costs that are known to a factor of two", planning(gs::robust{}), true},
+      {"optimal_rs_ag", "reduce-scatter, and all-gather in the next forward pass (DeAR)", planning(gs::optimal_rs_ag{}),
+       false},
+  };
+  return all;
+}
+
+inline planner const& planner_named(std::string const& name) {
+  names known;
+  for (auto const& each : planners()) {
+    if (each.name == name) return each;
+    known.push_back(each.name);
+  }
+  throw usage_error("--planners '" + name + "': choose from " + joined(known) + ", or all");
+}
+
+struct option {
+  std::string name;
+  std::string value;
+  std::string help;
+  std::function<void(settings&, std::string const&)> set;
+};
+
+inline std::vector<option> option_table() {
+  using o = settings&;
+  using s = std::string const&;
+  constexpr int many = 1 << 20;
+  auto const real = [](char const* name, double low, double high, auto field) {
+    return [=](o to, s v) { field(to) = example::number(name, v, low, high); };
+  };
+  return {
+      {"--trace", "FILE|NAME", "layers as .csv or .json, or a trace of this example; several times, or all [resnet50]",
+       [](o to, s v) { to.traces.push_back(v); }},
+      {"--log", "FILE", "layers from a log of MG-WFBP's authors", [](o to, s v) { to.logs.push_back(v); }},
+      {"--network", "NAME|A,B", "its name, or a ring's seconds a message and a byte; several times [v100-10gbe]",
+       [](o to, s v) { to.networks.push_back(v); }},
+      {"--workers", "P,P", "[4,8,...,2048]", [](o to, s v) { to.workers = example::numbers("--workers", v, 1, many); }},
+      {"--planners", "NAMES", "by comma, or all [all]", [](o to, s v) { to.planners = split(v, ','); }},
+      {"--exchange", "NAME", "dense, or sparse: gather, index_union, leader [dense]",
+       [](o to, s v) { to.exchange = example::one_of("--exchange", v, {"dense", "gather", "index_union", "leader"}); }},
+      {"--density", "X", "of a sparse exchange [0.01]",
+       real("--density", 0, 1, [](o t) -> auto& { return t.density; })},
+      {"--bytes", "X", "bytes of a gradient's element: 4, or 2 for half precision [4]",
+       [](o to, s v) { to.bytes = example::number("--bytes", v, 1.0, 4.0); }},
+      {"--overhead", "S", "seconds that each collective costs besides [0]",
+       real("--overhead", 0, 1, [](o t) -> auto& { return t.overhead; })},
+      {"--interference", "X", "factor by which computing beside a collective is slower [1]",
+       real("--interference", 1, 100, [](o t) -> auto& { return t.run.interference; })},
+      {"--jitter", "X", "relative deviation of the layers' times [0]",
+       real("--jitter", 0, 10, [](o t) -> auto& { return t.run.jitter; })},
+      {"--straggler", "X", "factor by which one worker is slower [1]",
+       real("--straggler", 1, 100, [](o t) -> auto& { return t.run.straggler; })},
+      {"--streams", "N", "collectives at once [1]",
+       [](o to, s v) { to.run.streams = example::number("--streams", v, 1, 64); }},
+      {"--iterations", "N", "[1; 4 where the next forward pass overlaps]",
+       [](o to, s v) { to.run.iterations = example::number("--iterations", v, 1, 1000); }},
+      {"--overlap-forward", "", "a layer's next forward pass waits for its own group only",
+       [](o to, s) { to.run.overlap_forward = true; }},
+      {"--priority", "BYTES", "pieces of this size, those nearest to the input first",
+       [](o to, s v) {
+         to.run.chunk = example::number<std::uint64_t>("--priority", v, 1, std::uint64_t{1} << 40);
+         to.run.priority = to.run.overlap_forward = true;
+       }},
+      {"--seed", "N", "of the jitter [1]",
+       [](o to, s v) { to.run.seed = example::number<std::uint64_t>("--seed", v, 0, UINT64_MAX); }},
+      {"--csv", "FILE", "writes one row a trace, network, number of workers and planner",
+       [](o to, s v) { to.csv = v; }},
+      {"--chrome", "FILE", "writes the timeline of the last of them as Chrome trace JSON",
+       [](o to, s v) { to.chrome = v; }},
+      {"--write-trace", "FILE", "writes the last trace as .csv or .json", [](o to, s v) { to.write_trace = v; }},
+      {"--help", "", "prints this", [](o to, s) { to.help = true; }},
+  };
+}
+
+inline settings parse(names const& arguments) {
+  auto const table = option_table();
+  settings chosen;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    auto const equals = arguments[i].find('=');
+    auto const name = arguments[i].substr(0, equals);
+    auto const found = std::find_if(table.begin(), table.end(), [&](option const& each) { return each.name == name; });
+    if (found == table.end()) throw usage_error("unknown option '" + name + "'; --help lists them");
+    bool const attached = equals != std::string::npos;
+    if (found->value.empty() ? attached : !attached && i + 1 == arguments.size())
+      throw usage_error(name + (found->value.empty() ? " takes no value" : " needs a value: " + found->value));
+    found->set(chosen, found->value.empty() ? "" : attached ? arguments[i].substr(equals + 1) : arguments[++i]);
+  }
+  if (chosen.traces.empty() && chosen.logs.empty()) chosen.traces = {"resnet50"};
+  if (chosen.networks.empty()) chosen.networks = {"v100-10gbe"};
+  if (chosen.networks == names{"all"}) {
+    chosen.networks.clear();
+    for (auto const& each : gs::networks()) chosen.networks.emplace_back(each.name);
+  }
+  if (chosen.planners.empty() || chosen.planners == names{"all"}) {
+    chosen.planners.clear();
+    for (auto const& each : planners())
+      if (each.always) chosen.planners.push_back(each.name);
+  }
+  return chosen;
+}
+
+inline void print_help() {
+  std::cout << "Simulates data-parallel training: which gradients travel together, and what that costs.\n\n"
+               "usage: simulate [option value]...\n\n";
+  for (auto const& each : option_table())
+    std::cout << std::left << std::setw(28) << "  " + each.name + " " + each.value << each.help << '\n';
+  std::cout << "\nplanners:\n";
+  for (auto const& each : planners())
+    std::cout << "  " << std::setw(16) << each.name << each.help << (each.always ? "" : " (not in all)") << '\n';
+  std::cout << "\nnetworks:\n";
+  for (auto const& each : gs::networks()) std::cout << "  " << std::setw(16) << each.name << each.source << '\n';
+}
+
+}  // namespace simulation
