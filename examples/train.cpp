@@ -1,6 +1,7 @@
 // Data-parallel training of a real model on real data: compares gradsieve's recipes with the dense exchange,
 // on worker threads or, started by mpirun, on its ranks. `train --help` lists the options.
 
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
@@ -52,6 +53,9 @@ The table's columns:
   step         the whole step, forward and backward included
   build-up     entries of the update / entries asked for, after the warm-up
 
+With --overlap every rank first times its layers and its recipe's exchange on this link, and rank 0 plans; then groups
+are exchanged while the backward pass runs, and a second table has predicted and measured iterations (medians).
+
 --compare all trains
 )";
 
@@ -96,6 +100,7 @@ void compare(options const& chosen, bool speaks, Launch const& launch) {
             << "\n\n";
   print_results(std::cout, results);
   print_rates(std::cout, results);
+  print_forecasts(std::cout, results);
   if (chosen.workers.size() > 1) print_growth(std::cout, results, chosen);
   if (csv.is_open()) write_csv(csv, results, chosen.steps);
   if (curves.is_open()) write_curves(curves, results);
@@ -120,20 +125,23 @@ int guarded(bool speaks, Job const& job) {
 bool under_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMI_SIZE"); }
 
 int run_ranks(int argc, char** argv) {
-  auto const session = gs::mpi::session{argc, argv};
-  auto const comm = gs::mpi::communicator_ref{MPI_COMM_WORLD};
-  bool const speaks = comm.rank() == 0;
+  // Serialised: with --overlap a thread exchanges gradients, and the one that trains calls MPI between steps.
+  auto const session = gs::mpi::session{argc, argv, MPI_THREAD_SERIALIZED};
+  auto const world = gs::mpi::communicator_ref{MPI_COMM_WORLD};
+  bool const speaks = world.rank() == 0;
   int const code = guarded(speaks, [&] {
     auto chosen = parse({argv + 1, argv + argc});
     if (chosen.help) return speaks ? print_help(std::cout) : void();
     if (chosen.workers_given && speaks)
-      std::cerr << "train: mpirun started " << comm.size() << " workers; --workers is ignored\n";
-    chosen.workers = {comm.size()};
+      std::cerr << "train: mpirun started " << world.size() << " workers; --workers is ignored\n";
+    chosen.workers = {world.size()};
+    auto const comm = gs::mpi::communicator_ref{MPI_COMM_WORLD, gs::mpi::communicator_ref::default_max_count,
+                                                std::chrono::microseconds{chosen.pause}};
     compare(chosen, speaks, [&](int, auto const& job) { job(comm); });
   });
   // All ranks refuse a command line alike; anything else may have hit this one only, and the others would
   // wait.
-  if (code == EXIT_FAILURE && comm.size() > 1) MPI_Abort(MPI_COMM_WORLD, code);
+  if (code == EXIT_FAILURE && world.size() > 1) MPI_Abort(MPI_COMM_WORLD, code);
   return code;
 }
 #endif

@@ -62,25 +62,28 @@ class mlp {
     return softmax(labels);
   }
 
-  /// The same, and leaves `scale` times the gradient of the summed loss in `gradient()`.
-  score backward(Eigen::Ref<Eigen::MatrixXf const> const& features, std::span<int const> labels, float scale) {
-    auto const result = evaluate(features, labels);
+  /// After evaluate() of the same samples: leaves `scale` times the gradient of the summed loss in `gradient()`. Calls
+  /// ready(i) as soon as the gradient of layer i of layers() is there: from the last to the first.
+  template <class Ready>
+  void backward(Eigen::Ref<Eigen::MatrixXf const> const& features, std::span<int const> labels, float scale,
+                Ready const& ready) {
     Eigen::MatrixXf& probability = values_.back();
     for (std::size_t i = 0; i < labels.size(); ++i) probability(labels[i], static_cast<Eigen::Index>(i)) -= 1.0f;
     probability *= scale;
     for (std::size_t i = blocks_.size(); i-- > 0;) {  // values_[i + 1] holds the gradient by layer i's output
       auto const& delta = values_[i + 1];
+      bias_of(gradient_, blocks_[i]) = delta.rowwise().sum();
+      ready(2 * i + 1);
       if (i == 0) {
         weight_of(gradient_, blocks_[i]).noalias() = delta * features.transpose();
       } else {
         weight_of(gradient_, blocks_[i]).noalias() = delta * values_[i].transpose();
       }
-      bias_of(gradient_, blocks_[i]) = delta.rowwise().sum();
+      ready(2 * i);
       if (i == 0) continue;
       back_.noalias() = weight_of(parameters_, blocks_[i]).transpose() * delta;
       values_[i] = (values_[i].array() > 0.0f).select(back_, 0.0f);  // ReLU lets through where it was open
     }
-    return result;
   }
 
  private:

@@ -36,6 +36,7 @@ inline names const spaces{"host"};
 inline names const codec_names{"coo", "packed", "fp16", "bf16", "ternary", "fixed_width", "binned"};
 #endif
 inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
+inline names const schedules{"none", "single", "wfbp", "mgwfbp", "optimal"};
 inline names const every_recipe{"dense",
                                 "radix",
                                 "hierarchical",
@@ -68,6 +69,11 @@ struct options {
   int threads = 1;
   int steps = 500;
   int batch = 128;
+  std::string overlap = "none";
+  double measure_seconds = 10;
+  bool shared_cores = false;
+  double compute_ms = 0;
+  int pause = 0;  ///< microseconds
   std::uint64_t seed = 1;
   double learning_rate = 0.03;
   double momentum = 0.9;
@@ -154,6 +160,16 @@ struct option {
        [](o to, s v) { to.workers = numbers("--workers", v, 1, 1024), to.workers_given = true; }},
       {"--space", "NAME", "where gradients are compressed: host, or device in a build with CUDA [host]",
        [](o to, s v) { to.space = one_of("--space", v, spaces); }},
+      {"--overlap", "NAME", "exchange during the backward pass, in groups by: " + joined(schedules) + " [none]",
+       [](o to, s v) { to.overlap = one_of("--overlap", v, schedules); }},
+      {"--measure-seconds", "X", "with --overlap: seconds to measure what exchanges take [10]",
+       [](o to, s v) { to.measure_seconds = number("--measure-seconds", v, 0.0, 3600.0); }},
+      {"--shared-cores", "", "with --overlap: no core is free beside the backward pass; selecting stops it",
+       [](o to, s) { to.shared_cores = true; }},
+      {"--compute-ms", "X", "forward and backward pass take at least so long, as if a device computed [0]",
+       [](o to, s v) { to.compute_ms = number("--compute-ms", v, 0.0, 1e6); }},
+      {"--pause", "US", "under mpirun: a rank that waits sleeps so long at a time [0: it spins]",
+       [](o to, s v) { to.pause = number("--pause", v, 0, 1'000'000); }},
       {"--threads-per-worker", "N", "threads of each worker's compressor [1]",
        [](o to, s v) { to.threads = number("--threads-per-worker", v, 1, 1024); }},
       {"--steps", "N", "optimiser steps [500]", [](o to, s v) { to.steps = number("--steps", v, 1, many); }},

@@ -16,6 +16,9 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/schedule/arrivals.hpp>
+
+#include "communicator.hpp"
 #include "options.hpp"
 
 namespace example {
@@ -36,6 +39,17 @@ struct bin_rate {
   double last = 0;   ///< of the last tenth
 };
 
+/// What a schedule promised, and how its exchanges were measured.
+struct forecast {
+  std::string schedule;  ///< empty: none was made
+  std::size_t groups = 0;
+  std::string cost;
+  double compute_ms = 0;  ///< of a step without any exchange
+  double step_ms = 0;     ///< of a whole step, predicted
+  std::vector<gs::group_times> planned{};
+  std::vector<gs::group_times> measured{};  ///< medians on rank 0
+};
+
 /// One recipe on one number of workers. Bytes and times are means per step and worker.
 struct result {
   std::string recipe;
@@ -49,6 +63,10 @@ struct result {
   double select_ms = 0;
   double exchange_ms = 0;
   double step_ms = 0;
+  double median_step_ms = 0;
+  double exposed_ms = 0;  ///< of the exchange, what came after the backward pass; with --overlap
+  double busy_ms = 0;     ///< all of the exchange; with --overlap
+  forecast predicted;
   double build_up = 0;          ///< entries of the update / entries asked for, over the steps after the warm-up
   std::vector<bin_rate> rates;  ///< of codecs that can tell
   std::vector<curve_point> curve;
@@ -135,6 +153,34 @@ inline void print_rates(std::ostream& out, std::vector<result> const& results) {
   print_table(out, rows);
 }
 
+/// Predicted and measured iterations.
+inline void print_forecasts(std::ostream& out, std::vector<result> const& results) {
+  std::vector<table_row> rows{{"overlap", "workers", "schedule", "groups", "compute ms", "predicted ms", "measured ms",
+                               "error %", "exchange ms", "exposed ms"}};
+  for (auto const& each : results) {
+    auto const& plan = each.predicted;
+    if (!plan.schedule.empty())
+      rows.push_back({each.recipe, std::to_string(each.workers), plan.schedule, std::to_string(plan.groups),
+                      shown(plan.compute_ms, 2), shown(plan.step_ms, 2), shown(each.median_step_ms, 2),
+                      shown(100 * (plan.step_ms / each.median_step_ms - 1), 1), shown(each.busy_ms, 2),
+                      shown(each.exposed_ms, 2)});
+  }
+  if (rows.size() == 1) return;
+  out << '\n';
+  print_table(out, rows);
+  for (auto const& each : results)
+    if (!each.predicted.cost.empty()) {
+      out << each.recipe << " on this link: " << each.predicted.cost << "\n  groups, ms, planned (measured):";
+      for (std::size_t g = 0; g < each.predicted.planned.size(); ++g) {
+        auto const& plan = each.predicted.planned[g];
+        auto const& real = each.predicted.measured[g];
+        out << "  " << shown(1e3 * plan.start, 1) << '-' << shown(1e3 * plan.finish, 1) << " ("
+            << shown(1e3 * real.start, 1) << '-' << shown(1e3 * real.finish, 1) << ')';
+      }
+      out << '\n';
+    }
+}
+
 /// Build-up against P beside what independent selections would give: n(1 - (1 - density)^P) entries.
 inline void print_growth(std::ostream& out, std::vector<result> const& results, options const& chosen) {
   out << "\nbuild-up: entries of the update / entries asked for (and its density in %), as workers are "
@@ -165,14 +211,15 @@ inline void print_growth(std::ostream& out, std::vector<result> const& results, 
 }
 
 inline void write_csv(std::ostream& out, std::vector<result> const& results, int steps) {
-  out << "recipe,workers,density,steps,final_loss,test_accuracy,bytes_per_step,dense_bytes_per_step,select_"
-         "ms,"
-         "exchange_ms,step_ms,buildup\n";
+  out << "recipe,workers,density,steps,final_loss,test_accuracy,bytes_per_step,dense_bytes_per_step,select_ms,"
+         "exchange_ms,step_ms,buildup,overlap,groups,median_step_ms,predicted_ms,compute_ms,received_per_step\n";
   for (auto const& each : results)
     out << each.recipe << ',' << each.workers << ',' << each.density << ',' << steps << ',' << shown(each.loss, 6)
         << ',' << shown(each.accuracy, 6) << ',' << shown(each.sent, 1) << ',' << shown(each.dense_sent, 1) << ','
         << shown(each.select_ms, 4) << ',' << shown(each.exchange_ms, 4) << ',' << shown(each.step_ms, 4) << ','
-        << shown(each.build_up, 4) << '\n';
+        << shown(each.build_up, 4) << ',' << (each.predicted.schedule.empty() ? "none" : each.predicted.schedule) << ','
+        << each.predicted.groups << ',' << shown(each.median_step_ms, 4) << ',' << shown(each.predicted.step_ms, 4)
+        << ',' << shown(each.predicted.compute_ms, 4) << ',' << shown(each.received, 1) << '\n';
 }
 
 inline void write_curves(std::ostream& out, std::vector<result> const& results) {

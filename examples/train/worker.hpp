@@ -17,6 +17,7 @@
 #include "data.hpp"
 #include "mlp.hpp"
 #include "options.hpp"
+#include "overlap.hpp"
 #include "recipes.hpp"
 #include "report.hpp"
 
@@ -66,14 +67,17 @@ class tally {
   }
 
   /// Collective. `exchange` and `whole` are this rank's seconds of this step. Returns the batch's mean loss.
-  double add(communicator const& comm, double loss, gs::step_report const& report, double exchange, double whole) {
+  double add(communicator const& comm, double loss, gs::overlap_report const& step, double exchange, double whole) {
+    auto const& report = step.exchanged;
     double const select = report.seconds.accumulate + report.seconds.partition + report.seconds.select;
-    std::array<double, 6> mean{loss,
+    std::array<double, 8> mean{loss,
                                static_cast<double>(report.bytes_sent),
                                static_cast<double>(report.bytes_received),
                                select,
                                exchange - select,
-                               whole};
+                               whole,
+                               step.busy,
+                               step.exposed};
     average_over_ranks(comm, mean);
     total_.workers = comm.size();
     total_.sent += mean[1] / steps_;
@@ -88,13 +92,20 @@ class tally {
     if (step_ >= settled_) total_.build_up += (dense_ ? 1.0 : report.build_up()) / (steps_ - settled_);
     bytes_ += mean[1];
     seconds_ += mean[5];
+    step_seconds_.push_back(mean[5]);
+    busy_.push_back(mean[6]);
+    exposed_.push_back(mean[7]);
     total_.curve.push_back({mean[0], bytes_, seconds_});
     ++step_;
     return mean[0];
   }
 
-  [[nodiscard]] result finish(double accuracy) && {
+  [[nodiscard]] result finish(double accuracy, forecast predicted) && {
     total_.accuracy = accuracy;
+    total_.predicted = std::move(predicted);
+    total_.median_step_ms = 1e3 * median_of(step_seconds_);
+    total_.busy_ms = 1e3 * median_of(busy_);
+    total_.exposed_ms = 1e3 * median_of(exposed_);
     return std::move(total_);
   }
 
@@ -118,6 +129,9 @@ class tally {
   int step_ = 0;
   double bytes_ = 0;
   double seconds_ = 0;
+  std::vector<double> step_seconds_;
+  std::vector<double> busy_;
+  std::vector<double> exposed_;
   result total_;
 };
 
@@ -131,20 +145,29 @@ class tally {
   widths.push_back(data.classes);
   auto model = mlp{widths, chosen.seed};
   auto optimiser = momentum_sgd{chosen.learning_rate, recipe.carries_momentum() ? 0.0 : chosen.momentum};
-  auto const exchange = make_exchanger(recipe, chosen, model.layers(), comm);
 
   auto const size = static_cast<std::uint64_t>(chosen.batch);
   auto batch = batches{data.train, size, share{size, comm.rank(), comm.size()}, chosen.seed};
   // With P/batch times each rank's sum, the mean over ranks is the batch's mean, equal shares or not.
   double const scale = static_cast<double>(comm.size()) / chosen.batch;
 
+  auto const exchange = make_handover(comm, recipe, chosen, model, batch, scale);
+
+  auto pace = pacemaker{model.layers(), chosen.compute_ms};
   auto sums = tally{recipe, chosen};
   for (int step = 0; step < chosen.steps; ++step) {
     auto const start = clock::now();
+    pace.begin();
     batch.load(static_cast<std::uint64_t>(step));
-    auto const part = model.backward(batch.features(), batch.labels(), static_cast<float>(scale));
+    auto const part = model.evaluate(batch.features(), batch.labels());
+    pace.forward_is_done();
+    exchange.begin(model.gradient());
+    model.backward(batch.features(), batch.labels(), static_cast<float>(scale), [&](std::size_t layer) {
+      pace.backward_reached(layer);
+      exchange.ready(layer);
+    });
     auto const exchange_start = clock::now();
-    auto const report = exchange(model.gradient());
+    auto const report = exchange.finish();
     std::chrono::duration<double> const exchanging = clock::now() - exchange_start;
     optimiser.step(model.parameters(), model.gradient());
     std::chrono::duration<double> const whole = clock::now() - start;
@@ -154,7 +177,7 @@ class tally {
     if (comm.rank() == 0) watch.step(recipe.name, comm.size(), step + 1, chosen.steps, loss);
   }
   verify_replicas(comm, model.parameters());
-  return std::move(sums).finish(accuracy(comm, model, data.test));
+  return std::move(sums).finish(accuracy(comm, model, data.test), exchange.predicted());
 }
 
 }  // namespace example

@@ -1,0 +1,229 @@
+#!/usr/bin/env bash
+# Trains over a real, slow network on one Linux machine: every rank in a network namespace of its own, joined by a
+# bridge, its link limited in both directions by token buckets, Open MPI over TCP between them. Prints iteration time,
+# bytes and speed-up of recipes, exchanged after and during the backward pass. `bench/network.sh --help` lists the
+# options. Needs root and iproute2; exits with 77, and says why, where that cannot be had.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$here"
+
+ranks=4
+rates=1gbit,100mbit
+steps=30
+dense=8
+batch=16
+hidden=1024,1024,1024,1024,1024,1024
+recipes=dense,radix,radix+deft
+densities=0.01,0.001
+schedules=none,single,optimal
+codec=fp16
+limit=900
+compute=0
+measure=15
+csv=
+program=build/release/examples/train
+
+usage() {
+  cat <<TEXT
+usage: bench/network.sh [option value]... [-- program argument...]
+
+  --ranks N          namespaces, 2 to 8 [$ranks]
+  --rates R,R        of every link, each way: 100mbit, 1gbit, 10gbit, ... [$rates]
+  --steps N          optimiser steps of each run [$steps]
+  --dense-steps N    the same, for dense [$dense]
+  --batch N          samples a step, all ranks together [$batch]
+  --hidden N,N       widths of the network's hidden layers [$hidden]
+  --recipes A,B      as train --compare; dense is the measure of all [$recipes]
+  --codec NAME       of recipes with radix alone [$codec]
+  --densities X,X    [$densities]
+  --schedules A,B    as train --overlap; none: one exchange after the backward pass [$schedules]
+  --compute-ms X     forward and backward pass take at least so long, most of it asleep, as if a device computed [$compute]
+  --measure-seconds  time that train takes to measure what exchanges take, each [$measure]
+  --limit S          seconds after which a run is ended [$limit]
+  --csv FILE         writes one row a run
+
+With a program after --, runs that once at each rate instead, under mpirun, a rank in each namespace.
+TEXT
+}
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help) usage && exit 0 ;;
+    --) shift && break ;;
+    --ranks | --rates | --steps | --dense-steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds | --compute-ms)
+      [ $# -ge 2 ] || { echo "network.sh: $1 needs a value" >&2; exit 2; }
+      name=${1#--}
+      printf -v "${name%%-*}" '%s' "$2"
+      shift 2
+      ;;
+    *) echo "network.sh: unknown option '$1'; --help lists all" >&2; exit 2 ;;
+  esac
+done
+[[ $ranks =~ ^[2-8]$ ]] || { echo "network.sh: --ranks '$ranks': choose 2 to 8" >&2; exit 2; }
+for number in "$steps" "$dense" "$batch" "$limit"; do
+  [[ $number =~ ^[1-9][0-9]*$ ]] || { echo "network.sh: '$number' is not a whole number above 0" >&2; exit 2; }
+done
+
+# ---- What this needs -----------------------------------------------------------------------------------------
+
+skip() {
+  echo "network.sh: skipped: $1"
+  exit 77
+}
+
+[ "$(uname -s)" = Linux ] || skip "network namespaces are Linux's, this is $(uname -s)"
+[ "$(id -u)" = 0 ] || skip "making network namespaces needs root"
+command -v mpirun >/dev/null || skip "there is no mpirun"
+mpirun --version 2>/dev/null | grep -q "Open MPI\|OpenRTE" || skip "mpirun is not Open MPI's, whose launch agent this uses"
+if ! command -v ip >/dev/null || ! command -v tc >/dev/null; then
+  # shellcheck source=/dev/null
+  source .ci/setup.sh
+  want iproute2 command -v tc
+  command -v tc >/dev/null || skip "there is no ip and tc (iproute2)"
+fi
+if [ $# -eq 0 ] && [ ! -x "$program" ]; then
+  skip "there is no $program: cmake --preset release && cmake --build --preset release --target gradsieve_example_train"
+fi
+
+# ---- The network ---------------------------------------------------------------------------------------------
+
+tag=gs$$                     # names of this run's own; interface names have at most 15 characters
+subnet=10.$((RANDOM % 100 + 100)).$((RANDOM % 250))
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/gradsieve-network.XXXXXX")
+
+clean_up() {
+  local r
+  for ((r = 1; r <= ranks; ++r)); do
+    ip netns pids "$tag-$r" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
+    ip netns del "$tag-$r" 2>/dev/null || true
+    ip link del "$tag-v$r" 2>/dev/null || true
+  done
+  ip link del "$tag-br" 2>/dev/null || true
+  rm -rf "$scratch"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+ip netns add "$tag-1" 2>"$scratch/why" || skip "cannot make a network namespace: $(cat "$scratch/why")"
+ip link add "$tag-br" type bridge 2>"$scratch/why" || skip "cannot make a bridge: $(cat "$scratch/why")"
+ip addr add "$subnet.254/24" dev "$tag-br"
+ip link set "$tag-br" up
+hosts=
+for ((r = 1; r <= ranks; ++r)); do
+  [ "$r" = 1 ] || ip netns add "$tag-$r"
+  ip link add "$tag-v$r" type veth peer name eth0 netns "$tag-$r"
+  ip link set "$tag-v$r" master "$tag-br" up
+  ip -n "$tag-$r" link set lo up
+  ip -n "$tag-$r" addr add "$subnet.$r/24" dev eth0
+  ip -n "$tag-$r" link set eth0 up
+  hosts+=${hosts:+,}$subnet.$r
+done
+
+# A bucket holds a quarter of a millisecond, so that few bytes travel for free; TCP's large segments are kept to half of
+# that, as a longer one would be cut into packets, at a cost that two cores feel at 1 Gbit/s.
+limit_links() {
+  local rate=$1 mbit segment r
+  case $rate in
+    *[0-9]mbit) mbit=${rate%mbit} ;;
+    *[0-9]gbit) mbit=$((${rate%gbit} * 1000)) ;;
+    *) echo "network.sh: --rates '$rate': write 100mbit or 1gbit" >&2 && exit 2 ;;
+  esac
+  segment=$((mbit * 16))
+  [ $segment -ge 3000 ] || segment=3000
+  [ $segment -le 65536 ] || segment=65536
+  for ((r = 1; r <= ranks; ++r)); do
+    ip -n "$tag-$r" link set eth0 gso_max_size "$segment" 2>/dev/null || true
+    ip netns exec "$tag-$r" tc qdisc replace dev eth0 root tbf rate "$rate" burst $((2 * segment)) latency 100ms
+    tc qdisc replace dev "$tag-v$r" root tbf rate "$rate" burst $((2 * segment)) latency 100ms
+  done 2>"$scratch/why" || skip "cannot limit a link with tc tbf: $(cat "$scratch/why")"
+}
+
+# Open MPI's way to start a process on another host: enters the namespace of that address, with a host name of its own.
+cat >"$scratch/agent" <<TEXT
+#!/bin/sh
+name=$tag-\${1##*.}
+shift
+exec ip netns exec "\$name" unshare --uts sh -c "hostname \$name; \$*"
+TEXT
+chmod +x "$scratch/agent"
+
+# Dense all-reduces by rings, blocking or not, and no handshake before messages below 256 kB: of what Open MPI has, the
+# fastest here for millions of parameters, dense or not.
+on_ranks() {
+  OMP_NUM_THREADS=1 timeout --kill-after=10 "$limit" mpirun --allow-run-as-root -np "$ranks" --host "$hosts" \
+    --mca plm_rsh_agent "$scratch/agent" --mca btl tcp,self --mca btl_tcp_if_include "$subnet.0/24" \
+    --mca oob_tcp_if_include "$subnet.0/24" --mca hwloc_base_binding_policy none --mca mpi_yield_when_idle 1 \
+    --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 \
+    --mca coll_libnbc_iallreduce_algorithm 1 --mca btl_tcp_eager_limit 262144 \
+    --mca orte_tmpdir_base "$scratch" --wdir "$here" "$@"
+}
+
+# ---- The runs --------------------------------------------------------------------------------------------------
+
+IFS=, read -ra rate_list <<<"$rates"
+if [ $# -gt 0 ]; then
+  for rate in "${rate_list[@]}"; do
+    limit_links "$rate"
+    echo "== $rate, $ranks ranks: $*"
+    on_ranks "$@"
+  done
+  exit 0
+fi
+
+IFS=, read -ra recipe_list <<<"$recipes"
+IFS=, read -ra density_list <<<"$densities"
+IFS=, read -ra schedule_list <<<"$schedules"
+shared=()
+[ "$(nproc)" -ge $((2 * ranks)) ] || [ "$compute" != 0 ] || shared=(--shared-cores)
+echo "$ranks ranks on $(nproc) cores, $steps steps of $batch samples, hidden layers $hidden, computing at least $compute ms" \
+  "${shared:+(cores are shared: computing and selecting are slower than on a machine for each rank)}"
+
+rows=$scratch/rows.csv
+echo "rate,recipe,density,overlap,groups,median_step_ms,predicted_ms,compute_ms,sent,received" >"$rows"
+run() { # rate recipe density schedule
+  local out=$scratch/out.csv own=() count=$steps
+  [ "$2" != dense ] || count=$dense
+  [ "$2" != radix ] || own=(--codec "$codec")
+  if ! on_ranks "$program" --compare "$2" --density "$3" --overlap "$4" --hidden "$hidden" --batch "$batch" \
+    --steps "$count" --pause 50 --compute-ms "$compute" "${shared[@]}" --measure-seconds "$measure" "${own[@]}" --csv "$out" \
+    >"$scratch/log" 2>&1; then
+    echo "network.sh: $2 at density $3, overlap $4, $1 failed or took more than $limit seconds:" >&2
+    tail -n 20 "$scratch/log" >&2
+    exit 1
+  fi
+  grep -A1 " on this link: " "$scratch/log" | sed "s|^|  $1 |" || true
+  awk -F, -v OFS=, -v rate="$1" -v density="$3" 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i }
+    NR == 2 { print rate, $at["recipe"], density, $at["overlap"], $at["groups"], $at["median_step_ms"], $at["predicted_ms"],
+              $at["compute_ms"], $at["bytes_per_step"], $at["received_per_step"] }' "$out" | tee -a "$rows" >"$scratch/last"
+}
+
+for rate in "${rate_list[@]}"; do
+  limit_links "$rate"
+  for recipe in "${recipe_list[@]}"; do
+    for density in "${density_list[@]}"; do
+      [ "$recipe" != dense ] || density=1
+      for schedule in "${schedule_list[@]}"; do run "$rate" "$recipe" "$density" "$schedule"; done
+      [ "$recipe" != dense ] || break
+    done
+  done
+done
+
+[ -z "$csv" ] || cp "$rows" "$csv"
+echo
+awk -F, 'NR > 1 {
+    if ($2 == "dense" && (!($1 in dense) || $6 < dense[$1])) dense[$1] = $6
+    row[NR] = $0
+  }
+  END {
+    printf "%-8s %-24s %7s %-8s %6s %12s %13s %8s %10s %11s %9s\n", "rate", "recipe", "density", "overlap", "groups",
+           "iteration ms", "predicted ms", "error %", "sent kB", "received kB", "speed-up"
+    for (i = 2; i <= NR; ++i) {
+      split(row[i], c, ",")
+      known = c[7] + 0 > 0
+      printf "%-8s %-24s %7s %-8s %6s %12.1f %13s %8s %10.1f %11.1f %9s\n", c[1], c[2], c[3], c[4], known ? c[5] : "-",
+             c[6], known ? sprintf("%.1f", c[7]) : "-", known ? sprintf("%+.1f", 100 * (c[7] / c[6] - 1)) : "-",
+             c[9] / 1e3, c[10] / 1e3, (c[1] in dense) ? sprintf("%.2f", dense[c[1]] / c[6]) : "-"
+    }
+  }' "$rows"
+echo "speed-up: over the fastest dense iteration at this rate; bytes: of a rank and iteration, as handed to and taken from MPI"
