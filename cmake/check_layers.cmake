@@ -13,6 +13,7 @@ set(layers
     "exchange measure"
     "checkpoint recipe"
     "compressor"
+    "schedule"
     "gradsieve"
     "cuda")
 

@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <iostream>
 #include <new>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -91,6 +94,23 @@ TEST_CASE("MPI does what every communicator must, in one piece and in many") {
     CHECK(comm_conformance::run(gs::mpi::communicator_ref{MPI_COMM_WORLD, max_count}) == "");
     CHECK(at(largest_count) == max_count);
   }
+}
+
+TEST_CASE("with a pause a call that waits sleeps, and does the same") {
+  for (std::size_t const max_count : {gs::mpi::communicator_ref::default_max_count, std::size_t{64}})
+    CHECK(comm_conformance::run(gs::mpi::communicator_ref{MPI_COMM_WORLD, max_count, std::chrono::microseconds{1}}) ==
+          "");
+
+  // The last rank comes late: the others' calls take as long, and next to no time of a processor.
+  gs::mpi::communicator_ref const comm{MPI_COMM_WORLD, 1024, std::chrono::microseconds{500}};
+  if (comm.size() < 2) return;
+  bool const late = comm.rank() == comm.size() - 1;
+  float value = 1;
+  comm.all_reduce(anywhere{}, std::span{&value, 1}, reduction::sum);
+  if (late) std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  auto const start = std::clock();
+  comm.all_reduce(anywhere{}, std::span{&value, 1}, reduction::sum);
+  if (!late) CHECK(std::clock() - start < CLOCKS_PER_SEC / 10);
 }
 
 TEST_CASE("ranks in another order, and fewer of them") {
@@ -213,6 +233,11 @@ TEST_CASE("constructors refuse what is no communicator") {
   CHECK_THROWS_WITH_AS((gs::mpi::communicator_ref{MPI_COMM_WORLD, 0}),
                        "gradsieve: max_count 0 is not from 1 to 2147483647", gs::invalid_argument);
   CHECK_THROWS_AS((gs::mpi::communicator_ref{MPI_COMM_WORLD, std::size_t{INT_MAX} + 1}), gs::invalid_argument);
+  for (int const pause : {-1, 1'000'001})
+    CHECK_THROWS_WITH_AS(
+        (gs::mpi::communicator_ref{MPI_COMM_WORLD, 1, std::chrono::microseconds{pause}}),
+        ("gradsieve: a pause of " + std::to_string(pause) + " microseconds is not from 0 to a second").c_str(),
+        gs::invalid_argument);
 
   int rank = 0;
   int size = 0;

@@ -49,6 +49,17 @@ struct message_account {
     return kinds[i];
   }
 
+  /// Adds up two messages. @pre together they have no more kinds than `most`
+  void add(message_account const& other) noexcept {
+    if (*other.indices != '\0') indices = other.indices;
+    for (std::size_t i = 0; i < other.kind_count; ++i) {
+      auto& kind = of(other.kinds[i].bin_length);
+      kind.elements += other.kinds[i].elements;
+      kind.entries += other.kinds[i].entries;
+      kind.bytes += other.kinds[i].bytes;
+    }
+  }
+
   friend std::ostream& operator<<(std::ostream& out, message_account const& it) {
     if (*it.indices != '\0') out << ", indices " << it.indices;
     char const* before = ", rate ";
@@ -82,6 +93,29 @@ struct step_report {
   bool staged = false;            ///< device memory went through the host's, as the transport takes no other
   message_account message;        ///< of exchange(), and of compress() once it is encoded
   step_seconds seconds;           ///< of a host; a device's step is over before its work begins
+
+  /// Adds the report of another part of the same gradient, such as another group of a plan; their messages' kinds are
+  /// of one recipe.
+  void add(step_report const& part) noexcept {
+    step = part.step;
+    world = part.world;
+    budget += part.budget;
+    selected += part.selected;
+    capacity += part.capacity;
+    dense_elements += part.dense_elements;
+    union_size += part.union_size;
+    non_finite += part.non_finite;
+    bytes_sent += part.bytes_sent;
+    bytes_received += part.bytes_received;
+    bytes_dense += part.bytes_dense;
+    staged = staged || part.staged;
+    message.add(part.message);
+    seconds.accumulate += part.seconds.accumulate;
+    seconds.partition += part.seconds.partition;
+    seconds.select += part.seconds.select;
+    seconds.exchange += part.seconds.exchange;
+    seconds.apply += part.seconds.apply;
+  }
 
   /// Entries of the update for each entry of the budget: 1 where the ranks' choices agree or are disjoint, up to
   /// `world` where they do not overlap. 0 for an empty budget.

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <climits>
 #include <concepts>
 #include <cstddef>
@@ -23,6 +24,7 @@
 #include <source_location>
 #include <span>
 #include <string>
+#include <thread>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
@@ -99,6 +101,8 @@ class session {
 /// Counts beyond MPI's int are sent in pieces. Messages of send_receive have the tag 26483.
 /// MPI ends the program on errors, unless the caller gave the communicator MPI_ERRORS_RETURN: only then they
 /// are thrown.
+/// With a pause, a call that has to wait sleeps between its looks at MPI, where MPI itself would spin: for a thread
+/// that communicates while others compute on the same cores.
 /// @pre equal sizes, roots and peers on all ranks: otherwise MPI may fail on some ranks or wait for ever.
 /// memory: 2 ints a rank, allocated at construction and shared by copies; no call allocates.
 /// ranks: collective; send_receive only for the ranks it names.
@@ -108,11 +112,16 @@ class communicator_ref {
  public:
   static constexpr std::size_t default_max_count = std::size_t{1} << 30;
 
-  /// `max_count`: most elements, or bytes, in one MPI call; the same on all ranks, from 1 to INT_MAX.
+  /// `max_count`: most elements, or bytes, in one MPI call; the same on all ranks, from 1 to INT_MAX. `pause`: how long
+  /// a waiting call sleeps at a time, at most a second; 0 leaves it to MPI. Either 0 on all ranks or on none.
   /// ranks: local.
-  /// @throws invalid_argument for max_count; communication_error unless MPI runs and `comm` fits.
-  explicit communicator_ref(MPI_Comm comm, std::size_t max_count = default_max_count)
-      : comm_{comm}, max_count_{max_count} {
+  /// @throws invalid_argument for max_count and pause; communication_error unless MPI runs and `comm` fits.
+  explicit communicator_ref(MPI_Comm comm, std::size_t max_count = default_max_count,
+                            std::chrono::microseconds pause = {})
+      : comm_{comm}, max_count_{max_count}, pause_{pause} {
+    if (pause < std::chrono::microseconds{} || pause > std::chrono::seconds{1})
+      throw invalid_argument("gradsieve: a pause of " + std::to_string(pause.count()) +
+                             " microseconds is not from 0 to a second");
     if (max_count < 1 || max_count > INT_MAX)
       throw invalid_argument("gradsieve: max_count " + std::to_string(max_count) + " is not from 1 to " +
                              std::to_string(INT_MAX));
@@ -138,9 +147,13 @@ class communicator_ref {
   template <class Space, detail::reducible T>
   void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
     MPI_Op const op = how == reduction::max ? MPI_MAX : MPI_SUM;
-    for (; !in_out.empty(); in_out = in_out.subspan(piece(in_out.size())))
-      detail::check(MPI_Allreduce(MPI_IN_PLACE, in_out.data(), count(in_out.size()), detail::datatype(T{}), op, comm_),
-                    "MPI_Allreduce");
+    for (; !in_out.empty(); in_out = in_out.subspan(piece(in_out.size()))) {
+      auto const n = count(in_out.size());
+      if (patient())
+        finish("MPI_Iallreduce", MPI_Iallreduce, MPI_IN_PLACE, in_out.data(), n, detail::datatype(T{}), op, comm_);
+      else
+        detail::check(MPI_Allreduce(MPI_IN_PLACE, in_out.data(), n, detail::datatype(T{}), op, comm_), "MPI_Allreduce");
+    }
   }
 
   /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
@@ -151,6 +164,9 @@ class communicator_ref {
     auto const place = [&](int r) { return all.subspan(index(r) * mine.size(), mine.size()); };
     copy(mine, place(rank_));
     if (all.size() > max_count_) return ring(where, place);
+    if (patient())
+      return finish("MPI_Iallgather", MPI_Iallgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(),
+                    count(mine.size()), MPI_BYTE, comm_);
     detail::check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), count(mine.size()), MPI_BYTE, comm_),
                   "MPI_Allgather");
   }
@@ -178,14 +194,22 @@ class communicator_ref {
     int* const offsets = counts + ranks();
     std::transform(sizes.begin(), sizes.end(), counts, [](std::size_t size) { return static_cast<int>(size); });
     std::exclusive_scan(counts, counts + ranks(), offsets, 0);
+    if (patient())
+      return finish("MPI_Iallgatherv", MPI_Iallgatherv, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), counts, offsets,
+                    MPI_BYTE, comm_);
     detail::check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), counts, offsets, MPI_BYTE, comm_),
                   "MPI_Allgatherv");
   }
 
   template <class Space>
   void broadcast(Space const&, std::span<std::byte> in_out, int root) const {
-    for (; !in_out.empty(); in_out = in_out.subspan(piece(in_out.size())))
-      detail::check(MPI_Bcast(in_out.data(), count(in_out.size()), MPI_BYTE, root, comm_), "MPI_Bcast");
+    for (; !in_out.empty(); in_out = in_out.subspan(piece(in_out.size()))) {
+      auto const n = count(in_out.size());
+      if (patient())
+        finish("MPI_Ibcast", MPI_Ibcast, in_out.data(), n, MPI_BYTE, root, comm_);
+      else
+        detail::check(MPI_Bcast(in_out.data(), n, MPI_BYTE, root, comm_), "MPI_Bcast");
+    }
   }
 
   /// @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
@@ -194,9 +218,16 @@ class communicator_ref {
   void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
     do {
       MPI_Status status;
-      detail::check(MPI_Sendrecv(out.data(), count(out.size()), MPI_BYTE, to, tag, in.data(), count(in.size()),
-                                 MPI_BYTE, from, tag, comm_, &status),
-                    "MPI_Sendrecv");
+      if (patient()) {
+        MPI_Request receiving;
+        detail::check(MPI_Irecv(in.data(), count(in.size()), MPI_BYTE, from, tag, comm_, &receiving), "MPI_Irecv");
+        finish("MPI_Isend", MPI_Isend, out.data(), count(out.size()), MPI_BYTE, to, tag, comm_);
+        status = wait(receiving);
+      } else {
+        detail::check(MPI_Sendrecv(out.data(), count(out.size()), MPI_BYTE, to, tag, in.data(), count(in.size()),
+                                   MPI_BYTE, from, tag, comm_, &status),
+                      "MPI_Sendrecv");
+      }
       int received = 0;
       detail::check(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
       expect("receives bytes:", index(received), piece(in.size()));
@@ -214,6 +245,25 @@ class communicator_ref {
   [[nodiscard]] std::size_t ranks() const noexcept { return index(size_); }
   [[nodiscard]] std::size_t piece(std::size_t n) const noexcept { return std::min(n, max_count_); }
   [[nodiscard]] int count(std::size_t n) const noexcept { return static_cast<int>(piece(n)); }
+
+  [[nodiscard]] bool patient() const noexcept { return pause_.count() > 0; }
+
+  MPI_Status wait(MPI_Request request) const {
+    MPI_Status status;
+    for (int done = 0;;) {
+      detail::check(MPI_Test(&request, &done, &status), "MPI_Test");
+      if (done) return status;
+      std::this_thread::sleep_for(pause_);
+    }
+  }
+
+  /// Starts a nonblocking call with these arguments and waits for it.
+  template <class Call, class... Arguments>
+  void finish(char const* name, Call const& call, Arguments... arguments) const {
+    MPI_Request request;
+    detail::check(call(arguments..., &request), name);
+    (void)wait(request);
+  }
 
   void expect(char const* does, std::size_t n, std::size_t wanted) const {
     if (n != wanted)
@@ -237,6 +287,7 @@ class communicator_ref {
 
   MPI_Comm comm_;
   std::size_t max_count_;
+  std::chrono::microseconds pause_;
   int rank_ = 0;
   int size_ = 0;
   std::shared_ptr<int[]> counts_;  // what MPI_Allgatherv takes: counts, then offsets

@@ -1,0 +1,110 @@
+// What a collective costs: bytes in, seconds out.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/error.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// Seconds that one collective takes for the gradients of one group, from their bytes. It never falls as bytes grow, is
+/// never negative, and 0 bytes cost nothing, as nothing is sent. A lambda will do.
+template <class C>
+concept cost_model = std::copy_constructible<C> && requires(C const cost, std::uint64_t bytes) {
+  { cost(bytes) } -> std::convertible_to<double>;
+};
+
+/// a + b * bytes: startup, and seconds a byte. Costs of this kind are planned in O(L).
+struct affine {
+  double a = 0;
+  double b = 0;
+
+  [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {
+    return bytes == 0 ? 0 : a + b * static_cast<double>(bytes);
+  }
+
+  /// @throws invalid_argument unless both are finite and not negative.
+  void check() const {
+    require_between("startup a of a cost, in seconds,", a, 0, 1e9);
+    require_between("seconds a byte, b of a cost,", b, 0, 1e9);
+  }
+
+  friend bool operator==(affine const&, affine const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, affine const& it) {
+    return describe(out, "affine", std::pair{"a", it.a}, std::pair{"b", it.b});
+  }
+};
+
+/// The cheapest of several affine costs at each size: protocols between which a library switches. Planned in O(L) for
+/// each piece.
+struct envelope {
+  std::vector<affine> pieces;
+
+  [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {
+    if (bytes == 0 || pieces.empty()) return 0;
+    double least = pieces.front()(bytes);
+    for (auto const& piece : pieces) least = std::min(least, piece(bytes));
+    return least;
+  }
+
+  /// @throws invalid_argument if there is no piece, or as affine.
+  void check() const {
+    if (pieces.empty()) throw invalid_argument("gradsieve: an envelope of 0 affine costs; the least is 1");
+    for (auto const& piece : pieces) piece.check();
+  }
+
+  friend bool operator==(envelope const&, envelope const&) = default;
+};
+
+/// Measured sizes and times, with straight lines between them: below the first size its time, above the last one the
+/// slope of the last line. Planned in O(L^2).
+struct table {
+  struct point {
+    std::uint64_t bytes = 0;
+    double seconds = 0;
+    friend bool operator==(point const&, point const&) = default;
+  };
+  std::vector<point> points;
+
+  [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {
+    if (bytes == 0 || points.empty()) return 0;
+    if (points.size() == 1 || bytes <= points.front().bytes) return points.front().seconds;
+    auto const above = [](std::uint64_t size, point const& each) { return size < each.bytes; };
+    auto right = std::upper_bound(points.begin() + 1, points.end() - 1, bytes, above);
+    auto const& left = *(right - 1);
+    double const slope = (right->seconds - left.seconds) / static_cast<double>(right->bytes - left.bytes);
+    return left.seconds + slope * static_cast<double>(bytes - left.bytes);
+  }
+
+  /// @throws invalid_argument unless there is a point, bytes rise and seconds never fall and are finite.
+  void check() const {
+    if (points.empty()) throw invalid_argument("gradsieve: a cost table of 0 points; the least is 1");
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      auto const text = "seconds at " + std::to_string(points[i].bytes) + " bytes in a cost table";
+      require_between(text, points[i].seconds, i == 0 ? 0 : points[i - 1].seconds, 1e9);
+      if (i > 0 && points[i].bytes <= points[i - 1].bytes)
+        throw invalid_argument("gradsieve: a cost table has " + std::to_string(points[i].bytes) + " bytes after " +
+                               std::to_string(points[i - 1].bytes) + "; sizes rise");
+    }
+  }
+
+  friend bool operator==(table const&, table const&) = default;
+};
+
+/// What check() has to say, for costs that have one.
+template <cost_model Cost>
+void check_cost(Cost const& cost) {
+  if constexpr (requires { cost.check(); }) cost.check();
+}
+
+static_assert(cost_model<affine> && cost_model<envelope> && cost_model<table>);
+
+}  // namespace gradsieve

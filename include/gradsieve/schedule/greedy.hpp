@@ -1,0 +1,84 @@
+// Plans from one pass over the gradients that decides about each when it arrives.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <optional>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/schedule/arrivals.hpp>
+#include <gradsieve/text.hpp>
+
+namespace gradsieve {
+
+/// MG-WFBP: the next gradient joins the open group if waiting for it is cheaper than another startup. O(L).
+/// The decision is the best one for the two at hand, not for all: where gradients arrive faster than one startup the
+/// group never closes, and the plan may take up to twice the optimum. With an affine cost the certificate says how far
+/// off it can be: each merge that makes the group wait costs at most its wait, and all other decisions are safe.
+/// Other costs are compared as they are, without that certificate.
+/// Source: MG-WFBP (Shi et al., INFOCOM 2019).
+struct mgwfbp {
+  template <cost_model Cost>
+  [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
+    std::vector<std::size_t> ends;
+    if (in.count() == 0) return {{}, 0.0, {}};
+    std::size_t begin = 0;
+    double start = in.ready(0);  // of the open group
+    double waited = 0;           // by merges that are not for free
+    for (std::size_t i = 1; i < in.count(); ++i) {
+      double const ready = in.ready(i);
+      if (in.first_with(i + 1) <= begin && joins(in, cost, begin, i, start)) {
+        waited += std::max(0.0, ready - start);
+        start = std::max(start, ready);
+      } else {
+        start = std::max(start + cost(in.bytes(begin, i)), ready);
+        ends.push_back(begin = i);
+      }
+    }
+    ends.push_back(in.count());
+    bool const bounded = std::same_as<Cost, affine> && !in.capped();
+    return with_certificate(in, cost, std::move(ends), bounded ? std::optional{waited} : std::nullopt);
+  }
+  friend bool operator==(mgwfbp const&, mgwfbp const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, mgwfbp const&) { return describe(out, "mgwfbp"); }
+
+ private:
+  template <cost_model Cost>
+  static bool joins(arrivals const& in, Cost const& cost, std::size_t begin, std::size_t i, double start) {
+    double const ready = in.ready(i);
+    if constexpr (std::same_as<Cost, affine>) {
+      return ready - start < cost.a;
+    } else {
+      double const apart = std::max(start + cost(in.bytes(begin, i)), ready) + cost(in.bytes(i, i + 1));
+      return std::max(start, ready) + cost(in.bytes(begin, i + 1)) < apart;
+    }
+  }
+};
+
+/// Merges only what costs nothing: a gradient joins the open group if it is ready before that could start. O(L). The
+/// rule of ASC-WFBP, which then runs several collectives at once.
+/// When not: slow startups, which it pays rather than wait.
+/// Source: Shi et al., INFOCOM 2021.
+struct free_merge {
+  template <cost_model Cost>
+  [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
+    std::vector<std::size_t> ends;
+    if (in.count() == 0) return {{}, 0.0, {}};
+    std::size_t begin = 0;
+    double start = in.ready(0);
+    for (std::size_t i = 1; i < in.count(); ++i) {
+      if (in.ready(i) <= start && in.first_with(i + 1) <= begin) continue;
+      start = std::max(start + cost(in.bytes(begin, i)), in.ready(i));
+      ends.push_back(begin = i);
+    }
+    ends.push_back(in.count());
+    return with_certificate(in, cost, std::move(ends));
+  }
+  friend bool operator==(free_merge const&, free_merge const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, free_merge const&) { return describe(out, "free_merge"); }
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,104 @@
+// What a training step looks like to its schedule: which gradients arrive when, and how large they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/error.hpp>
+
+namespace gradsieve {
+
+/// One gradient tensor: its size and what computing it takes. 0 bytes are allowed: a layer without parameters, or
+/// frozen.
+struct traced_layer {
+  std::string name;
+  std::uint64_t bytes = 0;  ///< of its gradient, as it is exchanged
+  double backward = 0;      ///< seconds from the arrival of the gradient before it to its own
+  double forward = 0;       ///< seconds of its forward pass
+  std::uint32_t dtype = 0;  ///< layers of different numbers are not merged, unless a plan is told to
+  friend bool operator==(traced_layer const&, traced_layer const&) = default;
+};
+
+/// The layers of one step in **ready order**: the first is the one whose gradient is ready first, which is the last of
+/// the network. Seconds and bytes everywhere. The origin of time is the start of the backward pass.
+class trace {
+ public:
+  /// Bytes of all layers are fewer than this, so that a double holds every sum exactly.
+  static constexpr std::uint64_t limit = std::uint64_t{1} << 53;
+
+  trace() = default;
+
+  /// @throws invalid_argument, naming the layer and the value, if a time is negative, NaN or infinite, if all times
+  /// together are not finite, or if the bytes sum to 2^53 or more.
+  trace(std::initializer_list<traced_layer> layers) : trace(std::vector<traced_layer>(layers)) {}
+  explicit trace(std::vector<traced_layer> layers, std::string name = {})
+      : name_{std::move(name)}, layers_{std::move(layers)} {
+    ready_.reserve(layers_.size());
+    for (auto const& each : layers_) {
+      auto const what = [&each](char const* time) {
+        return std::string{time} + " seconds of layer '" + each.name + "'";
+      };
+      require_between(what("backward"), each.backward, 0, longest);
+      require_between(what("forward"), each.forward, 0, longest);
+      if (each.bytes >= limit - bytes_)
+        throw invalid_argument("gradsieve: trace reaches 2^53 bytes at layer '" + each.name + "' (" +
+                               std::to_string(each.bytes) + " bytes)");
+      bytes_ += each.bytes;
+      forward_ += each.forward;
+      ready_.push_back(backward() + each.backward);
+    }
+    require_between("seconds of all layers", backward() + forward_, 0, longest);
+  }
+
+  [[nodiscard]] std::string const& name() const noexcept { return name_; }
+  [[nodiscard]] std::size_t count() const noexcept { return layers_.size(); }
+  [[nodiscard]] traced_layer const& operator[](std::size_t i) const noexcept { return layers_[i]; }
+  [[nodiscard]] std::vector<traced_layer> const& layers() const noexcept { return layers_; }
+  [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return layers_.end(); }
+
+  /// Bytes of all gradients.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Seconds of the forward pass, of the backward pass, of both.
+  [[nodiscard]] double forward() const noexcept { return forward_; }
+  [[nodiscard]] double backward() const noexcept { return ready_.empty() ? 0 : ready_.back(); }
+  [[nodiscard]] double compute() const noexcept { return forward() + backward(); }
+  /// When the gradient of layer i is ready, in seconds from the start of the backward pass. Never falls.
+  [[nodiscard]] double ready(std::size_t i) const noexcept { return ready_[i]; }
+
+  /// The same layers with other totals: every time of a pass is multiplied by one factor.
+  /// @throws invalid_argument unless both are finite and not negative, or if a pass that takes no time is to take some.
+  [[nodiscard]] trace scaled_to(double backward_seconds, double forward_seconds) const {
+    auto const factor = [](char const* what, double wanted, double present) {
+      require_between(what, wanted, 0, longest);
+      if (wanted > 0 && present == 0)
+        throw invalid_argument("gradsieve: " + std::string{what} + " of a trace that has none cannot be scaled");
+      return present == 0 ? 0 : wanted / present;
+    };
+    double const slower_backward = factor("backward seconds", backward_seconds, backward());
+    double const slower_forward = factor("forward seconds", forward_seconds, forward());
+    auto scaled = layers_;
+    for (auto& each : scaled) {
+      each.backward *= slower_backward;
+      each.forward *= slower_forward;
+    }
+    return trace{std::move(scaled), name_};
+  }
+
+  friend bool operator==(trace const& a, trace const& b) { return a.name_ == b.name_ && a.layers_ == b.layers_; }
+
+ private:
+  static constexpr double longest = 1e12;  // seconds; rejects infinity as well
+
+  std::string name_;
+  std::vector<traced_layer> layers_;
+  std::vector<double> ready_;
+  std::uint64_t bytes_ = 0;
+  double forward_ = 0;
+};
+
+}  // namespace gradsieve
