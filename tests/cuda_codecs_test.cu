@@ -189,6 +189,7 @@ TEST_CASE("small: messages go from host to device and back") {
     REQUIRE(written.size() >= expected.size());
     auto const fetched_bytes = fetched(where, written.data(), expected.size());
     CHECK(std::ranges::equal(fetched_bytes, expected));
+    CHECK(std::string{device.report().get().message.indices} == "delta");
     array<std::byte> const arrived{where, {expected.begin(), expected.end()}};
     std::vector<std::span<std::byte const>> const both{arrived.span(), written};
     std::vector<std::span<std::byte const>> const of_host{expected, expected};

@@ -174,6 +174,7 @@ class compressor<device, Recipe> {
     if (!compressed_) own.count = none_.data();
     encode_message(work_, codec_, info_, own, dense_.data(), {outgoing_.data(), bytes, outgoing_state_.data()});
     step_.known.bytes_sent = bytes;
+    step_.message = outgoing_state_.data();
     return outgoing_.first(bytes);
   }
 
@@ -558,6 +559,7 @@ class compressor<device, Recipe> {
       restore_dense(error());
       start_report(sizeof(T), world_);
       count_bytes(result);
+      step_.message = result.message;
       if constexpr (requires { Comm::stages; }) step_.known.staged = Comm::stages;
       if (apart != nullptr) step_.selected = apart->count;
       work_.zero_one(&numbers_.data()->touched);
@@ -622,6 +624,12 @@ class compressor<device, Recipe> {
     step_.steps = work_.step().data();
     step_.words = plan_.words().data();
     step_.union_is_selected = false;
+    step_.message = nullptr;
+    if constexpr (requires(std::span<std::byte const> part) { recipe_.codec.indices.name_of(part); })
+      step_.index_codec = [](std::uint32_t id) {
+        auto const first = static_cast<std::byte>(id);
+        return decltype(codec_type::indices){}.name_of({&first, 1});
+      };
   }
 
   /// What the last step sent leaves the residual now.
