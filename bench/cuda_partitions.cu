@@ -32,10 +32,10 @@ static_assert(gs::has_all_gather<one_of, gs::device> && one_of::stream_ordered);
 namespace {
 
 /// One rank's part of a whole exchange: what a transport costs comes on top.
-template <class Partitioner>
-void add_exchange(std::string const& who, Partitioner partitioner, int ranks, setting const& at) {
+template <class Partitioner, class Codec = gs::coo>
+void add_exchange(std::string const& who, Partitioner partitioner, int ranks, setting const& at, Codec codec = {}) {
   add("exchange/" + who + "/ranks:" + std::to_string(ranks) + "/" + at.name(), [=](benchmark::State& state) {
-    gs::recipe const recipe{.density = at.density, .partitioner = partitioner};
+    gs::recipe const recipe{.density = at.density, .partitioner = partitioner, .codec = codec};
     gs::compressor reducer{gs::device{stream()}, layers_of(at.n, 64), recipe};
     row<float> row{state, at};
     gs::cuda_buffer<float> update{gs::device{stream()}, at.n};
@@ -48,8 +48,9 @@ void add_exchange(std::string const& who, Partitioner partitioner, int ranks, se
       step(gradient);
     });
     row.measure(12 * at.n, step, prepare);
-    row.count("selected_per_k",
-              static_cast<double>(reducer.report().get().selected) / at.k());  // throws what went wrong
+    gs::step_report const report = reducer.report();  // throws what went wrong
+    row.count("selected_per_k", static_cast<double>(report.selected) / at.k());
+    row.count("bytes_sent_per_k", static_cast<double>(report.bytes_sent) / at.k());
   });
 }
 
@@ -65,6 +66,11 @@ part const partitions{[] {
       for (int const ranks : {1, 16}) {
         add_exchange("radix", gs::whole{}, ranks, at);
         add_exchange("radix_deft", gs::deft{}, ranks, at);
+        add_exchange("radix_fixed_width_fp16", gs::whole{}, ranks, at,
+                     gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
+        add_exchange("radix_delta_ternary", gs::whole{}, ranks, at,
+                     gs::packed{.indices = gs::delta{}, .values = gs::ternary{}});
+        add_exchange("radix_binned", gs::whole{}, ranks, at, gs::binned{});
       }
     }
 }};

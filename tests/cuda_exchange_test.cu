@@ -99,6 +99,8 @@ TEST_CASE("small: one rank with itself, call by call and then by a graph") {
   };
   check(gs::recipe{.density = 0.03});
   check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.03, .codec = gs::packed{.values = gs::ternary{}}});
+  check(gs::recipe{.density = 0.03, .codec = gs::binned{}});
 }
 
 TEST_CASE("ranks that disagree are told at first contact") {

@@ -150,6 +150,44 @@ TEST_CASE("what is packed is unpacked: random positions") {
     for (std::uint64_t const n : {1000u, 70'000u}) check_there_and_back({n, 5, 2}, with_values(iid(n, density, n), 2));
 }
 
+TEST_CASE("the room that delta asks for is what the worst gaps take") {
+  // In each block one gap, of 2^(w - 1) elements or in the first `wider` blocks of 2^w, and nothing else left out.
+  for (unsigned const w : {1u, 2u, 9u, 20u})
+    for (std::size_t const wider : {0u, 1u, 6u, 7u}) {
+      std::vector<gs::index_type> indices;
+      gs::index_type next = 0;
+      for (std::size_t b = 0; b < 7; ++b)
+        for (std::size_t i = 0; i < gs::delta::block; ++i, ++next) {
+          if (i == 31 * b % gs::delta::block) next += 1u << (b < wider ? w : w - 1);
+          indices.push_back(next);
+        }
+      std::vector<std::byte> room(gs::delta{}.max_bytes(next - indices.size(), indices.size()));
+      CHECK(gs::delta{}.encode({next, 0, 0}, indices, room) == room.size());
+      CHECK(gs::delta{}.max_bytes(largest_n, indices.size()) > room.size());
+    }
+  CHECK(gs::delta{}.max_bytes(5000, 0) == 0);
+}
+
+TEST_CASE("room for many entries is room for fewer") {
+  constexpr std::uint64_t n = 5000;
+  for_each_packed(n, [&](auto const& codec) {
+    INFO(name_of(codec));
+    std::uint64_t most = 0;
+    for (std::uint64_t count = 0; count <= n; ++count) {
+      auto const room = codec.max_bytes(n, count, 3);
+      if (room < most) FAIL_CHECK(count << " entries have " << room << " bytes, one less has " << most);
+      most = room;
+    }
+    for (std::uint64_t const left_out : {1u, 20u, 150u, 1000u}) {
+      std::vector<gs::index_type> indices;
+      for (std::uint64_t i = 0; i < n; ++i)
+        if (i % (n / left_out) != 0) indices.push_back(static_cast<gs::index_type>(i));
+      gs::message_info const info{n, 1, 3};
+      CHECK(encoded(codec, info, with_values(indices, 3)).size() <= codec.max_bytes(n, n, 3));
+    }
+  });
+}
+
 TEST_CASE("fields of every width, in memory that ends with them or soon behind") {
   data::generator random{1};
   for (unsigned width = 0; width <= 32; ++width)

@@ -30,13 +30,12 @@ inline names const selector_names{"radix", "hierarchical", "laplacian", "adacomp
 inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic"};
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
 inline names const spaces{"host", "device"};
-inline constexpr bool codecs_are_built = false;
+inline names const codec_names{"coo", "fixed_width", "binned"};  // nvcc takes its time for each
 #else
 inline names const spaces{"host"};
-inline constexpr bool codecs_are_built = true;
+inline names const codec_names{"coo", "packed", "fp16", "bf16", "ternary", "fixed_width", "binned"};
 #endif
 inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
-inline names const codec_names{"coo", "packed", "fp16", "bf16", "ternary", "fixed_width", "binned"};
 inline names const schedules{"none", "single", "wfbp", "mgwfbp", "optimal"};
 inline names const every_recipe{"dense",
                                 "radix",

@@ -44,9 +44,12 @@ constexpr bool is_built() {
 /// Whether it has that with every codec, too; else with coo alone.
 template <class Selector, class Partitioner, class Residual>
 constexpr bool has_codecs() {
-  return codecs_are_built && std::is_same_v<Residual, gs::error_feedback> &&
-         (gs::bin_selector<Selector> ||
-          (std::is_same_v<Selector, gs::radix> && std::is_same_v<Partitioner, gs::whole>));
+#if defined(GRADSIEVE_EXAMPLE_CUDA)
+  constexpr bool with_radix = false;
+#else
+  constexpr bool with_radix = std::is_same_v<Selector, gs::radix> && std::is_same_v<Partitioner, gs::whole>;
+#endif
+  return std::is_same_v<Residual, gs::error_feedback> && (gs::bin_selector<Selector> || with_radix);
 }
 
 struct named_recipe {
@@ -76,10 +79,12 @@ struct named_recipe {
 /// The codecs by their names. Those that need more than a name get it from the recipe.
 template <class Body>
 [[nodiscard]] auto with_codec(std::string const& name, gs::bin_lengths const& bins, Body const& body) {
+#if !defined(GRADSIEVE_EXAMPLE_CUDA)
   if (name == "packed") return body(gs::packed<>{});
   if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});
   if (name == "bf16") return body(gs::packed<gs::automatic, gs::bf16>{});
   if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
+#endif
   if (name == "fixed_width") return body(gs::packed<gs::fixed_width, gs::fp32>{});
   if (name == "binned") return body(gs::binned{bins});
   return body(gs::coo{});
@@ -149,8 +154,9 @@ class family {
                       "adacomp and chunked stand alone");
   recipe.codec = !chosen.codec.empty() ? chosen.codec : adaptive && recipe.coded() ? "binned" : "coo";
   if (recipe.codec != "coo" && !recipe.coded())
-    throw usage_error("--codec '" + recipe.codec + "': goes with radix, chunked and adacomp only, and not in a build " +
-                      "with CUDA; '" + name + "' has coo");
+    throw usage_error("--codec '" + recipe.codec +
+                      "': goes with chunked and adacomp, and but for a build with CUDA with " + "radix; '" + name +
+                      "' has coo");
   return recipe;
 }
 

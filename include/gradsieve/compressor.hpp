@@ -57,6 +57,9 @@ class compressor {
                 "whole_layer)");
   static_assert(std::is_same_v<stored_t<residual_type>, float>, "on the host a residual is kept as float");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
+  static_assert(
+      requires { bool{exchange_type::encodes}; },
+      "recipe.exchange needs encodes: whether what is sent went through the codec");
   static_assert(quantise_fits<codec_type>,
                 "recipe.codec's quantise must be quantise(info, indices, std::span<float>) const noexcept");
 

@@ -122,7 +122,8 @@ struct stored_format<Residual> {
 template <class Residual>
 using stored_t = typename stored_format<Residual>::type;
 
-/// Selections to bytes and back. `encode` returns the bytes used of a buffer of at least `max_bytes`; `decode`
+/// Selections to bytes and back. `max_bytes(n, count, dense)` is enough for `count` entries and for any fewer. `encode`
+/// returns the bytes used of a buffer of at least that many; `decode`
 /// accepts any bytes at all, throws `corrupt_message` on whatever `encode` cannot have written, and writes
 /// nowhere but into `out`. Either throws invalid_argument where it needs `info.layers` and that is null.
 /// A codec that loses bits of the values has `quantise(info, indices, values) const noexcept`: it makes of the values,
@@ -154,7 +155,7 @@ inline constexpr bool quantise_fits =
                                                std::span<float> values) { c.quantise(info, places, values); });
 
 /// The part of a message that says which elements, for the codec `packed`. `encode` returns the bytes used, at most
-/// `max_bytes`; `decode` fills `out`, which is as long as the message says there are indices, from the bytes that are
+/// `max_bytes` of as many entries or more; `decode` fills `out`, which is as long as the message says there are indices, from the bytes that are
 /// left of the message, and returns how many it took. It throws corrupt_message rather than read behind them; whether
 /// indices rise below n is checked by `packed`. Ids from 32768 on are for codecs outside of this library.
 template <class P>

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <gradsieve/cuda/compressor.cuh>
+#include <gradsieve/cuda/dense_mean.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
+#include <gradsieve/cuda/overlap.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/workspace.cuh>

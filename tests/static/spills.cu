@@ -1,5 +1,5 @@
 // Instantiates the kernels of a step, for the compiler's report on them: every format of a gradient, every residual
-// store, every selector. Compiled only.
+// store, every selector, every codec. Compiled only.
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/cuda.cuh>
 
@@ -14,6 +14,12 @@ using narrow = gs::recipe<gs::radix, gs::whole, gs::in_bfloat16<>>;
 using narrow_momentum = gs::recipe<gs::radix, gs::whole, gs::in_bfloat16<gs::momentum_correction>>;
 using nothing_kept = gs::recipe<gs::radix, gs::whole, gs::none>;
 
+template <class Codec>
+using coded = gs::recipe<gs::radix, gs::whole, gs::error_feedback, Codec>;
+using ternary = coded<gs::packed<gs::automatic, gs::ternary>>;
+using chunks = coded<gs::packed<gs::fixed_width, gs::fp16>>;
+using bins = coded<gs::binned>;
+
 /// Of one recipe, a step for each format.
 template <class Recipe, class... Value>
 void steps(gs::compressor<gs::device, Recipe>& one) {
@@ -25,3 +31,6 @@ template void steps<momentum, gs::float16>(gs::compressor<gs::device, momentum>&
 template void steps<narrow, float>(gs::compressor<gs::device, narrow>&);
 template void steps<narrow_momentum, float>(gs::compressor<gs::device, narrow_momentum>&);
 template void steps<nothing_kept, float>(gs::compressor<gs::device, nothing_kept>&);
+template void steps<ternary, float>(gs::compressor<gs::device, ternary>&);
+template void steps<chunks, float>(gs::compressor<gs::device, chunks>&);
+template void steps<bins, float>(gs::compressor<gs::device, bins>&);

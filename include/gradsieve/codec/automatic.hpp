@@ -21,7 +21,7 @@ struct automatic {
   static constexpr std::uint16_t id = 5;
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
-    return 1 + smaller(raw32{}.max_bytes(n, count), bitmap{}.max_bytes(n, count));
+    return 1 + smaller(smaller(raw32{}.max_bytes(n, count), bitmap{}.max_bytes(n, count)), delta{}.max_bytes(n, count));
   }
 
   [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> indices,

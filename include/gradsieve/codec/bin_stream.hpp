@@ -23,7 +23,7 @@ struct byte_sink {
 /// As byte_sink, but only counts.
 struct byte_count {
   std::size_t at = 0;
-  void put(std::uint64_t, unsigned bytes) noexcept { at += bytes; }
+  GRADSIEVE_HD void put(std::uint64_t, unsigned bytes) noexcept { at += bytes; }
 };
 
 /// Bytes of a message that may end too early.
@@ -46,8 +46,8 @@ struct byte_source {
 };
 
 /// Seven bits a byte, lowest first, the highest bit set where more follow.
-template <class Sink>
-void put_varint(Sink& to, std::uint64_t value) noexcept {
+GRADSIEVE_EITHER_SPACE template <class Sink>
+GRADSIEVE_HD void put_varint(Sink& to, std::uint64_t value) noexcept {
   for (; value >= 128; value >>= 7) to.put((value & 127) | 128, 1);
   to.put(value, 1);
 }
@@ -85,8 +85,8 @@ struct bin_symbols {
 };
 
 /// Says that `run` bins are empty. @pre run > 0
-template <class Sink>
-void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
+GRADSIEVE_EITHER_SPACE template <class Sink>
+GRADSIEVE_HD void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
   std::uint32_t const code = run < bin_symbols::short_run ? 1 : run < bin_symbols::long_run ? 2 : 3;
   to.put(bins.symbol(bins.no_entry(), code), bins.bytes());
   if (code == 2) to.put(run - bin_symbols::short_run, 1);

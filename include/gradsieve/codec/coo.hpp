@@ -19,8 +19,8 @@ struct coo {
   static constexpr std::uint16_t id = 1;
 
   /// Bytes of a message with `count` entries and `dense` uncompressed elements.
-  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
-                                                  std::uint64_t dense) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
+                                                               std::uint64_t dense) const noexcept {
     return message_header::bytes + 8 * count + 4 * dense;
   }
 

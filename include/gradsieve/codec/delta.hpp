@@ -24,8 +24,18 @@ struct delta {
   static constexpr std::uint16_t id = 2;
   static constexpr std::size_t block = 128;
 
-  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count) const noexcept {
-    return blocks(count) + 4 * count;
+  /// The gaps sum up to less than n, and of a block only the largest counts. One of w bits is 2^(w - 1) at least, so a
+  /// bit more for every block has its price, and doubles it: as many are taken as n pays for.
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
+    std::uint64_t left = n;
+    std::uint64_t bits = 0;  // of all widths
+    std::uint64_t price = 1;
+    for (unsigned w = 0; w < 32 && left >= price; ++w, price = std::uint64_t{1} << (w - 1)) {
+      std::uint64_t const more = smaller(blocks(count), left / price);
+      bits += more;
+      left -= more * price;
+    }
+    return blocks(count) + smaller(4 * count, 16 * bits);
   }
 
   /// Bytes that encode() will write. Cost: O(count).

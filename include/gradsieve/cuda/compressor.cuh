@@ -5,6 +5,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +18,10 @@
 
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/compressor.hpp>
+#include <gradsieve/cuda/binned.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
+#include <gradsieve/cuda/packed.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
@@ -68,14 +72,21 @@ class compressor<device, Recipe> {
                 "whole_layer), marked GRADSIEVE_HD");
   static_assert(!bin_selector<selector_type> || !partitioner_type::needs_norms,
                 "a selector that has bins chooses in the accumulate pass: it needs a partitioner without norms");
-  static_assert(std::is_same_v<codec_type, coo>, "on a device the codec is coo");
+  static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
+  static_assert(
+      requires { bool{exchange_type::encodes}; },
+      "recipe.exchange needs encodes: whether what is sent went through the codec");
+  static_assert(
+      requires(device_codec<codec_type> how) { requires std::is_default_constructible_v<decltype(how)>; },
+      "this codec does not run on a device: specialise device_codec for it, or device_indices or device_values for its "
+      "part; an exchange that does not encode still needs one, such as coo");
 
   /// @throws what the recipe's check() throws; device_error.
   compressor(device where, layout layers, Recipe recipe)
       : layers_{std::move(layers)},
         recipe_{checked(std::move(recipe))},
         split_{layers_, recipe_.dense},
-        info_{layers_.size(), layers_.hash(), split_.dense_elements},
+        info_{layers_.size(), layers_.hash(), split_.dense_elements, &layers_},
         work_{where, layers_.size()},
         plan_{recipe_, work_} {
     for (auto& each : states_) each = work_.template zeroed<stored_type>(info_.n);
@@ -137,8 +148,10 @@ class compressor<device, Recipe> {
     take_dense();
     collect();
     work_.select(recipe_.selector, states_[0].data(), measured, taken_.list());
+    if constexpr (quantises<codec_type>) codec_.quantise(work_, taken_.list());
     start_report(sizeof(*values.data()), 1);
     step_.union_is_selected = true;
+    compressed_ = true;
     ++steps_;
     raise(pending);
     return {taken_.indices.data(), taken_.values.data(), taken_.count.data(), capacity_, dense_.first(dense_elements_)};
@@ -147,54 +160,64 @@ class compressor<device, Recipe> {
   /// The report of the last step.
   [[nodiscard]] device_report report() const noexcept { return device_report{step_}; }
 
-  /// The last compress() as bytes that describe themselves, in device memory: as many as there may be at most; what
-  /// stands behind those that the header counts means nothing. Lives until the next encode(). Allocates on first use.
+  /// The last compress() as bytes that describe themselves, in device memory: room for as many as there may be at most,
+  /// of which the message is the first, as apply() will find; none were selected if the last step was another. Lives
+  /// until the next encode(). Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode() {
     auto const bytes = (recipe_.codec.max_bytes(info_.n, capacity_, info_.dense) + 7) / 8 * 8;
-    if (outgoing_.size() < bytes) outgoing_ = work_.template zeroed<std::byte>(bytes);
-    auto* const message = reinterpret_cast<cuda_kernels::header_words*>(outgoing_.data());
-    work_.over(capacity_ + info_.dense + 1, cuda_kernels::write_message<>, info_, coo::id, taken_.list(),
-               static_cast<float const*>(dense_.data()), message);
-    work_.over(capacity_ + info_.dense + 1, cuda_kernels::seal_message<>, message);
+    if (outgoing_.size() < bytes) {
+      outgoing_ = work_.template zeroed<std::byte>(bytes);
+      outgoing_state_ = work_.template zeroed<cuda_kernels::message_state>(1);
+      none_ = work_.template zeroed<std::uint32_t>(1);
+    }
+    auto own = taken_.list();
+    if (!compressed_) own.count = none_.data();
+    encode_message(work_, codec_, info_, own, dense_.data(), {outgoing_.data(), bytes, outgoing_state_.data()});
     step_.known.bytes_sent = bytes;
-    return outgoing_.span();
+    step_.message = outgoing_state_.data();
+    return outgoing_.first(bytes);
   }
 
-  /// As the primary template's: messages of encode(), each in device memory at a multiple of 8 bytes, as they are or
-  /// longer. Waits for the check of all messages before the gradient is written.
+  /// As the primary template's: messages of encode(), each in device memory, as they are or longer. Waits for their
+  /// headers, and for the check of all messages before the gradient is written. Allocates, and frees it again.
   /// @throws corrupt_message, invalid_argument; device_error.
   template <class Gradient>
   void apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     auto const out = checked_span(gradient);
     check_size(out.size());
-    std::uint64_t bytes = recipe_.codec.max_bytes(info_.n, 0, info_.dense);
-    for (auto const& each : messages) bytes = std::max<std::uint64_t>(bytes, each.size());
-    bytes = std::min((bytes + 7) / 8 * 8, recipe_.codec.max_bytes(info_.n, info_.n, info_.dense) + 8);
-    std::uint64_t const most = (bytes - recipe_.codec.max_bytes(info_.n, 0, info_.dense)) / 8;
     auto const senders = static_cast<std::uint32_t>(messages.size());
-    auto const cells = work_.tables().cell_count;
-    raise(pending_error());
-    auto const inbox = work_.template zeroed<std::byte>(bytes * senders);
+    std::vector<std::array<std::byte, message_header::bytes>> headers(senders);
+    std::vector<std::uint64_t> sizes;
     for (std::size_t m = 0; m < senders; ++m) {
-      auto const size = std::min<std::uint64_t>(messages[m].size(), bytes);
-      work_.where().copy(messages[m].first(size), inbox.span().subspan(bytes * m, size));
+      sizes.push_back(messages[m].size());
+      work_.where().copy(messages[m].first(std::min(messages[m].size(), headers[m].size())), headers[m]);
     }
-    auto const directories = work_.template zeroed<std::uint32_t>(std::uint64_t{senders} * (cells + 1));
-    auto const sums = work_.template zeroed<std::uint64_t>(senders);
-    auto const updates = work_.template zeroed<cuda_kernels::update>(senders);
-    cuda_kernels::slots const from{inbox.data(), bytes, 0, senders};
-    work_.over(senders, cuda_kernels::open_messages<>, info_, coo::id, most, from, directories.data(), cells,
-               updates.data(), sums.data(), error());
-    work_.over(most + info_.dense + 1, cuda_kernels::check_messages<>, info_, from, updates.data(), sums.data(),
-               error());
-    work_.launch(cuda_kernels::compare_sums<>, 1, 1024, from, updates.data(), sums.data(), error());
-    raise(read_error());
-    work_.over(most + cells + 1, cuda_kernels::fill_directories<>, updates.data(), senders, cells);
+    work_.where().synchronize();
+    std::uint64_t most = 0;
+    std::uint64_t bytes = message_header::bytes;
+    for (std::size_t m = 0; m < senders; ++m) {
+      auto const here =
+          std::span<std::byte const>{headers[m]}.first(std::min<std::size_t>(sizes[m], headers[m].size()));
+      most = std::max(most, wire::open(info_, codec_type::id, split_.selected_elements, here).count);
+      bytes = std::max(bytes, (sizes[m] + 7) / 8 * 8);
+    }
+    auto const inbox = work_.template zeroed<std::byte>(bytes * senders);
+    for (std::size_t m = 0; m < senders; ++m)
+      work_.where().copy(messages[m], inbox.span().subspan(bytes * m, sizes[m]));
+    auto const rooms = work_.template uploaded<std::uint64_t>(sizes);
+    auto const fault = work_.template zeroed<std::uint64_t>(1);
+    device_inbox<codec_type> reader;
+    reader.reserve(work_, recipe_.codec, layers_, most, senders);
+    reader.read(work_, info_, inbox.data(), bytes, 0, rooms.data(), fault.data());
+    std::uint64_t found = 0;
+    work_.where().copy(std::as_bytes(fault.span()), std::as_writable_bytes(std::span{&found, 1}));
+    work_.where().synchronize();
+    device_step::raise(found);
     auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
     work_.zero_one(&numbers_.data()->touched);
-    write_update({updates.data(), senders, 0, 0}, divisor, out.data());
+    write_update({reader.updates(work_), senders, 0, 0}, divisor, out.data());
     if (info_.dense > 0) {
-      work_.over(info_.dense, cuda_kernels::sum_dense<>, updates.data(), senders, info_.dense, dense_sum_.data());
+      reader.sum_dense(work_, info_.dense, dense_sum_.data());
       work_.over(info_.dense, cuda_kernels::write_dense<device_value<decltype(out)>>, ranges_.data(), layer_ranges_,
                  info_.dense, static_cast<float const*>(dense_sum_.data()), divisor, out.data());
     }
@@ -388,7 +411,7 @@ class compressor<device, Recipe> {
   void begin_step(std::size_t size) {
     check_size(size);
     saved_hints_.clear();
-    entered_ = taken_dense_ = false;
+    entered_ = taken_dense_ = compressed_ = false;
   }
 
   /// Waits.
@@ -522,8 +545,9 @@ class compressor<device, Recipe> {
       collect();
       auto const* const apart = exchange_.list();
       work_.select(recipe_.selector, states_[0].data(), measured, apart != nullptr ? *apart : taken_.list());
-      auto const result = exchange_.run(device_round<Comm, stored_type>{
-          comm, work_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
+      if constexpr (exchange_type::encodes && quantises<codec_type>) codec_.quantise(work_, taken_.list());
+      auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
+          comm, work_, codec_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
       auto const sums = dense_sum_.first(dense_elements_ + 1);
       if (dense_elements_ > 0) {
         work_.over(sums.size(), cuda_kernels::copy_dense<>, static_cast<float const*>(dense_.data()), dense_elements_,
@@ -535,6 +559,7 @@ class compressor<device, Recipe> {
       restore_dense(error());
       start_report(sizeof(T), world_);
       count_bytes(result);
+      step_.message = result.message;
       if constexpr (requires { Comm::stages; }) step_.known.staged = Comm::stages;
       if (apart != nullptr) step_.selected = apart->count;
       work_.zero_one(&numbers_.data()->touched);
@@ -599,6 +624,12 @@ class compressor<device, Recipe> {
     step_.steps = work_.step().data();
     step_.words = plan_.words().data();
     step_.union_is_selected = false;
+    step_.message = nullptr;
+    if constexpr (requires(std::span<std::byte const> part) { recipe_.codec.indices.name_of(part); })
+      step_.index_codec = [](std::uint32_t id) {
+        auto const first = static_cast<std::byte>(id);
+        return decltype(codec_type::indices){}.name_of({&first, 1});
+      };
   }
 
   /// What the last step sent leaves the residual now.
@@ -635,7 +666,8 @@ class compressor<device, Recipe> {
     auto const dense_most = split_.dense_elements + segments.most();
     work_.plan(segments.all(), split_.dense, capacity_, bin_lengths_of(recipe_.selector, layers_, segments.all()));
     plan_.reserve(capacity_);
-    exchange_.reserve(work_, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
+    exchange_.reserve(work_, recipe_.codec, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
+    codec_.reserve_writing(work_, recipe_.codec, layers_, capacity_);
     taken_ = work_.make_list(std::max<std::uint64_t>({capacity_, exchange_.most_sent(), 1}));
     saved_ = work_.template zeroed<saved_state>(taken_.capacity);
     saved_dense_ = work_.template zeroed<saved_state>(dense_most);
@@ -655,7 +687,8 @@ class compressor<device, Recipe> {
   message_info info_;
   cuda_workspace work_;
   step_plan<Recipe> plan_;
-  device_exchange<exchange_type> exchange_;
+  device_exchange<exchange_type, codec_type> exchange_;
+  device_codec<codec_type> codec_;  // for what this rank gives
   std::array<cuda_buffer<stored_type>, states> states_;
   int world_ = 1;
   bool connected_ = false;
@@ -679,6 +712,9 @@ class compressor<device, Recipe> {
   pinned_array<std::uint64_t> last_error_;
   device_step step_;
   cuda_buffer<std::byte> outgoing_;
+  cuda_buffer<cuda_kernels::message_state> outgoing_state_;
+  cuda_buffer<std::uint32_t> none_;
+  bool compressed_ = false;  // what was taken is a compress()'s
 };
 
 }  // namespace gradsieve

@@ -1,14 +1,13 @@
 // Exchanges on a device: in stream order, with messages of fixed size, so that no rank waits to learn a count.
 #pragma once
 
-#include <cub/device/device_scan.cuh>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include <gradsieve/codec/coo.hpp>
+#include <gradsieve/cuda/codec.cuh>
 #include <gradsieve/cuda/messages.cuh>
+#include <gradsieve/cuda/scan.cuh>
 #include <gradsieve/cuda/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/gather.hpp>
@@ -17,16 +16,17 @@
 namespace gradsieve {
 
 /// How an exchange policy runs on a device: specialise it for a policy of one's own.
-/// reserve(work, info, world, most, segments, disjoint) allocates; most_sent() entries a rank gives up at most;
+/// reserve(work, codec, info, world, most, segments, disjoint) allocates; most_sent() entries a rank gives up at most;
 /// list() is where the selector's entries go, or null where that is what is given up; run() is collective.
-template <class Exchange>
+template <class Exchange, class Codec>
 class device_exchange;
 
 /// What a device exchange works on.
-template <class Comm, class Stored>
+template <class Comm, class Stored, class Codec>
 struct device_round {
   Comm const& comm;
   cuda_workspace& work;
+  device_codec<Codec> const& how;  ///< for writing
   message_info info;
   cuda_kernels::entry_list sent;  ///< what this rank gives up
   Stored const* accumulator;      ///< of all elements
@@ -40,63 +40,57 @@ struct device_updates {
   std::uint32_t senders = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
+  cuda_kernels::message_state const* message = nullptr;  ///< of what this rank sent, if that was one
 };
 
-template <>
-class device_exchange<gather> {
+/// Slots are as long as the longest message there may be, as no rank waits to learn what it really is: max_bytes() of
+/// the codec decides what travels. Of index codecs fixed_width knows its size beforehand, delta half of it. Memory: as
+/// many slots as ranks and one, 4 bytes for each 4096 elements and rank, and what the codec needs to read.
+template <class Codec>
+class device_exchange<gather, Codec> {
  public:
-  void reserve(cuda_workspace const& work, message_info const info, int world, std::uint64_t most, std::size_t, bool) {
-    most_ = most;
+  void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
+               std::size_t, bool) {
     auto const ranks = static_cast<std::uint64_t>(world);
-    slot_ = (envelope + coo{}.max_bytes(info.n, most, 0) + 15) / 16 * 16;
+    slot_ = (envelope + how.max_bytes(info.n, most, 0) + 15) / 16 * 16;
     mine_ = work.zeroed<std::byte>(slot_);
     all_ = work.zeroed<std::byte>(slot_ * ranks);
-    directories_ = work.zeroed<std::uint32_t>(ranks * (work.tables().cell_count + 1));
-    sums_ = work.zeroed<std::uint64_t>(ranks);
-    updates_ = work.zeroed<cuda_kernels::update>(ranks);
+    state_ = work.zeroed<cuda_kernels::message_state>(1);
+    inbox_.reserve(work, how, *info.layers, most, static_cast<std::uint32_t>(world));
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return nullptr; }
 
   template <class Comm, class Stored>
-  device_updates run(device_round<Comm, Stored> const& round) {
+  device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto info = round.info;
     info.dense = 0;  // those layers are all-reduced
     auto& work = round.work;
-    auto* const message = reinterpret_cast<cuda_kernels::header_words*>(mine_.data() + envelope);
-    auto const senders = static_cast<std::uint32_t>(updates_.size());
-    cuda_kernels::slots const from{all_.data(), slot_, envelope, senders};
+    auto const senders = inbox_.senders();
     work.where().copy(std::as_bytes(std::span{round.decision, 1}), mine_.first(8));
     work.where().copy(std::as_bytes(work.step()), mine_.span().subspan(8, 8));
-    work.over(most_ + 1, cuda_kernels::write_message<>, info, coo::id, round.sent, nullptr, message);
-    work.over(most_ + 1, cuda_kernels::seal_message<>, message);
+    encode_message(work, round.how, info, round.sent, nullptr,
+                   {mine_.data() + envelope, slot_ - envelope, state_.data()});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
-    work.over(senders, cuda_kernels::open_messages<>, info, coo::id, most_, from, directories_.data(),
-              work.tables().cell_count, updates_.data(), sums_.data(), round.error);
-    work.over(most_ + 1, cuda_kernels::check_messages<>, info, from, updates_.data(), sums_.data(), round.error);
-    work.launch(cuda_kernels::compare_sums<>, 1, 1024, from, updates_.data(), sums_.data(), round.error);
-    work.over(most_ + work.tables().cell_count + 1, cuda_kernels::fill_directories<>, updates_.data(), senders,
-              work.tables().cell_count);
-    return {updates_.data(), senders, slot_, slot_ * (senders - 1)};
+    inbox_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
+    return {inbox_.updates(work), senders, slot_, slot_ * (senders - 1), state_.data()};
   }
 
  private:
   static constexpr std::uint64_t envelope = 16;  // the decision, and the step
 
-  std::uint64_t most_ = 0;
   std::uint64_t slot_ = 0;
   cuda_buffer<std::byte> mine_, all_;
-  cuda_buffer<std::uint32_t> directories_;
-  cuda_buffer<std::uint64_t> sums_;
-  cuda_buffer<cuda_kernels::update> updates_;
+  cuda_buffer<cuda_kernels::message_state> state_;
+  device_inbox<Codec> inbox_;
 };
 
-template <>
-class device_exchange<index_union> {
+template <class Codec>
+class device_exchange<index_union, Codec> {
  public:
-  void reserve(cuda_workspace const& work, message_info const info, int world, std::uint64_t most, std::size_t segments,
-               bool disjoint) {
+  void reserve(cuda_workspace const& work, Codec const&, message_info const info, int world, std::uint64_t most,
+               std::size_t segments, bool disjoint) {
     auto const cells = work.tables().cell_count;
     auto const ranks = static_cast<std::uint64_t>(world);
     disjoint_ = disjoint;
@@ -111,12 +105,8 @@ class device_exchange<index_union> {
     bits_ = work.zeroed<std::uint32_t>(std::uint64_t{cells} * cuda_kernels::words_of_cell);
     sums_ = work.zeroed<float>(union_);
     update_ = work.zeroed<cuda_kernels::update>(1);
-    std::size_t bytes = 0;
-    throw_on_error(
-        cub::DeviceScan::ExclusiveSum(nullptr, bytes, slots_.data(), slots_.data(), cells + 1, work.where().stream),
-        "cub::DeviceScan::ExclusiveSum");
-    scratch_ = cuda_buffer<std::byte>(work.where(), bytes + 1);
     counts_ = work.zeroed<std::uint32_t>(cells + 1);
+    scan_.reserve(work.where(), cells + 1);
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return union_; }
@@ -127,7 +117,7 @@ class device_exchange<index_union> {
   [[nodiscard]] std::span<bool> whole() const noexcept { return whole_.span(); }
 
   template <class Comm, class Stored>
-  device_updates run(device_round<Comm, Stored> const& round) {
+  device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto& work = round.work;
     auto const& where = work.where();
     auto const cells = work.tables().cell_count;
@@ -151,10 +141,7 @@ class device_exchange<index_union> {
     work.over(listed, cuda_kernels::mark_choices<>, all_.data(), listed, work.size(), bits_.data(), round.error);
     if (cells > 0)
       work.launch(cuda_kernels::count_bits<>, cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
-    std::size_t bytes = scratch_.size();
-    throw_on_error(cub::DeviceScan::ExclusiveSum(scratch_.data(), bytes, counts_.data(), round.sent.cells, cells + 1,
-                                                 where.stream),
-                   "cub::DeviceScan::ExclusiveSum");
+    scan_.run(where, counts_.data(), round.sent.cells);
     work.zero(sums_);
     if (cells > 0)
       work.launch(cuda_kernels::write_union<Stored>, cells, cuda_kernels::words_of_cell, bits_.data(),
@@ -176,7 +163,7 @@ class device_exchange<index_union> {
   cuda_buffer<bool> whole_;
   cuda_buffer<float> sums_;
   cuda_buffer<cuda_kernels::update> update_;
-  cuda_buffer<std::byte> scratch_;
+  device_scan<std::uint32_t> scan_;
 };
 
 }  // namespace gradsieve

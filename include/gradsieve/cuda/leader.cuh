@@ -83,10 +83,11 @@ __global__ void describe_list(std::uint64_t size, float const* sums, entry_list 
 /// brings a list, all but the leader's zeros, and their maximum is the leader's. So the leader changes in a CUDA graph
 /// as well. Cost: where the host has a broadcast of k indices there is an all-reduce of as many as there may be at
 /// most, and the values' is of that size too. Indices that come out of order or range on one rank fail the step on all.
-template <>
-class device_exchange<leader> {
+template <class Codec>
+class device_exchange<leader, Codec> {
  public:
-  void reserve(cuda_workspace const& work, message_info const, int, std::uint64_t most, std::size_t, bool) {
+  void reserve(cuda_workspace const& work, Codec const&, message_info const, int, std::uint64_t most, std::size_t,
+               bool) {
     most_ = most;
     own_ = work.make_list(most);
     own_list_ = own_.list();
@@ -99,7 +100,7 @@ class device_exchange<leader> {
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return &own_list_; }
 
   template <class Comm, class Stored>
-  device_updates run(device_round<Comm, Stored> const& round) {
+  device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto& work = round.work;
     auto const cells = work.tables().cell_count;
     auto const world = static_cast<std::uint32_t>(round.comm.size());

@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string>
 
+#include <gradsieve/cuda/messages.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
 #include <gradsieve/cuda/updates.cuh>
 #include <gradsieve/error.hpp>
@@ -27,9 +28,11 @@ struct device_step {
   std::uint64_t const* non_finite = nullptr;
   device_numbers* numbers = nullptr;
   std::uint64_t const* steps = nullptr;
-  std::uint64_t const* words = nullptr;  // as step_words
-  bool union_is_selected = false;        // a step without exchange
-  std::uint64_t* last_error = nullptr;   // on the host
+  std::uint64_t const* words = nullptr;                    // as step_words
+  bool union_is_selected = false;                          // a step without exchange
+  std::uint64_t* last_error = nullptr;                     // on the host
+  cuda_kernels::message_state const* message = nullptr;    // the one that was sent
+  char const* (*index_codec)(std::uint32_t id) = nullptr;  // the name, where the device chooses
 
   /// @throws corrupt_message, mismatch; device_error
   static void raise(std::uint64_t error) {
@@ -54,6 +57,8 @@ struct device_step {
         throw mismatch(
             "gradsieve: several ranks selected; the exchange leader is for one rank's choice, as with the partitioner "
             "cyclic");
+      case exchange_fault::contents:
+        throw corrupt_message("gradsieve: the message" + sender + " is not what this codec writes");
       case exchange_fault::elsewhere:
         throw communication_error("gradsieve: a message was damaged on its way to another rank");
     }
@@ -76,6 +81,8 @@ class device_report {
     copy_one(step_->non_finite, report.non_finite);
     copy_one(step_->numbers, numbers);
     copy_one(step_->steps, report.step);
+    cuda_kernels::message_state message;
+    if (step_->message != nullptr) copy_one(step_->message, message);
     step_words words;
     copy_one(reinterpret_cast<step_words const*>(step_->words), words);
     step_->where.synchronize();
@@ -91,6 +98,8 @@ class device_report {
     report.budget = static_cast<index_type>(words.budget);
     report.union_size = step_->union_is_selected ? selected : report.union_size + numbers.touched;
     report.dense_elements += words.listed;
+    if (step_->message != nullptr && step_->index_codec != nullptr)
+      report.message.indices = step_->index_codec(message.index_codec);
     return report;
   }
   operator step_report() const { return get(); }  // NOLINT: it is one

@@ -17,7 +17,17 @@
 namespace gradsieve::cuda_kernels {
 
 /// What a device finds wrong in an exchange; in the upper half of the word the sender. The host puts it into words.
-enum class exchange_fault : std::uint64_t { none, header, checksum, order, value, decision, several, elsewhere };
+enum class exchange_fault : std::uint64_t {
+  none,
+  header,
+  checksum,
+  order,
+  value,
+  decision,
+  several,
+  elsewhere,
+  contents
+};
 
 /// What one sender's entries add: index-ordered, with their directory.
 struct update {

@@ -1,0 +1,47 @@
+// What a group is exchanged by on a device where nothing is compressed.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/space/cuda_device.cuh>
+#include <gradsieve/space/cuda_entries.cuh>
+#include <gradsieve/space/cuda_error.cuh>
+
+namespace gradsieve {
+
+namespace cuda_kernels {
+
+template <int = 0>
+__global__ void divide(float* values, std::uint64_t count, float divisor) {
+  for_each(count, [&](std::uint64_t i) { values[i] /= divisor; });
+}
+
+}  // namespace cuda_kernels
+
+/// As dense_mean, in device memory and stream order.
+struct device_dense_mean {
+  device where;
+
+  /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws; device_error.
+  template <communicator Comm>
+  step_report exchange(Comm const& comm, std::span<float> gradient) const {
+    static_assert(has_all_reduce<Comm, device, float>, "this communicator needs all_reduce for float");
+    comm.all_reduce(where, gradient, reduction::sum);
+    if (!gradient.empty()) {
+      auto const blocks = static_cast<unsigned>(std::min<std::uint64_t>((gradient.size() + 255) / 256, 1024));
+      cuda_kernels::divide<<<blocks, 256, 0, where.stream>>>(gradient.data(), gradient.size(),
+                                                             static_cast<float>(comm.size()));
+      throw_on_error(cudaGetLastError(), "divide");
+    }
+    step_report report;
+    report.world = comm.size();
+    report.bytes_sent = report.bytes_received = report.bytes_dense = gradient.size_bytes();
+    return report;
+  }
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,77 @@
+// Bytes and fields of a few bits, as the codecs lay them out, for one thread of a kernel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/codec/bits.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve::cuda_kernels {
+
+/// Writes the lowest `bytes` bytes of a number, little-endian, at any alignment.
+__device__ inline void put_bytes(std::byte* to, std::uint64_t number, unsigned bytes) {
+  for (; bytes > 0; --bytes, number >>= 8) *to++ = static_cast<std::byte>(number & 0xFFu);
+}
+
+/// Reads what put_bytes() wrote.
+[[nodiscard]] __device__ inline std::uint64_t get_bytes(std::byte const* from, unsigned bytes) {
+  std::uint64_t number = 0;
+  for (unsigned b = 0; b < bytes; ++b) number |= static_cast<std::uint64_t>(from[b]) << (8 * b);
+  return number;
+}
+
+inline constexpr unsigned group_fields = 8;  ///< fields that a thread packs: they begin and end at a byte
+
+/// Of `count` fields those that group `g` has.
+[[nodiscard]] __device__ inline unsigned fields_of_group(std::uint64_t g, std::uint64_t count) {
+  std::uint64_t const first = g * group_fields;
+  return first >= count ? 0 : static_cast<unsigned>(smaller<std::uint64_t>(group_fields, count - first));
+}
+
+/// Writes field(0) to field(fields - 1) of `width` <= 32 bits as wire::pack() does.
+template <class Field>
+__device__ void pack_group(unsigned fields, unsigned width, std::byte* to, Field const& field) {
+  std::uint64_t pending = 0;
+  unsigned bits = 0;
+  for (unsigned f = 0; f < fields; ++f) {
+    pending |= std::uint64_t{field(f)} << bits;
+    for (bits += width; bits >= 8; bits -= 8, pending >>= 8) *to++ = static_cast<std::byte>(pending & 0xFFu);
+  }
+  if (bits > 0) *to = static_cast<std::byte>(pending);
+}
+
+/// Reads what pack_group() wrote: calls take(f, field). Returns whether the bits behind are zero.
+template <class Take>
+__device__ bool unpack_group(unsigned fields, unsigned width, std::byte const* from, Take const& take) {
+  std::uint64_t pending = 0;
+  unsigned bits = 0;
+  for (unsigned f = 0; f < fields; ++f) {
+    for (; bits < width; bits += 8) pending |= static_cast<std::uint64_t>(*from++) << bits;
+    take(f, static_cast<std::uint32_t>(pending) & wire::low_bits(width));
+    pending >>= width;
+    bits -= width;
+  }
+  return pending == 0;
+}
+
+/// How many of `count` places, the first ones, are such that before(place).
+template <class Before>
+[[nodiscard]] __device__ std::uint64_t count_before(std::uint64_t count, Before const& before) {
+  std::uint64_t low = 0;
+  while (count > 0) {
+    std::uint64_t const half = count / 2;
+    bool const here = before(low + half);
+    low = here ? low + half + 1 : low;
+    count = here ? count - half - 1 : half;
+  }
+  return low;
+}
+
+/// The first of `count` rising numbers that is not below `bound`; `count` if there is none.
+template <class T>
+[[nodiscard]] __device__ std::uint64_t first_not_below(T const* numbers, std::uint64_t count, std::uint64_t bound) {
+  return count_before(count, [&](std::uint64_t i) { return numbers[i] < bound; });
+}
+
+}  // namespace gradsieve::cuda_kernels
