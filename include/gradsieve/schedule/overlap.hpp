@@ -62,8 +62,7 @@ struct overlap_report {
 ///
 /// The communicator is used by that thread only, from begin() until wait() returns: meanwhile it is not for others, nor
 /// is an MPI that was not initialised with MPI_THREAD_MULTIPLE (between steps MPI_THREAD_SERIALIZED will do).
-/// A step allocates nothing but what its exchanges do. Host memory only; on a device the same would be a second stream,
-/// with an event a group in place of the tracker's counters.
+/// A step allocates nothing but what its exchanges do. Host memory only; for a device there is device_overlap.
 /// threads: ready() from any; all else from one at a time.
 template <class Exchange, communicator Comm, gradient_value T = float>
 class overlap {
