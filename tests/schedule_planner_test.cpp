@@ -16,7 +16,7 @@ using namespace schedules;
 
 namespace {
 
-auto const same = [](double value, double expected) { return value == doctest::Approx(expected).epsilon(1e-9); };
+auto const is_about = [](double value, double expected) { return value == doctest::Approx(expected).epsilon(1e-9); };
 
 /// The layers of a trace by when they are ready.
 gs::trace ready_at(std::vector<std::pair<double, std::uint64_t>> const& pairs) {
@@ -82,15 +82,15 @@ TEST_CASE("the greedy's counter-examples") {
 
   gs::affine const whole{1, 1};
   auto const x2 = ready_at({{0, 1}, {0.9, 1}, {2, 1}});
-  CHECK(same(gs::make_plan(x2, whole, gs::mgwfbp{}).finish(), 5.9));
-  CHECK(same(gs::make_plan(x2, whole).finish(), 5));
+  CHECK(is_about(gs::make_plan(x2, whole, gs::mgwfbp{}).finish(), 5.9));
+  CHECK(is_about(gs::make_plan(x2, whole).finish(), 5));
   CHECK(ends(x2, whole, gs::optimal{}) == groups{1, 3});
 
   gs::affine const fast{1, 0.01};
   auto const x3 = ready_at({{0, 1}, {0.1, 1}});
-  CHECK(same(gs::make_plan(x3, fast, gs::mgwfbp{}).finish(), 1.12));
-  CHECK(same(gs::make_plan(x3, fast).finish(), 1.12));
-  CHECK(same(gs::make_plan(x3, fast, gs::free_merge{}).finish(), 2.02));
+  CHECK(is_about(gs::make_plan(x3, fast, gs::mgwfbp{}).finish(), 1.12));
+  CHECK(is_about(gs::make_plan(x3, fast).finish(), 1.12));
+  CHECK(is_about(gs::make_plan(x3, fast, gs::free_merge{}).finish(), 2.02));
 }
 
 TEST_CASE("where gradients arrive faster than a startup the greedy waits for all of them") {
@@ -98,7 +98,7 @@ TEST_CASE("where gradients arrive faster than a startup the greedy waits for all
   gs::affine const cost{1, 0.85};
   auto const greedy = gs::make_plan(drift, cost, gs::mgwfbp{});
   CHECK(greedy.groups().size() == 1);
-  CHECK(same(greedy.finish(), 3501));
+  CHECK(is_about(greedy.finish(), 3501));
   CHECK(std::abs(gs::make_plan(drift, cost).finish() - 1818) < 0.5);
   CHECK(*greedy.certificate() >= greedy.finish() - gs::make_plan(drift, cost).finish());
 }
@@ -121,8 +121,8 @@ TEST_CASE("optimal is the best of all partitions, under constraints too") {
         fits = fits && allowed(all, begin, found[g], constraints);
       CHECK_MESSAGE(fits, made);
       double const best = brute_force(of, cost, constraints);
-      CHECK_MESSAGE(same(finish(all, found, cost), best), made << ", the best is " << best);
-      if (!all.empty()) CHECK(same(made.finish(), best));
+      CHECK_MESSAGE(is_about(finish(all, found, cost), best), made << ", the best is " << best);
+      if (!all.empty()) CHECK(is_about(made.finish(), best));
       CHECK(made.certificate() == 0.0);
     };
     switch (n % 5) {
@@ -188,7 +188,7 @@ TEST_CASE("the queues find what all pairs find") {
       for (auto const rule : {gs::ties::fewest_groups, gs::ties::latest}) {
         auto const quick = gs::make_plan(of, cost, gs::optimal{rule}, constraints);
         auto const slow = gs::make_plan(of, opaque(cost), gs::optimal{rule}, constraints);
-        CHECK(same(quick.finish(), slow.finish()));
+        CHECK(is_about(quick.finish(), slow.finish()));
         if (round) CHECK_MESSAGE(quick.hash() == slow.hash(), quick << " and " << slow);  // ties are ties in both
       }
     };
@@ -252,7 +252,7 @@ TEST_CASE("what is known about every plan") {
       auto const made = gs::make_plan(of, cost, policy, constraints);
       auto const found = ends_of(of, made);
       CHECK(made.finish() >= best * (1 - 1e-9));
-      if (!all.empty()) CHECK(same(made.finish(), finish(all, found, cost)));
+      if (!all.empty()) CHECK(is_about(made.finish(), finish(all, found, cost)));
       for (std::size_t g = 0, begin = 0; g < found.size(); begin = found[g++])
         CHECK_MESSAGE(allowed(all, begin, found[g], constraints), policy);
       if (made.certificate()) CHECK(made.finish() - best <= *made.certificate() + 1e-9 * best);
@@ -290,7 +290,7 @@ TEST_CASE("merging what is ready together costs nothing") {
     }
     double const before = gs::make_plan(of, cost, gs::optimal{}, mixed).finish();
     double const after = gs::make_plan(gs::trace{fused}, cost, gs::optimal{}, mixed).finish();
-    if (of.bytes() > 0) CHECK(same(after, before));
+    if (of.bytes() > 0) CHECK(is_about(after, before));
   }
 }
 
@@ -375,11 +375,11 @@ TEST_CASE("sparse exchanges: the best of all partitions, with the selection on t
       best = std::min(best, end);
     });
     auto const made = gs::make_plan(of, cost, gs::optimal_sparse{selection, 1000}, mixed);
-    CHECK(same(made.finish(), best));
+    CHECK(is_about(made.finish(), best));
     CHECK(made.certificate() == 0.0);
     auto const thinned = gs::make_plan(of, cost, gs::optimal_sparse{selection, 2}, mixed);
     CHECK(thinned.finish() >= best * (1 - 1e-9));
-    if (thinned.certificate()) CHECK(same(thinned.finish(), best));
+    if (thinned.certificate()) CHECK(is_about(thinned.finish(), best));
   }
 }
 
@@ -416,8 +416,8 @@ TEST_CASE("two halves: the best period of all partitions") {
     gs::optimal_rs_ag const policy{share, 1000};
     gs::arrivals const in{of, mixed};
     auto const made = policy(in, cost);
-    CHECK(same(period(made.ends), best));
-    CHECK(same(policy.period(in, made.ends, cost), best));
+    CHECK(is_about(period(made.ends), best));
+    CHECK(is_about(policy.period(in, made.ends, cost), best));
     auto const whole = ends_of(of, gs::make_plan(of, cost, gs::optimal{}, mixed));
     better += period(whole) > best * (1 + 1e-6);
   }
@@ -492,7 +492,7 @@ TEST_CASE("on the shipped traces nothing is ahead of optimal, on any network, fo
       for (int workers = 4; workers <= 2048; workers *= 2) {
         auto const cost = network.cost(workers);
         auto const best = gs::make_plan(of, cost);
-        CHECK(same(gs::make_plan(of, cost, gs::optimal{gs::ties::latest}).finish(), best.finish()));
+        CHECK(is_about(gs::make_plan(of, cost, gs::optimal{gs::ties::latest}).finish(), best.finish()));
         double const limit = best.finish() * (1 - 1e-9);
         auto const wfbp = gs::make_plan(of, cost, gs::wfbp{});
         bool const ahead = gs::make_plan(of, cost, gs::mgwfbp{}).finish() < limit || wfbp.finish() < limit ||
