@@ -16,7 +16,7 @@
 
 #include <gradsieve/gradsieve.hpp>
 
-#include "communicator.hpp"
+#include "../communicator.hpp"
 #include "options.hpp"
 
 namespace example {

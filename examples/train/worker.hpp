@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "../communicator.hpp"
 #include "batches.hpp"
-#include "communicator.hpp"
 #include "data.hpp"
 #include "mlp.hpp"
 #include "options.hpp"
