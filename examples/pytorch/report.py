@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import statistics
 import sys
-from typing import Iterator, TextIO
+from typing import Iterable, Iterator, TextIO
 
 from hooks import COUNTED
 from trainer import Result
-
-COLUMNS = ("hook", "step", "loss", "bytes", "seconds", "received", "wire")
 
 
 class Progress:
@@ -71,18 +68,25 @@ def notes(results: list[Result]) -> str:
             "that all gradients take / sent; step: median; weights: the same on all ranks, a digest.")
 
 
-def rows(results: list[Result]) -> Iterator[list[object]]:
-    """One a hook and step; bytes and seconds are those of the step alone."""
+def steps(results: list[Result]) -> Iterator[list[object]]:
+    """One row a hook and step; bytes and seconds are those of the step alone. wire: what left the network interface."""
+    yield ["hook", "step", "loss", "bytes", "seconds", "received", "wire"]
     for each in results:
         for i, loss in enumerate(each.losses):
             yield [each.hook, each.first + i + 1, repr(loss), round(each.sent[i]), f"{each.seconds[i]:.6f}",
                    round(each.received[i]), each.wire[i] if each.wire else ""]
 
 
-def write_csv(file: TextIO, results: list[Result]) -> None:
-    """wire: what left the network interface in the step; empty on loopback."""
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(rows(results))
-    file.write(content.getvalue())
+def summary(results: list[Result]) -> Iterator[list[object]]:
+    """One row a hook; bytes are those of a rank and step."""
+    yield ["hook", "final_loss", "test_loss", "accuracy", "sent", "received", "wire", "dense", "median_step_ms", "weights"]
+    for each in results:
+        if each.losses:
+            yield [each.hook, f"{each.loss:.6f}", f"{each.test_loss:.6f}", f"{each.accuracy:.6f}",
+                   round(statistics.mean(each.sent)), round(statistics.mean(each.received)),
+                   round(statistics.mean(each.wire)) if each.wire else "", round(each.dense),
+                   f"{1e3 * statistics.median(each.seconds):.3f}", each.digest]
+
+
+def write_csv(file: TextIO, rows: Iterable[list[object]]) -> None:
+    csv.writer(file, lineterminator="\n").writerows(rows)

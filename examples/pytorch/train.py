@@ -27,8 +27,8 @@ def open_output(path: pathlib.Path, option: str) -> TextIO:
         raise UsageError(f"{option}: cannot write '{path}': {error.strerror}") from None
 
 
-def check_outputs(chosen: argparse.Namespace, files: contextlib.ExitStack) -> TextIO | None:
-    """The CSV file, open; what else will be written can be."""
+def check_outputs(chosen: argparse.Namespace, files: contextlib.ExitStack) -> dict[str, TextIO]:
+    """The CSV files, open; what else will be written can be."""
     import plot
     if chosen.plot is not None:
         if not plot.matplotlib_is_there():
@@ -38,7 +38,8 @@ def check_outputs(chosen: argparse.Namespace, files: contextlib.ExitStack) -> Te
         open_output(chosen.plot, "--plot").close()
     if chosen.save is not None:
         open_output(chosen.save.with_name(chosen.save.name + ".part"), "--save").close()
-    return files.enter_context(open_output(chosen.csv, "--csv")) if chosen.csv is not None else None
+    paths = {"csv": chosen.csv, "table": chosen.table}
+    return {name: files.enter_context(open_output(path, f"--{name}")) for name, path in paths.items() if path is not None}
 
 
 def compare(chosen: argparse.Namespace) -> None:
@@ -56,7 +57,7 @@ def compare(chosen: argparse.Namespace) -> None:
     options.check_world(chosen, world)
     data = Text(chosen.text, chosen.context) if chosen.model == "transformer" else Images(chosen.data)
     with contextlib.ExitStack() as files:
-        csv_file = check_outputs(chosen, files) if rank == 0 else None
+        outputs = check_outputs(chosen, files) if rank == 0 else {}
         results: list[Result] = []
         for hook in chosen.hook:
             run = Run(chosen, hook, data)
@@ -71,8 +72,10 @@ def compare(chosen: argparse.Namespace) -> None:
         if rank != 0:
             return
         print(f"\n{report.table(results)}\n\n{report.notes(results)}")
-        if csv_file is not None:
-            report.write_csv(csv_file, results)
+        if "csv" in outputs:
+            report.write_csv(outputs["csv"], report.steps(results))
+        if "table" in outputs:
+            report.write_csv(outputs["table"], report.summary(results))
         if chosen.plot is not None:
             plot.draw({each.hook: list(zip(each.losses, each.sent, each.seconds)) for each in results}, chosen.plot)
 
