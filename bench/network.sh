@@ -70,80 +70,18 @@ done
 
 # ---- What this needs -----------------------------------------------------------------------------------------
 
-skip() {
-  echo "network.sh: skipped: $1"
-  exit 77
-}
-
-[ "$(uname -s)" = Linux ] || skip "network namespaces are Linux's, this is $(uname -s)"
-[ "$(id -u)" = 0 ] || skip "making network namespaces needs root"
+# shellcheck source=bench/network_links.sh
+source bench/network_links.sh
+need_network_tools
 command -v mpirun >/dev/null || skip "there is no mpirun"
 mpirun --version 2>/dev/null | grep -q "Open MPI\|OpenRTE" || skip "mpirun is not Open MPI's, whose launch agent this uses"
-if ! command -v ip >/dev/null || ! command -v tc >/dev/null; then
-  if [ $install = yes ]; then
-    # shellcheck source=/dev/null
-    source .ci/setup.sh
-    want iproute2 command -v tc
-  fi
-  command -v tc >/dev/null || skip "there is no ip and tc (iproute2)"
-fi
 if [ $# -eq 0 ] && [ ! -x "$program" ]; then
   skip "there is no $program: cmake --preset release && cmake --build --preset release --target gradsieve_example_train"
 fi
 
 # ---- The network ---------------------------------------------------------------------------------------------
 
-tag=gs$$                     # names of this run's own; interface names have at most 15 characters
-subnet=10.$((RANDOM % 100 + 100)).$((RANDOM % 250))
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/gradsieve-network.XXXXXX")
-
-clean_up() {
-  local r
-  for ((r = 1; r <= ranks; ++r)); do
-    ip netns pids "$tag-$r" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
-    ip netns del "$tag-$r" 2>/dev/null || true
-    ip link del "$tag-v$r" 2>/dev/null || true
-  done
-  ip link del "$tag-br" 2>/dev/null || true
-  rm -rf "$scratch"
-}
-trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-
-ip netns add "$tag-1" 2>"$scratch/why" || skip "cannot make a network namespace: $(cat "$scratch/why")"
-ip link add "$tag-br" type bridge 2>"$scratch/why" || skip "cannot make a bridge: $(cat "$scratch/why")"
-ip addr add "$subnet.254/24" dev "$tag-br"
-ip link set "$tag-br" up
-hosts=
-for ((r = 1; r <= ranks; ++r)); do
-  [ "$r" = 1 ] || ip netns add "$tag-$r"
-  ip link add "$tag-v$r" type veth peer name eth0 netns "$tag-$r"
-  ip link set "$tag-v$r" master "$tag-br" up
-  ip -n "$tag-$r" link set lo up
-  ip -n "$tag-$r" addr add "$subnet.$r/24" dev eth0
-  ip -n "$tag-$r" link set eth0 up
-  hosts+=${hosts:+,}$subnet.$r
-done
-
-# A bucket holds a quarter of a millisecond, so that few bytes travel for free; TCP's large segments are kept to half of
-# that, as a longer one would be cut into packets, at a cost that two cores feel at 1 Gbit/s.
-limit_links() {
-  local rate=$1 mbit segment r
-  case $rate in
-    *[0-9]mbit) mbit=${rate%mbit} ;;
-    *[0-9]gbit) mbit=$((${rate%gbit} * 1000)) ;;
-    *) echo "network.sh: --rates '$rate': write 100mbit or 1gbit" >&2 && exit 2 ;;
-  esac
-  segment=$((mbit * 16))
-  [ $segment -ge 3000 ] || segment=3000
-  [ $segment -le 65536 ] || segment=65536
-  for ((r = 1; r <= ranks; ++r)); do
-    ip -n "$tag-$r" link set eth0 gso_max_size "$segment" 2>/dev/null || true
-    ip netns exec "$tag-$r" tc qdisc replace dev eth0 root tbf rate "$rate" burst $((2 * segment)) latency 100ms
-    tc qdisc replace dev "$tag-v$r" root tbf rate "$rate" burst $((2 * segment)) latency 100ms
-  done 2>"$scratch/why" || skip "cannot limit a link with tc tbf: $(cat "$scratch/why")"
-}
+make_network "$ranks"
 
 # Open MPI's way to start a process on another host: enters the namespace of that address, with a host name of its own.
 cat >"$scratch/agent" <<TEXT

@@ -1,0 +1,157 @@
+"""What a hook's name registers with DDP, and what it sends.
+
+Each hook here has `sent()` and `received()`, the bytes of the last step on this rank, `state()`, what the next steps
+depend on beside model and optimizer, and `restore(states)`, which takes that of all ranks.
+
+Annotations are not postponed here: DDP looks at those of a hook.
+
+Bytes of an all-reduce of n bytes over P ranks are those of a ring, Gloo's own choice: 2 (P - 1) / P n, sent and received.
+"""
+
+import argparse
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from options import Hook, UsageError
+
+COUNTED = {
+    "none": "all gradients",
+    "fp16": "all gradients, 2 bytes each",
+    "powersgd": "the elements that its state counts",
+    "gradsieve": "bytes_sent and bytes_received of its report: payload as handed to and taken from the transport",
+}
+
+
+class Plain:
+    """No hook: DDP all-reduces its buckets."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.world = dist.get_world_size()
+        self.dense = sum(each.numel() * each.element_size() for each in ddp.parameters())
+        self.payload = self.dense
+
+    def ring(self, payload: int) -> float:
+        return 2 * (self.world - 1) / self.world * payload
+
+    def sent(self) -> float:
+        return self.ring(self.payload)
+
+    def received(self) -> float:
+        return self.sent()
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, states: list[dict[str, Any]]) -> None:
+        pass
+
+
+class Half(Plain):
+    """Gradients cast to binary16, all-reduced, and cast back."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        super().__init__(ddp)
+        self.payload = 2 * sum(each.numel() for each in ddp.parameters())
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+
+def power_sgd_in_turn(engine: powerSGD_hook.PowerSGDState,
+                      bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Torch's hook starts its second and third all-reduce from threads of Gloo's, so that those of two buckets may go out
+    in another order on another rank. Waiting for each bucket keeps them apart.
+    """
+    future = powerSGD_hook.powerSGD_hook(engine, bucket)
+    future.wait()
+    return future
+
+
+class PowerSgd(Plain):
+    """Torch's PowerSGD, with error feedback. It keeps its errors by bucket and rank."""
+
+    def __init__(self, ddp: DistributedDataParallel, matrix_rank: int, warmup: int) -> None:
+        super().__init__(ddp)
+        logging.getLogger(powerSGD_hook.__name__).setLevel(logging.ERROR)  # it warns of what state() leaves out
+        self.element_size = next(ddp.parameters()).element_size()
+        self.counted = 0
+        self.engine = powerSGD_hook.PowerSGDState(
+            process_group=None, matrix_approximation_rank=matrix_rank, start_powerSGD_iter=max(2, warmup),
+            orthogonalization_epsilon=1e-8)
+        ddp.register_comm_hook(self.engine, power_sgd_in_turn)
+
+    def sent(self) -> float:
+        """To be called once a step: what its counter grew by; nothing, while it still sends dense."""
+        before, self.counted = self.counted, self.engine.compression_stats()[2]
+        grown = self.element_size * (self.counted - before)
+        self.payload = grown if grown > 0 else self.dense
+        return super().sent()
+
+    def received(self) -> float:
+        return self.ring(self.payload)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and tensors, which torch.load reads without running what it reads."""
+        found = dict(self.engine.__getstate__())
+        algorithm, keys, *rest = found["rng"].get_state()
+        found["rng"] = [algorithm, torch.from_numpy(keys.astype(np.int64)), *rest]
+        return found
+
+    def restore(self, states: list[dict[str, Any]]) -> None:
+        """@throws UsageError if the number of ranks is another: errors that no rank takes over would be lost."""
+        if len(states) != self.world:
+            raise UsageError(f"--resume: powersgd keeps errors by rank, and was saved by {len(states)} ranks, not "
+                             f"{self.world}")
+        found = dict(states[dist.get_rank()])
+        algorithm, keys, *rest = found["rng"]
+        generator = np.random.RandomState()
+        generator.set_state((algorithm, keys.numpy().astype(np.uint32), *rest))
+        self.engine.__setstate__({**found, "rng": generator})
+        self.engine.process_group = None
+        self.counted = self.engine.compression_stats()[2]
+
+
+class Gradsieve(Plain):
+    """The hook of this repository."""
+
+    def __init__(self, ddp: DistributedDataParallel, hook: Hook, chosen: argparse.Namespace) -> None:
+        super().__init__(ddp)
+        try:
+            import gradsieve_ddp  # built by run.sh, so that the other hooks need no compiler
+        except ImportError as error:
+            raise UsageError(f"--hook {hook.name}: there is no gradsieve_ddp for this Python, which "
+                             f"examples/pytorch/run.sh builds ({error})") from None
+        try:
+            self.engine = gradsieve_ddp.register(ddp, recipe=hook.recipe, density=chosen.density, dense=chosen.dense,
+                                                 warmup=chosen.warmup, route=chosen.route)
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"--hook {hook.name}: {error}") from None
+
+    def sent(self) -> float:
+        return float(self.engine.report()["bytes_sent"])
+
+    def received(self) -> float:
+        return float(self.engine.report()["bytes_received"])
+
+    def state(self) -> dict[str, Any]:
+        return self.engine.state_dict()
+
+    def restore(self, states: list[dict[str, Any]]) -> None:
+        """Of another number of ranks too: what ranks that are gone had not sent is shared out."""
+        same = len(states) == self.world
+        self.engine.load_state_dict(states[dist.get_rank()] if same else states)
+
+
+def register(ddp: DistributedDataParallel, hook: Hook, chosen: argparse.Namespace) -> Plain:
+    """@throws UsageError if the hook cannot be had."""
+    if hook.kind == "fp16":
+        return Half(ddp)
+    if hook.kind == "powersgd":
+        return PowerSgd(ddp, hook.matrix_rank, chosen.warmup)
+    if hook.kind == "gradsieve":
+        return Gradsieve(ddp, hook, chosen)
+    return Plain(ddp)

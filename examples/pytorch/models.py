@@ -1,0 +1,86 @@
+"""Two small models, in torch calls that version 1.13 has already. No buffers, no dropout: a step is its gradient."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    """Causal attention and a two-layer perceptron, each behind a norm and added to what came in."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width)
+        self.attention = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.expand = nn.Linear(width, 4 * width)
+        self.contract = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """`hidden`: (context, context), minus infinity where a character must not look."""
+        batch, context, width = x.shape
+        parts = self.attention(self.norm1(x)).view(batch, context, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        scores = query @ key.transpose(-2, -1) / math.sqrt(width // self.heads) + hidden
+        seen = (scores.softmax(-1) @ value).transpose(1, 2).reshape(batch, context, width)
+        x = x + self.project(seen)
+        return x + self.contract(functional.gelu(self.expand(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    """Next-character model: (batch, context) codes to (batch, context, classes) logits.
+
+    About layers * 12 * width^2 parameters.
+    """
+
+    def __init__(self, classes: int, context: int, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.token = nn.Embedding(classes, width)
+        self.position = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+        for name, parameter in self.named_parameters():
+            if "norm" in name:
+                continue
+            if parameter.dim() == 1:
+                nn.init.zeros_(parameter)
+            else:  # what is added to the residual stream is smaller, the more is added
+                deep = name.endswith(("project.weight", "contract.weight"))
+                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if deep else 0.02)
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        context = codes.shape[1]
+        x = self.token(codes) + self.position.weight[:context]
+        hidden = torch.full((context, context), -math.inf, dtype=x.dtype).triu(1)
+        for block in self.blocks:
+            x = block(x, hidden)
+        return self.head(self.norm(x))
+
+
+class Cnn(nn.Module):
+    """Images (batch, 1, height, width) to logits: two convolutions with pooling, one hidden layer of `width`."""
+
+    def __init__(self, classes: int, side: tuple[int, int], width: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 16, 3, padding=1)
+        self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
+        self.fc1 = nn.Linear(32 * (side[0] // 4) * (side[1] // 4), width)
+        self.fc2 = nn.Linear(width, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = functional.max_pool2d(functional.relu(self.conv1(images)), 2)
+        x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
+        return self.fc2(functional.relu(self.fc1(x.flatten(1))))
+
+
+def loss_and_hits(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean cross-entropy, and the number of targets that got the largest logit."""
+    flat, wanted = logits.flatten(0, -2), targets.flatten()
+    return functional.cross_entropy(flat, wanted), (flat.argmax(-1) == wanted).sum()

@@ -1,0 +1,205 @@
+"""The command line of train.py: options, their limits, and what a hook's name means. Needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import pathlib
+from typing import Callable, NoReturn
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+
+DESCRIPTION = """\
+Trains a model on 2 to 4 ranks with PyTorch's DistributedDataParallel over Gloo, once a communication hook, from the
+same seed, and compares loss, bytes and time. Run it under torchrun, or let --ranks start the ranks on this machine.
+"""
+
+EPILOG = """\
+hooks, by comma:
+  none               plain DDP: all-reduce of the gradients as they are
+  fp16               torch's fp16_compress_hook
+  powersgd[:RANK]    torch's powerSGD_hook, matrices of rank RANK [1]; dense in the first --warmup steps, at least 2
+  gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
+                     radix+momentum_correction+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked),
+                     partitioners (whole, layerwise, deft, cyclic), residuals (none, error_feedback,
+                     momentum_correction, filtered) and codecs. With momentum_correction the hook carries the
+                     momentum, and the optimizer gets none.
+"""
+
+
+class UsageError(Exception):
+    """A command line that cannot be obeyed; the program ends with code 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+class Hook:
+    """One entry of --hook: `kind` is none, fp16, powersgd or gradsieve."""
+
+    def __init__(self, name: str) -> None:
+        kind, colon, rest = name.partition(":")
+        self.name, self.kind = name, kind
+        self.matrix_rank = 1
+        self.recipe = ""
+        if kind not in ("none", "fp16", "powersgd", "gradsieve"):
+            raise argparse.ArgumentTypeError(
+                f"'{name}' is no hook: choose none, fp16, powersgd[:RANK] or gradsieve:RECIPE")
+        if kind == "gradsieve":
+            self.recipe = rest
+            if not rest or "" in rest.split("+"):
+                raise argparse.ArgumentTypeError(
+                    f"'{name}' names no recipe: write gradsieve:laplacian+deft, or other names joined by '+'")
+        elif kind == "powersgd" and colon:
+            self.matrix_rank = whole(1, 1024)(rest)
+        elif colon:
+            raise argparse.ArgumentTypeError(f"'{name}': {kind} takes nothing after a colon")
+
+    @property
+    def carries_momentum(self) -> bool:
+        """The hook applies momentum before it selects: the optimizer must not apply it again."""
+        return not {"momentum_correction", "momentum"}.isdisjoint(self.recipe.split("+"))
+
+
+def hooks(text: str) -> list[Hook]:
+    """All of --hook, in the order given."""
+    found = [Hook(name) for name in text.split(",")]
+    names = [hook.name for hook in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise argparse.ArgumentTypeError(f"'{name}' is named twice")
+    return found
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number within limits."""
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {least} to {most}")
+        return value
+    return convert
+
+
+def number(least: float, most: float, above: bool = False) -> Callable[[str], float]:
+    """A number within limits; `above`: the lower one is excluded."""
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (least < value <= most if above else least <= value <= most):
+            limits = f"above {least:g} and up to {most:g}" if above else f"from {least:g} to {most:g}"
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number {limits}")
+        return value
+    return convert
+
+
+def parser() -> Parser:
+    """All options with their defaults."""
+    out = Parser(prog="train.py", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False,
+                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    many = 1_000_000_000
+
+    job = out.add_argument_group("what is trained")
+    job.add_argument("--model", choices=("transformer", "cnn"), default="transformer",
+                     help="on characters of a text, or on images [transformer]")
+    job.add_argument("--text", type=pathlib.Path, metavar="FILE", default=REPOSITORY / "README.md",
+                     help="text of the transformer; its last tenth is for evaluation [README.md]")
+    job.add_argument("--data", type=pathlib.Path, metavar="PATH",
+                     help="images of the cnn: a folder with {train,t10k}-images-idx3-ubyte[.gz], or one such file "
+                          "beside its labels; of a single file every fifth image is for evaluation")
+    job.add_argument("--width", type=whole(8, 8192), metavar="N",
+                     help="of the transformer [128], or of the cnn's fully connected layer [256]")
+    job.add_argument("--layers", type=whole(1, 64), metavar="N", default=3, help="of the transformer [3]")
+    job.add_argument("--heads", type=whole(1, 64), metavar="N", default=4, help="of its attention [4]")
+    job.add_argument("--context", type=whole(2, 4096), metavar="N", default=128, help="characters it sees [128]")
+    job.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="[float32]")
+
+    how = out.add_argument_group("how")
+    how.add_argument("--ranks", type=whole(1, 64), metavar="P",
+                     help="starts so many ranks on this machine [2, unless torchrun has started this one]")
+    how.add_argument("--steps", type=whole(1, many), metavar="N", default=500, help="optimizer steps [500]")
+    how.add_argument("--batch", type=whole(1, many), metavar="N",
+                     help="samples a step, all ranks together [16 for the transformer, 128 for the cnn]")
+    how.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd", help="[sgd]")
+    how.add_argument("--lr", type=number(0, 1000, above=True), metavar="X",
+                     help="learning rate: rises over the first 5 %% of the steps, falls to a tenth until the last "
+                          "[sgd: 0.2, of the cnn 0.05; adamw: 0.002]")
+    how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9, help="of sgd [0.9]")
+    how.add_argument("--seed", type=whole(0, 2**63 - 1), metavar="N", default=1,
+                     help="of weights and samples [1]")
+
+    sent = out.add_argument_group("how gradients travel")
+    sent.add_argument("--hook", type=hooks, metavar="A,B", default="none,fp16,powersgd", help="see below [%(default)s]")
+    sent.add_argument("--density", type=number(0, 1), metavar="X", default=0.01,
+                      help="fraction of the elements that gradsieve sends [0.01]")
+    sent.add_argument("--dense", metavar="PATTERNS", default="*.bias,*norm*",
+                      help="parameters that gradsieve sends whole, by comma [%(default)s]")
+    sent.add_argument("--warmup", type=whole(0, many), metavar="N", default=0,
+                      help="steps over which gradsieve's density falls to --density; dense steps of powersgd [0]")
+    sent.add_argument("--route", choices=("python", "cpp"), default="python",
+                      help="how gradsieve's hook is registered: by DDP's public call, or below Python [python]")
+
+    kept = out.add_argument_group("what is kept")
+    kept.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="one row a hook and step")
+    kept.add_argument("--table", type=pathlib.Path, metavar="FILE", help="one row a hook")
+    kept.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="loss against bytes and against time (PNG)")
+    kept.add_argument("--save", type=pathlib.Path, metavar="FILE", help="checkpoint, written after the last step")
+    kept.add_argument("--resume", type=pathlib.Path, metavar="FILE", help="goes on from there, to the same bits")
+    kept.add_argument("--stop", type=whole(1, many), metavar="N",
+                      help="ends after step N of --steps, as if interrupted; with --save")
+    return out
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The options with what they imply. Ends the program with code 2, and a sentence, if they cannot be obeyed."""
+    reader = parser()
+    chosen = reader.parse_args(arguments)
+    text = chosen.model == "transformer"
+    if chosen.width is None:
+        chosen.width = 128 if text else 256
+    if chosen.batch is None:
+        chosen.batch = 16 if text else 128
+    if chosen.lr is None:
+        chosen.lr = 0.002 if chosen.optimizer == "adamw" else 0.2 if text else 0.05
+    if isinstance(chosen.hook, str):
+        chosen.hook = hooks(chosen.hook)
+    chosen.dense = tuple(pattern for pattern in chosen.dense.split(",") if pattern)
+    try:
+        check(chosen)
+    except UsageError as wrong:
+        reader.error(str(wrong))
+    return chosen
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """@throws UsageError where options that are fine alone do not go together."""
+    if chosen.model == "transformer" and chosen.width % chosen.heads != 0:
+        raise UsageError(f"--width {chosen.width} is not a multiple of --heads {chosen.heads}")
+    if chosen.model == "cnn" and chosen.data is None:
+        raise UsageError("--model cnn needs images: --data with a folder of IDX files such as MNIST's")
+    if chosen.stop is not None and chosen.stop > chosen.steps:
+        raise UsageError(f"--stop {chosen.stop} lies beyond --steps {chosen.steps}")
+    for option in ("save", "resume", "stop"):
+        if getattr(chosen, option) is not None and len(chosen.hook) > 1:
+            raise UsageError(f"--{option} goes with one --hook, not with {len(chosen.hook)}")
+    for hook in chosen.hook:
+        if hook.carries_momentum and chosen.optimizer != "sgd":
+            raise UsageError(f"--hook {hook.name} corrects the momentum of sgd; --optimizer {chosen.optimizer} has "
+                             "none of that kind: take error_feedback")
+
+
+def check_world(chosen: argparse.Namespace, world: int) -> None:
+    """@throws UsageError where the options do not fit this number of ranks."""
+    if chosen.ranks is not None and chosen.ranks != world:
+        raise UsageError(f"--ranks {chosen.ranks}, but torchrun has started {world}")
+    if chosen.batch % world != 0:
+        raise UsageError(f"--batch {chosen.batch} cannot be shared out equally to {world} ranks")

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Tests of train.py that need torch but no extension: samples, options, and short runs on two ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import options  # noqa: E402
+from data import Images, Text, read_idx  # noqa: E402
+from options import UsageError  # noqa: E402
+
+SMALL = ["--width", "16", "--layers", "1", "--heads", "2", "--context", "16", "--batch", "4", "--steps", "6"]
+OUTSIDE = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+
+
+def train(*arguments: str | pathlib.Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(HERE / "train.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**OUTSIDE, "TQDM_DISABLE": "1"})
+
+
+def read_rows(path: pathlib.Path) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+class InAFolder(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+
+class TextTest(InAFolder):
+    def setUp(self) -> None:
+        super().setUp()
+        path = self.folder / "text"
+        path.write_text("".join(chr(65 + i * i % 23) for i in range(1000)), encoding="utf-8")
+        self.text = Text(path, context=20)
+
+    def test_targets_are_inputs_one_place_on(self) -> None:
+        inputs, targets = self.text.batch(seed=1, step=0, size=8, rank=0, world=1)
+        self.assertEqual(inputs.shape, (8, 20))
+        np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
+
+    def test_last_tenth_is_held_out(self) -> None:
+        self.assertEqual((len(self.text.train), len(self.text.test)), (900, 100))
+        self.text.train[:] = 0
+        self.assertGreater(self.text.test.max(), 0)
+        for step in range(50):  # a window that left the training part would show its characters
+            _, targets = self.text.batch(1, step, 64, 0, 1)
+            self.assertEqual(targets.max(), 0)
+
+    def test_ranks_share_what_one_would_see(self) -> None:
+        whole = self.text.batch(seed=3, step=5, size=8, rank=0, world=1)
+        for world in (2, 4):
+            parts = [self.text.batch(3, 5, 8, rank, world) for rank in range(world)]
+            for i in range(2):
+                np.testing.assert_array_equal(np.concatenate([part[i] for part in parts]), whole[i])
+
+    def test_samples_depend_on_seed_and_step(self) -> None:
+        one = self.text.batch(1, 0, 8, 0, 1)[0]
+        np.testing.assert_array_equal(one, self.text.batch(1, 0, 8, 0, 1)[0])
+        self.assertFalse(np.array_equal(one, self.text.batch(1, 1, 8, 0, 1)[0]))
+        self.assertFalse(np.array_equal(one, self.text.batch(2, 0, 8, 0, 1)[0]))
+
+    def test_evaluation_reads_the_held_out_part_in_order(self) -> None:
+        inputs, targets = self.text.evaluation()
+        np.testing.assert_array_equal(inputs.ravel(), self.text.test[:inputs.size])
+        np.testing.assert_array_equal(targets.ravel(), self.text.test[1:inputs.size + 1])
+
+    def test_what_cannot_be_used_is_named(self) -> None:
+        short = self.folder / "short"
+        short.write_text("too short", encoding="utf-8")
+        for path, why in ((short, "has 9 characters"), (self.folder / "none", "none")):
+            with self.assertRaisesRegex(UsageError, why):
+                Text(path, context=20)
+
+
+class ImagesTest(InAFolder):
+    def write(self, name: str, magic: int, sizes: list[int], content: bytes, zipped: bool = False) -> pathlib.Path:
+        path = self.folder / (name + ".gz" * zipped)
+        whole = struct.pack(f">{1 + len(sizes)}I", magic, *sizes) + content
+        path.write_bytes(gzip.compress(whole) if zipped else whole)
+        return path
+
+    def write_pair(self, prefix: str, count: int, zipped: bool = False) -> pathlib.Path:
+        self.write(f"{prefix}-labels-idx1-ubyte", 0x801, [count], bytes(i % 3 for i in range(count)), zipped)
+        pixels = np.arange(count * 16, dtype=np.uint32).astype(np.uint8).tobytes()
+        return self.write(f"{prefix}-images-idx3-ubyte", 0x803, [count, 4, 4], pixels, zipped)
+
+    def test_one_pair_is_split(self) -> None:
+        path = self.write_pair("t10k", 10, zipped=True)
+        for given in (path, self.folder):
+            images = Images(given)
+            self.assertEqual((len(images.train), len(images.test), images.classes, images.side), (8, 2, 3, (4, 4)))
+            np.testing.assert_array_equal(images.test_labels, [4 % 3, 9 % 3])
+            pixels, labels = images.batch(1, 0, 6, 1, 2)
+            self.assertEqual((pixels.shape, labels.shape), ((3, 1, 4, 4), (3,)))
+
+    def test_two_pairs_are_taken_as_they_are(self) -> None:
+        self.write_pair("train", 6)
+        self.write_pair("t10k", 4)
+        images = Images(self.folder)
+        self.assertEqual((len(images.train), len(images.test)), (6, 4))
+
+    def test_pixels_are_scaled_by_the_training_images(self) -> None:
+        images = Images(self.write_pair("t10k", 10))
+        scaled = images.scaled(images.train)
+        self.assertAlmostEqual(scaled.mean(), 0)
+        self.assertAlmostEqual(scaled.std(), 1)
+
+    def test_damaged_files_are_refused(self) -> None:
+        path = self.write_pair("t10k", 10, zipped=True)
+        path.write_bytes(path.read_bytes()[:-20])
+        with self.assertRaisesRegex(UsageError, "cannot read"):
+            Images(path)
+        for magic, sizes in ((0x803, [3, 4, 5]), (0x801, [2, 4, 5]), (0x803, [0, 4, 5])):
+            with self.assertRaisesRegex(UsageError, "is no IDX file"):
+                read_idx(self.write("other-images-idx3-ubyte", magic, sizes, bytes(40)), 3)
+        with self.assertRaisesRegex(UsageError, "there are no labels"):
+            Images(self.write("lonely-images-idx3-ubyte", 0x803, [2, 4, 5], bytes(40)))
+        with self.assertRaisesRegex(UsageError, "no images"):
+            Images(self.folder / "nowhere")
+
+
+class OptionsTest(unittest.TestCase):
+    def refuse(self, *arguments: str) -> str:
+        said = io.StringIO()
+        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(said):
+            options.parse(list(arguments))
+        self.assertEqual(ended.exception.code, 2)
+        self.assertEqual(said.getvalue().count("\n"), 1, said.getvalue())
+        return said.getvalue()
+
+    def test_what_is_wrong_is_said_in_one_sentence(self) -> None:
+        for arguments, why in (
+                (["--steps", "0"], "'0' is not a whole number from 1"),
+                (["--steps", "many"], "'many' is not a whole number"),
+                (["--density", "1.5"], "'1.5' is not a number from 0 to 1"),
+                (["--density", "nan"], "'nan' is not a number"),
+                (["--lr", "0"], "above 0"),
+                (["--hook", "zip"], "'zip' is no hook: choose none, fp16"),
+                (["--hook", "none,none"], "named twice"),
+                (["--hook", "powersgd:0"], "'0' is not a whole number from 1"),
+                (["--hook", "fp16:2"], "takes nothing after a colon"),
+                (["--hook", "gradsieve"], "names no recipe"),
+                (["--hook", "gradsieve:radix++deft"], "names no recipe"),
+                (["--hook", "gradsieve:radix+momentum_correction", "--optimizer", "adamw"], "corrects the momentum of sgd"),
+                (["--width", "30"], "--width 30 is not a multiple of --heads 4"),
+                (["--model", "cnn"], "--model cnn needs images"),
+                (["--stop", "600", "--hook", "none"], "--stop 600 lies beyond --steps 500"),
+                (["--save", "file"], "--save goes with one --hook, not with 3"),
+                (["--sped"], "unrecognized arguments: --sped")):
+            self.assertIn(why, self.refuse(*arguments))
+
+    def test_hooks_have_their_parts(self) -> None:
+        hooks = options.parse(["--hook", "none,powersgd,powersgd:8,gradsieve:laplacian+deft,"
+                               "gradsieve:radix+momentum_correction+fp16"]).hook
+        self.assertEqual([hook.matrix_rank for hook in hooks], [1, 1, 8, 1, 1])
+        self.assertEqual(hooks[3].recipe, "laplacian+deft")
+        self.assertEqual([hook.carries_momentum for hook in hooks], [False] * 4 + [True])
+
+    def test_ranks_that_do_not_fit(self) -> None:
+        with self.assertRaisesRegex(UsageError, "cannot be shared out"):
+            options.check_world(options.parse(["--batch", "16"]), 3)
+        with self.assertRaisesRegex(UsageError, "torchrun has started 4"):
+            options.check_world(options.parse(["--ranks", "2"]), 4)
+
+
+class TwoRanksTest(InAFolder):
+    """One run is the measure of the others."""
+
+    run_once: subprocess.CompletedProcess
+    whole: dict[str, dict[str, str]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.output = pathlib.Path(folder.name)
+        cls.run_once = train(*SMALL, "--hook", "none,fp16,powersgd:2", "--csv", cls.output / "steps.csv",
+                             "--table", cls.output / "table.csv")
+        if cls.run_once.returncode == 0:
+            cls.whole = {row["hook"]: row for row in read_rows(cls.output / "table.csv")}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.assertEqual(self.run_once.returncode, 0, self.run_once.stderr)
+
+    def test_bytes_are_those_of_the_hooks(self) -> None:
+        parameters = int(self.run_once.stdout.split(" parameters")[0].split()[-1])
+        by_hook: dict[str, list[dict[str, str]]] = {}
+        for row in read_rows(self.output / "steps.csv"):
+            by_hook.setdefault(row["hook"], []).append(row)
+        self.assertEqual([len(rows) for rows in by_hook.values()], [6, 6, 6])
+        sent = {hook: [int(row["bytes"]) for row in rows] for hook, rows in by_hook.items()}
+        self.assertEqual(sent["none"], [4 * parameters] * 6)
+        self.assertEqual(sent["fp16"], [2 * parameters] * 6)
+        self.assertEqual(sent["powersgd:2"][:2], [4 * parameters] * 2)
+        # Of matrices whose two factors are less than half as large the factors, all others as they are.
+        shapes = [(self.classes(), 16), (16, 16), (48, 16), (16, 16), (64, 16), (16, 64), (self.classes(), 16)]
+        vectors = parameters - sum(n * m for n, m in shapes)
+        factors = sum(min(n * m, 2 * (n + m)) if 4 * (n + m) < n * m else n * m for n, m in shapes)
+        self.assertEqual(sent["powersgd:2"][2:], [4 * (vectors + factors)] * 4)
+
+    def classes(self) -> int:
+        return int(self.run_once.stdout.split(" different")[0].split()[-1])
+
+    def test_hooks_start_alike_and_learn(self) -> None:
+        steps = read_rows(self.output / "steps.csv")
+        self.assertEqual(len({row["loss"] for row in steps if row["step"] == "1"}), 1)
+        self.assertEqual(len({row["weights"] for row in self.whole.values()}), 3)
+        for row in self.whole.values():
+            self.assertLess(float(row["final_loss"]), float(steps[0]["loss"]))
+
+    def resumed(self, hook: str) -> dict[str, str]:
+        kept = self.folder / "kept"
+        self.assertEqual(train(*SMALL, "--hook", hook, "--stop", "4", "--save", kept).returncode, 0)
+        done = train(*SMALL, "--hook", hook, "--resume", kept, "--table", self.folder / "table.csv")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return read_rows(self.folder / "table.csv")[0]
+
+    def test_a_stopped_run_goes_on_to_the_same_bits(self) -> None:
+        row = self.resumed("none")
+        self.assertEqual((row["weights"], row["test_loss"]), (self.whole["none"]["weights"], self.whole["none"]["test_loss"]))
+
+    def test_so_does_powersgd(self) -> None:
+        self.assertEqual(self.resumed("powersgd:2")["weights"], self.whole["powersgd:2"]["weights"])
+
+
+class CheckpointTest(InAFolder):
+    def test_other_settings_and_damage_are_refused(self) -> None:
+        import torch
+
+        import checkpoint
+        path = self.folder / "kept"
+        kept = checkpoint.settings(options.parse(["--hook", "none"]), 7)
+        torch.save({"format": checkpoint.FORMAT, "settings": kept}, path)
+        self.assertEqual(checkpoint.load(path, kept)["settings"], kept)
+        with self.assertRaisesRegex(UsageError, "was made with --lr .*, not 7"):
+            checkpoint.load(path, {**kept, "lr": 7})
+        with self.assertRaisesRegex(UsageError, "was made with other data"):
+            checkpoint.load(path, {**kept, "data": 8})
+        path.write_bytes(path.read_bytes()[:100])
+        for damaged in (path, self.folder / "none"):
+            with self.assertRaisesRegex(UsageError, "is no checkpoint"):
+                checkpoint.load(damaged, kept)
+
+
+if __name__ == "__main__":
+    unittest.main()

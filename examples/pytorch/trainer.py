@@ -1,0 +1,178 @@
+"""One training run with one hook."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import math
+import os
+import pathlib
+import time
+import zlib
+from typing import Callable
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import checkpoint
+import hooks
+from data import Images, Text
+from models import Cnn, Transformer, loss_and_hits
+from options import Hook
+
+
+@dataclasses.dataclass
+class Result:
+    """Step by step, losses as means over the ranks, the rest as rank 0 saw it."""
+
+    hook: str
+    first: int = 0  #: steps that were done before
+    dense: float = 0  #: bytes of a dense step, sent by a rank
+    losses: list[float] = dataclasses.field(default_factory=list)
+    sent: list[float] = dataclasses.field(default_factory=list)
+    received: list[float] = dataclasses.field(default_factory=list)
+    wire: list[int] = dataclasses.field(default_factory=list)  #: what left the network interface, where there is one
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    test_loss: float = math.nan
+    accuracy: float = math.nan
+    digest: str = ""  #: of the parameters at the end
+
+    @property
+    def loss(self) -> float:
+        """Mean over the last tenth of the steps."""
+        return float(np.mean(self.losses[-max(1, len(self.losses) // 10):]))
+
+
+def build(chosen: argparse.Namespace, data: Text | Images) -> torch.nn.Module:
+    """The model, the same on all ranks, with weights from the seed."""
+    torch.manual_seed(chosen.seed)
+    if isinstance(data, Text):
+        model = Transformer(data.classes, chosen.context, chosen.width, chosen.layers, chosen.heads)
+    else:
+        model = Cnn(data.classes, data.side, chosen.width)
+    return model.to(getattr(torch, chosen.dtype))
+
+
+def learning_rate(chosen: argparse.Namespace, step: int) -> float:
+    """Rises over the first twentieth of the steps, then falls as a cosine to a tenth."""
+    ramp = max(1, chosen.steps // 20)
+    if step < ramp:
+        return chosen.lr * (step + 1) / ramp
+    share = (step - ramp) / max(1, chosen.steps - ramp)
+    return chosen.lr * (0.55 + 0.45 * math.cos(math.pi * share))
+
+
+def make_optimizer(chosen: argparse.Namespace, hook: Hook, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """Without momentum where the hook has it."""
+    if chosen.optimizer == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=chosen.lr)
+    return torch.optim.SGD(model.parameters(), lr=chosen.lr, momentum=0 if hook.carries_momentum else chosen.momentum)
+
+
+def sent_by_interface() -> int | None:
+    """Bytes that Gloo's network interface has sent so far; None for loopback, and where that is unknown."""
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        return None if name == "lo" else int(pathlib.Path(f"/sys/class/net/{name}/statistics/tx_bytes").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+class Run:
+    """A model on its way. Collective, from the constructor on."""
+
+    def __init__(self, chosen: argparse.Namespace, hook: Hook, data: Text | Images) -> None:
+        self.chosen, self.data = chosen, data
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.dtype = getattr(torch, chosen.dtype)
+        self.model = build(chosen, data)
+        self.ddp = DistributedDataParallel(self.model)
+        self.settle_buckets()
+        self.exchange = hooks.register(self.ddp, hook, chosen)
+        self.optimizer = make_optimizer(chosen, hook, self.model)
+        self.result = Result(hook.name, dense=self.exchange.ring(self.exchange.dense))
+        self.kept = checkpoint.settings(chosen, zlib.crc32(data.train.tobytes()))
+        if chosen.resume is not None:
+            self.result.first = checkpoint.restore(checkpoint.load(chosen.resume, self.kept), self.model,
+                                                   self.optimizer, self.exchange)
+
+    def settle_buckets(self) -> None:
+        """DDP finds its buckets anew after the first backward pass, and torch's PowerSGD keeps its errors by bucket.
+        Two passes whose gradients nobody uses come first, so that a run that goes on has the buckets it had before.
+        """
+        for _ in range(2):
+            self.forward(*self.data.batch(self.chosen.seed, 0, self.world, self.rank, self.world))[0].backward()
+        self.ddp.zero_grad(set_to_none=True)
+
+    def forward(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean loss and hits of this rank's samples."""
+        return loss_and_hits(self.ddp(self.tensor(inputs)), torch.from_numpy(targets))
+
+    def tensor(self, inputs: np.ndarray) -> torch.Tensor:
+        """Codes as they are, pixels as the model's type."""
+        found = torch.from_numpy(inputs)
+        return found.to(self.dtype) if found.is_floating_point() else found
+
+    def step(self, number: int) -> None:
+        began, before, result = time.perf_counter(), sent_by_interface(), self.result
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.chosen, number)
+        samples = self.data.batch(self.chosen.seed, number, self.chosen.batch, self.rank, self.world)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, _ = self.forward(*samples)
+        loss.backward()
+        self.optimizer.step()
+        result.losses.append(loss.item())
+        result.seconds.append(time.perf_counter() - began)
+        result.sent.append(self.exchange.sent())
+        result.received.append(self.exchange.received())
+        if before is not None:
+            result.wire.append((sent_by_interface() or before) - before)
+
+    def train(self, show: Callable[[int, float], None]) -> Result:
+        """All steps from the first or the checkpoint's on; show(step, loss) after each.
+
+        @throws RuntimeError if the ranks' parameters differ in a bit at the end.
+        """
+        last = self.chosen.stop or self.chosen.steps
+        for number in range(self.result.first, last):
+            self.step(number)
+            show(number + 1, self.result.losses[-1])
+        losses = torch.tensor(self.result.losses, dtype=torch.float64)
+        dist.all_reduce(losses)  # once, not in every step, where it would count
+        self.result.losses = (losses / self.world).tolist()
+        self.evaluate()
+        self.compare_replicas()
+        if self.chosen.save is not None:
+            checkpoint.save(self.chosen.save, self.kept, max(last, self.result.first), self.model, self.optimizer,
+                            self.exchange)
+        return self.result
+
+    @torch.no_grad()
+    def evaluate(self, at_once: int = 64) -> None:
+        """Loss and accuracy of the samples held out; each rank judges its part."""
+        inputs, targets = (each[self.rank::self.world] for each in self.data.evaluation())
+        sums = torch.zeros(3, dtype=torch.float64)  # loss, hits, targets
+        for i in range(0, len(inputs), at_once):
+            wanted = torch.from_numpy(targets[i:i + at_once])
+            loss, hits = loss_and_hits(self.model(self.tensor(inputs[i:i + at_once])), wanted)
+            sums += torch.tensor([loss.item() * wanted.numel(), hits.item(), wanted.numel()], dtype=torch.float64)
+        dist.all_reduce(sums)
+        self.result.test_loss, self.result.accuracy = (sums[:2] / sums[2]).tolist()
+
+    def compare_replicas(self) -> None:
+        """Every rank applied the same updates to the same start: one differing bit means a broken exchange."""
+        found = hashlib.sha256()
+        for parameter in self.model.parameters():
+            found.update(parameter.detach().numpy().tobytes())
+        self.result.digest = found.hexdigest()[:16]
+        mine = torch.tensor([int(self.result.digest[:15], 16)])
+        every = [torch.zeros_like(mine) for _ in range(self.world)]
+        dist.all_gather(every, mine)
+        for rank, other in enumerate(every):
+            if other != every[0]:
+                raise RuntimeError(f"replicas differ after the last step with {self.result.hook}: rank {rank} does not "
+                                   "hold rank 0's parameters")
