@@ -56,6 +56,34 @@ plotting_python() {
   return 1
 }
 
+# A Python with torch, torch's headers and its own: $PYTHON where that is set.
+torch_python() {
+  local python
+  for python in ${PYTHON-python3 /usr/bin/python3}; do
+    if quietly "$python" - <<'CHECK'
+import os
+import sysconfig
+import torch.distributed
+from torch.utils import cpp_extension
+
+assert torch.distributed.is_available()
+folders = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
+for header in ("torch/csrc/distributed/c10d/ProcessGroup.hpp", "Python.h"):
+    assert any(os.path.exists(os.path.join(folder, header)) for folder in folders), header
+CHECK
+    then
+      command -v "$python"
+      return 0
+    fi
+  done
+  return 1
+}
+# Where there is none, Debian's.
+want_torch() {
+  quietly torch_python && return
+  apt_install python3-torch libtorch-dev python3-dev || echo "setup: cannot install PyTorch; going on without it"
+}
+
 need g++ command -v g++
 need make command -v make
 need cmake command -v cmake

@@ -26,6 +26,7 @@ want libbenchmark-dev header benchmark/benchmark.h
 want libopenmpi-dev command -v mpicxx
 want openmpi-bin command -v mpirun
 want nlohmann-json3-dev header nlohmann/json.hpp
+[ "${1-}" = --quick ] || want_torch
 
 skipped=()
 # unless_skipped <what would be missing> <check command...>
@@ -42,6 +43,14 @@ unless_skipped "training over network namespaces" eval '[ "$(id -u)" = 0 ] && co
 unless_skipped "the benchmarks" header benchmark/benchmark.h || true
 unless_skipped "reading JSON that the library writes, and traces as JSON" header nlohmann/json.hpp || true
 unless_skipped "GoogLeNet as MG-WFBP's authors measured it (GRADSIEVE_MGWFBP_LOG names their tmp8comm.log)" test -e "${GRADSIEVE_MGWFBP_LOG-}" || true
+
+pytorch=OFF
+if [ $quick = yes ]; then
+  skipped+=("the hook for PyTorch (--quick)")
+elif unless_skipped "the hook for PyTorch, a Python with torch and its headers" torch_python; then
+  python=$(torch_python)
+  pytorch=ON
+fi
 
 if [ $quick = yes ]; then
   skipped+=("presets debug, tsan, clang and cuda (--quick)")
@@ -80,7 +89,9 @@ fi
 for preset in "${presets[@]}"; do
   echo "== building $preset"
   options=()
-  if [ "$preset" = cuda ]; then
+  if [ "$preset" = release ]; then
+    options+=("-DGRADSIEVE_BUILD_PYTORCH=$pytorch" "-DPython3_EXECUTABLE=${python-}")
+  elif [ "$preset" = cuda ]; then
     options+=("-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=${GRADSIEVE_DEVICE_MODES-}")
     # Without a GPU nothing runs what ptxas makes; test spills has it compile every kernel.
     [ -z "$launcher" ] || options+=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual)

@@ -1,0 +1,91 @@
+"""What the communication hook costs on one rank, where nothing is sent, as a ratio to the accumulate floor.
+
+    PYTHONPATH=build/pytorch/examples/pytorch/python python3 bench/pytorch_hook.py [--elements N] [--density D]
+
+Every step DDP's backward pass fills one bucket of N float32 elements; the clock runs from when DDP calls the hook until
+its future is complete. In turn with it the floor is timed: residual.add_(gradient) on tensors of the same size, by one
+thread as well. Medians.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+
+import gradsieve_ddp
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+class OneParameter(torch.nn.Module):
+    """Its gradient is the input."""
+
+    def __init__(self, elements):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(elements))
+
+    def forward(self, x):
+        return self.weight @ x
+
+
+def measure(recipe, elements, density, steps, gradients):
+    """Seconds of floor and hook, and the report of the last step."""
+    model = DistributedDataParallel(OneParameter(elements), bucket_cap_mb=4 * elements / 2**20 + 1)
+    spent = []
+
+    class Timed:
+        """Stands in for the model when the hook is registered, to put a clock around it."""
+
+        module, process_group = model.module, model.process_group
+
+        @staticmethod
+        def register_comm_hook(state, hook):
+            def timed(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+                began = time.perf_counter()
+                future = hook(state, bucket)
+                future.wait()
+                spent.append(time.perf_counter() - began)
+                return future
+
+            model.register_comm_hook(state, timed)
+
+    hook = gradsieve_ddp.register(Timed, recipe=recipe, density=density)
+    residual = torch.zeros(elements)
+    floors = []
+    for step in range(steps):
+        gradient = gradients[step % len(gradients)]
+        began = time.perf_counter()
+        residual.add_(gradient)
+        floors.append(time.perf_counter() - began)
+        model.zero_grad()
+        model(gradient).backward()
+    warm = steps // 4
+    return statistics.median(floors[warm:]), statistics.median(spent[warm:]), hook.report()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--elements", type=int, default=2**25)
+    parser.add_argument("--density", type=float, default=0.01)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--recipes", default="radix,laplacian,chunked,adacomp")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(1)
+    gradients = [torch.randn(chosen.elements, generator=generator) for _ in range(3)]
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "store")
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+        print(f"torch {torch.__version__}, {chosen.elements} elements, density {chosen.density}")
+        print(f"{'recipe':12} {'floor ms':>9} {'hook ms':>9} {'ratio':>6}  stages, ms")
+        for recipe in chosen.recipes.split(","):
+            floor, hook, report = measure(recipe, chosen.elements, chosen.density, chosen.steps, gradients)
+            stages = ", ".join(f"{name} {1e3 * seconds:.1f}" for name, seconds in report["seconds"].items())
+            print(f"{recipe:12} {1e3 * floor:9.1f} {1e3 * hook:9.1f} {hook / floor:6.2f}  {stages}", flush=True)
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

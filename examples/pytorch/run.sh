@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Sets this machine up, builds the hook for PyTorch, tests it, and trains for a few minutes: a small transformer with
+# dense gradients, with torch's own hooks and with gradsieve's, on two ranks; writes and draws out/pytorch.{csv,png}.
+# PYTHON=... takes another Python with torch than the first that is found.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+source .ci/setup.sh
+need doctest-dev header doctest/doctest.h  # the build tree is also that of the tests
+want libopenmpi-dev command -v mpicxx
+want openmpi-bin command -v mpirun
+want_torch
+python=$(torch_python) || {
+  echo "examples/pytorch/run.sh: there is no Python with torch, its headers and Python's own; nothing to run" >&2
+  exit 1
+}
+
+cmake --preset release -DGRADSIEVE_BUILD_PYTORCH=ON "-DPython3_EXECUTABLE=$python"
+targets=(gradsieve_ddp)
+quietly command -v mpicxx && targets+=(gradsieve_example_libtorch_step)
+cmake --build --preset release -j"$(nproc)" --target "${targets[@]}"
+ctest --test-dir build/release -R 'pytorch|libtorch' --output-on-failure --no-tests=error
+
+mkdir -p out
+PYTHONPATH=build/release/examples/pytorch/python "$python" examples/pytorch/train.py --ranks 2 --steps 100 \
+  --hook none,fp16,powersgd,gradsieve:laplacian+deft --csv out/pytorch.csv --plot out/pytorch.png "$@"
