@@ -92,6 +92,7 @@ class host_updates {
     std::uint64_t const size = std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first);
     std::array<float, host_kernels::tile_size> total;
     std::array<bool, host_kernels::tile_size> has;
+    std::array<std::uint16_t, host_kernels::tile_size + 1> places;  // that an update has, each once, and the next
     std::uint64_t touched = 0;
     for (std::size_t u = 0; u < updates.size(); ++u) {
       auto const indices = updates[u].indices;
@@ -103,14 +104,19 @@ class host_updates {
         auto const at = indices[cursors[u]] - first;
         float const value = updates[u].values[cursors[u]];
         total[at] = has[at] ? total[at] + value : value;
+        places[touched] = static_cast<std::uint16_t>(at);
         touched += has[at] ? 0u : 1u;
         has[at] = true;
       }
     }
-    if (touched == 0)
+    if (touched == 0) {
       std::fill_n(out.data() + first, size, T{});
-    else
+    } else if (touched < size / 8) {  // to divide every zero would take as long as to write it
+      for (std::uint64_t i = 0; i < touched; ++i) total[places[i]] /= divisor;
+      for (std::uint64_t i = 0; i < size; ++i) out[first + i] = from_float<T>(total[i]);
+    } else {
       for (std::uint64_t i = 0; i < size; ++i) out[first + i] = from_float<T>(total[i] / divisor);
+    }
     return touched;
   }
 
