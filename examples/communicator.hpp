@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
+#include <type_traits>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/space/host.hpp>
@@ -12,41 +14,55 @@ namespace example {
 
 namespace gs = gradsieve;
 
-/// Passes every call on to the communicator it was made of.
-class communicator {
+/// Passes every call on to the communicator it was made of. For a device that one works in stream order.
+template <class Space>
+class communicator_of {
  public:
+  static constexpr bool stream_ordered = !std::is_same_v<Space, gs::host>;
+
   template <class Comm>
-  explicit communicator(Comm comm)
+  explicit communicator_of(Comm comm)
       : rank_{comm.rank()},
         size_{comm.size()},
-        floats_{[comm](std::span<float> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
-        doubles_{[comm](std::span<double> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
-        equal_{[comm](bytes mine, room all) { comm.all_gather(gs::host{}, mine, all); }},
-        sized_{[comm](bytes mine, room all, sizes each) { comm.all_gather(gs::host{}, mine, all, each); }},
-        from_one_{[comm](room in_out, int root) { comm.broadcast(gs::host{}, in_out, root); }} {}
+        floats_{
+            [comm](Space const& where, std::span<float> all, gs::reduction how) { comm.all_reduce(where, all, how); }},
+        doubles_{
+            [comm](Space const& where, std::span<double> all, gs::reduction how) { comm.all_reduce(where, all, how); }},
+        words_{[comm](Space const& where, std::span<std::uint32_t> all, gs::reduction how) {
+          comm.all_reduce(where, all, how);
+        }},
+        equal_{[comm](Space const& where, bytes mine, room all) { comm.all_gather(where, mine, all); }},
+        sized_{
+            [comm](Space const& where, bytes mine, room all, sizes each) { comm.all_gather(where, mine, all, each); }},
+        from_one_{[comm](Space const& where, room in_out, int root) { comm.broadcast(where, in_out, root); }} {}
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
-  void all_reduce(gs::host const&, std::span<float> values, gs::reduction how) const { floats_(values, how); }
-  void all_reduce(gs::host const&, std::span<double> values, gs::reduction how) const { doubles_(values, how); }
+  void all_reduce(Space const& where, std::span<float> all, gs::reduction how) const { floats_(where, all, how); }
+  void all_reduce(Space const& where, std::span<double> all, gs::reduction how) const { doubles_(where, all, how); }
+  void all_reduce(Space const& where, std::span<std::uint32_t> all, gs::reduction how) const {
+    words_(where, all, how);
+  }
 
   using bytes = std::span<std::byte const>;
   using room = std::span<std::byte>;
   using sizes = std::span<std::size_t const>;
-  void all_gather(gs::host const&, bytes mine, room all) const { equal_(mine, all); }
-  void all_gather(gs::host const&, bytes mine, room all, sizes each) const { sized_(mine, all, each); }
-  void broadcast(gs::host const&, room in_out, int root) const { from_one_(in_out, root); }
+  void all_gather(Space const& where, bytes mine, room all) const { equal_(where, mine, all); }
+  void all_gather(Space const& where, bytes mine, room all, sizes each) const { sized_(where, mine, all, each); }
+  void broadcast(Space const& where, room in_out, int root) const { from_one_(where, in_out, root); }
 
  private:
   int rank_;
   int size_;
-  std::function<void(std::span<float>, gs::reduction)> floats_;
-  std::function<void(std::span<double>, gs::reduction)> doubles_;
-  std::function<void(bytes, room)> equal_;
-  std::function<void(bytes, room, sizes)> sized_;
-  std::function<void(room, int)> from_one_;
+  std::function<void(Space const&, std::span<float>, gs::reduction)> floats_;
+  std::function<void(Space const&, std::span<double>, gs::reduction)> doubles_;
+  std::function<void(Space const&, std::span<std::uint32_t>, gs::reduction)> words_;
+  std::function<void(Space const&, bytes, room)> equal_;
+  std::function<void(Space const&, bytes, room, sizes)> sized_;
+  std::function<void(Space const&, room, int)> from_one_;
 };
+using communicator = communicator_of<gs::host>;
 static_assert(gs::has_all_gather<communicator, gs::host> && gs::has_all_reduce<communicator, gs::host, float> &&
               gs::has_broadcast<communicator, gs::host>);
 

@@ -1,5 +1,5 @@
 // Every recipe's compressor is compiled here, without torch.
-#include "any_compressor.hpp"
+#include "erased.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,32 +13,6 @@
 
 namespace example {
 namespace {
-
-template <class Compressor>
-class erased final : public any_compressor {
- public:
-  explicit erased(Compressor compressor) : compressor_{std::move(compressor)} {}
-
-  gs::step_report exchange(communicator const& comm, std::span<float> gradient) override {
-    return compressor_.exchange(comm, gradient);
-  }
-  gs::step_report exchange(communicator const& comm, std::span<gs::float16> gradient) override {
-    return compressor_.exchange(comm, gradient);
-  }
-  gs::step_report exchange(communicator const& comm, std::span<gs::bfloat16> gradient) override {
-    return compressor_.exchange(comm, gradient);
-  }
-  void discard_step() override { compressor_.discard_step(); }
-  void rescale(float factor) override { compressor_.rescale(factor); }
-  double residual_norm() override { return compressor_.residual_norm(); }
-  std::vector<std::byte> state() override { return compressor_.state(); }
-  void restore(std::span<std::byte const> bytes) override { compressor_.restore(bytes); }
-  void absorb(std::span<std::byte const> bytes) override { compressor_.absorb(bytes); }
-  [[nodiscard]] gs::layout const& layers() const override { return compressor_.layers(); }
-
- private:
-  Compressor compressor_;
-};
 
 /// Takes the name out of `tokens` if it is one of the choices. @throws usage_error if there are two.
 std::optional<std::size_t> take(names& tokens, names const& choices, std::string const& recipe) {
@@ -71,21 +45,11 @@ compression parse_compression(std::string const& recipe, policy_defaults const& 
   return chosen;
 }
 
-std::unique_ptr<any_compressor> make_compressor(compression const& chosen, gs::layout const& layers) {
-  return chosen.policies.visit([&](auto selector, auto partitioner, auto residual) -> std::unique_ptr<any_compressor> {
-    auto recipe = gs::recipe{
-        .density =
-            gs::warm_up{.initial = std::max(0.25, chosen.density), .final = chosen.density, .steps = chosen.warmup},
-        .selector = selector,
-        .partitioner = partitioner,
-        .residual = residual,
-        .codec = chosen.codec,
-        .dense = gs::dense_layers{.patterns = chosen.dense, .up_to = 0},
-        .on_non_finite = chosen.on_non_finite == bad_values::skip ? gs::non_finite::skip : gs::non_finite::fail};
-    if constexpr (std::is_same_v<decltype(selector), gs::adacomp>)
-      recipe.density = gs::warm_up{.initial = 0.5, .final = 0.5};
-    using owner = decltype(gs::compressor{gs::host{}, layers, recipe});
-    return std::make_unique<erased<owner>>(owner{gs::host{.threads = chosen.threads}, layers, recipe});
+std::unique_ptr<any_compressor<gs::host>> make_compressor(gs::host where, compression const& chosen,
+                                                          gs::layout const& layers) {
+  return with_recipe(chosen, chosen.codec, [&](auto const& recipe) -> std::unique_ptr<any_compressor<gs::host>> {
+    using owner = decltype(gs::compressor{where, layers, recipe});
+    return std::make_unique<erased<gs::host, owner>>(where, layers, recipe);
   });
 }
 

@@ -29,16 +29,17 @@ struct compression {
   std::uint64_t warmup = 0;  ///< steps over which the density falls from 0.25
   names dense;               ///< patterns of layers that pass through
   bad_values on_non_finite = bad_values::skip;
-  int threads = 1;
 };
 
-/// gs::compressor without its type; see there.
+/// gs::compressor in a space, without its recipe's type; see there.
+template <class Space>
 class any_compressor {
  public:
   virtual ~any_compressor() = default;
-  virtual gs::step_report exchange(communicator const& comm, std::span<float> gradient) = 0;
-  virtual gs::step_report exchange(communicator const& comm, std::span<gs::float16> gradient) = 0;
-  virtual gs::step_report exchange(communicator const& comm, std::span<gs::bfloat16> gradient) = 0;
+  virtual void exchange(communicator_of<Space> const& comm, std::span<float> gradient) = 0;
+  virtual void exchange(communicator_of<Space> const& comm, std::span<gs::float16> gradient) = 0;
+  virtual void exchange(communicator_of<Space> const& comm, std::span<gs::bfloat16> gradient) = 0;
+  virtual gs::step_report report() = 0;  ///< of the last exchange; on a device this waits for it
   virtual void discard_step() = 0;
   virtual void rescale(float factor) = 0;
   virtual double residual_norm() = 0;
@@ -54,6 +55,7 @@ class any_compressor {
 [[nodiscard]] compression parse_compression(std::string const& recipe, policy_defaults const& open);
 
 /// @throws what gs::compressor does.
-[[nodiscard]] std::unique_ptr<any_compressor> make_compressor(compression const& chosen, gs::layout const& layers);
+[[nodiscard]] std::unique_ptr<any_compressor<gs::host>> make_compressor(gs::host where, compression const& chosen,
+                                                                        gs::layout const& layers);
 
 }  // namespace example

@@ -28,20 +28,46 @@ struct group_state {
   std::vector<std::byte> bytes;
 };
 
+/// What a space must offer beside compressors; a device's is in device_memory.hpp.
+template <class Space>
+struct memory_of;
+
+template <>
+struct memory_of<gs::host> {
+  template <class T>
+  using buffer = gs::host_buffer<T>;
+  template <class T>
+  [[nodiscard]] static buffer<T> room(gs::host const&, std::uint64_t size) {
+    return buffer<T>(size);
+  }
+  template <class T>
+  static void copy(gs::host const&, std::span<T> from, std::span<T> to) {
+    std::ranges::copy(from, to.begin());
+  }
+  template <class T>
+  static void fill_with_nan(gs::host const&, std::span<T> values) {
+    std::ranges::fill(values, gs::from_float<T>(std::numeric_limits<float>::quiet_NaN()));
+  }
+  static void finish(gs::host const&) {}
+};
+
 /// A compressor for each bucket, in place on the bucket's memory. What is kept belongs to parameters and not to
 /// buckets: when a bucket comes with other parameters than before, as DDP's do after the first step, residuals move
 /// along. After restore() the saved groups stay for one step in which DDP has not formed its buckets yet; so a run that
-/// was stopped goes on as if it had not been. Collective: all ranks bring the same buckets in the same order. A step
-/// allocates nothing of its own, unless buckets have changed. One thread at a time.
+/// was stopped goes on as if it had not been.
+/// Collective: all ranks bring the same buckets in the same order. A step allocates nothing of its own, unless buckets
+/// have changed. One thread at a time.
+template <class Space>
 class bucket_exchange {
  public:
-  bucket_exchange(communicator comm, gs::layout parameters, compression chosen)
-      : comm_{std::move(comm)},
+  bucket_exchange(Space where, communicator_of<Space> comm, gs::layout parameters, compression chosen)
+      : where_{where},
+        comm_{std::move(comm)},
         parameters_{std::move(parameters)},
         chosen_{std::move(chosen)},
         group_of_(parameters_.count(), none) {
-    static_cast<void>(make_compressor(chosen_, gs::layout{}));  // bad numbers are found here
-    static_cast<void>(gs::layer_states{parameters_});           // and names that are not unique
+    static_cast<void>(make_compressor(where_, chosen_, gs::layout{}));  // bad numbers are found here
+    static_cast<void>(gs::layer_states{parameters_});                   // and names that are not unique
   }
 
   /// Replaces a bucket's gradient by the mean over all ranks of what they sent. `members`: the parameters in the order
@@ -56,19 +82,23 @@ class bucket_exchange {
         throw std::invalid_argument(
             "gradsieve compresses float32, float16 and bfloat16 gradients; this bucket's are float64, which only "
             "density 1 passes on as they are");
-      report_.add(gs::dense_mean{}.exchange(comm_, bucket));
+      uncompressed_.add(gs::dense_mean{}.exchange(comm_, bucket));
     } else {
       try {
         compress(bucket, members);
       } catch (gs::non_finite_gradient const&) {
         if (chosen_.on_non_finite != bad_values::propagate) throw;
-        std::ranges::fill(bucket, gs::from_float<T>(std::numeric_limits<float>::quiet_NaN()));
+        memory::fill_with_nan(where_, bucket);
       }
     }
   }
 
-  /// All buckets of the last step together.
-  [[nodiscard]] gs::step_report const& report() const noexcept { return report_; }
+  /// All buckets of the last step together. On a device this waits for it.
+  [[nodiscard]] gs::step_report report() const {
+    auto all = uncompressed_;
+    for (auto& each : groups_) all.add(each.compressor->report());
+    return all;
+  }
 
   void discard_step() {
     for (auto& each : groups_) each.compressor->discard_step();
@@ -122,25 +152,26 @@ class bucket_exchange {
   }
 
  private:
+  using memory = memory_of<Space>;
   static constexpr std::size_t none = SIZE_MAX;
 
   struct group {
     std::vector<std::size_t> members;
-    std::unique_ptr<any_compressor> compressor;
+    std::unique_ptr<any_compressor<Space>> compressor;
   };
 
   template <class T>
   void compress(std::span<T> bucket, std::span<std::size_t const> members) {
     if (auto const g = group_with(members))
-      report_.add(groups_[*g].compressor->exchange(comm_, bucket));
+      groups_[*g].compressor->exchange(comm_, bucket);
     else if (keep_groups_ && consists_of_groups(members))
       exchange_by_groups(bucket, members);
     else
-      report_.add(groups_[regroup(members)].compressor->exchange(comm_, bucket));
+      groups_[regroup(members)].compressor->exchange(comm_, bucket);
   }
 
   void begin_step() {
-    report_ = {};
+    uncompressed_ = {};
     if (!std::exchange(fresh_, false)) keep_groups_ = false;
     if (std::ranges::find(group_of_, none) == group_of_.end()) kept_.reset();
   }
@@ -162,7 +193,7 @@ class bucket_exchange {
   [[nodiscard]] group make_group(std::span<std::size_t const> members) const {
     std::vector<gs::layer> layers;
     for (auto const member : members) layers.push_back({parameters_[member].name, size_of(member)});
-    return {{members.begin(), members.end()}, make_compressor(chosen_, gs::layout{std::move(layers)})};
+    return {{members.begin(), members.end()}, make_compressor(where_, chosen_, gs::layout{std::move(layers)})};
   }
 
   /// The group of exactly these parameters in this order.
@@ -190,18 +221,20 @@ class bucket_exchange {
     }
     for (auto& each : groups_) {
       if (offset[each.members[0]] == none) continue;
-      std::vector<T> packed;
-      for (auto const member : each.members) {
-        auto const part = bucket.subspan(offset[member], parameters_[member].size);
-        packed.insert(packed.end(), part.begin(), part.end());
-      }
-      report_.add(each.compressor->exchange(comm_, std::span{packed}));
-      auto from = packed.begin();
-      for (auto const member : each.members) {
-        auto const size = static_cast<std::ptrdiff_t>(parameters_[member].size);
-        std::copy(from, from + size, bucket.begin() + static_cast<std::ptrdiff_t>(offset[member]));
-        from += size;
-      }
+      auto const buffer = memory::template room<T>(where_, each.compressor->layers().size());
+      auto const packed = buffer.span();
+      auto const for_each_part = [&](auto const& copy_part) {
+        std::size_t from = 0;
+        for (auto const member : each.members) {
+          auto const size = parameters_[member].size;
+          copy_part(packed.subspan(from, size), bucket.subspan(offset[member], size));
+          from += size;
+        }
+      };
+      for_each_part([&](auto to_group, auto of_bucket) { memory::copy(where_, of_bucket, to_group); });
+      each.compressor->exchange(comm_, packed);
+      for_each_part([&](auto of_group, auto to_bucket) { memory::copy(where_, of_group, to_bucket); });
+      memory::finish(where_);
     }
   }
 
@@ -229,7 +262,8 @@ class bucket_exchange {
     }
   }
 
-  communicator comm_;
+  Space where_;
+  communicator_of<Space> comm_;
   gs::layout parameters_;
   compression chosen_;
   std::vector<group> groups_;
@@ -237,7 +271,7 @@ class bucket_exchange {
   std::optional<gs::layer_states> kept_;  // of dissolved groups, while buckets change
   bool keep_groups_ = false;              // those that were restored
   bool fresh_ = false;                    // no step since then
-  gs::step_report report_;
+  gs::step_report uncompressed_;
 };
 
 }  // namespace example

@@ -10,14 +10,19 @@
 
 #include "hook.hpp"
 
+#if defined(GRADSIEVE_TORCH_CUDA)
+#include "device_hook.hpp"
+#endif
+
 namespace py = pybind11;
 
 namespace {
 
 using namespace example;
 
-/// Python's lock is let go while the thread ends: that thread may be waiting for it.
-void destroy(hook* target) {
+/// Python's lock is let go while a hook ends: its thread may be waiting for it.
+template <class Hook>
+void destroy(Hook* target) {
   if (PyGILState_Check() != 0) {
     py::gil_scoped_release const release;
     delete target;
@@ -26,10 +31,8 @@ void destroy(hook* target) {
   }
 }
 
-std::shared_ptr<hook> make_hook(c10d::ProcessGroup& group, std::vector<at::Tensor> const& parameters,
-                                names const& parameter_names, std::string const& recipe, double density,
-                                names const& dense, std::uint64_t warmup, double momentum, double beta,
-                                std::uint32_t bins, std::string const& on_non_finite, int threads) {
+compression compression_of(std::string const& recipe, double density, names const& dense, std::uint64_t warmup,
+                           double momentum, double beta, std::uint32_t bins, std::string const& on_non_finite) {
   auto chosen = parse_compression(recipe, {.momentum = momentum, .beta = beta, .bins = bins});
   chosen.density = density;
   chosen.warmup = warmup;
@@ -37,9 +40,11 @@ std::shared_ptr<hook> make_hook(c10d::ProcessGroup& group, std::vector<at::Tenso
   chosen.on_non_finite = on_non_finite == "fail"        ? bad_values::fail
                          : on_non_finite == "propagate" ? bad_values::propagate
                                                         : bad_values::skip;
-  chosen.threads = threads;
-  auto const shared = c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(&group);
-  return {new hook{process_group{shared}, parameters, parameter_names, std::move(chosen)}, destroy};
+  return chosen;
+}
+
+process_group group_of(c10d::ProcessGroup& group) {
+  return process_group{c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(&group)};
 }
 
 std::string text_of(std::exception_ptr const& failure) {
@@ -98,7 +103,8 @@ std::vector<group_state> states_of(saved const& groups) {
   return states;
 }
 
-saved state(hook& target) {
+template <class Hook>
+saved state(Hook& target) {
   auto const states = [&] {
     py::gil_scoped_release const release;
     return target.between_steps([](auto& exchange) { return exchange.state(); });
@@ -109,7 +115,8 @@ saved state(hook& target) {
   return groups;
 }
 
-py::dict report(hook& target) {
+template <class Hook>
+py::dict report(Hook& target) {
   auto const found = [&] {
     py::gil_scoped_release const release;
     return target.between_steps([](auto& exchange) { return exchange.report(); });
@@ -131,6 +138,63 @@ py::dict report(hook& target) {
                                          "exchange"_a = found.seconds.exchange, "apply"_a = found.seconds.apply}};
 }
 
+/// What hosts' and devices' hooks have alike.
+template <class Hook, class Class>
+void define_common(Class& type) {
+  using unlocked = py::call_guard<py::gil_scoped_release>;
+  type.def("report", &report<Hook>)
+      .def("state", &state<Hook>)
+      .def("restore",
+           [](Hook& target, saved const& groups) {
+             auto const states = states_of(groups);
+             py::gil_scoped_release const release;
+             target.between_steps([&](auto& exchange) { exchange.restore(states); });
+           })
+      .def("absorb",
+           [](Hook& target, saved const& groups) {
+             auto const states = states_of(groups);
+             py::gil_scoped_release const release;
+             target.between_steps([&](auto& exchange) { exchange.absorb(states); });
+           })
+      .def(
+          "discard_step", [](Hook& target) { target.between_steps([](auto& exchange) { exchange.discard_step(); }); },
+          unlocked{})
+      .def(
+          "rescale",
+          [](Hook& target, float factor) { target.between_steps([&](auto& exchange) { exchange.rescale(factor); }); },
+          unlocked{})
+      .def(
+          "residual_norm",
+          [](Hook& target) { return target.between_steps([](auto& exchange) { return exchange.residual_norm(); }); },
+          unlocked{});
+}
+
+#if defined(GRADSIEVE_TORCH_CUDA)
+/// As native_route, on a GPU: the future carries the event behind which the bucket is averaged.
+class native_device_route final : public c10d::CommHookInterface {
+ public:
+  explicit native_device_route(std::shared_ptr<device_hook> target) : target_{std::move(target)} {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get(),
+                                                           std::vector<c10::Device>{bucket.getBuffer().device()});
+    target_->start(bucket);
+    c10::cuda::CUDAStreamGuard const guard{target_->stream()};
+    future->markCompleted(bucket.getBuffer());
+    return future;
+  }
+  at::Tensor parseHookResult(c10::IValue const& result) override { return result.toTensor(); }
+
+ private:
+  std::shared_ptr<device_hook> target_;
+};
+#endif
+
+template <class Route, class Hook>
+void attach(std::shared_ptr<Hook> const& target, std::shared_ptr<c10d::Reducer> const& reducer) {
+  reducer->register_comm_hook(std::make_unique<Route>(target));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
@@ -141,39 +205,42 @@ PYBIND11_MODULE(_native, module) {
   module.attr("index_codecs") = names_of(index_codec_names);
   module.attr("value_codecs") = names_of(value_codec_names);
 
-  using unlocked = py::call_guard<py::gil_scoped_release>;
-  py::class_<hook, std::shared_ptr<hook>>(module, "Hook")
-      .def(py::init(&make_hook), py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"),
-           py::arg("recipe"), py::arg("density"), py::arg("dense"), py::arg("warmup"), py::arg("momentum"),
-           py::arg("beta"), py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
+  py::class_<hook, std::shared_ptr<hook>> type(module, "Hook");
+  type.def(py::init([](c10d::ProcessGroup& group, std::vector<at::Tensor> const& parameters,
+                       names const& parameter_names, std::string const& recipe, double density, names const& dense,
+                       std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
+                       std::string const& on_non_finite, int threads) {
+             return std::shared_ptr<hook>{
+                 new hook{group_of(group), parameters, parameter_names, threads,
+                          compression_of(recipe, density, dense, warmup, momentum, beta, bins, on_non_finite)},
+                 destroy<hook>};
+           }),
+           py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"), py::arg("recipe"),
+           py::arg("density"), py::arg("dense"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
+           py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
       .def("start", &start)
-      .def("attach",
-           [](std::shared_ptr<hook> const& target, std::shared_ptr<c10d::Reducer> const& reducer) {
-             reducer->register_comm_hook(std::make_unique<native_route>(target));
-           })
-      .def("report", &report)
-      .def("state", &state)
-      .def("restore",
-           [](hook& target, saved const& groups) {
-             auto const states = states_of(groups);
-             py::gil_scoped_release const release;
-             target.between_steps([&](auto& exchange) { exchange.restore(states); });
-           })
-      .def("absorb",
-           [](hook& target, saved const& groups) {
-             auto const states = states_of(groups);
-             py::gil_scoped_release const release;
-             target.between_steps([&](auto& exchange) { exchange.absorb(states); });
-           })
-      .def(
-          "discard_step", [](hook& target) { target.between_steps([](auto& exchange) { exchange.discard_step(); }); },
-          unlocked{})
-      .def(
-          "rescale",
-          [](hook& target, float factor) { target.between_steps([&](auto& exchange) { exchange.rescale(factor); }); },
-          unlocked{})
-      .def(
-          "residual_norm",
-          [](hook& target) { return target.between_steps([](auto& exchange) { return exchange.residual_norm(); }); },
-          unlocked{});
+      .def("attach", &attach<native_route, hook>);
+  define_common<hook>(type);
+
+#if defined(GRADSIEVE_TORCH_CUDA)
+  py::class_<device_hook, std::shared_ptr<device_hook>> device_type(module, "DeviceHook");
+  device_type
+      .def(py::init([](c10d::ProcessGroup& group, std::vector<at::Tensor> const& parameters,
+                       names const& parameter_names, std::string const& recipe, double density, names const& dense,
+                       std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
+                       std::string const& on_non_finite, int) {
+             return std::shared_ptr<device_hook>{
+                 new device_hook{group_of(group), parameters, parameter_names,
+                                 compression_of(recipe, density, dense, warmup, momentum, beta, bins, on_non_finite)},
+                 destroy<device_hook>};
+           }),
+           py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"), py::arg("recipe"),
+           py::arg("density"), py::arg("dense"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
+           py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
+      .def("start", [](device_hook& target, c10d::GradBucket& bucket) { target.start(bucket); })
+      .def_property_readonly(
+          "stream", [](device_hook& target) { return reinterpret_cast<std::uintptr_t>(target.stream().stream()); })
+      .def("attach", &attach<native_device_route, device_hook>);
+  define_common<device_hook>(device_type);
+#endif
 }

@@ -11,7 +11,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "bucket_exchange.hpp"
+#include "bucket_members.hpp"
 #include "process_group.hpp"
 
 namespace example {
@@ -31,9 +31,11 @@ class hook {
   using done = std::function<void(std::exception_ptr)>;
 
   /// `parameters`: those with gradients, in the model's order, and their names.
-  hook(process_group group, std::vector<at::Tensor> const& parameters, names const& parameter_names, compression chosen)
-      : exchange_{communicator{std::move(group)}, layout_of(parameters, parameter_names), std::move(chosen)} {
-    for (std::size_t i = 0; i < parameters.size(); ++i) place_of_.emplace(parameters[i].unsafeGetTensorImpl(), i);
+  hook(process_group group, std::vector<at::Tensor> const& parameters, names const& parameter_names, int threads,
+       compression chosen)
+      : members_{parameters},
+        exchange_{gs::host{.threads = threads}, communicator{std::move(group)}, layout_of(parameters, parameter_names),
+                  std::move(chosen)} {
     thread_ = std::thread{[this] { communicate(); }};
   }
   hook(hook const&) = delete;
@@ -51,10 +53,9 @@ class hook {
 
   /// Begins to replace the bucket's buffer by the ranks' mean. Takes no time.
   void start(c10d::GradBucket const& bucket, done when_done) {
-    auto const parameters = const_cast<c10d::GradBucket&>(bucket).getParameters();
     {
       std::scoped_lock const lock{mutex_};
-      queue_.push_back({bucket.getIndex(), bucket.getBuffer(), parameters, std::move(when_done)});
+      queue_.push_back({bucket, std::move(when_done)});
     }
     changed_.notify_all();
   }
@@ -69,18 +70,9 @@ class hook {
 
  private:
   struct job {
-    std::size_t index;
-    at::Tensor buffer;
-    std::vector<at::Tensor> parameters;
+    c10d::GradBucket bucket;  // shares DDP's memory
     done when_done;
   };
-
-  [[nodiscard]] static gs::layout layout_of(std::vector<at::Tensor> const& parameters, names const& parameter_names) {
-    std::vector<gs::layer> layers;
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      layers.push_back({parameter_names.at(i), static_cast<std::uint64_t>(parameters[i].numel())});
-    return gs::layout{std::move(layers)};
-  }
 
   void communicate() noexcept {
     for (;;) {
@@ -91,7 +83,7 @@ class hook {
       lock.unlock();
       std::exception_ptr failure;
       try {
-        exchange(next);
+        exchange(next.bucket);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -104,28 +96,21 @@ class hook {
     }
   }
 
-  void exchange(job const& next) {
-    members_.clear();
-    for (auto const& each : next.parameters) {
-      auto const found = place_of_.find(each.unsafeGetTensorImpl());
-      if (found == place_of_.end())
-        throw std::invalid_argument("gradsieve: a bucket has a parameter that the model did not have at first");
-      members_.push_back(found->second);
-    }
-    auto const& buffer = next.buffer;
+  void exchange(c10d::GradBucket const& bucket) {
+    auto const& buffer = bucket.getBuffer();
     if (!buffer.device().is_cpu() || !buffer.is_contiguous())
       throw std::invalid_argument("gradsieve: a bucket lies on device " + buffer.device().str() +
                                   ", this extension was built for the CPU");
     auto const size = static_cast<std::size_t>(buffer.numel());
     switch (buffer.scalar_type()) {
       case at::kFloat:
-        return run(next.index, std::span{static_cast<float*>(buffer.data_ptr()), size});
+        return run(bucket, std::span{static_cast<float*>(buffer.data_ptr()), size});
       case at::kHalf:
-        return run(next.index, std::span{static_cast<gs::float16*>(buffer.data_ptr()), size});
+        return run(bucket, std::span{static_cast<gs::float16*>(buffer.data_ptr()), size});
       case at::kBFloat16:
-        return run(next.index, std::span{static_cast<gs::bfloat16*>(buffer.data_ptr()), size});
+        return run(bucket, std::span{static_cast<gs::bfloat16*>(buffer.data_ptr()), size});
       case at::kDouble:
-        return run(next.index, std::span{static_cast<double*>(buffer.data_ptr()), size});
+        return run(bucket, std::span{static_cast<double*>(buffer.data_ptr()), size});
       default:
         throw std::invalid_argument("gradsieve: a bucket holds " + std::string{toString(buffer.scalar_type())} +
                                     ", expected float, half, bfloat16 or double");
@@ -133,13 +118,12 @@ class hook {
   }
 
   template <class T>
-  void run(std::size_t index, std::span<T> bucket) {
-    exchange_.exchange(index, bucket, members_);
+  void run(c10d::GradBucket const& bucket, std::span<T> values) {
+    exchange_.exchange(bucket.getIndex(), values, members_.of(bucket));
   }
 
-  bucket_exchange exchange_;  // of the thread while the queue holds anything
-  std::unordered_map<c10::TensorImpl const*, std::size_t> place_of_;
-  std::vector<std::size_t> members_;
+  bucket_members members_;  // both of the thread while the queue holds anything
+  bucket_exchange<gs::host> exchange_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<job> queue_;

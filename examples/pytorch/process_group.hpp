@@ -1,7 +1,9 @@
 // Ranks of a torch.distributed process group: one adapter for Gloo, NCCL, MPI and UCC.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <span>
 #include <string>
@@ -16,11 +18,19 @@
 #include <gradsieve/error.hpp>
 #include <gradsieve/space/host.hpp>
 
+#if defined(GRADSIEVE_TORCH_CUDA)
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <gradsieve/space/cuda_device.cuh>
+#endif
+
 namespace example {
 
 namespace gs = gradsieve;
 
-/// A view of a process group, which it keeps alive; host memory. Collectives are issued in the order of the calls, so
+/// A view of a process group, which it keeps alive. For host memory a call waits until it is done. For a device (with
+/// GRADSIEVE_TORCH_CUDA) it is torch's current stream meanwhile that counts: NCCL's collectives wait for it and it for
+/// them, the host does not. Collectives are issued in the order of the calls, so
 /// that all ranks must make the same calls in the same order: give it a group that nothing else uses at that time.
 /// Shares of different sizes are gathered by a broadcast each, which all run at once: process groups gather equal
 /// shares only.
@@ -30,38 +40,47 @@ namespace gs = gradsieve;
 /// fit together. threads: one call at a time.
 class process_group {
  public:
+  static constexpr bool stream_ordered = true;
+
   explicit process_group(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_{std::move(group)} {}
 
   [[nodiscard]] int rank() const { return group_->getRank(); }
   [[nodiscard]] int size() const { return group_->getSize(); }
 
-  template <class T>
-    requires(std::is_same_v<T, float> || std::is_same_v<T, double>)
-  void all_reduce(gs::host const&, std::span<T> in_out, gs::reduction how) const {
+  /// Of std::uint32_t: sums, and maxima below 2^31, as torch has signed integers.
+  template <class Space, class T>
+    requires(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::uint32_t>)
+  void all_reduce(Space const& where, std::span<T> in_out, gs::reduction how) const {
     if (in_out.empty()) return;
+    auto const place = enter(where);
     auto options = c10d::AllreduceOptions{};
     options.reduceOp = how == gs::reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
-    std::vector<at::Tensor> tensors{around(in_out)};
+    std::vector<at::Tensor> tensors{place.around(in_out)};
     finish("allreduce", [&] { return group_->allreduce(tensors, options); });
   }
 
-  void all_gather(gs::host const&, std::span<std::byte const> mine, std::span<std::byte> all) const {
+  template <class Space>
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     auto const ranks = static_cast<std::size_t>(size());
     require("all_gather", mine.size() * ranks, all.size());
     if (mine.empty()) return;
+    auto const place = enter(where);
     std::vector<std::vector<at::Tensor>> outputs(1);
-    for (std::size_t r = 0; r < ranks; ++r) outputs[0].push_back(around(all.subspan(r * mine.size(), mine.size())));
-    std::vector<at::Tensor> inputs{around(mine)};
+    for (std::size_t r = 0; r < ranks; ++r)
+      outputs[0].push_back(place.around(all.subspan(r * mine.size(), mine.size())));
+    std::vector<at::Tensor> inputs{place.around(mine)};
     finish("allgather", [&] { return group_->allgather(outputs, inputs); });
   }
 
-  void all_gather(gs::host const&, std::span<std::byte const> mine, std::span<std::byte> all,
+  template <class Space>
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
     require("all_gather", static_cast<std::size_t>(size()), sizes.size());
     std::size_t sum = 0;
     for (auto const each : sizes) sum += each;
     require("all_gather", sum, all.size());
     require("all_gather", sizes[static_cast<std::size_t>(rank())], mine.size());
+    auto const place = enter(where);
     std::vector<c10::intrusive_ptr<c10d::Work>> under_way;
     std::vector<std::vector<at::Tensor>> tensors(sizes.size());
     std::size_t at = 0;
@@ -70,28 +89,32 @@ class process_group {
       auto const share = all.subspan(at, sizes[r]);
       at += sizes[r];
       if (share.empty()) continue;
-      if (root == rank()) std::ranges::copy(mine, share.begin());
-      tensors[r] = {around(share)};
+      if (root == rank()) copy(where, mine, share);
+      tensors[r] = {place.around(share)};
       under_way.push_back(started("broadcast", [&] { return group_->broadcast(tensors[r], from(root)); }));
     }
     for (auto const& work : under_way) finish("broadcast", [&] { return work; });
   }
 
-  void broadcast(gs::host const&, std::span<std::byte> in_out, int root) const {
+  template <class Space>
+  void broadcast(Space const& where, std::span<std::byte> in_out, int root) const {
     if (in_out.empty()) return;
-    std::vector<at::Tensor> tensors{around(in_out)};
+    auto const place = enter(where);
+    std::vector<at::Tensor> tensors{place.around(in_out)};
     finish("broadcast", [&] { return group_->broadcast(tensors, from(root)); });
   }
 
-  void send_receive(gs::host const&, std::span<std::byte const> out, int to, std::span<std::byte> in,
+  template <class Space>
+  void send_receive(Space const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
                     int sender) const {
     if (to == rank() && sender == rank()) {
       require("send_receive", out.size(), in.size());
-      std::ranges::copy(out, in.begin());
+      copy(where, out, in);
       return;
     }
-    std::vector<at::Tensor> outgoing{around(out)};
-    std::vector<at::Tensor> incoming{around(in)};
+    auto const place = enter(where);
+    std::vector<at::Tensor> outgoing{place.around(out)};
+    std::vector<at::Tensor> incoming{place.around(in)};
     auto const sent = started("send", [&] { return group_->send(outgoing, to, tag); });
     finish("recv", [&] { return group_->recv(incoming, sender, tag); });
     finish("send", [&] { return sent; });
@@ -100,15 +123,50 @@ class process_group {
  private:
   static constexpr int tag = 26483;
 
-  /// A tensor of this memory. What collectives only read is not written through it.
+  /// Where tensors lie, and in which stream collectives run while this lives.
+  struct on_host {
+    at::TensorOptions options = at::TensorOptions{}.device(at::kCPU);
+
+    /// A tensor of this memory. What collectives only read is not written through it.
+    template <class T>
+    [[nodiscard]] at::Tensor around(std::span<T> memory) const {
+      return tensor(memory, options);
+    }
+  };
+  [[nodiscard]] static on_host enter(gs::host const&) { return {}; }
+  static void copy(gs::host const&, std::span<std::byte const> from, std::span<std::byte> to) {
+    std::ranges::copy(from, to.begin());
+  }
+
+#if defined(GRADSIEVE_TORCH_CUDA)
+  struct on_device {
+    c10::cuda::CUDAStreamGuard stream;
+    at::TensorOptions options;
+
+    template <class T>
+    [[nodiscard]] at::Tensor around(std::span<T> memory) const {
+      return tensor(memory, options);
+    }
+  };
+  [[nodiscard]] static on_device enter(gs::device const& where) {
+    auto const device = c10::cuda::current_device();
+    return {c10::cuda::CUDAStreamGuard{c10::cuda::getStreamFromExternal(where.stream, device)},
+            at::TensorOptions{}.device(at::kCUDA, device)};
+  }
+  static void copy(gs::device const& where, std::span<std::byte const> from, std::span<std::byte> to) {
+    where.copy(from, to);
+  }
+#endif
+
   template <class T>
-  [[nodiscard]] static at::Tensor around(std::span<T> memory) {
+  [[nodiscard]] static at::Tensor tensor(std::span<T> memory, at::TensorOptions const& options) {
     using value = std::remove_const_t<T>;
-    constexpr auto type = std::is_same_v<value, float>    ? at::kFloat
-                          : std::is_same_v<value, double> ? at::kDouble
-                                                          : at::kByte;
+    constexpr auto type = std::is_same_v<value, float>           ? at::kFloat
+                          : std::is_same_v<value, double>        ? at::kDouble
+                          : std::is_same_v<value, std::uint32_t> ? at::kInt
+                                                                 : at::kByte;
     return at::from_blob(const_cast<value*>(memory.data()), {static_cast<std::int64_t>(memory.size())},
-                         at::TensorOptions{}.dtype(type));
+                         options.dtype(type));
   }
 
   [[nodiscard]] static c10d::BroadcastOptions from(int root) {

@@ -147,7 +147,10 @@ def register(
         process_group = _like(model.process_group)
     named = [(name, each) for name, each in model.module.named_parameters() if each.requires_grad]
     names = [name for name, _ in named]
-    native = _native.Hook(
+    on_device = named[0][1].is_cuda if named else False
+    if on_device and not hasattr(_native, "DeviceHook"):
+        raise ValueError("gradsieve: the model is on a GPU, this extension was built without CUDA")
+    native = (_native.DeviceHook if on_device else _native.Hook)(
         group=process_group,
         parameters=[each for _, each in named],
         names=names,
@@ -164,7 +167,7 @@ def register(
     if route == "cpp":
         native.attach(model.reducer)
     else:
-        model.register_comm_hook(native, _python_hook)
+        model.register_comm_hook(native, _device_hook if on_device else _host_hook)
     return Hook(native, names, process_group)
 
 
@@ -181,11 +184,20 @@ def _like(group):
     return dist.new_group(dist.get_process_group_ranks(group), backend=backend, use_local_synchronization=True)
 
 
-def _python_hook(native, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _host_hook(native, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     finished = torch.futures.Future()
     buffer = bucket.buffer()
     native.start(bucket, finished.set_result)
     return finished.then(lambda why: _buffer_or_raise(why.value(), buffer))
+
+
+def _device_hook(native, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    buffer = bucket.buffer()
+    native.start(bucket)  # enqueues; what follows its stream sees the average
+    finished = torch.futures.Future(devices=[buffer.device])
+    with torch.cuda.stream(torch.cuda.ExternalStream(native.stream, buffer.device)):
+        finished.set_result(buffer)
+    return finished
 
 
 def _buffer_or_raise(why, buffer):

@@ -1,0 +1,77 @@
+// Exchanges DDP's buckets on a GPU, in the order of a stream of its own.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include "bucket_exchange.hpp"
+#include "bucket_members.hpp"
+#include "device_memory.hpp"
+#include "process_group.hpp"
+
+namespace example {
+
+/// Buckets of one model on one GPU. start() only enqueues: the backward pass goes on in its stream meanwhile, and what
+/// follows stream() sees the averaged bucket. Float gradients. @pre the process group works in stream order, as NCCL's
+/// does. threads: one call at a time.
+class device_hook {
+ public:
+  device_hook(process_group group, std::vector<at::Tensor> const& parameters, names const& parameter_names,
+              compression chosen)
+      : members_{parameters},
+        device_{parameters.at(0).device()},
+        stream_{c10::cuda::getStreamFromPool(true, device_.index())},
+        exchange_{gs::device{stream_.stream()}, communicator_of<gs::device>{std::move(group)},
+                  layout_of(parameters, parameter_names), std::move(chosen)} {
+    gs::throw_on_error(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  device_hook(device_hook const&) = delete;
+  device_hook& operator=(device_hook const&) = delete;
+  ~device_hook() { cudaEventDestroy(ready_); }
+
+  /// @throws what bucket_exchange does; std::invalid_argument for a bucket that is not of this GPU or not float.
+  void start(c10d::GradBucket const& bucket) {
+    auto const& buffer = bucket.getBuffer();
+    if (buffer.device() != device_ || !buffer.is_contiguous() || buffer.scalar_type() != at::kFloat)
+      throw std::invalid_argument("gradsieve: a bucket is " + std::string{toString(buffer.scalar_type())} + " on " +
+                                  buffer.device().str() + ", expected float on " + device_.str());
+    auto const members = members_.of(bucket);
+    auto const current = c10::cuda::getCurrentCUDAStream(device_.index());
+    gs::throw_on_error(cudaEventRecord(ready_, current.stream()), "cudaEventRecord");
+    gs::throw_on_error(cudaStreamWaitEvent(stream_.stream(), ready_, 0), "cudaStreamWaitEvent");
+    c10::cuda::CUDAStreamGuard const guard{stream_};
+    auto* const memory = static_cast<float*>(buffer.data_ptr());
+    exchange_.exchange(bucket.getIndex(), std::span{memory, static_cast<std::size_t>(buffer.numel())}, members);
+    c10::cuda::CUDACachingAllocator::recordStream(buffer.storage().data_ptr(), stream_);
+  }
+
+  [[nodiscard]] c10::cuda::CUDAStream stream() const noexcept { return stream_; }
+
+  /// body(bucket_exchange); what it reads, it waits for.
+  template <class Body>
+  decltype(auto) between_steps(Body const& body) {
+    c10::cuda::CUDAStreamGuard const guard{stream_};
+    return body(exchange_);
+  }
+
+ private:
+  bucket_members members_;
+  c10::Device device_;
+  c10::cuda::CUDAStream stream_;
+  cudaEvent_t ready_ = nullptr;
+  bucket_exchange<gs::device> exchange_;
+};
+
+}  // namespace example

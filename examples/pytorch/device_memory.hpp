@@ -1,0 +1,39 @@
+// What bucket_exchange asks of a device beside compressors.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <gradsieve/space/cuda_device.cuh>
+
+#include "any_compressor.hpp"
+#include "bucket_exchange.hpp"
+
+namespace example {
+
+template <>
+struct memory_of<gs::device> {
+  template <class T>
+  [[nodiscard]] static gs::cuda_buffer<T> room(gs::device const& where, std::uint64_t size) {
+    return {where, size};
+  }
+  template <class T>
+  static void copy(gs::device const& where, std::span<T> from, std::span<T> to) {
+    where.copy(std::as_bytes(from), std::as_writable_bytes(to));
+  }
+  template <class T>
+  static void fill_with_nan(gs::device const& where, std::span<T> values) {  // all bits set is one in each format
+    gs::throw_on_error(cudaMemsetAsync(values.data(), 0xFF, values.size_bytes(), where.stream), "cudaMemsetAsync");
+  }
+  static void finish(gs::device const& where) { where.synchronize(); }
+};
+
+/// As on the host, for float gradients and `packed` with automatic indices and fp32.
+/// @throws usage_error for another codec; what gs::compressor does.
+[[nodiscard]] std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, compression const& chosen,
+                                                                          gs::layout const& layers);
+
+}  // namespace example
