@@ -18,10 +18,10 @@
 
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/compressor.hpp>
-#include <gradsieve/cuda/binned.cuh>
+#include <gradsieve/cuda/codec/binned.cuh>
+#include <gradsieve/cuda/codec/packed.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
-#include <gradsieve/cuda/packed.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
