@@ -1,6 +1,7 @@
 // The value codecs of `packed` on a device.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
