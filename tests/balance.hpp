@@ -21,7 +21,7 @@ namespace balance {
 
 using namespace steps;
 
-inline constexpr std::uint64_t step_count = sanitized ? 12 : 50;
+inline constexpr std::uint64_t step_count = sanitized ? 8 : 50;
 
 inline constexpr double usual_density = 0.03;
 

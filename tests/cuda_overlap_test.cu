@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -16,25 +15,14 @@
 #include <gradsieve/schedule/dense_mean.hpp>
 
 #include "gpu.cuh"
+#include "groups.hpp"
 
 using namespace gpu;
+using groups::one_by_one;
+using groups::order_type;
+using groups::plan_of;
 
 namespace {
-
-using order_type = std::vector<std::size_t>;
-
-/// Layers in ready order, from the layout's; cut where `borders` says.
-gs::plan plan_of(gs::layout const& layers, order_type const& order, std::vector<std::size_t> const& borders) {
-  std::vector<std::uint64_t> bytes;
-  for (auto const at : order) bytes.push_back(4 * layers[at].size);
-  std::vector<gs::plan_group> groups;
-  std::size_t begin = 0;
-  for (auto const end : borders) {
-    groups.push_back({begin, end, 0});
-    for (; begin < end; ++begin) groups.back().bytes += bytes[begin];
-  }
-  return gs::plan{bytes, groups};
-}
 
 order_type shuffled(std::size_t count, std::uint64_t seed) {
   order_type order(count);
@@ -43,30 +31,6 @@ order_type shuffled(std::size_t count, std::uint64_t seed) {
   for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
   return order;
 }
-
-/// The groups on the host, packed, exchanged and unpacked.
-template <class Make, class Comm>
-class one_by_one {
- public:
-  one_by_one(gs::layout const& layers, gs::plan const& chosen, order_type const& order, Make const& make)
-      : groups_{layers, chosen, order, 4} {
-    for (auto const& each : groups_.groups()) exchanges_.push_back(make(each.layers));
-  }
-  void exchange(Comm const& comm, std::span<float> gradient) {
-    for (std::size_t g = 0; g < exchanges_.size(); ++g) {
-      auto const& group = groups_.groups()[g];
-      if (group.layers.size() == 0) continue;
-      std::vector<float> packed(group.layers.size());
-      group.pack(std::span<float const>{gradient}, std::span{packed});
-      exchanges_[g].exchange(comm, std::span{packed});
-      group.unpack(std::span<float const>{packed}, gradient);
-    }
-  }
-
- private:
-  gs::group_map groups_;
-  std::vector<decltype(std::declval<Make>()(gs::layout{}))> exchanges_;
-};
 
 auto const recipe = gs::recipe{.density = 0.05};
 auto const on_host = [](gs::layout const& part) { return gs::compressor{gs::host{.threads = 1}, part, recipe}; };
@@ -88,7 +52,7 @@ std::string compare(steps::communicator comm, OfHost const& of_host, OfDevice co
   steps::findings found;
   stream const computing, second;
   gs::device const aside{second};
-  one_by_one<OfHost, steps::communicator> expected{layers, plan, planned, of_host};
+  one_by_one expected{layers, plan, planned, of_host};
   gs::device_overlap exchange{aside, gs::staged{comm}, layers, plan, of_device(aside), planned};
   gs::device const where{computing};
   array<float> const gradient{where, layers.size()};
@@ -128,7 +92,7 @@ TEST_CASE("small: a step in a graph") {
   auto const plan = plan_of(layers, order, {3, 4, 9});
   stream const computing, second;
   gs::device const where{computing};
-  one_by_one<decltype(on_host), gs::self> expected{layers, plan, order, on_host};
+  one_by_one expected{layers, plan, order, on_host};
   gs::device_overlap exchange{gs::device{second}, gs::self{}, layers, plan, on_device(gs::device{second}), order};
   array<float> const gradient{where, layers.size()}, fresh{where, layers.size()};
   auto const step = [&] {

@@ -28,11 +28,14 @@
 
 #include "allocations.hpp"
 #include "data.hpp"
+#include "groups.hpp"
 #include "steps.hpp"
 
 namespace gs = gradsieve;
+using groups::one_by_one;
+using groups::order_type;
+using groups::plan_of;
 using steps::communicator;
-using order_type = std::vector<std::size_t>;
 
 namespace {
 
@@ -62,21 +65,6 @@ class watchdog {
   std::thread thread_;
 };
 
-/// Layers in ready order, from the layout's; cut where `borders` says, for gradients of float.
-gs::plan plan_of(gs::layout const& layers, order_type const& order, std::vector<std::size_t> const& borders) {
-  std::vector<std::uint64_t> bytes;
-  for (auto const at : order) bytes.push_back(4 * layers[at].size);
-  std::vector<gs::plan_group> groups;
-  std::size_t begin = 0;
-  for (auto const end : borders) {
-    groups.push_back({begin, end,
-                      std::accumulate(bytes.begin() + static_cast<std::ptrdiff_t>(begin),
-                                      bytes.begin() + static_cast<std::ptrdiff_t>(end), std::uint64_t{0})});
-    begin = end;
-  }
-  return gs::plan{bytes, groups};
-}
-
 order_type backwards(std::size_t count) {
   order_type order(count);
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
@@ -105,30 +93,6 @@ auto compressors_of(Recipe const& recipe) {
   return [recipe](gs::layout const& part) { return gs::compressor{gs::host{.threads = 1}, part, recipe}; };
 }
 auto const dense_means = [](gs::layout const&) { return gs::dense_mean{}; };
-
-/// The groups' gradients packed, exchanged one after the other, and unpacked: what overlap must equal.
-template <class Make>
-class one_by_one {
- public:
-  one_by_one(gs::layout const& layers, gs::plan const& chosen, order_type const& order, Make const& make)
-      : groups_{layers, chosen, order, 4} {
-    for (auto const& each : groups_.groups()) exchanges_.push_back(make(each.layers));
-  }
-  void exchange(communicator const& comm, std::span<float> gradient) {
-    for (std::size_t g = 0; g < exchanges_.size(); ++g) {
-      auto const& group = groups_.groups()[g];
-      if (group.layers.size() == 0) continue;
-      std::vector<float> packed(group.layers.size());
-      group.pack(std::span<float const>{gradient}, std::span{packed});
-      exchanges_[g].exchange(comm, std::span{packed});
-      group.unpack(std::span<float const>{packed}, gradient);
-    }
-  }
-
- private:
-  gs::group_map groups_;
-  std::vector<std::invoke_result_t<Make const&, gs::layout const&>> exchanges_;
-};
 
 /// Four steps with layers ready in any order, another one on every rank, against the same without overlap.
 template <class Make>

@@ -36,12 +36,6 @@ struct handover {
   std::function<forecast()> predicted;
 };
 
-[[nodiscard]] inline double median_of(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// Everything after the backward pass.
 [[nodiscard]] inline handover without_overlap(exchanger const& exchange) {
   auto const gradient = std::make_shared<std::span<float>>();
@@ -123,7 +117,7 @@ struct compute_profile {
     note(count + 1, since());
   }
   std::vector<double> at;
-  for (auto const& each : moments) at.push_back(median_of(each));
+  for (auto const& each : moments) at.push_back(gs::median(each));
   comm.all_reduce(gs::host{}, std::span{at}, gs::reduction::max);
 
   std::vector<gs::traced_layer> traced;
@@ -227,7 +221,7 @@ template <class Cost>
           .predicted =
               [predicted, seen] {
                 auto all = predicted;
-                for (auto const& each : *seen) all.measured.push_back({median_of(each[0]), median_of(each[1])});
+                for (auto const& each : *seen) all.measured.push_back({gs::median(each[0]), gs::median(each[1])});
                 return all;
               }};
 }

@@ -103,9 +103,9 @@ class tally {
   [[nodiscard]] result finish(double accuracy, forecast predicted) && {
     total_.accuracy = accuracy;
     total_.predicted = std::move(predicted);
-    total_.median_step_ms = 1e3 * median_of(step_seconds_);
-    total_.busy_ms = 1e3 * median_of(busy_);
-    total_.exposed_ms = 1e3 * median_of(exposed_);
+    total_.median_step_ms = 1e3 * gs::median(step_seconds_);
+    total_.busy_ms = 1e3 * gs::median(busy_);
+    total_.exposed_ms = 1e3 * gs::median(exposed_);
     return std::move(total_);
   }
 

@@ -18,10 +18,11 @@
 
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/compressor.hpp>
-#include <gradsieve/cuda/binned.cuh>
+#include <gradsieve/cuda/codec/binned.cuh>
+#include <gradsieve/cuda/codec/packed.cuh>
+#include <gradsieve/cuda/dense_part.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
-#include <gradsieve/cuda/packed.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
@@ -154,7 +155,7 @@ class compressor<device, Recipe> {
     compressed_ = true;
     ++steps_;
     raise(pending);
-    return {taken_.indices.data(), taken_.values.data(), taken_.count.data(), capacity_, dense_.first(dense_elements_)};
+    return {taken_.indices.data(), taken_.values.data(), taken_.count.data(), capacity_, dense_.own()};
   }
 
   /// The report of the last step.
@@ -172,7 +173,7 @@ class compressor<device, Recipe> {
     }
     auto own = taken_.list();
     if (!compressed_) own.count = none_.data();
-    encode_message(work_, codec_, info_, own, dense_.data(), {outgoing_.data(), bytes, outgoing_state_.data()});
+    encode_message(work_, codec_, info_, own, dense_.own().data(), {outgoing_.data(), bytes, outgoing_state_.data()});
     step_.known.bytes_sent = bytes;
     step_.message = outgoing_state_.data();
     return outgoing_.first(bytes);
@@ -217,9 +218,8 @@ class compressor<device, Recipe> {
     work_.zero_one(&numbers_.data()->touched);
     write_update({reader.updates(work_), senders, 0, 0}, divisor, out.data());
     if (info_.dense > 0) {
-      reader.sum_dense(work_, info_.dense, dense_sum_.data());
-      work_.over(info_.dense, cuda_kernels::write_dense<device_value<decltype(out)>>, ranges_.data(), layer_ranges_,
-                 info_.dense, static_cast<float const*>(dense_sum_.data()), divisor, out.data());
+      reader.sum_dense(work_, info_.dense, dense_.sum().data());
+      dense_.write_layers(work_, divisor, out.data());
     }
     work_.where().synchronize();  // the messages' memory goes
   }
@@ -230,7 +230,7 @@ class compressor<device, Recipe> {
   void discard_step() {
     work_.over(taken_.capacity, cuda_kernels::restore_entries<residual_type>, memory(), taken_.list(), saved_.data(),
                work_.taken());
-    restore_dense(&work_.taken()->open);
+    dense_.restore(work_, memory(), &work_.taken()->open);
     forget_taken();
   }
 
@@ -243,7 +243,7 @@ class compressor<device, Recipe> {
     };
     for (auto const& each : states_) scale(each.data(), each.size());
     scale(reinterpret_cast<float*>(saved_.data()), saved_.size() * states);
-    scale(reinterpret_cast<float*>(saved_dense_.data()), saved_dense_.size() * states);
+    scale(reinterpret_cast<float*>(dense_.saved().data()), dense_.saved().size() * states);
     work_.zero(work_.hints());
     saved_hints_.clear();
   }
@@ -351,8 +351,6 @@ class compressor<device, Recipe> {
   template <class T>
   using library_value = std::conditional_t<std::is_same_v<T, __half>, float16,
                                            std::conditional_t<std::is_same_v<T, __nv_bfloat16>, bfloat16, T>>;
-  template <class Span>
-  using device_value = std::remove_cv_t<typename Span::element_type>;
 
   /// A caller's span of device memory, in the library's formats.
   template <class Gradient>
@@ -510,23 +508,12 @@ class compressor<device, Recipe> {
 
   /// The ranges that travel without indices: layers, and in an exchange the segments that are known to be sent whole.
   void name_ranges(bool whole_segments) {
-    std::vector<cuda_kernels::dense_range> ranges;
-    dense_elements_ = 0;
-    dense_part<host_workspace> parts;
     if constexpr (needs_norms) whole_segments = false;
-    parts.choose(split_.dense, plan_.segments(), whole_segments && gives_whole_segments<selector_type>);
-    for (auto const& each : parts.ranges()) {
-      ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
-                        static_cast<std::uint32_t>(dense_elements_)});
-      dense_elements_ += each.size;
-    }
-    range_count_ = static_cast<std::uint32_t>(ranges.size());
-    work_.upload(std::span<cuda_kernels::dense_range const>{ranges}, ranges_.first(ranges.size()));
+    dense_.choose(work_, split_.dense, plan_.segments(), whole_segments && gives_whole_segments<selector_type>);
   }
 
   void take_dense() {
-    work_.over(dense_elements_, cuda_kernels::take_dense<residual_type>, memory(), ranges_.data(), range_count_,
-               dense_elements_, saved_dense_.data(), dense_.data());
+    dense_.take(work_, memory());
     taken_dense_ = true;
   }
 
@@ -548,15 +535,10 @@ class compressor<device, Recipe> {
       if constexpr (exchange_type::encodes && quantises<codec_type>) codec_.quantise(work_, taken_.list());
       auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
           comm, work_, codec_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
-      auto const sums = dense_sum_.first(dense_elements_ + 1);
-      if (dense_elements_ > 0) {
-        work_.over(sums.size(), cuda_kernels::copy_dense<>, static_cast<float const*>(dense_.data()), dense_elements_,
-                   error(), sums.data());
-        comm.all_reduce(work_.where(), sums, reduction::sum);
-      }
-      work_.launch(cuda_kernels::judge_exchange<>, 1, 1024, dense_elements_ > 0 ? &sums.back() : nullptr, taken_.list(),
-                   work_.tables().cell_count, result.updates, result.senders, error());
-      restore_dense(error());
+      auto const* const errors = dense_.share(comm, work_, error());
+      work_.launch(cuda_kernels::judge_exchange<>, 1, 1024, errors, taken_.list(), work_.tables().cell_count,
+                   result.updates, result.senders, error());
+      dense_.restore(work_, memory(), error());
       start_report(sizeof(T), world_);
       count_bytes(result);
       step_.message = result.message;
@@ -565,8 +547,7 @@ class compressor<device, Recipe> {
       work_.zero_one(&numbers_.data()->touched);
       auto const divisor = static_cast<float>(world_);
       write_update(result, divisor, gradient.data());
-      work_.over(dense_elements_, cuda_kernels::write_dense<T>, ranges_.data(), range_count_, dense_elements_,
-                 static_cast<float const*>(sums.data()), divisor, gradient.data());
+      dense_.write(work_, divisor, gradient.data());
       work_.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(last_error_.span()));
     } catch (...) {
       abandon();
@@ -578,7 +559,7 @@ class compressor<device, Recipe> {
   }
 
   void count_bytes(device_updates const& result) {
-    std::uint64_t const both = 4 * dense_elements_ + (needs_norms ? plan_.norms().size_bytes() : 0);
+    std::uint64_t const both = 4 * dense_.size() + (needs_norms ? plan_.norms().size_bytes() : 0);
     step_.known.bytes_sent = result.bytes_sent + both;
     step_.known.bytes_received = result.bytes_received + both;
   }
@@ -589,18 +570,12 @@ class compressor<device, Recipe> {
     try {
       if (entered_ && taken_dense_) {
         throw_on_error(cudaMemsetAsync(error(), 1, 1, work_.where().stream), "cudaMemsetAsync");
-        restore_dense(error());
+        dense_.restore(work_, memory(), error());
         work_.zero_one(error());
       }
       if (entered_) forget_taken();
     } catch (...) {  // the device is gone: the exception that is under way says so
     }
-  }
-
-  template <class Word>
-  void restore_dense(Word const* condition) {
-    work_.over(dense_elements_, cuda_kernels::restore_dense<residual_type, Word>, memory(), ranges_.data(),
-               range_count_, dense_elements_, saved_dense_.data(), condition);
   }
 
   template <class T>
@@ -615,8 +590,8 @@ class compressor<device, Recipe> {
     step_.known.step = steps_;
     step_.known.world = world;
     step_.known.capacity = static_cast<index_type>(capacity_);
-    step_.known.dense_elements = dense_elements_;
-    step_.known.union_size = dense_elements_ - split_.dense_elements;  // segments that are sent whole
+    step_.known.dense_elements = dense_.size();
+    step_.known.union_size = dense_.size() - split_.dense_elements;  // segments that are sent whole
     step_.known.bytes_dense = value_bytes * info_.n;
     step_.selected = taken_.count.data();
     step_.non_finite = work_.non_finite();
@@ -663,18 +638,13 @@ class compressor<device, Recipe> {
     segments.plan(recipe_.partitioner, split_.selected, split_.selected_elements, recipe_.density.most(), world);
     auto const most = static_cast<index_type>(segments.most());
     capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, most), split_.selected_elements);
-    auto const dense_most = split_.dense_elements + segments.most();
     work_.plan(segments.all(), split_.dense, capacity_, bin_lengths_of(recipe_.selector, layers_, segments.all()));
     plan_.reserve(capacity_);
     exchange_.reserve(work_, recipe_.codec, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
     codec_.reserve_writing(work_, recipe_.codec, layers_, capacity_);
     taken_ = work_.make_list(std::max<std::uint64_t>({capacity_, exchange_.most_sent(), 1}));
     saved_ = work_.template zeroed<saved_state>(taken_.capacity);
-    saved_dense_ = work_.template zeroed<saved_state>(dense_most);
-    dense_ = work_.template zeroed<float>(dense_most);
-    dense_sum_ = work_.template zeroed<float>(dense_most + 1);
-    ranges_ = work_.template zeroed<cuda_kernels::dense_range>(2 * split_.dense.size() + segments.size() + 1);
-    layer_ranges_ = static_cast<std::uint32_t>(split_.dense.size());
+    dense_.reserve(work_, split_, segments.size(), split_.dense_elements + segments.most());
     name_ranges(false);
     take_hints();
     forget_taken();
@@ -699,12 +669,8 @@ class compressor<device, Recipe> {
   std::vector<cut_hint> saved_hints_;  // until a step begins: the device's may be for another number of segments
 
   cuda_workspace::list_memory taken_;  // what the last step took out, and what of it is owed
-  cuda_buffer<saved_state> saved_, saved_dense_;
-  cuda_buffer<float> dense_, dense_sum_;
-  cuda_buffer<cuda_kernels::dense_range> ranges_;
-  std::uint32_t range_count_ = 0;
-  std::uint32_t layer_ranges_ = 0;
-  std::uint64_t dense_elements_ = 0;
+  cuda_buffer<saved_state> saved_;
+  device_dense_part<residual_type> dense_;
 
   cuda_buffer<double> parts_, votes_;
   cuda_buffer<float> factor_;

@@ -181,17 +181,16 @@ class device_overlap {
     auto whole = gradient_.subspan(group.first(), group.packed_size() > 0 ? 0 : group.layers.size());
     if (group.packed_size() > 0) {
       whole = mine.packed.span();
-      for_each_piece(group, [&](std::span<T> piece, std::span<T> place) { copy(piece, place); });
+      for_each_piece(group, whole, [&](std::span<T> piece, std::span<T> place) { copy(piece, place); });
     }
     mine.exchange.exchange(comm_, whole);
     if (group.packed_size() > 0)
-      for_each_piece(group, [&](std::span<T> piece, std::span<T> place) { copy(place, piece); });
+      for_each_piece(group, whole, [&](std::span<T> piece, std::span<T> place) { copy(place, piece); });
   }
 
-  /// Calls f(a piece of the gradient, its place in the group's buffer).
+  /// Calls f(a piece of the gradient, its place in `packed`, the group's buffer).
   template <class F>
-  void for_each_piece(group_layers const& group, F const& f) {
-    auto const packed = parts_[issued_].packed.span();
+  void for_each_piece(group_layers const& group, std::span<T> packed, F const& f) const {
     std::size_t at = 0;
     for (auto const& each : group.pieces) {
       f(gradient_.subspan(each.offset, each.size), packed.subspan(at, each.size));

@@ -41,6 +41,14 @@ struct affine_fit {
   }
 };
 
+/// The value in the middle; of an even number of them the mean of the two. @pre there are values. Cost: O(n).
+[[nodiscard]] inline double median(std::vector<double> values) {
+  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*std::max_element(values.begin(), middle) + *middle) / 2;
+}
+
 namespace schedule_detail {
 
 /// Weighted least squares of a + b x, neither negative.
@@ -70,13 +78,6 @@ namespace schedule_detail {
   if (!(b > 0)) return {y, 0};  // a mean of times, which are not negative
   if (double const a = y - b * x; a >= 0) return {a, b};
   return {0, through_zero_xy / through_zero_xx};
-}
-
-[[nodiscard]] inline double median(std::vector<double> values) {
-  auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
 /// The value that has half of the weight on either side.
@@ -132,7 +133,7 @@ namespace schedule_detail {
       errors[i] = std::abs(points[i].seconds - fitted) / fitted;
       weights[i] = 1 / (fitted * fitted);
     }
-    double const limit = std::max(1.345 * 1.4826 * schedule_detail::median(errors), 1e-9);
+    double const limit = std::max(1.345 * 1.4826 * median(errors), 1e-9);
     for (std::size_t i = 0; i < points.size(); ++i) weights[i] *= errors[i] > limit ? limit / errors[i] : 1;
     fit.cost = schedule_detail::least_squares(points, weights);
   }

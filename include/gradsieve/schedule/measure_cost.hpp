@@ -114,7 +114,7 @@ template <communicator Comm, std::invocable<std::uint64_t> Prepare>
   }
 
   std::vector<measured_point> points;
-  for (std::size_t i = 0; i < taken.size(); ++i) points.push_back({sizes[i], schedule_detail::median(taken[i])});
+  for (std::size_t i = 0; i < taken.size(); ++i) points.push_back({sizes[i], median(taken[i])});
   auto fit = fit_affine(std::move(points));
   std::array<double, 4> first{fit.cost.a, fit.cost.b, fit.r2, fit.max_error};
   comm.broadcast(host{}, std::as_writable_bytes(std::span{first}), 0);

@@ -6,8 +6,14 @@
 
 #include <gradsieve/codec/packed.hpp>
 #include <gradsieve/cuda/codec.cuh>
-#include <gradsieve/cuda/index_codecs.cuh>
-#include <gradsieve/cuda/value_codecs.cuh>
+#include <gradsieve/cuda/codec/automatic.cuh>
+#include <gradsieve/cuda/codec/bitmap.cuh>
+#include <gradsieve/cuda/codec/delta.cuh>
+#include <gradsieve/cuda/codec/fixed_width.cuh>
+#include <gradsieve/cuda/codec/index_codec.cuh>
+#include <gradsieve/cuda/codec/packed_fields.cuh>
+#include <gradsieve/cuda/codec/raw32.cuh>
+#include <gradsieve/cuda/codec/value_codecs.cuh>
 
 namespace gradsieve {
 

@@ -9,8 +9,7 @@
 
 #include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/cuda/codec.cuh>
-#include <gradsieve/cuda/index_codecs.cuh>
-#include <gradsieve/cuda/packed_fields.cuh>
+#include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/scan.cuh>
 #include <gradsieve/layout.hpp>
 

@@ -1,6 +1,7 @@
 // The value codecs of `packed` on a device.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -8,9 +9,8 @@
 #include <gradsieve/codec/half.hpp>
 #include <gradsieve/codec/ternary.hpp>
 #include <gradsieve/cuda/codec.cuh>
-#include <gradsieve/cuda/index_codecs.cuh>
-#include <gradsieve/cuda/layer_scales.cuh>
-#include <gradsieve/cuda/packed_fields.cuh>
+#include <gradsieve/cuda/codec/layer_scales.cuh>
+#include <gradsieve/cuda/codec/packed_fields.cuh>
 
 namespace gradsieve {
 

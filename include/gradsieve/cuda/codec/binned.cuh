@@ -7,8 +7,8 @@
 
 #include <gradsieve/codec/binned.hpp>
 #include <gradsieve/cuda/codec.cuh>
-#include <gradsieve/cuda/layer_scales.cuh>
-#include <gradsieve/cuda/packed_fields.cuh>
+#include <gradsieve/cuda/codec/layer_scales.cuh>
+#include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/scan.cuh>
 
 namespace gradsieve {

@@ -1,0 +1,58 @@
+// Groups of a plan: a plan that is cut where a test wants it, and its groups exchanged without overlap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <gradsieve/layout.hpp>
+#include <gradsieve/schedule/group_map.hpp>
+#include <gradsieve/schedule/plan.hpp>
+
+namespace groups {
+
+namespace gs = gradsieve;
+using order_type = std::vector<std::size_t>;
+
+/// Layers in ready order, from the layout's; cut where `borders` says, for gradients of float.
+inline gs::plan plan_of(gs::layout const& layers, order_type const& order, std::vector<std::size_t> const& borders) {
+  std::vector<std::uint64_t> bytes;
+  for (auto const at : order) bytes.push_back(4 * layers[at].size);
+  std::vector<gs::plan_group> groups;
+  std::size_t begin = 0;
+  for (auto const end : borders) {
+    groups.push_back({begin, end, 0});
+    for (; begin < end; ++begin) groups.back().bytes += bytes[begin];
+  }
+  return gs::plan{bytes, groups};
+}
+
+/// The groups' gradients packed, exchanged one after the other, and unpacked: what overlap must equal.
+template <class Make>
+class one_by_one {
+ public:
+  one_by_one(gs::layout const& layers, gs::plan const& chosen, order_type const& order, Make const& make)
+      : groups_{layers, chosen, order, 4} {
+    for (auto const& each : groups_.groups()) exchanges_.push_back(make(each.layers));
+  }
+
+  template <class Comm>
+  void exchange(Comm const& comm, std::span<float> gradient) {
+    for (std::size_t g = 0; g < exchanges_.size(); ++g) {
+      auto const& group = groups_.groups()[g];
+      if (group.layers.size() == 0) continue;
+      std::vector<float> packed(group.layers.size());
+      group.pack(std::span<float const>{gradient}, std::span{packed});
+      exchanges_[g].exchange(comm, std::span{packed});
+      group.unpack(std::span<float const>{packed}, gradient);
+    }
+  }
+
+ private:
+  gs::group_map groups_;
+  std::vector<std::invoke_result_t<Make const&, gs::layout const&>> exchanges_;
+};
+
+}  // namespace groups
