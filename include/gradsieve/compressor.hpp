@@ -191,14 +191,21 @@ class compressor {
   /// Everything that the next steps depend on, as bytes. Local to a rank. Cost: a copy of the residual. Allocates.
   [[nodiscard]] std::vector<std::byte> state() {
     settle();
-    return checkpoint{residual_type::states, info_.n, info_.layout_hash, step_, segments_.hints(), {}}.write(
-        [&](std::size_t s) { return memory_.state(s); });
+    return checkpoint{residual_type::states,
+                      kind_of_store(recipe_.residual),
+                      info_.n,
+                      info_.layout_hash,
+                      step_,
+                      segments_.hints(),
+                      {}}
+        .write([&](std::size_t s) { return memory_.state(s); });
   }
 
   /// Continues where state() was taken. Call it on every rank, as the next exchange makes contact anew. @throws
   /// corrupt_state, mismatch; this compressor is unchanged then.
   void restore(std::span<std::byte const> bytes) {
-    auto found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
+    auto found =
+        checkpoint::read(bytes, residual_type::states, kind_of_store(recipe_.residual), info_.n, info_.layout_hash);
     settle();
     for (std::size_t s = 0; s < residual_type::states; ++s)
       wire::load(memory_.state(s), found.values.subspan(4 * info_.n * s));
@@ -212,7 +219,8 @@ class compressor {
   /// shrinks or grows, rescale(new size / old size) all that remain. Elements whose sum would not be finite keep
   /// their value. The last step cannot be discarded any more. @throws as restore().
   void absorb(std::span<std::byte const> bytes) {
-    auto const found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
+    auto const found =
+        checkpoint::read(bytes, residual_type::states, kind_of_store(recipe_.residual), info_.n, info_.layout_hash);
     begin_step();
     settle();
     std::vector<float> values(info_.n);
