@@ -466,7 +466,8 @@ TEST_CASE("restore and absorb refuse what is not theirs, and change nothing") {
     return refusal(bytes);
   };
   SUBCASE("of another version") {
-    CHECK(resealed(4, std::uint16_t{2}) == "corrupt_state: gradsieve: checkpoint has version 2, expected 1");
+    CHECK(resealed(4, std::uint16_t{3}) == "corrupt_state: gradsieve: checkpoint has version 3, expected 1 or 2");
+    CHECK(resealed(4, std::uint16_t{0}) == "corrupt_state: gradsieve: checkpoint has version 0, expected 1 or 2");
     CHECK(resealed(0, 7u) == "corrupt_state: gradsieve: checkpoint does not begin with its magic number");
   }
   SUBCASE("with sizes that cannot be") {
@@ -493,6 +494,27 @@ TEST_CASE("restore and absorb refuse what is not theirs, and change nothing") {
           "mismatch: gradsieve: checkpoint has 1 states an element, this residual store has 2");
     CHECK(refusal(momentum.state()) ==
           "mismatch: gradsieve: checkpoint has 2 states an element, this residual store has 1");
+    gs::compressor filtered{here, layers, gs::recipe{.density = 0.1, .residual = gs::filtered{}}};
+    auto const another =
+        "mismatch: gradsieve: checkpoint is of another residual store, whose states mean something else";
+    CHECK(refusal_of(filtered, momentum.state()) == another);
+    CHECK(refusal_of(momentum, filtered.state()) == another);
+    gs::compressor none{here, layers, gs::recipe{.density = 0.1, .residual = gs::none{}}};
+    CHECK(refusal_of(none, good) == another);
+    gs::compressor fading{here, layers, gs::recipe{.density = 0.1, .residual = gs::error_feedback{.decay = 0.5f}}};
+    fading.restore(good);  // parameters may change
+    CHECK(fading.state() == good);
+  }
+  SUBCASE("of version 1, which did not tell the store: it is read") {
+    auto old = good;
+    put(old, 4, std::uint16_t{1});
+    put(old, 36, std::uint32_t{0});
+    put(old, 40, gs::wire::checksum(std::span{old}.subspan(48)) ^ gs::wire::checksum(std::span{old}.first(40)));
+    gs::compressor none{here, layers, gs::recipe{.density = 0.1, .residual = gs::none{}}};
+    none.restore(old);
+    gs::compressor again{here, layers, recipe};
+    again.restore(old);
+    CHECK(again.state() == good);
   }
   CHECK(target.state() == before);
   target.restore(good);
@@ -606,11 +628,11 @@ TEST_CASE("the bytes of a checkpoint") {
   gs::compressor compressor{here, gs::layout{{"a", 2}}, gs::recipe{.density = 0.0}};
   compressor.compress(std::span<float const>{std::vector{1.0f, -2.5f}});
   auto const bytes = compressor.state();
-  // magic | version | states | n | layout hash | step | hints | checksum | the hint | the residual
+  // magic | version | states | n | layout hash | step | hints | store | checksum | the hint | the residual
   constexpr std::array<unsigned, 64> expected{
-      0x47, 0x52, 0x53, 0x43, 0x01, 0x00, 0x01, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+      0x47, 0x52, 0x53, 0x43, 0x02, 0x00, 0x01, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
       0xA6, 0xBD, 0x7F, 0xB8, 0xDF, 0xF2, 0x1C, 0x0E, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
-      0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xC1, 0x12, 0xAF, 0x4B, 0x9D, 0xEC, 0xB1, 0x59,
+      0x01, 0x00, 0x00, 0x00, 0x73, 0xDD, 0xAA, 0x2D, 0xD5, 0xBC, 0x1E, 0xED, 0xF6, 0x86, 0x15, 0xD3,
       0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x20, 0xC0};
   std::vector<unsigned> found;
   for (auto const each : bytes) found.push_back(static_cast<unsigned>(each));

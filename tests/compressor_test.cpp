@@ -37,6 +37,15 @@ std::vector<double> sum_over_ranks(communicator comm, std::span<float const> val
   return sums;
 }
 
+/// One segment a layer, of which the last are missing when it throws.
+struct moody : gs::layerwise {
+  static inline bool fails = false;
+  void cut(std::span<gs::range const> ranges, int world, gs::segment_list& list) const {
+    gs::layerwise::cut(fails ? ranges.first(1) : ranges, world, list);
+    if (fails) throw std::runtime_error{"in a bad mood"};
+  }
+};
+
 /// Steps of one compressor: how many allocations those after the first two made. The counter is the process's:
 /// with threads, barriers keep every rank inside or outside of the counted part.
 template <class Recipe>
@@ -439,6 +448,36 @@ TEST_CASE("a gradient of another size on one rank") {
 }
 
 // ---- Ways back ---------------------------------------------------------------------------------------------
+
+TEST_CASE("a partitioner that throws leaves no half of a plan") {
+  auto const layers = mixed_layers();
+  auto const n = layers.size();
+  gs::recipe<gs::radix, moody> recipe{};
+  recipe.density = 0.05;
+  gs::compressor compressor{here, layers, recipe};
+  gs::compressor spared{here, layers, recipe};
+  for (auto* each : {&compressor, &spared}) each->compress(gradient(n, 0, 0));
+  auto update = gradient(n, 0, 1);
+  moody::fails = true;
+  CHECK(ending([&] { compressor.exchange(gs::self{}, update); }) == "exception: in a bad mood");
+  CHECK(update == gradient(n, 0, 1));
+  CHECK(ending([&] { compressor.compress(update); }) == "exception: in a bad mood");
+  CHECK(ending([&] { compressor.exchange(gs::self{}, update); }) == "exception: in a bad mood");
+  moody::fails = false;
+  CHECK(compressor.state() == spared.state());
+  SUBCASE("for compress()") {
+    auto const sent = compressor.compress(update);
+    auto const expected = spared.compress(update);
+    CHECK(std::equal(sent.indices.begin(), sent.indices.end(), expected.indices.begin(), expected.indices.end()));
+    CHECK(!sent.indices.empty());
+  }
+  SUBCASE("for exchange()") {
+    auto same = update;
+    CHECK(compressor.exchange(gs::self{}, update).selected == spared.exchange(gs::self{}, same).selected);
+    CHECK(same_bits(update, same));
+  }
+  CHECK(compressor.state() == spared.state());
+}
 
 TEST_CASE("discard_step() restores bit for bit, and again changes nothing") {
   auto const n = mixed_layers().size();

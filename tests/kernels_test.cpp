@@ -1,12 +1,16 @@
 // Every instruction set that this processor has gives the same bits as the portable code.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
 
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
+#include <gradsieve/selector/adacomp.hpp>
+#include <gradsieve/selector/chunked.hpp>
+#include <gradsieve/space/host_bins.hpp>
 #include <gradsieve/space/host_kernels.hpp>
 
 #include "data.hpp"
@@ -95,7 +99,59 @@ void same_at_all_levels(Residual policy, std::size_t n, float factor, key_type l
   for (auto const level : levels()) REQUIRE(accumulate(level, policy, gradient, factor, lower, room) == expected);
 }
 
+/// Two tiles' worth of what bins keep; `sums` has the maxima and how many they are.
+template <class Chosen, class T>
+outcome accumulate_in_bins(simd level, Chosen chosen, std::vector<T> const& gradient, std::uint32_t length) {
+  std::size_t const n = gradient.size();
+  outcome result;
+  result.states.resize(n);
+  data::generator random{8};
+  for (auto& x : result.states)  // few different ones: ties
+    x = static_cast<float>(static_cast<int>(random.below(7)) - 3) * 0.25f;
+  result.indices.resize(2 * n + group);
+  result.values.resize(2 * n + group);
+  candidate_list list{result.indices.data(), result.values.data(), 0, 2 * n};
+  std::vector<float> scores(n + group);
+  std::vector<key_type> keys(n + group);
+  std::vector<mark_word> marks(mark_words(n));
+  for (int again = 0; again < 2; ++again) {
+    owed_list owed;
+    binned_tile const tile{length, length / 3u, 0, n, static_cast<index_type>(n / 3), 1};
+    auto const sums = run<accumulate_bins>(level, chosen, error_feedback{}, std::array<float*, 1>{result.states.data()},
+                                           gradient.data(), 0.5f, n, std::uint64_t{1000}, tile,
+                                           bin_scratch{scores.data(), keys.data(), marks.data()}, &list, &owed);
+    result.bad += sums.bad;
+    result.sums.sum_abs += sums.sum_of_maxima;
+    result.sums.nonzero += sums.bins;
+    CHECK(std::all_of(marks.begin(), marks.end(), [](mark_word each) { return each == 0; }));
+  }
+  result.indices.resize(list.count);
+  result.values.resize(list.count);
+  for (float const each : result.values) CHECK(each != 0.0f);
+  return result;
+}
+
+template <class T, class Chosen>
+void same_bins_at_all_levels(Chosen const& chosen, std::size_t n, std::uint32_t length) {
+  auto const gradient = hostile_gradient<T>(n);
+  auto const expected = accumulate_in_bins(simd::portable, chosen, gradient, length);
+  if (n > 60) CHECK(!expected.indices.empty());
+  for (auto const level : levels()) REQUIRE(accumulate_in_bins(level, chosen, gradient, length) == expected);
+}
+
 }  // namespace
+
+TEST_CASE("bins keep the same with every instruction set") {
+  for (std::size_t const n : {1u, 15u, 63u, 64u, 65u, 200u, 500u, 4000u, 4096u})
+    for (std::uint32_t const length : {1u, 7u, 50u, 64u, 100u, 500u, 4096u}) {
+      CAPTURE(n);
+      CAPTURE(length);
+      same_bins_at_all_levels<float>(adacomp{}, n, length);
+      same_bins_at_all_levels<bfloat16>(adacomp{.bins = {}, .factor = 1.5f}, n, length);
+      same_bins_at_all_levels<float>(chunked{}, n, length);
+      same_bins_at_all_levels<float16>(chunked{}, n, length);
+    }
+}
 
 TEST_CASE("accumulate, measure and append give the same bits with every instruction set") {
   MESSAGE("instruction sets compared: " << levels().size());

@@ -132,7 +132,7 @@ TEST_CASE("what does not fit is refused by name") {
   gs::layout const conv{{"conv", 60}};
   check_refused<gs::mismatch>("of step 3, those before of step 2",
                               [&] { states.put(conv, trained(conv, plain, 3).state()); });
-  check_refused<gs::mismatch>("2 values an element, those before 1",
+  check_refused<gs::mismatch>("2 states an element, this residual store has 1",
                               [&] { states.put(conv, trained(conv, with_momentum, 2).state()); });
   CHECK(!states.has("conv"));
 }

@@ -4,23 +4,43 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/error.hpp>
+#include <gradsieve/layout.hpp>
 #include <gradsieve/selection.hpp>
+#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
+/// A number for what a residual store's states mean, never 0: of the name that it prints, without its parameters, as
+/// those may change at a restart. A store that keeps another one's states in another format has that one's.
+template <class Residual>
+[[nodiscard]] std::uint32_t kind_of_store(Residual const& policy) {
+  if constexpr (requires { typename Residual::stored; } && requires { policy.store; }) {
+    return kind_of_store(policy.store);
+  } else {
+    std::ostringstream text;
+    print(text, policy);
+    auto const printed = text.str();
+    auto const hash = layout{{printed.substr(0, printed.find('{')), 0}}.hash();
+    return static_cast<std::uint32_t>(hash >> 32 ^ hash) | 1u;
+  }
+}
+
 /// One rank's state, little-endian: magic u32 | version u16 | states u16 | n u64 | layout hash u64 | step u64 |
-/// hints u64 | checksum u64, then the hints (lower u32, k u32), then the states, n binary32 each.
+/// hints u32 | kind of store u32 | checksum u64, then the hints (lower u32, k u32), then the states, n binary32 each.
+/// Version 1, which is still read, had no kind of store.
 struct checkpoint {
   static constexpr std::uint32_t magic = 0x4353'5247;  // "GRSC"
-  static constexpr std::uint16_t version = 1;
+  static constexpr std::uint16_t version = 2;
   static constexpr std::size_t header_bytes = 48;
 
   std::uint16_t states = 0;
+  std::uint32_t store = 0;  ///< kind_of_store(), 0 if that is not known
   std::uint64_t n = 0;
   std::uint64_t layout_hash = 0;
   std::uint64_t step = 0;
@@ -38,7 +58,8 @@ struct checkpoint {
     wire::store_one(bytes.subspan(8), n);
     wire::store_one(bytes.subspan(16), layout_hash);
     wire::store_one(bytes.subspan(24), step);
-    wire::store_one(bytes.subspan(32), std::uint64_t{hints.size()});
+    wire::store_one(bytes.subspan(32), static_cast<std::uint32_t>(hints.size()));
+    wire::store_one(bytes.subspan(36), store);
     std::size_t at = header_bytes;
     for (auto const& each : hints) {
       wire::store_one(bytes.subspan(at), each.lower);
@@ -51,28 +72,45 @@ struct checkpoint {
     return out;
   }
 
-  /// States an element, as the header has it; 0 if there is no whole header, which read() refuses.
-  [[nodiscard]] static std::uint16_t states_of(std::span<std::byte const> bytes) noexcept {
-    return bytes.size() < header_bytes ? std::uint16_t{0} : wire::load_one<std::uint16_t>(bytes.subspan(6));
+  /// @throws mismatch unless this is of that layout and that residual store.
+  void require(std::uint16_t its_states, std::uint32_t its_store, std::uint64_t its_n, std::uint64_t its_layout) const {
+    if (n != its_n || layout_hash != its_layout)
+      throw mismatch("gradsieve: checkpoint belongs to another layout (" + std::to_string(n) + " elements, here " +
+                     std::to_string(its_n) + ")");
+    if (states != its_states)
+      throw mismatch("gradsieve: checkpoint has " + std::to_string(states) +
+                     " states an element, this residual store has " + std::to_string(its_states));
+    if (store != 0 && store != its_store)
+      throw mismatch("gradsieve: checkpoint is of another residual store, whose states mean something else");
+  }
+
+  /// read(), and require() for a compressor with this residual store.
+  template <class Residual>
+  [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes, Residual const& policy, std::uint64_t n,
+                                       std::uint64_t layout_hash) {
+    auto found = read(bytes);
+    found.require(Residual::states, kind_of_store(policy), n, layout_hash);
+    return found;
   }
 
   /// Reads and checks everything, changes nothing.
-  /// @throws corrupt_state if the bytes are damaged, of another version or hold a value that is not finite; mismatch
-  /// if they belong to another layout or to a residual store with another number of states.
-  [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes, std::uint16_t states, std::uint64_t n,
-                                       std::uint64_t layout_hash) {
+  /// @throws corrupt_state if the bytes are damaged, of another version or hold a value that is not finite.
+  [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: checkpoint " + why); };
     if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
     if (wire::load_one<std::uint32_t>(bytes) != magic) refuse("does not begin with its magic number");
     auto const found = wire::load_one<std::uint16_t>(bytes.subspan(4));
-    if (found != version) refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
+    if (found != 1 && found != version)
+      refuse("has version " + std::to_string(found) + ", expected 1 or " + std::to_string(version));
     checkpoint state{wire::load_one<std::uint16_t>(bytes.subspan(6)),
+                     found == 1 ? 0 : wire::load_one<std::uint32_t>(bytes.subspan(36)),
                      wire::load_one<std::uint64_t>(bytes.subspan(8)),
                      wire::load_one<std::uint64_t>(bytes.subspan(16)),
                      wire::load_one<std::uint64_t>(bytes.subspan(24)),
                      {},
                      {}};
-    auto const hints = wire::load_one<std::uint64_t>(bytes.subspan(32));
+    std::uint64_t const hints = found == 1 ? wire::load_one<std::uint64_t>(bytes.subspan(32))
+                                           : wire::load_one<std::uint32_t>(bytes.subspan(32));
     auto const body = bytes.size() - header_bytes;
     bool const fits =
         hints <= body / 8 && state.n < (std::uint64_t{1} << 32) && body == 8 * hints + 4 * state.n * state.states;
@@ -80,12 +118,6 @@ struct checkpoint {
     auto const sum = wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40));
     if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != sum)
       refuse("does not match its checksum: the bytes are damaged");
-    if (state.n != n || state.layout_hash != layout_hash)
-      throw mismatch("gradsieve: checkpoint belongs to another layout (" + std::to_string(state.n) +
-                     " elements, here " + std::to_string(n) + ")");
-    if (state.states != states)
-      throw mismatch("gradsieve: checkpoint has " + std::to_string(state.states) +
-                     " states an element, this residual store has " + std::to_string(states));
     for (std::uint64_t h = 0; h < hints; ++h) {
       auto const at = bytes.subspan(header_bytes + 8 * h);
       state.hints.push_back({wire::load_one<key_type>(at), wire::load_one<index_type>(at.subspan(4))});

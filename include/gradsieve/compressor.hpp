@@ -191,14 +191,20 @@ class compressor {
   /// Everything that the next steps depend on, as bytes. Local to a rank. Cost: a copy of the residual. Allocates.
   [[nodiscard]] std::vector<std::byte> state() {
     settle();
-    return checkpoint{residual_type::states, info_.n, info_.layout_hash, step_, segments_.hints(), {}}.write(
-        [&](std::size_t s) { return memory_.state(s); });
+    return checkpoint{residual_type::states,
+                      kind_of_store(recipe_.residual),
+                      info_.n,
+                      info_.layout_hash,
+                      step_,
+                      segments_.hints(),
+                      {}}
+        .write([&](std::size_t s) { return memory_.state(s); });
   }
 
   /// Continues where state() was taken. Call it on every rank, as the next exchange makes contact anew. @throws
   /// corrupt_state, mismatch; this compressor is unchanged then.
   void restore(std::span<std::byte const> bytes) {
-    auto found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
+    auto found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
     settle();
     for (std::size_t s = 0; s < residual_type::states; ++s)
       wire::load(memory_.state(s), found.values.subspan(4 * info_.n * s));
@@ -212,7 +218,7 @@ class compressor {
   /// shrinks or grows, rescale(new size / old size) all that remain. Elements whose sum would not be finite keep
   /// their value. The last step cannot be discarded any more. @throws as restore().
   void absorb(std::span<std::byte const> bytes) {
-    auto const found = checkpoint::read(bytes, residual_type::states, info_.n, info_.layout_hash);
+    auto const found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
     begin_step();
     settle();
     std::vector<float> values(info_.n);
@@ -269,6 +275,7 @@ class compressor {
   selection_view compress_span(std::span<T const> gradient) {
     begin_step();
     check_size(gradient.size());
+    if (world_ == no_world) plan(1);
     if (recipe_.on_non_finite == non_finite::fail)
       if (auto const bad = count_non_finite(gradient); bad > 0) throw non_finite_gradient(non_finite_text(bad));
     report_ = start_report(sizeof(T), 1);
@@ -358,11 +365,12 @@ class compressor {
   /// What the last step sent leaves the residual.
   void settle() { memory_.settle(work_, recipe_.residual); }
 
-  /// Segments and buffers for a world of this size. Allocates.
+  /// Segments and buffers for a world of this size. Allocates. After an exception there is no plan: the next step makes
+  /// one.
   void plan(int world) {
     begin_step();
     settle();
-    world_ = world;
+    world_ = no_world;
     segments_.plan(recipe_.partitioner, split_.selected, split_.selected_elements, recipe_.density.most(), world);
     auto const most = static_cast<index_type>(segments_.most());
     capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, most), split_.selected_elements);
@@ -375,6 +383,7 @@ class compressor {
     buffers_.reserve(work_, recipe_.codec, info_, world, capacity_, partitioner_type::disjoint);
     memory_.reserve(std::max<std::uint64_t>(capacity_, buffers_.most_sent()), dense_most);
     if (inbox_.senders() > 0) work_.reserve_updates(std::max(inbox_.senders(), static_cast<std::size_t>(world)));
+    world_ = world;
   }
 
   [[nodiscard]] step_report start_report(std::size_t value_bytes, int world) const {
@@ -508,7 +517,8 @@ class compressor {
   workspace work_;
   residual_memory<workspace, residual_type> memory_;
   typename exchange_type::template buffers<workspace> buffers_;
-  int world_ = 1;
+  static constexpr int no_world = 0;
+  int world_ = no_world;  // that segments and buffers are planned for
   bool connected_ = false;
   std::uint64_t step_ = 0;
 

@@ -40,17 +40,16 @@ class layer_states {
   /// Cost: a copy. @throws corrupt_state; mismatch if a layer is none of the whole, the state is not of this part, or
   /// it is of another step or residual store than those before: nothing is changed then.
   void put(layout const& part, std::span<std::byte const> state) {
-    auto const found = checkpoint::read(state, checkpoint::states_of(state), part.size(), part.hash());
+    auto const found = checkpoint::read(state);
+    found.require(any_ ? states_ : found.states, any_ ? store_ : found.store, part.size(), part.hash());
     auto const places = places_of(part);
     if (!any_) {
       values_.assign(whole_.size() * found.states, 0.0f);
       states_ = found.states;
+      store_ = found.store;
       step_ = found.step;
       any_ = true;
     }
-    if (found.states != states_)
-      throw mismatch("gradsieve: a state has " + std::to_string(found.states) + " values an element, those before " +
-                     std::to_string(states_));
     if (found.step != step_)
       throw mismatch("gradsieve: a state is of step " + std::to_string(found.step) + ", those before of step " +
                      std::to_string(step_));
@@ -67,7 +66,7 @@ class layer_states {
     if (!any_) throw invalid_argument("gradsieve: no state was put, so that there is none to take");
     auto const places = places_of(part);
     std::vector<float> row(part.size());
-    return checkpoint{states_, part.size(), part.hash(), step_, {}, {}}.write([&](std::size_t s) {
+    return checkpoint{states_, store_, part.size(), part.hash(), step_, {}, {}}.write([&](std::size_t s) {
       for (std::size_t i = 0; i < part.count(); ++i)
         std::ranges::copy(values(s, places[i]), row.begin() + static_cast<std::ptrdiff_t>(part.offset(i)));
       return std::span<float const>{row};
@@ -107,6 +106,7 @@ class layer_states {
   std::vector<bool> known_;
   std::vector<float> values_;  // state by state
   std::uint16_t states_ = 0;
+  std::uint32_t store_ = 0;
   std::uint64_t step_ = 0;
   bool any_ = false;
 };

@@ -284,7 +284,10 @@ class compressor<device, Recipe> {
     std::vector<stored_type> kept(info_.n);
     std::vector<float> values(info_.n);
     auto const count = step();
-    return checkpoint{states, info_.n, info_.layout_hash, count, saved_hints_.empty() ? hints() : saved_hints_, {}}
+    return checkpoint{states,  kind_of_store(recipe_.residual),
+                      info_.n, info_.layout_hash,
+                      count,   saved_hints_.empty() ? hints() : saved_hints_,
+                      {}}
         .write([&](std::size_t s) {
           work_.where().copy(std::as_bytes(states_[s].span()), std::as_writable_bytes(std::span{kept}));
           work_.where().synchronize();
@@ -295,7 +298,7 @@ class compressor<device, Recipe> {
 
   /// As the primary template's. Waits. @throws corrupt_state, mismatch; device_error.
   void restore(std::span<std::byte const> bytes) {
-    auto found = checkpoint::read(bytes, states, info_.n, info_.layout_hash);
+    auto found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
     std::vector<float> values(info_.n);
     std::vector<stored_type> kept(info_.n);
     for (std::size_t s = 0; s < states; ++s) {
@@ -318,7 +321,7 @@ class compressor<device, Recipe> {
 
   /// As the primary template's. Waits. @throws as restore().
   void absorb(std::span<std::byte const> bytes) {
-    auto const found = checkpoint::read(bytes, states, info_.n, info_.layout_hash);
+    auto const found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
     settle();
     forget_taken();
     std::vector<float> values(info_.n);

@@ -10,6 +10,7 @@
 
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/host_kernels.hpp>
+#include <gradsieve/space/host_marks.hpp>
 #include <gradsieve/types.hpp>
 
 namespace gradsieve::host_kernels {
@@ -24,10 +25,12 @@ struct binned_tile {
   std::uint64_t phase = 0;     ///< of share_of()
 };
 
-/// What one worker needs of memory: as many places as a tile has elements, and a block more.
+/// What one worker needs of memory: as many places as a tile has elements, and a block more; of marks mark_words() of
+/// that many, which are zero between tiles.
 struct bin_scratch {
-  float* kept = nullptr;
+  float* scores = nullptr;
   key_type* keys = nullptr;
+  mark_word* marks = nullptr;
 };
 
 /// Loops over a multiple of this many elements, and the compiler sees that it is one, need no second loop for a rest;
@@ -130,61 +133,70 @@ struct accumulate_bins {
         std::size_t const next = std::min(2 * strip, count - entered);
         auto here = states;
         for (auto& state : here) state += entered;
+        auto const seen = scores_of(chosen, scratch.scores + entered);
         sums.bad += accumulate_tile::run<Level>(policy, here, gradient + entered, factor, next, first + entered, 0,
-                                                list, owed, nullptr);
+                                                list, owed, nullptr, seen);
         entered += next;
       }
       host_bin<Level> const bin{values + at, size, tile, tile.position + at, scratch.keys, guess};
       cut const kept = chosen.cut_of(bin);
-      // Beyond a bin's end as long as that is in the tile: the next bin writes there again.
-      auto const rounded = (size + lanes - 1) / lanes * lanes;
-      keep(chosen, values + at, gradient + at, factor, at + rounded <= count ? rounded : size, kept, scratch.kept + at);
-      if (kept.ties > 0) drop_ties(chosen, values + at, gradient + at, factor, size, kept, scratch.kept + at);
+      if constexpr (scored<Chosen>)  // there is room behind the scores
+        mark_cut<Level>(scratch.scores + at, size, size + block, kept, at, scratch.marks);
+      else
+        mark_cut<Level>(values + at, size, count - at, kept, at, scratch.marks);
       if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
         sums.sum_of_maxima += static_cast<double>(magnitude_of(bin.max_key()));
         ++sums.bins;
       }
     }
-    append<Level>(scratch.kept, count, first, 1, *list);
+    append_marked<Level>::run(values, count, static_cast<index_type>(first), scratch.marks, *list);
     return sums;
   }
 
  private:
-  template <class Chosen, class T>
-  [[nodiscard]] GRADSIEVE_INLINE static key_type score(Chosen const& chosen, float value, T gradient,
-                                                       float factor) noexcept {
-    if constexpr (requires { chosen.score(0.0f, 0.0f); }) {
-      float const entered = multiply(to_float(gradient), factor);
-      return magnitude_key(chosen.score(value, is_finite(entered) ? entered : 0.0f));
-    } else {
-      return magnitude_key(value);
+  template <class Chosen>
+  static constexpr bool scored = requires(Chosen const& chosen) { chosen.score(0.0f, 0.0f); };
+
+  /// Writes the scores of elements that enter.
+  template <class Chosen>
+  struct keep_scores {
+    Chosen chosen;
+    float* to;
+
+    GRADSIEVE_INLINE void operator()(std::size_t i, float value, float entered) const noexcept {
+      to[i] = chosen.score(value, is_finite(entered) ? entered : 0.0f);
     }
+    GRADSIEVE_INLINE void advance(std::size_t count) noexcept { to += count; }
+  };
+
+  template <class Chosen>
+  [[nodiscard]] GRADSIEVE_INLINE static auto scores_of(Chosen const& chosen, float* to) noexcept {
+    if constexpr (scored<Chosen>)
+      return keep_scores<Chosen>{chosen, to};
+    else
+      return unseen{};
   }
 
-  /// What a cut keeps, all ties included; 0 in place of what it does not.
-  template <class Chosen, class T>
-  GRADSIEVE_INLINE static void keep(Chosen const& chosen, float const* values, T const* gradient, float factor,
-                                    std::size_t count, cut const at, float* to) noexcept {
-    key_type const least = at.ties > 0 ? at.key : at.key + 1;
-    std::size_t const whole = whole_vectors(count);
-    GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < whole; ++i)
-      to[i] = score(chosen, values[i], gradient[i], factor) >= least ? values[i] : 0.0f;
-    for (std::size_t i = whole; i < count; ++i)
-      to[i] = score(chosen, values[i], gradient[i], factor) >= least ? values[i] : 0.0f;
+  /// Marks what a cut keeps.
+  template <simd Level>
+  GRADSIEVE_INLINE static void mark_cut(float const* scores, std::size_t count, std::size_t readable, cut const kept,
+                                        std::size_t at, mark_word* marks) noexcept {
+    std::size_t const all = kept.ties > 0 ? end_of_ties(scores, count, kept) : 0;
+    if (all > 0) mark_scores<Level>::run(scores, all, readable, kept.key, at, marks);
+    if (all < count) mark_scores<Level>::run(scores + all, count - all, readable - all, kept.key + 1, at + all, marks);
   }
 
-  /// Takes back the ties that a cut does not keep: the last ones.
-  template <class Chosen, class T>
-  GRADSIEVE_INLINE static void drop_ties(Chosen const& chosen, float const* values, T const* gradient, float factor,
-                                         std::size_t count, cut const at, float* to) noexcept {
+  /// Where the elements end of which a cut keeps all ties.
+  [[nodiscard]] GRADSIEVE_INLINE static std::size_t end_of_ties(float const* scores, std::size_t count,
+                                                                cut const at) noexcept {
     std::size_t equal = 0;
-    for (std::size_t i = 0; i < count; ++i) equal += score(chosen, values[i], gradient[i], factor) == at.key ? 1u : 0u;
-    for (std::size_t i = count; equal > at.ties; --equal) {
-      do --i;
-      while (score(chosen, values[i], gradient[i], factor) != at.key);
-      to[i] = 0;
+    for (std::size_t i = 0; i < count; ++i) equal += magnitude_key(scores[i]) == at.key ? 1u : 0u;
+    std::size_t end = count;
+    for (; equal > at.ties; --equal) {
+      do --end;
+      while (magnitude_key(scores[end]) != at.key);
     }
+    return end;
   }
 };
 

@@ -47,19 +47,28 @@ struct statistics {
   }
 };
 
+/// For enter(): nobody looks at its elements.
+struct unseen {
+  GRADSIEVE_INLINE void operator()(std::size_t, float, float) const noexcept {}
+  GRADSIEVE_INLINE void advance(std::size_t) const noexcept {}
+};
+
 /// Enters `count` gradient elements, times `factor`, into their states. A gradient that is not finite counts as
 /// zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is stored.
-/// Returns how many were not finite.
-template <bool Write, class Residual, class T, std::size_t States>
+/// Returns how many were not finite. seen(i, state, gradient) is told the first state after it, and what was entered.
+template <bool Write, class Residual, class T, std::size_t States, class Seen = unseen>
 GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, States> const& states,
-                                     T const* gradient, float factor, std::size_t count) noexcept {
+                                     T const* gradient, float factor, std::size_t count,
+                                     Seen const& seen = {}) noexcept {
   std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) {
     element_state<States> now{};
     for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
-    bool const finite = enter_one(policy, multiply(to_float(gradient[i]), factor), now);
+    float const entered = multiply(to_float(gradient[i]), factor);
+    bool const finite = enter_one(policy, entered, now);
     bad += finite ? 0u : 1u;
+    seen(i, now[0], entered);
     if constexpr (Write)
       for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
   }
@@ -143,10 +152,11 @@ struct owed_list {
 struct accumulate_tile {
   static constexpr std::size_t leave_ahead = 1 * strip;  // a vector load right behind a scalar store would wait for it
 
-  template <simd Level, class Residual, class T, std::size_t States>
+  template <simd Level, class Residual, class T, std::size_t States, class Seen = unseen>
   GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
                                             float factor, std::size_t count, std::uint64_t first, key_type lower,
-                                            candidate_list* list, owed_list* owed, statistics* sums) noexcept {
+                                            candidate_list* list, owed_list* owed, statistics* sums,
+                                            Seen seen = {}) noexcept {
     std::uint64_t bad = 0;
     for (std::size_t at = 0; at < count; at += strip) {
       std::size_t const size = std::min(strip, count - at);
@@ -155,11 +165,12 @@ struct accumulate_tile {
       for (; owed->count > 0 && *owed->indices < first + at + size + leave_ahead; --owed->count)
         leave_one(policy, states, *owed->indices++ - (first + at), *owed->values++);
       if (size == strip)  // a count that the compiler knows: it vectorises this one at -O2 too
-        bad += enter<true>(policy, states, gradient + at, factor, strip);
+        bad += enter<true>(policy, states, gradient + at, factor, strip, seen);
       else
-        bad += enter<true>(policy, states, gradient + at, factor, size);
+        bad += enter<true>(policy, states, gradient + at, factor, size, seen);
       if (lower != 0) append<Level>(states[0], size, first + at, lower, *list);
       for (auto& state : states) state += size;
+      seen.advance(size);
     }
     if (sums != nullptr) *sums = measure(states[0] - count, count);
     return bad;

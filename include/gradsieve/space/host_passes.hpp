@@ -41,8 +41,10 @@ class host_passes {
     std::size_t longest = 0;
     for (auto const each : bins) longest = std::max<std::size_t>({longest, each, host_kernels::tile_size});
     bin_room_ = bins.empty() ? 0 : longest + host_kernels::group;
-    bin_kept_ = host_buffer<float>(bin_room_ * static_cast<std::size_t>(team_.size()));
-    bin_keys_ = host_buffer<key_type>(bin_kept_.size());
+    bin_scores_ = host_buffer<float>(bin_room_ * static_cast<std::size_t>(team_.size()));
+    bin_keys_ = host_buffer<key_type>(bin_scores_.size());
+    bin_marks_.assign(bins.empty() ? 0 : host_kernels::mark_words(bin_room_) * static_cast<std::size_t>(team_.size()),
+                      0);
     tile_statistics_.assign(tiles_.size(), {});
     // What bins keep is theirs to say: there is room for all of it, of which what is used is touched.
     found_.plan(team_.size(), segments.size(), bins.empty() ? std::min(n_, 2 * expected + 65536) : n_);
@@ -93,7 +95,8 @@ class host_passes {
     team_.run(n_, [&](int worker) {
       auto& list = found_.list_of(worker);
       auto const room = static_cast<std::size_t>(worker) * bin_room_;
-      host_kernels::bin_scratch const scratch{bin_kept_.data() + room, bin_keys_.data() + room};
+      auto* const marks = bin_marks_.data() + static_cast<std::size_t>(worker) * host_kernels::mark_words(bin_room_);
+      host_kernels::bin_scratch const scratch{bin_scores_.data() + room, bin_keys_.data() + room, marks};
       std::uint64_t bad = 0;
       auto const [begin, end] = team_.part(tiles_.size(), worker);
       auto due = between(owed, begin_of(begin), begin_of(end));
@@ -290,8 +293,9 @@ class host_passes {
   host_buffer<key_type> samples_;
   std::vector<std::uint32_t> bins_;  // their length in each segment, or empty
   std::size_t bin_room_ = 0;         // of one worker
-  host_buffer<float> bin_kept_;
+  host_buffer<float> bin_scores_;
   host_buffer<key_type> bin_keys_;
+  std::vector<host_kernels::mark_word> bin_marks_;
   std::uint64_t epoch_ = 0;  // what was counted in another one may not be true any more
   bool measured_ = false;    // tile_statistics_ are those of the accumulator
 
