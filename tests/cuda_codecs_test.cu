@@ -200,6 +200,44 @@ TEST_CASE("small: messages go from host to device and back") {
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
 }
 
+TEST_CASE("small: a report says what each kind of layer cost, as the host's") {
+  auto const layers = gs::layout{{"conv1", 4000}, {"bias", 30}, {"fc", 6000}, {"conv2", 700}};
+  auto const recipe = gs::recipe{.density = 0.5,
+                                 .selector = gs::adacomp{},
+                                 .partitioner = gs::layerwise{},
+                                 .codec = gs::binned{},
+                                 .dense = {.patterns = {"bias"}}};
+  stream const own;
+  gs::device const where{own};
+  gs::compressor host{gs::host{}, layers, recipe};
+  gs::compressor device{where, layers, recipe};
+  array<float> const gradient{where, layers.size()};
+  auto const same_account = [](gs::message_account const& a, gs::message_account const& b) {
+    REQUIRE(a.kind_count == 3);
+    REQUIRE(b.kind_count == 3);
+    for (std::size_t k = 0; k < 3; ++k) {
+      CHECK(a.kinds[k].bin_length == b.kinds[k].bin_length);
+      CHECK(a.kinds[k].elements == b.kinds[k].elements);
+      CHECK(a.kinds[k].entries == b.kinds[k].entries);
+      CHECK(a.kinds[k].bytes == b.kinds[k].bytes);
+    }
+  };
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    auto values = steps::gradient(layers.size(), 0, step);
+    gradient.put(values);
+    auto const expected = host.exchange(gs::self{}, values).message;
+    same_account(device.exchange(gs::self{}, gradient.span()).get().message, expected);
+    CHECK(expected.kinds[0].rate() > 1);
+  }
+  auto const values = steps::gradient(layers.size(), 0, 2);
+  gradient.put(values);
+  host.compress(values);
+  device.compress(gradient.span());
+  static_cast<void>(host.encode());
+  static_cast<void>(device.encode());
+  same_account(device.report().get().message, host.report().message);
+}
+
 TEST_CASE("small: nothing to send, nobody who sends, and an encode() that no compress() came before") {
   stream const own;
   poisoned_memory memory;

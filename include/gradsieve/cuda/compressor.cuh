@@ -176,6 +176,7 @@ class compressor<device, Recipe> {
     encode_message(work_, codec_, info_, own, dense_.own().data(), {outgoing_.data(), bytes, outgoing_state_.data()});
     step_.known.bytes_sent = bytes;
     step_.message = outgoing_state_.data();
+    step_.sent = outgoing_.data();
     return outgoing_.first(bytes);
   }
 
@@ -545,6 +546,7 @@ class compressor<device, Recipe> {
       start_report(sizeof(T), world_);
       count_bytes(result);
       step_.message = result.message;
+      step_.sent = result.sent;
       if constexpr (requires { Comm::stages; }) step_.known.staged = Comm::stages;
       if (apart != nullptr) step_.selected = apart->count;
       work_.zero_one(&numbers_.data()->touched);
@@ -608,6 +610,24 @@ class compressor<device, Recipe> {
         auto const first = static_cast<std::byte>(id);
         return decltype(codec_type::indices){}.name_of({&first, 1});
       };
+    else if constexpr (requires { &codec_type::account; }) {
+      step_.compressor = this;
+      step_.account = [](void const* self, std::span<std::byte const> message) {
+        return static_cast<compressor const*>(self)->account(message);
+      };
+    }
+  }
+
+  /// Where the bytes of a message of this rank's own went.
+  [[nodiscard]] message_account account(std::span<std::byte const> message) const {
+    auto info = info_;
+    info.dense = wire::load_one<std::uint64_t>(message.subspan(32));  // none in an exchange
+    auto const header = wire::open(info, codec_type::id, capacity_, message);
+    std::vector<index_type> indices(header.count);
+    std::vector<float> values(header.count);
+    std::vector<float> dense(header.dense);
+    auto const entries = recipe_.codec.decode(info, message, {indices, values, dense});
+    return recipe_.codec.account(info, entries, split_.dense, message);
   }
 
   /// What the last step sent leaves the residual now.

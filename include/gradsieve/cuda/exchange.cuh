@@ -41,6 +41,7 @@ struct device_updates {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   cuda_kernels::message_state const* message = nullptr;  ///< of what this rank sent, if that was one
+  std::byte const* sent = nullptr;                       ///< that message
 };
 
 /// Slots are as long as the longest message there may be, as no rank waits to learn what it really is: max_bytes() of
@@ -74,7 +75,7 @@ class device_exchange<gather, Codec> {
                    {mine_.data() + envelope, slot_ - envelope, state_.data()});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
     inbox_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
-    return {inbox_.updates(work), senders, slot_, slot_ * (senders - 1), state_.data()};
+    return {inbox_.updates(work), senders, slot_, slot_ * (senders - 1), state_.data(), mine_.data() + envelope};
   }
 
  private:

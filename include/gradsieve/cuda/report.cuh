@@ -1,9 +1,12 @@
 // What a step on a device did, once somebody asks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <gradsieve/cuda/messages.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
@@ -31,8 +34,12 @@ struct device_step {
   std::uint64_t const* words = nullptr;                    // as step_words
   bool union_is_selected = false;                          // a step without exchange
   std::uint64_t* last_error = nullptr;                     // on the host
-  cuda_kernels::message_state const* message = nullptr;    // the one that was sent
+  cuda_kernels::message_state const* message = nullptr;    // of the message that was sent
+  std::byte const* sent = nullptr;                         // that message
   char const* (*index_codec)(std::uint32_t id) = nullptr;  // the name, where the device chooses
+  // Where the message's bytes went, where more than its state is needed to tell; of the compressor.
+  message_account (*account)(void const* compressor, std::span<std::byte const> message) = nullptr;
+  void const* compressor = nullptr;
 
   /// @throws corrupt_message, mismatch; device_error
   static void raise(std::uint64_t error) {
@@ -65,8 +72,8 @@ struct device_step {
   }
 };
 
-/// A step's report that is read when it is asked for: then the host waits for the stream. Valid until the compressor's
-/// next step.
+/// A step's report that is read when it is asked for: then the host waits for the stream. With `binned` it also fetches
+/// the message, to say where its bytes went. Valid until the compressor's next step.
 class device_report {
  public:
   explicit device_report(device_step const& step) noexcept : step_{&step} {}
@@ -100,6 +107,12 @@ class device_report {
     report.dense_elements += words.listed;
     if (step_->message != nullptr && step_->index_codec != nullptr)
       report.message.indices = step_->index_codec(message.index_codec);
+    if (step_->message != nullptr && step_->account != nullptr && message.failed == 0) {
+      std::vector<std::byte> bytes(message.bytes);
+      step_->where.copy({step_->sent, bytes.size()}, bytes);
+      step_->where.synchronize();
+      report.message = step_->account(step_->compressor, bytes);
+    }
     return report;
   }
   operator step_report() const { return get(); }  // NOLINT: it is one
