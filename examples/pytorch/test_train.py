@@ -244,13 +244,26 @@ class TwoRanksTest(InAFolder):
 
 
 class CheckpointTest(InAFolder):
-    def test_other_settings_and_damage_are_refused(self) -> None:
+    def test_what_is_packed_comes_back(self) -> None:
+        import json
+
         import torch
 
         import checkpoint
+        value = {"a": [1, 0.1, None, True], 3: (b"bytes", {}), "inner": {"t": torch.tensor([1.5, -0.0])}}
+        tensors: list[torch.Tensor] = []
+        found = checkpoint.unpack(json.loads(json.dumps(checkpoint.pack(value, tensors))), tensors)
+        self.assertTrue(torch.equal(found["inner"].pop("t"), value["inner"].pop("t")))
+        self.assertEqual(found, value)
+        self.assertIs(type(found[3]), tuple)
+        with self.assertRaisesRegex(TypeError, "does not hold a set"):
+            checkpoint.pack({"a": {1}}, [])
+
+    def test_other_settings_and_damage_are_refused(self) -> None:
+        import checkpoint
         path = self.folder / "kept"
         kept = checkpoint.settings(options.parse(["--hook", "none"]), 7)
-        torch.save({"format": checkpoint.FORMAT, "settings": kept}, path)
+        checkpoint.write(path, {"format": checkpoint.FORMAT, "settings": kept})
         self.assertEqual(checkpoint.load(path, kept)["settings"], kept)
         with self.assertRaisesRegex(UsageError, "was made with --lr .*, not 7"):
             checkpoint.load(path, {**kept, "lr": 7})
