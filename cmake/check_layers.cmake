@@ -12,7 +12,7 @@ set(layers
     "codec residual partitioner selector"
     "exchange measure"
     "checkpoint recipe"
-    "compressor"
+    "compressor layer_states"
     "schedule"
     "gradsieve"
     "cuda")

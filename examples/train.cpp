@@ -17,7 +17,7 @@
 #include <gradsieve/comm/mpi.hpp>
 #endif
 
-#include "train/communicator.hpp"
+#include "communicator.hpp"
 #include "train/data.hpp"
 #include "train/options.hpp"
 #include "train/recipes.hpp"

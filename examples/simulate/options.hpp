@@ -11,7 +11,7 @@
 
 #include <gradsieve/schedule.hpp>
 
-#include "../train/options.hpp"
+#include "../command_line.hpp"
 
 namespace simulation {
 

@@ -1,17 +1,15 @@
 // The command line: every option with its value, its limits and its help in one table.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <ostream>
-#include <sstream>
-#include <stdexcept>
 #include <string>
-#include <string_view>
-#include <system_error>
 #include <vector>
+
+#include "../command_line.hpp"
+#include "../recipes.hpp"
 
 #if !defined(GRADSIEVE_EXAMPLE_DATA)
 #define GRADSIEVE_EXAMPLE_DATA "examples/data"
@@ -19,15 +17,6 @@
 
 namespace example {
 
-/// A command line that cannot be obeyed; the program ends with code 2.
-struct usage_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-using names = std::vector<std::string>;
-
-inline names const selector_names{"radix", "hierarchical", "laplacian", "adacomp", "chunked"};
-inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic"};
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
 inline names const spaces{"host", "device"};
 inline names const codec_names{"coo", "fixed_width", "binned"};  // nvcc takes its time for each
@@ -35,7 +24,6 @@ inline names const codec_names{"coo", "fixed_width", "binned"};  // nvcc takes i
 inline names const spaces{"host"};
 inline names const codec_names{"coo", "packed", "fp16", "bf16", "ternary", "fixed_width", "binned"};
 #endif
-inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
 inline names const schedules{"none", "single", "wfbp", "mgwfbp", "optimal"};
 inline names const every_recipe{"dense",
                                 "radix",
@@ -82,45 +70,6 @@ struct options {
   std::string curves;
   bool help = false;
 };
-
-[[nodiscard]] inline std::string joined(names const& parts, std::string_view between = ", ") {
-  std::string all;
-  for (auto const& part : parts) all += (all.empty() ? "" : std::string{between}) + part;
-  return all;
-}
-
-[[nodiscard]] inline names split(std::string const& text, char at) {
-  names parts;
-  auto stream = std::istringstream{text};
-  for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
-  if (text.empty() || text.back() == at) parts.emplace_back();  // "a," names an empty part: let it be refused
-  return parts;
-}
-
-/// The value as a number of type T in [low, high]; anything else is an error that names all three.
-template <class T>
-[[nodiscard]] T number(std::string const& option, std::string const& text, T low, T high) {
-  T value{};
-  auto const [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size() || !(value >= low && value <= high)) {
-    auto message = std::ostringstream{};
-    message << option << " '" << text << "': choose a number from " << low << " to " << high;
-    throw usage_error(message.str());
-  }
-  return value;
-}
-
-[[nodiscard]] inline std::vector<int> numbers(std::string const& option, std::string const& text, int low, int high) {
-  std::vector<int> values;
-  for (auto const& part : split(text, ',')) values.push_back(number(option, part, low, high));
-  return values;
-}
-
-[[nodiscard]] inline std::string one_of(std::string const& option, std::string const& text, names const& choices) {
-  for (auto const& choice : choices)
-    if (text == choice) return text;
-  throw usage_error(option + " '" + text + "': choose one of " + joined(choices));
-}
 
 struct option {
   std::string name;

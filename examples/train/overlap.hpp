@@ -19,8 +19,8 @@
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/schedule.hpp>
 
+#include "../communicator.hpp"
 #include "batches.hpp"
-#include "communicator.hpp"
 #include "mlp.hpp"
 #include "options.hpp"
 #include "recipes.hpp"

@@ -18,7 +18,7 @@
 
 #include <gradsieve/schedule/arrivals.hpp>
 
-#include "communicator.hpp"
+#include "../communicator.hpp"
 #include "options.hpp"
 
 namespace example {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "../communicator.hpp"
 #include "batches.hpp"
-#include "communicator.hpp"
 #include "data.hpp"
 #include "mlp.hpp"
 #include "options.hpp"
@@ -58,12 +58,12 @@ inline void verify_replicas(communicator const& comm, std::span<float const> par
 class tally {
  public:
   tally(named_recipe const& recipe, options const& chosen)
-      : dense_{recipe.dense},
+      : dense_{!recipe.policies},
         steps_{chosen.steps},
         settled_{std::min(chosen.warmup, chosen.steps - 1)},
         tail_{std::max(1, chosen.steps / 10)} {
     total_.recipe = recipe.name;
-    total_.density = recipe.dense ? 1.0 : chosen.density;
+    total_.density = !recipe.policies ? 1.0 : chosen.density;
   }
 
   /// Collective. `exchange` and `whole` are this rank's seconds of this step. Returns the batch's mean loss.

@@ -51,6 +51,11 @@ struct checkpoint {
     return out;
   }
 
+  /// States an element, as the header has it; 0 if there is no whole header, which read() refuses.
+  [[nodiscard]] static std::uint16_t states_of(std::span<std::byte const> bytes) noexcept {
+    return bytes.size() < header_bytes ? std::uint16_t{0} : wire::load_one<std::uint16_t>(bytes.subspan(6));
+  }
+
   /// Reads and checks everything, changes nothing.
   /// @throws corrupt_state if the bytes are damaged, of another version or hold a value that is not finite; mismatch
   /// if they belong to another layout or to a residual store with another number of states.

@@ -7,6 +7,7 @@
 #include <gradsieve/codec/packed.hpp>
 #include <gradsieve/codec/ternary.hpp>
 #include <gradsieve/compressor.hpp>
+#include <gradsieve/layer_states.hpp>
 #include <gradsieve/measure.hpp>
 #include <gradsieve/partitioner/cyclic.hpp>
 #include <gradsieve/partitioner/deft.hpp>

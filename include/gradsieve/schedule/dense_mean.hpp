@@ -1,6 +1,7 @@
 // What a group is exchanged by where nothing is compressed.
 #pragma once
 
+#include <concepts>
 #include <span>
 
 #include <gradsieve/concepts.hpp>
@@ -9,21 +10,21 @@
 
 namespace gradsieve {
 
-/// An all-reduce in binary32, and the division by the number of ranks; host memory. Has no state, so that one serves
-/// gradients of any size.
+/// An all-reduce in the gradient's own format, float or double, and the division by the number of ranks; host memory.
+/// Has no state, so that one serves gradients of any size.
 struct dense_mean {
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws.
-  template <communicator Comm>
-  step_report exchange(Comm const& comm, std::span<float> gradient) const {
-    static_assert(has_all_reduce<Comm, host, float>, "this communicator needs all_reduce for float");
+  template <communicator Comm, std::floating_point T>
+  step_report exchange(Comm const& comm, std::span<T> gradient) const {
+    static_assert(has_all_reduce<Comm, host, T>, "this communicator needs all_reduce for the gradient's type");
     step_report report;
     report.world = comm.size();
     report.bytes_sent = report.bytes_received = report.bytes_dense = gradient.size_bytes();
     stopwatch watch;
     comm.all_reduce(host{}, gradient, reduction::sum);
     watch.charge(report.seconds.exchange);
-    auto const ranks = static_cast<float>(comm.size());
-    for (float& value : gradient) value /= ranks;
+    auto const ranks = static_cast<T>(comm.size());
+    for (T& value : gradient) value /= ranks;
     watch.charge(report.seconds.apply);
     return report;
   }

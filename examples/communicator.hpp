@@ -1,5 +1,4 @@
-// One type for threads and MPI ranks, so that the training loop and every recipe's compressor are compiled
-// once.
+// One type for every transport, so that what communicates is compiled once: a training loop, every recipe's compressor.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +21,6 @@ class communicator {
         size_{comm.size()},
         floats_{[comm](std::span<float> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
         doubles_{[comm](std::span<double> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
-        words_{
-            [comm](std::span<std::uint32_t> values, gs::reduction how) { comm.all_reduce(gs::host{}, values, how); }},
         equal_{[comm](bytes mine, room all) { comm.all_gather(gs::host{}, mine, all); }},
         sized_{[comm](bytes mine, room all, sizes each) { comm.all_gather(gs::host{}, mine, all, each); }},
         from_one_{[comm](room in_out, int root) { comm.broadcast(gs::host{}, in_out, root); }} {}
@@ -33,8 +30,6 @@ class communicator {
 
   void all_reduce(gs::host const&, std::span<float> values, gs::reduction how) const { floats_(values, how); }
   void all_reduce(gs::host const&, std::span<double> values, gs::reduction how) const { doubles_(values, how); }
-
-  void all_reduce(gs::host const&, std::span<std::uint32_t> values, gs::reduction how) const { words_(values, how); }
 
   using bytes = std::span<std::byte const>;
   using room = std::span<std::byte>;
@@ -48,7 +43,6 @@ class communicator {
   int size_;
   std::function<void(std::span<float>, gs::reduction)> floats_;
   std::function<void(std::span<double>, gs::reduction)> doubles_;
-  std::function<void(std::span<std::uint32_t>, gs::reduction)> words_;
   std::function<void(bytes, room)> equal_;
   std::function<void(bytes, room, sizes)> sized_;
   std::function<void(room, int)> from_one_;

@@ -1,0 +1,243 @@
+// The compressors of a model whose gradient comes in buckets that may change.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/layer_states.hpp>
+#include <gradsieve/schedule/dense_mean.hpp>
+
+#include "any_compressor.hpp"
+
+namespace example {
+
+/// The state of one group of parameters that are compressed together.
+struct group_state {
+  std::vector<std::size_t> members;  ///< parameters, in the bucket's order
+  std::vector<std::byte> bytes;
+};
+
+/// A compressor for each bucket, in place on the bucket's memory. What is kept belongs to parameters and not to
+/// buckets: when a bucket comes with other parameters than before, as DDP's do after the first step, residuals move
+/// along. After restore() the saved groups stay for one step in which DDP has not formed its buckets yet; so a run that
+/// was stopped goes on as if it had not been. Collective: all ranks bring the same buckets in the same order. A step
+/// allocates nothing of its own, unless buckets have changed. One thread at a time.
+class bucket_exchange {
+ public:
+  bucket_exchange(communicator comm, gs::layout parameters, compression chosen)
+      : comm_{std::move(comm)},
+        parameters_{std::move(parameters)},
+        chosen_{std::move(chosen)},
+        group_of_(parameters_.count(), none) {
+    static_cast<void>(make_compressor(chosen_, gs::layout{}));  // bad numbers are found here
+    static_cast<void>(gs::layer_states{parameters_});           // and names that are not unique
+  }
+
+  /// Replaces a bucket's gradient by the mean over all ranks of what they sent. `members`: the parameters in the order
+  /// of the bucket; `index` 0 begins a step.
+  /// @throws what gs::compressor::exchange does; std::invalid_argument if the members do not fit the bucket.
+  template <class T>
+  void exchange(std::size_t index, std::span<T> bucket, std::span<std::size_t const> members) {
+    if (index == 0) begin_step();
+    check_size(bucket.size(), members);
+    if constexpr (std::is_same_v<T, double>) {
+      if (chosen_.density < 1 || chosen_.warmup > 0 || chosen_.policies.adapts())
+        throw std::invalid_argument(
+            "gradsieve compresses float32, float16 and bfloat16 gradients; this bucket's are float64, which only "
+            "density 1 passes on as they are");
+      report_.add(gs::dense_mean{}.exchange(comm_, bucket));
+    } else {
+      try {
+        compress(bucket, members);
+      } catch (gs::non_finite_gradient const&) {
+        if (chosen_.on_non_finite != bad_values::propagate) throw;
+        std::ranges::fill(bucket, gs::from_float<T>(std::numeric_limits<float>::quiet_NaN()));
+      }
+    }
+  }
+
+  /// All buckets of the last step together.
+  [[nodiscard]] gs::step_report const& report() const noexcept { return report_; }
+
+  void discard_step() {
+    for (auto& each : groups_) each.compressor->discard_step();
+  }
+  void rescale(float factor) {
+    for (auto& each : groups_) each.compressor->rescale(factor);
+  }
+  [[nodiscard]] double residual_norm() {
+    double sum = 0;
+    for (auto& each : groups_) {
+      auto const norm = each.compressor->residual_norm();
+      sum += norm * norm;
+    }
+    return std::sqrt(sum);
+  }
+
+  /// What this rank must hold on to between steps. Cost: a copy of the residual.
+  [[nodiscard]] std::vector<group_state> state() {
+    std::vector<group_state> all;
+    for (auto& each : groups_) all.push_back({each.members, each.compressor->state()});
+    return all;
+  }
+
+  /// Goes on where state() was taken. @throws std::invalid_argument; gs::corrupt_state, gs::mismatch: nothing is
+  /// changed.
+  void restore(std::vector<group_state> const& saved) {
+    std::vector<group> groups;
+    std::vector<std::size_t> group_of(parameters_.count(), none);
+    for (auto const& each : saved) {
+      groups.push_back(make_group(each.members));
+      groups.back().compressor->restore(each.bytes);
+      for (auto const member : each.members) {
+        if (group_of[member] != none)
+          throw std::invalid_argument("gradsieve: parameter '" + parameters_[member].name + "' is saved twice");
+        group_of[member] = groups.size() - 1;
+      }
+    }
+    groups_ = std::move(groups);
+    group_of_ = std::move(group_of);
+    kept_.reset();
+    keep_groups_ = fresh_ = !groups_.empty();
+  }
+
+  /// Adds the residual of a rank that left. @throws as restore(); std::invalid_argument unless its groups are these.
+  void absorb(std::vector<group_state> const& saved) {
+    for (auto const& each : saved) {
+      auto const g = group_with(each.members);
+      if (!g) throw std::invalid_argument("gradsieve: the state of another rank has other groups of parameters");
+      groups_[*g].compressor->absorb(each.bytes);
+    }
+  }
+
+ private:
+  static constexpr std::size_t none = SIZE_MAX;
+
+  struct group {
+    std::vector<std::size_t> members;
+    std::unique_ptr<any_compressor> compressor;
+  };
+
+  template <class T>
+  void compress(std::span<T> bucket, std::span<std::size_t const> members) {
+    if (auto const g = group_with(members))
+      report_.add(groups_[*g].compressor->exchange(comm_, bucket));
+    else if (keep_groups_ && consists_of_groups(members))
+      exchange_by_groups(bucket, members);
+    else
+      report_.add(groups_[regroup(members)].compressor->exchange(comm_, bucket));
+  }
+
+  void begin_step() {
+    report_ = {};
+    if (!std::exchange(fresh_, false)) keep_groups_ = false;
+    if (std::ranges::find(group_of_, none) == group_of_.end()) kept_.reset();
+  }
+
+  void check_size(std::size_t size, std::span<std::size_t const> members) const {
+    std::uint64_t sum = 0;
+    for (auto const member : members) sum += size_of(member);
+    if (sum != size)
+      throw std::invalid_argument("gradsieve: a bucket has " + std::to_string(size) + " elements, its parameters " +
+                                  std::to_string(sum));
+  }
+
+  [[nodiscard]] std::uint64_t size_of(std::size_t member) const {
+    if (member >= parameters_.count())
+      throw std::invalid_argument("gradsieve: there is no parameter " + std::to_string(member));
+    return parameters_[member].size;
+  }
+
+  [[nodiscard]] group make_group(std::span<std::size_t const> members) const {
+    std::vector<gs::layer> layers;
+    for (auto const member : members) layers.push_back({parameters_[member].name, size_of(member)});
+    return {{members.begin(), members.end()}, make_compressor(chosen_, gs::layout{std::move(layers)})};
+  }
+
+  /// The group of exactly these parameters in this order.
+  [[nodiscard]] std::optional<std::size_t> group_with(std::span<std::size_t const> members) const {
+    if (members.empty()) return {};
+    auto const g = group_of_[members[0]];
+    if (g == none || !std::ranges::equal(groups_[g].members, members)) return {};
+    return g;
+  }
+
+  [[nodiscard]] bool consists_of_groups(std::span<std::size_t const> members) const {
+    auto const in_bucket = [&](std::size_t member) { return std::ranges::find(members, member) != members.end(); };
+    return std::ranges::all_of(members, [&](std::size_t member) {
+      return group_of_[member] != none && std::ranges::all_of(groups_[group_of_[member]].members, in_bucket);
+    });
+  }
+
+  template <class T>
+  void exchange_by_groups(std::span<T> bucket, std::span<std::size_t const> members) {
+    std::vector<std::size_t> offset(parameters_.count(), none);
+    std::size_t at = 0;
+    for (auto const member : members) {
+      offset[member] = at;
+      at += parameters_[member].size;
+    }
+    for (auto& each : groups_) {
+      if (offset[each.members[0]] == none) continue;
+      std::vector<T> packed;
+      for (auto const member : each.members) {
+        auto const part = bucket.subspan(offset[member], parameters_[member].size);
+        packed.insert(packed.end(), part.begin(), part.end());
+      }
+      report_.add(each.compressor->exchange(comm_, std::span{packed}));
+      auto from = packed.begin();
+      for (auto const member : each.members) {
+        auto const size = static_cast<std::ptrdiff_t>(parameters_[member].size);
+        std::copy(from, from + size, bucket.begin() + static_cast<std::ptrdiff_t>(offset[member]));
+        from += size;
+      }
+    }
+  }
+
+  /// A group of these parameters, who leave those that they are in; these are dissolved, and what they kept of other
+  /// parameters waits for the buckets that bring them.
+  [[nodiscard]] std::size_t regroup(std::span<std::size_t const> members) {
+    auto fresh = make_group(members);
+    for (auto const member : members)
+      if (group_of_[member] != none) dissolve(group_of_[member]);
+    if (kept_) fresh.compressor->restore(kept_->take(fresh.compressor->layers()));
+    for (auto const member : members) group_of_[member] = groups_.size();
+    groups_.push_back(std::move(fresh));
+    return groups_.size() - 1;
+  }
+
+  void dissolve(std::size_t g) {
+    if (!kept_) kept_.emplace(parameters_);
+    kept_->put(groups_[g].compressor->layers(), groups_[g].compressor->state());
+    groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(g));
+    for (auto& each : group_of_) {
+      if (each == g)
+        each = none;
+      else if (each != none && each > g)
+        --each;
+    }
+  }
+
+  communicator comm_;
+  gs::layout parameters_;
+  compression chosen_;
+  std::vector<group> groups_;
+  std::vector<std::size_t> group_of_;     // of each parameter
+  std::optional<gs::layer_states> kept_;  // of dissolved groups, while buckets change
+  bool keep_groups_ = false;              // those that were restored
+  bool fresh_ = false;                    // no step since then
+  gs::step_report report_;
+};
+
+}  // namespace example

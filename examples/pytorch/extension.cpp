@@ -1,0 +1,179 @@
+// The Python module gradsieve_ddp._native: a hook for DistributedDataParallel, by its public route and below Python.
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "hook.hpp"
+
+namespace py = pybind11;
+
+namespace {
+
+using namespace example;
+
+/// Python's lock is let go while the thread ends: that thread may be waiting for it.
+void destroy(hook* target) {
+  if (PyGILState_Check() != 0) {
+    py::gil_scoped_release const release;
+    delete target;
+  } else {
+    delete target;
+  }
+}
+
+std::shared_ptr<hook> make_hook(c10d::ProcessGroup& group, std::vector<at::Tensor> const& parameters,
+                                names const& parameter_names, std::string const& recipe, double density,
+                                names const& dense, std::uint64_t warmup, double momentum, double beta,
+                                std::uint32_t bins, std::string const& on_non_finite, int threads) {
+  auto chosen = parse_compression(recipe, {.momentum = momentum, .beta = beta, .bins = bins});
+  chosen.density = density;
+  chosen.warmup = warmup;
+  chosen.dense = dense;
+  chosen.on_non_finite = on_non_finite == "fail"        ? bad_values::fail
+                         : on_non_finite == "propagate" ? bad_values::propagate
+                                                        : bad_values::skip;
+  chosen.threads = threads;
+  auto const shared = c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(&group);
+  return {new hook{process_group{shared}, parameters, parameter_names, std::move(chosen)}, destroy};
+}
+
+std::string text_of(std::exception_ptr const& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (std::exception const& error) {
+    return error.what();
+  } catch (...) {
+    return "gradsieve: unknown error";
+  }
+}
+
+/// `when_done(None or why it failed)` is called by the hook's thread.
+void start(hook& target, c10d::GradBucket& bucket, py::object when_done) {
+  auto* const callback = when_done.release().ptr();
+  target.start(bucket, [callback](std::exception_ptr const& failure) {
+    py::gil_scoped_acquire const acquire;
+    auto const call = py::reinterpret_steal<py::object>(callback);
+    try {
+      call(failure ? py::cast(text_of(failure)) : py::none());
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("gradsieve_ddp: a bucket is done");
+    }
+  });
+}
+
+/// Below Python: DDP calls it without Python's lock.
+class native_route final : public c10d::CommHookInterface {
+ public:
+  explicit native_route(std::shared_ptr<hook> target) : target_{std::move(target)} {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get());
+    target_->start(bucket, [future, buffer = bucket.getBuffer()](std::exception_ptr const& failure) {
+      if (failure)
+        future->setError(failure);
+      else
+        future->markCompleted(buffer);
+    });
+    return future;
+  }
+  at::Tensor parseHookResult(c10::IValue const& result) override { return result.toTensor(); }
+
+ private:
+  std::shared_ptr<hook> target_;
+};
+
+using saved = std::vector<std::pair<std::vector<std::size_t>, py::bytes>>;
+
+std::vector<group_state> states_of(saved const& groups) {
+  std::vector<group_state> states;
+  for (auto const& [members, bytes] : groups) {
+    auto const view = std::as_bytes(std::span{std::string_view{bytes}});
+    states.push_back({members, {view.begin(), view.end()}});
+  }
+  return states;
+}
+
+saved state(hook& target) {
+  auto const states = [&] {
+    py::gil_scoped_release const release;
+    return target.between_steps([](auto& exchange) { return exchange.state(); });
+  }();
+  saved groups;
+  for (auto const& each : states)
+    groups.emplace_back(each.members, py::bytes{reinterpret_cast<char const*>(each.bytes.data()), each.bytes.size()});
+  return groups;
+}
+
+py::dict report(hook& target) {
+  auto const found = [&] {
+    py::gil_scoped_release const release;
+    return target.between_steps([](auto& exchange) { return exchange.report(); });
+  }();
+  using namespace py::literals;
+  return py::dict{"step"_a = found.step,
+                  "world"_a = found.world,
+                  "budget"_a = found.budget,
+                  "selected"_a = found.selected,
+                  "dense_elements"_a = found.dense_elements,
+                  "union_size"_a = found.union_size,
+                  "non_finite"_a = found.non_finite,
+                  "bytes_sent"_a = found.bytes_sent,
+                  "bytes_received"_a = found.bytes_received,
+                  "bytes_dense"_a = found.bytes_dense,
+                  "indices"_a = found.message.indices,
+                  "seconds"_a = py::dict{"accumulate"_a = found.seconds.accumulate,
+                                         "partition"_a = found.seconds.partition, "select"_a = found.seconds.select,
+                                         "exchange"_a = found.seconds.exchange, "apply"_a = found.seconds.apply}};
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, module) {
+  auto const names_of = [](names const& all) { return all; };
+  module.attr("selectors") = names_of(selector_names);
+  module.attr("partitioners") = names_of(partitioner_names);
+  module.attr("residuals") = names_of(residual_names);
+  module.attr("index_codecs") = names_of(index_codec_names);
+  module.attr("value_codecs") = names_of(value_codec_names);
+
+  using unlocked = py::call_guard<py::gil_scoped_release>;
+  py::class_<hook, std::shared_ptr<hook>>(module, "Hook")
+      .def(py::init(&make_hook), py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"),
+           py::arg("recipe"), py::arg("density"), py::arg("dense"), py::arg("warmup"), py::arg("momentum"),
+           py::arg("beta"), py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
+      .def("start", &start)
+      .def("attach",
+           [](std::shared_ptr<hook> const& target, std::shared_ptr<c10d::Reducer> const& reducer) {
+             reducer->register_comm_hook(std::make_unique<native_route>(target));
+           })
+      .def("report", &report)
+      .def("state", &state)
+      .def("restore",
+           [](hook& target, saved const& groups) {
+             auto const states = states_of(groups);
+             py::gil_scoped_release const release;
+             target.between_steps([&](auto& exchange) { exchange.restore(states); });
+           })
+      .def("absorb",
+           [](hook& target, saved const& groups) {
+             auto const states = states_of(groups);
+             py::gil_scoped_release const release;
+             target.between_steps([&](auto& exchange) { exchange.absorb(states); });
+           })
+      .def(
+          "discard_step", [](hook& target) { target.between_steps([](auto& exchange) { exchange.discard_step(); }); },
+          unlocked{})
+      .def(
+          "rescale",
+          [](hook& target, float factor) { target.between_steps([&](auto& exchange) { exchange.rescale(factor); }); },
+          unlocked{})
+      .def(
+          "residual_norm",
+          [](hook& target) { return target.between_steps([](auto& exchange) { return exchange.residual_norm(); }); },
+          unlocked{});
+}

@@ -1,0 +1,149 @@
+// Ranks of a torch.distributed process group: one adapter for Gloo, NCCL, MPI and UCC.
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
+#include <gradsieve/space/host.hpp>
+
+namespace example {
+
+namespace gs = gradsieve;
+
+/// A view of a process group, which it keeps alive; host memory. Collectives are issued in the order of the calls, so
+/// that all ranks must make the same calls in the same order: give it a group that nothing else uses at that time.
+/// Shares of different sizes are gathered by a broadcast each, which all run at once: process groups gather equal
+/// shares only.
+/// memory: tensors around the caller's memory, which torch allocates in every call; no copy of it.
+/// ranks: collective; send_receive only for the ranks it names. No Python is called, and no lock of its held.
+/// @throws gs::communication_error with the group's message; gs::mismatch, on this rank alone, if its own sizes do not
+/// fit together. threads: one call at a time.
+class process_group {
+ public:
+  explicit process_group(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_{std::move(group)} {}
+
+  [[nodiscard]] int rank() const { return group_->getRank(); }
+  [[nodiscard]] int size() const { return group_->getSize(); }
+
+  template <class T>
+    requires(std::is_same_v<T, float> || std::is_same_v<T, double>)
+  void all_reduce(gs::host const&, std::span<T> in_out, gs::reduction how) const {
+    if (in_out.empty()) return;
+    auto options = c10d::AllreduceOptions{};
+    options.reduceOp = how == gs::reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+    std::vector<at::Tensor> tensors{around(in_out)};
+    finish("allreduce", [&] { return group_->allreduce(tensors, options); });
+  }
+
+  void all_gather(gs::host const&, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    auto const ranks = static_cast<std::size_t>(size());
+    require("all_gather", mine.size() * ranks, all.size());
+    if (mine.empty()) return;
+    std::vector<std::vector<at::Tensor>> outputs(1);
+    for (std::size_t r = 0; r < ranks; ++r) outputs[0].push_back(around(all.subspan(r * mine.size(), mine.size())));
+    std::vector<at::Tensor> inputs{around(mine)};
+    finish("allgather", [&] { return group_->allgather(outputs, inputs); });
+  }
+
+  void all_gather(gs::host const&, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const> sizes) const {
+    require("all_gather", static_cast<std::size_t>(size()), sizes.size());
+    std::size_t sum = 0;
+    for (auto const each : sizes) sum += each;
+    require("all_gather", sum, all.size());
+    require("all_gather", sizes[static_cast<std::size_t>(rank())], mine.size());
+    std::vector<c10::intrusive_ptr<c10d::Work>> under_way;
+    std::vector<std::vector<at::Tensor>> tensors(sizes.size());
+    std::size_t at = 0;
+    for (int root = 0; root < size(); ++root) {
+      auto const r = static_cast<std::size_t>(root);
+      auto const share = all.subspan(at, sizes[r]);
+      at += sizes[r];
+      if (share.empty()) continue;
+      if (root == rank()) std::ranges::copy(mine, share.begin());
+      tensors[r] = {around(share)};
+      under_way.push_back(started("broadcast", [&] { return group_->broadcast(tensors[r], from(root)); }));
+    }
+    for (auto const& work : under_way) finish("broadcast", [&] { return work; });
+  }
+
+  void broadcast(gs::host const&, std::span<std::byte> in_out, int root) const {
+    if (in_out.empty()) return;
+    std::vector<at::Tensor> tensors{around(in_out)};
+    finish("broadcast", [&] { return group_->broadcast(tensors, from(root)); });
+  }
+
+  void send_receive(gs::host const&, std::span<std::byte const> out, int to, std::span<std::byte> in,
+                    int sender) const {
+    if (to == rank() && sender == rank()) {
+      require("send_receive", out.size(), in.size());
+      std::ranges::copy(out, in.begin());
+      return;
+    }
+    std::vector<at::Tensor> outgoing{around(out)};
+    std::vector<at::Tensor> incoming{around(in)};
+    auto const sent = started("send", [&] { return group_->send(outgoing, to, tag); });
+    finish("recv", [&] { return group_->recv(incoming, sender, tag); });
+    finish("send", [&] { return sent; });
+  }
+
+ private:
+  static constexpr int tag = 26483;
+
+  /// A tensor of this memory. What collectives only read is not written through it.
+  template <class T>
+  [[nodiscard]] static at::Tensor around(std::span<T> memory) {
+    using value = std::remove_const_t<T>;
+    constexpr auto type = std::is_same_v<value, float>    ? at::kFloat
+                          : std::is_same_v<value, double> ? at::kDouble
+                                                          : at::kByte;
+    return at::from_blob(const_cast<value*>(memory.data()), {static_cast<std::int64_t>(memory.size())},
+                         at::TensorOptions{}.dtype(type));
+  }
+
+  [[nodiscard]] static c10d::BroadcastOptions from(int root) {
+    auto options = c10d::BroadcastOptions{};
+    options.rootRank = root;
+    return options;
+  }
+
+  static void require(char const* call, std::size_t expected, std::size_t found) {
+    if (expected != found)
+      throw gs::mismatch("gradsieve: " + std::string{call} + ": " + std::to_string(found) + " given, expected " +
+                         std::to_string(expected));
+  }
+
+  template <class Start>
+  [[nodiscard]] static c10::intrusive_ptr<c10d::Work> started(char const* call, Start const& start) {
+    try {
+      return start();
+    } catch (std::exception const& error) {
+      throw gs::communication_error("gradsieve: the process group's " + std::string{call} + ": " + error.what());
+    }
+  }
+
+  template <class Start>
+  static void finish(char const* call, Start const& start) {
+    static_cast<void>(started(call, [&] {
+      auto work = start();
+      if (work) work->wait();
+      return work;
+    }));
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+static_assert(gs::has_all_reduce<process_group, gs::host, float> && gs::has_all_gather<process_group, gs::host> &&
+              gs::has_broadcast<process_group, gs::host> && gs::has_send_receive<process_group, gs::host>);
+
+}  // namespace example

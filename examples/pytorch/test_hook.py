@@ -1,0 +1,442 @@
+"""What the hook promises, on two ranks and for some of it on three: `python3 test_hook.py [cases]`.
+
+Every case is a function that all ranks run; one that fails ends the program with its traceback.
+"""
+
+import copy
+import itertools
+import os
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import gradsieve_ddp
+
+WIDTH = 24
+
+
+def small_model(dtype=torch.float32, seed=1):
+    torch.manual_seed(seed)
+    layers = [nn.Linear(16, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, 4)).to(dtype)
+
+
+def in_buckets(module, **options):
+    """With several small buckets, so that DDP forms them anew after the first step."""
+    return DistributedDataParallel(module, bucket_cap_mb=2e-3, **options)
+
+
+def batches(steps, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
+    for _ in range(steps):
+        yield torch.randn(8, 16, generator=generator).to(dtype), torch.randint(0, 4, (8,), generator=generator)
+
+
+def train(model, optimizer, steps, dtype=torch.float32, seed=0):
+    for x, y in batches(steps, dtype, seed):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x).float() if dtype == torch.bfloat16 else model(x), y)
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def sgd(model, momentum=0.9):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=momentum)
+
+
+def weights(model):
+    return torch.cat([each.detach().double().flatten() for each in model.parameters()])
+
+
+def assert_same_on_all_ranks(values, what):
+    everyone = [torch.zeros_like(values) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, values)
+    for rank, theirs in enumerate(everyone):
+        assert torch.equal(theirs, everyone[0]), f"{what}: rank {rank} differs from rank 0"
+
+
+def assert_raises(error, text, body):
+    try:
+        body()
+    except error as raised:
+        assert text in str(raised), f"'{raised}' does not say '{text}'"
+        return
+    raise AssertionError(f"nothing was raised, expected {error.__name__} with '{text}'")
+
+
+def every_recipe():
+    """Each combination that there is, with the codecs by turns."""
+    combinations = [
+        "+".join(parts)
+        for parts in itertools.product(
+            ("radix", "hierarchical", "laplacian"),
+            ("whole", "layerwise", "deft"),
+            ("none", "error_feedback", "momentum"),
+        )
+    ]
+    combinations += ["radix+cyclic", "laplacian+cyclic", "radix+cyclic+filtered", "adacomp", "chunked"]
+    codecs = ["", "+coo"] + [
+        f"+{i}+{v}" for i in gradsieve_ddp.index_codecs for v in gradsieve_ddp.value_codecs
+    ]
+    return [name + codecs[i % len(codecs)] for i, name in enumerate(combinations)]
+
+
+# ---- cases -----------------------------------------------------------------------------------------------------------
+
+
+def case_density_one_is_plain_ddp():
+    for dtype, route in itertools.product((torch.float64, torch.float32), ("python", "cpp")):
+        plain = in_buckets(small_model(dtype))
+        plain_loss = train(plain, sgd(plain), 20, dtype)
+        hooked = in_buckets(small_model(dtype))
+        hook = gradsieve_ddp.register(hooked, density=1.0, route=route)
+        loss = train(hooked, sgd(hooked), 20, dtype)
+        away = (weights(plain) - weights(hooked)).abs().max().item()
+        exact = dist.get_world_size() == 2 or dtype == torch.float64  # three summands round by their order
+        assert away == 0 if exact and dist.get_world_size() == 2 else away < 1e-6, f"{dtype}, {route}: {away}"
+        assert (loss == plain_loss) or away > 0
+        assert hook.report()["bytes_sent"] >= 4 * len(weights(plain))
+        if dist.get_rank() == 0 and route == "cpp":
+            print(f"  {dtype}: loss {loss} and {plain_loss}, weights differ by at most {away}")
+
+
+def case_ranks_agree_with_every_recipe():
+    steps = 200
+    for number, recipe in enumerate(every_recipe()):
+        model = in_buckets(small_model())
+        start = weights(model)
+        route = ("python", "cpp")[number % 2]
+        hook = gradsieve_ddp.register(model, recipe=recipe, density=0.05, route=route)
+        train(model, sgd(model, 0.0 if "momentum" in recipe else 0.9), steps)
+        assert_same_on_all_ranks(weights(model), recipe)
+        assert not torch.equal(start, weights(model))
+        report = hook.report()
+        assert report["step"] == steps - 1 and report["world"] == dist.get_world_size()
+        assert 0 < report["bytes_sent"] < report["bytes_dense"], f"{recipe}: {report}"
+
+
+def case_stopped_and_continued_is_as_if_not():
+    for recipe in ("radix", "laplacian+deft+momentum", "radix+cyclic+filtered", "adacomp", "hierarchical+bf16"):
+        momentum = 0.0 if "momentum" in recipe else 0.9
+        for route in ("python", "cpp"):
+            through = in_buckets(small_model())
+            gradsieve_ddp.register(through, recipe=recipe, density=0.02, warmup=30, route=route)
+            optimizer = sgd(through, momentum)
+            train(through, optimizer, 50, seed=1)
+            train(through, optimizer, 50, seed=2)
+
+            first = in_buckets(small_model())
+            hook = gradsieve_ddp.register(first, recipe=recipe, density=0.02, warmup=30, route=route)
+            optimizer = sgd(first, momentum)
+            train(first, optimizer, 50, seed=1)
+            with tempfile.TemporaryDirectory() as folder:
+                saved = os.path.join(folder, "checkpoint.pt")
+                torch.save([first.module.state_dict(), optimizer.state_dict(), hook.state_dict()], saved)
+                module, optimised, unsent = torch.load(saved)
+            del first, hook
+
+            second = in_buckets(small_model(seed=5))
+            second.module.load_state_dict(module)
+            hook = gradsieve_ddp.register(second, recipe=recipe, density=0.02, warmup=30, route=route)
+            hook.load_state_dict(unsent)
+            optimizer = sgd(second, momentum)
+            optimizer.load_state_dict(optimised)
+            train(second, optimizer, 50, seed=2)
+            assert torch.equal(weights(through), weights(second)), f"{recipe}, {route}"
+            assert hook.report()["step"] == 99
+
+
+def pending_update(hook_states, make_model):
+    """What would go out if everything did: the mean over the ranks of their residuals."""
+    model = make_model()
+    hook = gradsieve_ddp.register(model, density=1.0, dense=[])
+    hook.load_state_dict(hook_states)
+    loss = sum((each * 0).sum() for each in model.parameters())
+    model(torch.zeros(8, 16))  # DDP prepares its buckets in forward
+    loss.backward()
+    return torch.cat([each.grad.flatten() for each in model.module.parameters()])
+
+
+def all_states(hook):
+    states = [None] * dist.get_world_size()
+    dist.all_gather_object(states, hook.state_dict())
+    return states
+
+
+def case_several_models_at_once():
+    one, other = in_buckets(small_model()), in_buckets(small_model(seed=2))
+    hooks = [
+        gradsieve_ddp.register(one, recipe="radix", density=0.05),
+        gradsieve_ddp.register(other, recipe="laplacian+layerwise", density=0.1, route="cpp"),
+    ]
+    optimizer = torch.optim.SGD([*one.parameters(), *other.parameters()], lr=0.05)
+    for x, y in batches(20):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(one(x) + other(x), y).backward()
+        optimizer.step()
+    assert_same_on_all_ranks(weights(one), "first model")
+    assert_same_on_all_ranks(weights(other), "second model")
+    assert [each.report()["step"] for each in hooks] == [19, 19]
+
+    alone = in_buckets(small_model())  # and they do not disturb each other
+    gradsieve_ddp.register(alone, recipe="radix", density=0.05)
+    second = in_buckets(small_model(seed=2))
+    optimizer = torch.optim.SGD([*alone.parameters(), *second.parameters()], lr=0.05)
+    del second
+    assert torch.equal(weights(alone), weights(in_buckets(small_model())))
+
+
+def case_accumulation_and_unused_parameters():
+    class TwoHeads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = small_model()
+            self.head = nn.Linear(4, 4)
+
+        def forward(self, x, with_head):
+            x = self.body(x)
+            return self.head(x) if with_head else x
+
+    torch.manual_seed(3)
+    model = in_buckets(TwoHeads(), find_unused_parameters=True)
+    hook = gradsieve_ddp.register(model, recipe="radix+layerwise", density=0.1)
+    optimizer = sgd(model)
+    for step, (x, y) in enumerate(batches(12)):
+        if step % 3 == 0:
+            optimizer.zero_grad()
+        if step % 3 < 2:
+            with model.no_sync():
+                nn.functional.cross_entropy(model(x, step // 3 % 2 == 0), y).backward()
+        else:
+            nn.functional.cross_entropy(model(x, step // 3 % 2 == 0), y).backward()
+            optimizer.step()
+    assert hook.report()["step"] == 3
+    assert_same_on_all_ranks(weights(model), "unused parameters")
+
+
+def case_half_precision():
+    if torch.__version__.startswith("1."):
+        if dist.get_rank() == 0:
+            print("  skipped: Gloo in this torch has no bfloat16, so that DDP itself cannot begin")
+        return
+    model = in_buckets(small_model(torch.bfloat16))
+    hook = gradsieve_ddp.register(model, recipe="radix+bf16", density=0.05)
+    train(model, sgd(model), 20, torch.bfloat16)
+    assert_same_on_all_ranks(weights(model), "bfloat16")
+    assert hook.report()["bytes_dense"] == 2 * len(weights(model))
+
+
+def case_discard_and_rescale():
+    model = in_buckets(small_model())
+    hook = gradsieve_ddp.register(model, density=0.05)
+    train(model, sgd(model), 5)
+    norm = hook.residual_norm()
+    hook.discard_step()
+    assert hook.residual_norm() > norm
+    norm = hook.residual_norm()
+    hook.rescale(0.5)
+    assert abs(hook.residual_norm() - norm / 2) < 1e-6 * norm
+    assert_raises(ValueError, "rescale factor is not finite", lambda: hook.rescale(float("nan")))
+
+
+class ScalerStandIn:
+    """What a GradScaler does, where torch has one for GPUs only."""
+
+    def __init__(self, scale):
+        self.scale_, self.skipped = scale, False
+
+    def get_scale(self):
+        return self.scale_
+
+    def scale(self, loss):
+        return loss * self.scale_
+
+    def step(self, optimizer):
+        gradients = [each.grad for group in optimizer.param_groups for each in group["params"]]
+        self.skipped = not all(torch.isfinite(each).all() for each in gradients)
+        if not self.skipped:
+            for each in gradients:
+                each /= self.scale_
+            optimizer.step()
+
+    def update(self):
+        self.scale_ *= 0.5 if self.skipped else 1.0
+
+
+def case_loss_scale():
+    makers = [ScalerStandIn]
+    if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
+        makers.append(lambda scale: torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=10**6))
+    for make in makers:
+        model = in_buckets(small_model())
+        hook = gradsieve_ddp.register(model, density=0.05, on_non_finite="propagate")
+        optimizer, scaler = sgd(model), make(1024.0)
+        for step, (x, y) in enumerate(batches(12)):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            if step == 6 and dist.get_rank() == 1:
+                loss = loss * float("inf")
+            before = weights(model)
+            scaler.scale(loss).backward()
+            norm = hook.residual_norm()
+            hook.scaler_step(scaler, optimizer)
+            if step == 6:
+                assert torch.equal(weights(model), before), "a skipped step moved the weights"
+                assert abs(hook.residual_norm() - norm / 2) < 1e-5 * norm, "the residual did not follow the scale"
+        assert scaler.get_scale() == 512.0
+        assert_same_on_all_ranks(weights(model), "loss scale")
+        assert torch.isfinite(weights(model)).all()
+
+
+def case_errors_reach_every_rank():
+    rank = dist.get_rank()
+    for route in ("python", "cpp"):
+        def backward(model, factor=1.0):
+            for x, y in batches(1):
+                (nn.functional.cross_entropy(model(x), y) * factor).backward()
+
+        model = in_buckets(small_model())
+        gradsieve_ddp.register(model, density=0.05 if rank else 0.06, route=route)
+        assert_raises(RuntimeError, "differ in recipe or density", lambda: backward(model))
+
+        model = in_buckets(small_model())
+        hook = gradsieve_ddp.register(model, density=0.05, on_non_finite="fail", route=route)
+        assert_raises(RuntimeError, "NaN or infinite", lambda: backward(model, float("nan") if rank else 1.0))
+        del hook
+
+        model = in_buckets(small_model(torch.float64))
+        gradsieve_ddp.register(model, density=0.05, route=route)
+        assert_raises(
+            (RuntimeError, ValueError), "float64", lambda: train(model, sgd(model), 1, torch.float64)
+        )
+
+    model = in_buckets(small_model())
+    for text, arguments in (
+        ("'best' is none of", {"recipe": "best"}),
+        ("names two selectors", {"recipe": "radix+chunked"}),
+        ("names two of", {"recipe": "fp16+bf16"}),
+        ("binned goes with adacomp", {"recipe": "radix+binned"}),
+        ("adacomp and chunked stand alone", {"recipe": "adacomp+deft"}),
+        ("density is 1.5", {"density": 1.5}),
+        ("route is 'rust'", {"route": "rust"}),
+        ("on_non_finite is 'hope'", {"on_non_finite": "hope"}),
+        ("not the string", {"dense": "*bias*"}),
+    ):
+        assert_raises(ValueError, text, lambda arguments=arguments: gradsieve_ddp.register(model, **arguments))
+
+
+def case_states_that_do_not_fit():
+    model = in_buckets(small_model())
+    hook = gradsieve_ddp.register(model, density=0.05)
+    train(model, sgd(model), 3)
+    good = hook.state_dict()
+
+    def refused(error, text, change):
+        bad = copy.deepcopy(good)
+        change(bad)
+        assert_raises(error, text, lambda: hook.load_state_dict(bad))
+
+    refused(ValueError, "version 7", lambda state: state.update(version=7))
+    refused(ValueError, "is of rank", lambda state: state.update(rank=state["rank"] + 1))
+    refused(ValueError, "is of 9 ranks", lambda state: state.update(world=9))
+    refused(ValueError, "'nobody'", lambda state: state["groups"][0][0].__setitem__(0, "nobody"))
+    refused(RuntimeError, "checksum", lambda state: state["groups"].__setitem__(0, damaged(state["groups"][0])))
+    refused(RuntimeError, "fewer than its header", lambda state: state["groups"].__setitem__(0, (good["groups"][0][0], b"")))
+    assert_raises(ValueError, "states of all", lambda: hook.load_state_dict([good, good]))
+    hook.load_state_dict(good)
+    train(model, sgd(model), 1)
+    assert hook.report()["step"] == 3
+
+
+def damaged(group):
+    names, state = group
+    return names, state[:-1] + bytes([state[-1] ^ 1])
+
+
+def case_another_world_size():
+    """Three ranks become two, and two become three: what is pending stays what it was."""
+    for old, new in ((3, 2), (2, 3)):
+        groups = {size: dist.new_group(list(range(size))) for size in (old, new)}
+        hook_groups = {size: dist.new_group(list(range(size))) for size in (old, new)}
+
+        def of(size, groups=groups):
+            return in_buckets(small_model(), process_group=groups[size])
+
+        states = [None] * 3
+        here = None
+        if dist.get_rank() < old:
+            model = of(old)
+            hook = gradsieve_ddp.register(model, density=0.05, dense=[], process_group=hook_groups[old])
+            train(model, sgd(model), 8)
+            here = hook.state_dict()
+        dist.all_gather_object(states, here)
+        states = [each for each in states if each is not None]
+        sums = sum(residual_of(each) for each in states) / old
+        if dist.get_rank() < new:
+            model = of(new)
+            hook = gradsieve_ddp.register(model, density=1.0, dense=[], process_group=hook_groups[new])
+            hook.load_state_dict(states)
+            out = model(torch.zeros(8, 16))
+            (out * 0).sum().backward()
+            sent = {name: each.grad.flatten().double() for name, each in model.module.named_parameters()}
+            got = torch.cat([sent[name] for names, _ in states[0]["groups"] for name in names])
+            assert got.abs().sum() > 0
+            assert torch.allclose(got, sums, rtol=1e-5, atol=1e-9), (got - sums).abs().max()
+
+
+def residual_of(state):
+    """The residual in a state, in the order of its groups: each state ends with its values."""
+    sizes = dict((name, each.numel()) for name, each in small_model().named_parameters())
+    parts = []
+    for names, saved in state["groups"]:
+        n = sum(sizes[name] for name in names)
+        parts.append(torch.frombuffer(bytearray(saved[-4 * n :]), dtype=torch.float32).double())
+    return torch.cat(parts)
+
+
+TWO_RANKS = [
+    case_density_one_is_plain_ddp,
+    case_ranks_agree_with_every_recipe,
+    case_stopped_and_continued_is_as_if_not,
+    case_several_models_at_once,
+    case_accumulation_and_unused_parameters,
+    case_half_precision,
+    case_discard_and_rescale,
+    case_loss_scale,
+    case_errors_reach_every_rank,
+    case_states_that_do_not_fit,
+]
+THREE_RANKS = [case_density_one_is_plain_ddp, case_another_world_size]
+
+
+def run_cases(rank, world, store, cases):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    for case in cases:
+        began = time.monotonic()
+        case()
+        dist.barrier()
+        if rank == 0:
+            print(f"{case.__name__} on {world} ranks: {time.monotonic() - began:.1f} s", flush=True)
+    dist.destroy_process_group()
+
+
+def main():
+    wanted = sys.argv[1:]
+    for world, cases in ((2, TWO_RANKS), (3, THREE_RANKS)):
+        cases = [case for case in cases if not wanted or any(text in case.__name__ for text in wanted)]
+        if cases:
+            with tempfile.TemporaryDirectory() as folder:
+                store = os.path.join(folder, "store")
+                torch.multiprocessing.spawn(run_cases, args=(world, store, cases), nprocs=world)
+
+
+if __name__ == "__main__":
+    main()

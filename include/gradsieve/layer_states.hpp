@@ -1,0 +1,114 @@
+// What compressors keep of layers, from one grouping of the layers to another.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/checkpoint.hpp>
+#include <gradsieve/error.hpp>
+#include <gradsieve/layout.hpp>
+
+namespace gradsieve {
+
+/// The states of a whole gradient's layers, for when buckets, or the groups of a plan, change between steps: put() what
+/// state() of the old compressors gave, then restore() the new ones from take(). Layers are known by their names, so
+/// that it does not matter in which order or company they stand.
+///
+///   auto kept = gs::layer_states{whole};
+///   for (auto& each : old) kept.put(each.layers(), each.state());
+///   for (auto& each : fresh) each.restore(kept.take(each.layers()));
+///
+/// What speeds up the choice of the next entries (hints) stays behind, as it belongs to the old segments.
+/// Local to a rank; ranks that do the same with equal layouts stay in step. Memory: a float for each element and state.
+class layer_states {
+ public:
+  /// @throws invalid_argument if two layers have the same name.
+  explicit layer_states(layout whole) : whole_{std::move(whole)}, known_(whole_.count(), false) {
+    for (std::size_t i = 0; i < whole_.count(); ++i)
+      if (!place_.emplace(whole_[i].name, i).second)
+        throw invalid_argument("gradsieve: two layers are called '" + whole_[i].name + "': states go by names");
+  }
+
+  /// Takes over the state of a compressor of these layers. Later states of a layer replace earlier ones.
+  /// Cost: a copy. @throws corrupt_state; mismatch if a layer is none of the whole, the state is not of this part, or
+  /// it is of another step or residual store than those before: nothing is changed then.
+  void put(layout const& part, std::span<std::byte const> state) {
+    auto const found = checkpoint::read(state, checkpoint::states_of(state), part.size(), part.hash());
+    auto const places = places_of(part);
+    if (!any_) {
+      values_.assign(whole_.size() * found.states, 0.0f);
+      states_ = found.states;
+      step_ = found.step;
+      any_ = true;
+    }
+    if (found.states != states_)
+      throw mismatch("gradsieve: a state has " + std::to_string(found.states) + " values an element, those before " +
+                     std::to_string(states_));
+    if (found.step != step_)
+      throw mismatch("gradsieve: a state is of step " + std::to_string(found.step) + ", those before of step " +
+                     std::to_string(step_));
+    for (std::size_t i = 0; i < part.count(); ++i) {
+      known_[places[i]] = true;
+      for (std::uint16_t s = 0; s < states_; ++s)
+        wire::load(values(s, places[i]), found.values.subspan(4 * (found.n * s + part.offset(i))));
+    }
+  }
+
+  /// A state for a compressor of these layers: zero for a layer that was never put. Cost: a copy. Allocates.
+  /// @throws mismatch if a layer is none of the whole; invalid_argument if nothing was put.
+  [[nodiscard]] std::vector<std::byte> take(layout const& part) const {
+    if (!any_) throw invalid_argument("gradsieve: no state was put, so that there is none to take");
+    auto const places = places_of(part);
+    std::vector<float> row(part.size());
+    return checkpoint{states_, part.size(), part.hash(), step_, {}, {}}.write([&](std::size_t s) {
+      for (std::size_t i = 0; i < part.count(); ++i)
+        std::ranges::copy(values(s, places[i]), row.begin() + static_cast<std::ptrdiff_t>(part.offset(i)));
+      return std::span<float const>{row};
+    });
+  }
+
+  /// Whether a state of this layer was put. @throws mismatch if it is none of the whole.
+  [[nodiscard]] bool has(std::string_view name) const { return known_[place_of(name)]; }
+
+ private:
+  [[nodiscard]] std::size_t place_of(std::string_view name) const {
+    auto const found = place_.find(std::string{name});
+    if (found == place_.end()) throw mismatch("gradsieve: there is no layer '" + std::string{name} + "' in the whole");
+    return found->second;
+  }
+
+  [[nodiscard]] std::vector<std::size_t> places_of(layout const& part) const {
+    std::vector<std::size_t> places;
+    for (auto const& each : part) {
+      places.push_back(place_of(each.name));
+      if (auto const size = whole_[places.back()].size; size != each.size)
+        throw mismatch("gradsieve: layer '" + each.name + "' has " + std::to_string(each.size) +
+                       " elements, in the whole it has " + std::to_string(size));
+    }
+    return places;
+  }
+
+  [[nodiscard]] std::span<float> values(std::size_t s, std::size_t i) noexcept {
+    return std::span{values_}.subspan(s * whole_.size() + whole_.offset(i), whole_[i].size);
+  }
+  [[nodiscard]] std::span<float const> values(std::size_t s, std::size_t i) const noexcept {
+    return std::span{values_}.subspan(s * whole_.size() + whole_.offset(i), whole_[i].size);
+  }
+
+  layout whole_;
+  std::unordered_map<std::string, std::size_t> place_;
+  std::vector<bool> known_;
+  std::vector<float> values_;  // state by state
+  std::uint16_t states_ = 0;
+  std::uint64_t step_ = 0;
+  bool any_ = false;
+};
+
+}  // namespace gradsieve
