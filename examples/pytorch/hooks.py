@@ -127,7 +127,7 @@ class Gradsieve(Plain):
                              f"examples/pytorch/run.sh builds ({error})") from None
         try:
             self.engine = gradsieve_ddp.register(ddp, recipe=hook.recipe, density=chosen.density, dense=chosen.dense,
-                                                 warmup=chosen.warmup, route=chosen.route)
+                                                 warmup=chosen.warmup, momentum=chosen.momentum, route=chosen.route)
         except (ValueError, TypeError) as error:
             raise UsageError(f"--hook {hook.name}: {error}") from None
 

@@ -20,10 +20,10 @@ hooks, by comma:
   fp16               torch's fp16_compress_hook
   powersgd[:RANK]    torch's powerSGD_hook, matrices of rank RANK [1]; dense in the first --warmup steps, at least 2
   gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
-                     radix+momentum_correction+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked),
-                     partitioners (whole, layerwise, deft, cyclic), residuals (none, error_feedback,
-                     momentum_correction, filtered) and codecs. With momentum_correction the hook carries the
-                     momentum, and the optimizer gets none.
+                     radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked),
+                     partitioners (whole, layerwise, deft, cyclic), residuals (none, error_feedback, momentum,
+                     filtered) and codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, ternary). With momentum
+                     (momentum correction) the hook carries the momentum, and the optimizer gets none.
 """
 
 
@@ -62,7 +62,7 @@ class Hook:
     @property
     def carries_momentum(self) -> bool:
         """The hook applies momentum before it selects: the optimizer must not apply it again."""
-        return not {"momentum_correction", "momentum"}.isdisjoint(self.recipe.split("+"))
+        return "momentum" in self.recipe.split("+")
 
 
 def hooks(text: str) -> list[Hook]:

@@ -160,7 +160,7 @@ class OptionsTest(unittest.TestCase):
                 (["--hook", "fp16:2"], "takes nothing after a colon"),
                 (["--hook", "gradsieve"], "names no recipe"),
                 (["--hook", "gradsieve:radix++deft"], "names no recipe"),
-                (["--hook", "gradsieve:radix+momentum_correction", "--optimizer", "adamw"], "corrects the momentum of sgd"),
+                (["--hook", "gradsieve:radix+momentum", "--optimizer", "adamw"], "corrects the momentum of sgd"),
                 (["--width", "30"], "--width 30 is not a multiple of --heads 4"),
                 (["--model", "cnn"], "--model cnn needs images"),
                 (["--stop", "600", "--hook", "none"], "--stop 600 lies beyond --steps 500"),
@@ -170,7 +170,7 @@ class OptionsTest(unittest.TestCase):
 
     def test_hooks_have_their_parts(self) -> None:
         hooks = options.parse(["--hook", "none,powersgd,powersgd:8,gradsieve:laplacian+deft,"
-                               "gradsieve:radix+momentum_correction+fp16"]).hook
+                               "gradsieve:radix+momentum+fp16"]).hook
         self.assertEqual([hook.matrix_rank for hook in hooks], [1, 1, 8, 1, 1])
         self.assertEqual(hooks[3].recipe, "laplacian+deft")
         self.assertEqual([hook.carries_momentum for hook in hooks], [False] * 4 + [True])
