@@ -24,7 +24,8 @@ import options  # noqa: E402
 from data import Images, Text, read_idx  # noqa: E402
 from options import UsageError  # noqa: E402
 
-SMALL = ["--width", "16", "--layers", "1", "--heads", "2", "--context", "16", "--batch", "4", "--steps", "6"]
+WIDTH, LAYERS, CONTEXT = 96, 3, 8  # more than a megabyte, so that DDP makes two buckets of it
+SMALL = ["--width", str(WIDTH), "--layers", str(LAYERS), "--context", str(CONTEXT), "--batch", "4", "--steps", "6"]
 OUTSIDE = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
 
 
@@ -213,7 +214,8 @@ class TwoRanksTest(InAFolder):
         self.assertEqual(sent["fp16"], [2 * parameters] * 6)
         self.assertEqual(sent["powersgd:2"][:2], [4 * parameters] * 2)
         # Of matrices whose two factors are less than half as large the factors, all others as they are.
-        shapes = [(self.classes(), 16), (16, 16), (48, 16), (16, 16), (64, 16), (16, 64), (self.classes(), 16)]
+        blocks = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH)]
+        shapes = [(self.classes(), WIDTH), (CONTEXT, WIDTH), *LAYERS * blocks, (self.classes(), WIDTH)]
         vectors = parameters - sum(n * m for n, m in shapes)
         factors = sum(min(n * m, 2 * (n + m)) if 4 * (n + m) < n * m else n * m for n, m in shapes)
         self.assertEqual(sent["powersgd:2"][2:], [4 * (vectors + factors)] * 4)
