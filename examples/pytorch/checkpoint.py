@@ -19,8 +19,8 @@ from hooks import Plain
 from options import UsageError
 
 FORMAT = 1
-SAME = ("model", "width", "layers", "heads", "context", "dtype", "steps", "batch", "optimizer", "lr", "momentum", "seed",
-        "density", "dense", "warmup")
+SAME = ("model", "width", "layers", "heads", "context", "dtype", "steps", "batch", "optimizer", "lr", "momentum",
+        "seed", "density", "dense", "warmup")
 
 
 def settings(chosen: argparse.Namespace, data_digest: int) -> dict[str, Any]:

@@ -238,8 +238,8 @@ class TwoRanksTest(InAFolder):
         return read_rows(self.folder / "table.csv")[0]
 
     def test_a_stopped_run_goes_on_to_the_same_bits(self) -> None:
-        row = self.resumed("none")
-        self.assertEqual((row["weights"], row["test_loss"]), (self.whole["none"]["weights"], self.whole["none"]["test_loss"]))
+        row, whole = self.resumed("none"), self.whole["none"]
+        self.assertEqual((row["weights"], row["test_loss"]), (whole["weights"], whole["test_loss"]))
 
     def test_so_does_powersgd(self) -> None:
         self.assertEqual(self.resumed("powersgd:2")["weights"], self.whole["powersgd:2"]["weights"])
