@@ -132,8 +132,8 @@ def parser() -> Parser:
                      help="samples a step, all ranks together [16 for the transformer, 128 for the cnn]")
     how.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd", help="[sgd]")
     how.add_argument("--lr", type=number(0, 1000, above=True), metavar="X",
-                     help="learning rate: rises over the first 5 %% of the steps, at least 20, falls to a tenth until the last "
-                          "[sgd: 0.15, of the cnn 0.05; adamw: 0.002]")
+                     help="learning rate: rises over the first 5 %% of the steps, at least 20, falls to a tenth until "
+                          "the last [sgd: 0.15, of the cnn 0.05; adamw: 0.002]")
     how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9, help="of sgd [0.9]")
     how.add_argument("--seed", type=whole(0, 2**63 - 1), metavar="N", default=1,
                      help="of weights and samples [1]")
