@@ -106,7 +106,7 @@ awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
     for (i = 2; i <= NR; ++i) {
       split(row[i], c, ",")
       printf "%-8s %-40s %10.1f %10.1f %11.1f %9.1f %9s %10.4f %9.4f\n", c[1], c[at["hook"]], c[at["median_step_ms"]],
-             c[at["sent"]] / 1e3, c[at["received"]] / 1e3, c[at["wire"]] / 1e3,
+             c[at["median_sent"]] / 1e3, c[at["median_received"]] / 1e3, c[at["median_wire"]] / 1e3,
              (c[1] in dense) ? sprintf("%.2f", dense[c[1]] / c[at["median_step_ms"]]) : "-", c[at["final_loss"]],
              c[at["test_loss"]]
     }

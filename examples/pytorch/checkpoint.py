@@ -1,12 +1,17 @@
-"""A run in one file: model, optimizer, and of each rank its hook's state and its generator's."""
+"""A run in one file: model, optimizer, and of each rank its hook's state and its generator's.
+
+The file holds tensors, and as JSON how they are nested: torch reads that without running what it reads, in 1.13 too.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pathlib
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -14,13 +19,44 @@ from hooks import Plain
 from options import UsageError
 
 FORMAT = 1
-SAME = ("model", "width", "layers", "heads", "context", "dtype", "steps", "batch", "optimizer", "lr", "momentum", "seed",
-        "density", "dense", "warmup")
+SAME = ("model", "width", "layers", "heads", "context", "dtype", "steps", "batch", "optimizer", "lr", "momentum",
+        "seed", "density", "dense", "warmup")
 
 
 def settings(chosen: argparse.Namespace, data_digest: int) -> dict[str, Any]:
     """What must be the same when a run goes on. The number of ranks need not."""
     return {"hook": chosen.hook[0].name, **{name: getattr(chosen, name) for name in SAME}, "data": data_digest}
+
+
+def pack(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """What JSON can hold of it; tensors and bytes are appended to `tensors`. @throws TypeError for other classes"""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach())
+        return {"tensor": len(tensors) - 1}
+    if isinstance(value, (bytes, bytearray)):
+        tensors.append(torch.from_numpy(np.frombuffer(value, dtype=np.uint8).copy()))
+        return {"bytes": len(tensors) - 1}
+    if isinstance(value, dict):
+        return {"dict": [[pack(key, tensors), pack(each, tensors)] for key, each in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [pack(each, tensors) for each in value]}
+    raise TypeError(f"a checkpoint does not hold a {type(value).__name__}")
+
+
+def unpack(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The opposite of pack()."""
+    if not isinstance(value, dict):
+        return value
+    (kind, held), = value.items()
+    if kind == "tensor":
+        return tensors[held]
+    if kind == "bytes":
+        return tensors[held].numpy().tobytes()
+    if kind == "dict":
+        return {unpack(key, tensors): unpack(each, tensors) for key, each in held}
+    return {"list": list, "tuple": tuple}[kind](unpack(each, tensors) for each in held)
 
 
 def save(path: pathlib.Path, kept: dict[str, Any], step: int, model: torch.nn.Module,
@@ -33,17 +69,24 @@ def save(path: pathlib.Path, kept: dict[str, Any], step: int, model: torch.nn.Mo
         return
     draft = path.with_name(path.name + ".part")
     try:
-        torch.save({"format": FORMAT, "settings": kept, "step": step, "model": model.state_dict(),
-                    "optimizer": optimizer.state_dict(), "ranks": every}, draft)
+        write(draft, {"format": FORMAT, "settings": kept, "step": step, "model": dict(model.state_dict()),
+                      "optimizer": optimizer.state_dict(), "ranks": every})
         os.replace(draft, path)
     except (OSError, RuntimeError) as error:
         raise RuntimeError(f"--save: cannot write '{path}': {error}") from None
 
 
+def write(path: pathlib.Path, value: Any) -> None:
+    tensors: list[torch.Tensor] = []
+    tree = json.dumps(pack(value, tensors))
+    torch.save({"tree": tree, "tensors": tensors}, path)
+
+
 def load(path: pathlib.Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """@throws UsageError if this is no checkpoint, or one of other settings."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        read = torch.load(path, map_location="cpu", weights_only=True)
+        found = unpack(json.loads(read["tree"]), read["tensors"])
         kept = found["settings"]
         if found["format"] != FORMAT:
             raise ValueError(f"format {found['format']}, expected {FORMAT}")

@@ -5,7 +5,8 @@ depend on beside model and optimizer, and `restore(states)`, which takes that of
 
 Annotations are not postponed here: DDP looks at those of a hook.
 
-Bytes of an all-reduce of n bytes over P ranks are those of a ring, Gloo's own choice: 2 (P - 1) / P n, sent and received.
+Bytes of an all-reduce of n bytes over P ranks are those of a ring, Gloo's own choice: 2 (P - 1) / P n, sent and
+received.
 """
 
 import argparse
@@ -63,8 +64,8 @@ class Half(Plain):
 
 def power_sgd_in_turn(engine: powerSGD_hook.PowerSGDState,
                       bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Torch's hook starts its second and third all-reduce from threads of Gloo's, so that those of two buckets may go out
-    in another order on another rank. Waiting for each bucket keeps them apart.
+    """Torch's hook starts its second and third all-reduce from threads of Gloo's, so that those of two buckets may go
+    out in another order on another rank. Waiting for each bucket keeps them apart.
     """
     future = powerSGD_hook.powerSGD_hook(engine, bucket)
     future.wait()
@@ -127,7 +128,7 @@ class Gradsieve(Plain):
                              f"examples/pytorch/run.sh builds ({error})") from None
         try:
             self.engine = gradsieve_ddp.register(ddp, recipe=hook.recipe, density=chosen.density, dense=chosen.dense,
-                                                 warmup=chosen.warmup, route=chosen.route)
+                                                 warmup=chosen.warmup, momentum=chosen.momentum, route=chosen.route)
         except (ValueError, TypeError) as error:
             raise UsageError(f"--hook {hook.name}: {error}") from None
 

@@ -51,9 +51,11 @@ class Transformer(nn.Module):
                 continue
             if parameter.dim() == 1:
                 nn.init.zeros_(parameter)
+            elif name.startswith(("token", "position")):
+                nn.init.normal_(parameter, std=0.25)
             else:  # what is added to the residual stream is smaller, the more is added
                 deep = name.endswith(("project.weight", "contract.weight"))
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if deep else 0.02)
+                nn.init.normal_(parameter, std=1 / math.sqrt(parameter.shape[1] * (2 * layers if deep else 1)))
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
         context = codes.shape[1]

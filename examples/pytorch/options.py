@@ -18,12 +18,13 @@ EPILOG = """\
 hooks, by comma:
   none               plain DDP: all-reduce of the gradients as they are
   fp16               torch's fp16_compress_hook
-  powersgd[:RANK]    torch's powerSGD_hook, matrices of rank RANK [1]; dense in the first --warmup steps, at least 2
+  powersgd[:RANK]    torch's powerSGD_hook, matrices of rank RANK [1]; dense in the first --warmup steps, at
+                     least 2
   gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
-                     radix+momentum_correction+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked),
-                     partitioners (whole, layerwise, deft, cyclic), residuals (none, error_feedback,
-                     momentum_correction, filtered) and codecs. With momentum_correction the hook carries the
-                     momentum, and the optimizer gets none.
+                     radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked),
+                     partitioners (whole, layerwise, deft, cyclic), residuals (none, error_feedback, momentum,
+                     filtered) and codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, ternary). With momentum
+                     (momentum correction) the hook carries the momentum, and the optimizer gets none.
 """
 
 
@@ -62,7 +63,7 @@ class Hook:
     @property
     def carries_momentum(self) -> bool:
         """The hook applies momentum before it selects: the optimizer must not apply it again."""
-        return not {"momentum_correction", "momentum"}.isdisjoint(self.recipe.split("+"))
+        return "momentum" in self.recipe.split("+")
 
 
 def hooks(text: str) -> list[Hook]:
@@ -131,8 +132,8 @@ def parser() -> Parser:
                      help="samples a step, all ranks together [16 for the transformer, 128 for the cnn]")
     how.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd", help="[sgd]")
     how.add_argument("--lr", type=number(0, 1000, above=True), metavar="X",
-                     help="learning rate: rises over the first 5 %% of the steps, falls to a tenth until the last "
-                          "[sgd: 0.2, of the cnn 0.05; adamw: 0.002]")
+                     help="learning rate: rises over the first 5 %% of the steps, at least 20, falls to a tenth until "
+                          "the last [sgd: 0.15, of the cnn 0.05; adamw: 0.002]")
     how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9, help="of sgd [0.9]")
     how.add_argument("--seed", type=whole(0, 2**63 - 1), metavar="N", default=1,
                      help="of weights and samples [1]")
@@ -143,8 +144,8 @@ def parser() -> Parser:
                       help="fraction of the elements that gradsieve sends [0.01]")
     sent.add_argument("--dense", metavar="PATTERNS", default="*.bias,*norm*",
                       help="parameters that gradsieve sends whole, by comma [%(default)s]")
-    sent.add_argument("--warmup", type=whole(0, many), metavar="N", default=0,
-                      help="steps over which gradsieve's density falls to --density; dense steps of powersgd [0]")
+    sent.add_argument("--warmup", type=whole(0, many), metavar="N",
+                      help="steps over which gradsieve's density falls to --density; dense steps of powersgd [a tenth]")
     sent.add_argument("--route", choices=("python", "cpp"), default="python",
                       help="how gradsieve's hook is registered: by DDP's public call, or below Python [python]")
 
@@ -168,8 +169,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         chosen.width = 128 if text else 256
     if chosen.batch is None:
         chosen.batch = 16 if text else 128
+    if chosen.warmup is None:
+        chosen.warmup = chosen.steps // 10
     if chosen.lr is None:
-        chosen.lr = 0.002 if chosen.optimizer == "adamw" else 0.2 if text else 0.05
+        chosen.lr = 0.002 if chosen.optimizer == "adamw" else 0.15 if text else 0.05
     if isinstance(chosen.hook, str):
         chosen.hook = hooks(chosen.hook)
     chosen.dense = tuple(pattern for pattern in chosen.dense.split(",") if pattern)

@@ -24,7 +24,8 @@ import options  # noqa: E402
 from data import Images, Text, read_idx  # noqa: E402
 from options import UsageError  # noqa: E402
 
-SMALL = ["--width", "16", "--layers", "1", "--heads", "2", "--context", "16", "--batch", "4", "--steps", "6"]
+WIDTH, LAYERS, CONTEXT = 96, 3, 8  # more than a megabyte, so that DDP makes two buckets of it
+SMALL = ["--width", str(WIDTH), "--layers", str(LAYERS), "--context", str(CONTEXT), "--batch", "4", "--steps", "6"]
 OUTSIDE = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
 
 
@@ -160,7 +161,7 @@ class OptionsTest(unittest.TestCase):
                 (["--hook", "fp16:2"], "takes nothing after a colon"),
                 (["--hook", "gradsieve"], "names no recipe"),
                 (["--hook", "gradsieve:radix++deft"], "names no recipe"),
-                (["--hook", "gradsieve:radix+momentum_correction", "--optimizer", "adamw"], "corrects the momentum of sgd"),
+                (["--hook", "gradsieve:radix+momentum", "--optimizer", "adamw"], "corrects the momentum of sgd"),
                 (["--width", "30"], "--width 30 is not a multiple of --heads 4"),
                 (["--model", "cnn"], "--model cnn needs images"),
                 (["--stop", "600", "--hook", "none"], "--stop 600 lies beyond --steps 500"),
@@ -170,7 +171,7 @@ class OptionsTest(unittest.TestCase):
 
     def test_hooks_have_their_parts(self) -> None:
         hooks = options.parse(["--hook", "none,powersgd,powersgd:8,gradsieve:laplacian+deft,"
-                               "gradsieve:radix+momentum_correction+fp16"]).hook
+                               "gradsieve:radix+momentum+fp16"]).hook
         self.assertEqual([hook.matrix_rank for hook in hooks], [1, 1, 8, 1, 1])
         self.assertEqual(hooks[3].recipe, "laplacian+deft")
         self.assertEqual([hook.carries_momentum for hook in hooks], [False] * 4 + [True])
@@ -213,7 +214,8 @@ class TwoRanksTest(InAFolder):
         self.assertEqual(sent["fp16"], [2 * parameters] * 6)
         self.assertEqual(sent["powersgd:2"][:2], [4 * parameters] * 2)
         # Of matrices whose two factors are less than half as large the factors, all others as they are.
-        shapes = [(self.classes(), 16), (16, 16), (48, 16), (16, 16), (64, 16), (16, 64), (self.classes(), 16)]
+        blocks = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH)]
+        shapes = [(self.classes(), WIDTH), (CONTEXT, WIDTH), *LAYERS * blocks, (self.classes(), WIDTH)]
         vectors = parameters - sum(n * m for n, m in shapes)
         factors = sum(min(n * m, 2 * (n + m)) if 4 * (n + m) < n * m else n * m for n, m in shapes)
         self.assertEqual(sent["powersgd:2"][2:], [4 * (vectors + factors)] * 4)
@@ -236,21 +238,34 @@ class TwoRanksTest(InAFolder):
         return read_rows(self.folder / "table.csv")[0]
 
     def test_a_stopped_run_goes_on_to_the_same_bits(self) -> None:
-        row = self.resumed("none")
-        self.assertEqual((row["weights"], row["test_loss"]), (self.whole["none"]["weights"], self.whole["none"]["test_loss"]))
+        row, whole = self.resumed("none"), self.whole["none"]
+        self.assertEqual((row["weights"], row["test_loss"]), (whole["weights"], whole["test_loss"]))
 
     def test_so_does_powersgd(self) -> None:
         self.assertEqual(self.resumed("powersgd:2")["weights"], self.whole["powersgd:2"]["weights"])
 
 
 class CheckpointTest(InAFolder):
-    def test_other_settings_and_damage_are_refused(self) -> None:
+    def test_what_is_packed_comes_back(self) -> None:
+        import json
+
         import torch
 
         import checkpoint
+        value = {"a": [1, 0.1, None, True], 3: (b"bytes", {}), "inner": {"t": torch.tensor([1.5, -0.0])}}
+        tensors: list[torch.Tensor] = []
+        found = checkpoint.unpack(json.loads(json.dumps(checkpoint.pack(value, tensors))), tensors)
+        self.assertTrue(torch.equal(found["inner"].pop("t"), value["inner"].pop("t")))
+        self.assertEqual(found, value)
+        self.assertIs(type(found[3]), tuple)
+        with self.assertRaisesRegex(TypeError, "does not hold a set"):
+            checkpoint.pack({"a": {1}}, [])
+
+    def test_other_settings_and_damage_are_refused(self) -> None:
+        import checkpoint
         path = self.folder / "kept"
         kept = checkpoint.settings(options.parse(["--hook", "none"]), 7)
-        torch.save({"format": checkpoint.FORMAT, "settings": kept}, path)
+        checkpoint.write(path, {"format": checkpoint.FORMAT, "settings": kept})
         self.assertEqual(checkpoint.load(path, kept)["settings"], kept)
         with self.assertRaisesRegex(UsageError, "was made with --lr .*, not 7"):
             checkpoint.load(path, {**kept, "lr": 7})

@@ -39,7 +39,7 @@ def check_outputs(chosen: argparse.Namespace, files: contextlib.ExitStack) -> di
     if chosen.save is not None:
         open_output(chosen.save.with_name(chosen.save.name + ".part"), "--save").close()
     paths = {"csv": chosen.csv, "table": chosen.table}
-    return {name: files.enter_context(open_output(path, f"--{name}")) for name, path in paths.items() if path is not None}
+    return {name: files.enter_context(open_output(path, f"--{name}")) for name, path in paths.items() if path}
 
 
 def compare(chosen: argparse.Namespace) -> None:
@@ -64,8 +64,8 @@ def compare(chosen: argparse.Namespace) -> None:
             if rank == 0 and not results:
                 count = sum(each.numel() for each in run.model.parameters())
                 print(f"{chosen.model} of {count} parameters ({chosen.dtype}); {data.describe()}\n{world} ranks, torch "
-                      f"{torch.__version__}, {chosen.steps} steps of {chosen.batch} samples, {chosen.optimizer}, learning "
-                      f"rate {chosen.lr:g}, seed {chosen.seed}", flush=True)
+                      f"{torch.__version__}, {chosen.steps} steps of {chosen.batch} samples, {chosen.optimizer}, "
+                      f"learning rate {chosen.lr:g}, seed {chosen.seed}", flush=True)
             bar = report.Progress(hook.name, run.result.first, chosen.stop or chosen.steps, rank == 0)
             results.append(run.train(bar))
             bar.close()

@@ -57,8 +57,8 @@ def build(chosen: argparse.Namespace, data: Text | Images) -> torch.nn.Module:
 
 
 def learning_rate(chosen: argparse.Namespace, step: int) -> float:
-    """Rises over the first twentieth of the steps, then falls as a cosine to a tenth."""
-    ramp = max(1, chosen.steps // 20)
+    """Rises over the first twentieth of the steps, at least 20, then falls as a cosine to a tenth."""
+    ramp = max(20, chosen.steps // 20)
     if step < ramp:
         return chosen.lr * (step + 1) / ramp
     share = (step - ramp) / max(1, chosen.steps - ramp)
