@@ -349,6 +349,7 @@ def case_states_that_do_not_fit():
     refused(ValueError, "'nobody'", lambda state: state["groups"][0][0].__setitem__(0, "nobody"))
     refused(RuntimeError, "checksum", lambda state: state["groups"].__setitem__(0, damaged(state["groups"][0])))
     refused(RuntimeError, "fewer than its header", lambda state: state["groups"].__setitem__(0, (good["groups"][0][0], b"")))
+    assert_raises(ValueError, "list is empty", lambda: hook.load_state_dict([]))
     assert_raises(ValueError, "states of all", lambda: hook.load_state_dict([good, good]))
     hook.load_state_dict(good)
     train(model, sgd(model), 1)
@@ -361,8 +362,8 @@ def damaged(group):
 
 
 def case_another_world_size():
-    """Three ranks become two, and two become three: what is pending stays what it was."""
-    for old, new in ((3, 2), (2, 3)):
+    """Three ranks become two, one becomes three, and so on: what is pending stays what it was."""
+    for old, new in ((3, 2), (2, 3), (1, 3), (3, 1)):
         groups = {size: dist.new_group(list(range(size))) for size in (old, new)}
         hook_groups = {size: dist.new_group(list(range(size))) for size in (old, new)}
 

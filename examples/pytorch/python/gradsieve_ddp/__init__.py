@@ -76,19 +76,22 @@ class Hook:
         ValueError or RuntimeError if it is of other parameters, another recipe, or damaged.
         """
         rank, world = dist.get_rank(self._group), dist.get_world_size(self._group)
-        states = [state] if isinstance(state, dict) else sorted(state, key=lambda each: each["rank"])
+        alone = isinstance(state, dict)
+        if not alone and not state:
+            raise ValueError("gradsieve: expected the states of all ranks, the list is empty")
+        states = [state] if alone else sorted(state, key=lambda each: each["rank"])
         for each in states:
             if each.get("version") != STATE_VERSION:
                 raise ValueError(f"gradsieve: state has version {each.get('version')}, expected {STATE_VERSION}")
         old = states[0]["world"]
-        if len(states) == 1 and old != world:
+        if alone and old != world:
             raise ValueError(f"gradsieve: the state is of {old} ranks, here are {world}: load the list of all of them")
-        if len(states) == 1 and states[0]["rank"] != rank:
+        if alone and states[0]["rank"] != rank:
             raise ValueError(f"gradsieve: the state is of rank {states[0]['rank']}, this is rank {rank}")
-        if len(states) > 1 and [each["rank"] for each in states] != list(range(old)):
+        if not alone and [each["rank"] for each in states] != list(range(old)):
             raise ValueError(f"gradsieve: expected the states of all {old} ranks, once each")
-        self._native.restore(self._members(states[0] if len(states) == 1 else states[rank % old]))
-        if len(states) == 1:
+        self._native.restore(self._members(states[0] if alone else states[rank % old]))
+        if alone:
             return
         if rank >= old:
             self._native.rescale(0.0)

@@ -12,8 +12,8 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/types.hpp>
 
-#include "../communicator.hpp"
-#include "../recipes.hpp"
+#include "../../communicator.hpp"
+#include "../../recipes.hpp"
 #include "any_codec.hpp"
 
 namespace example {

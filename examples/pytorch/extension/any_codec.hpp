@@ -12,7 +12,7 @@
 
 #include <gradsieve/gradsieve.hpp>
 
-#include "../command_line.hpp"
+#include "../../command_line.hpp"
 
 namespace example {
 

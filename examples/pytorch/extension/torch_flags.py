@@ -17,6 +17,7 @@ def main():
         if value is not None:
             definitions.append(f'PYBIND11_{part}="{value}"')
     print("version=" + torch.__version__)
+    print("cuda=" + (torch.version.cuda or ""))
     print("includes=" + ";".join(includes))
     print("libraries=" + ";".join(cpp_extension.library_paths()))
     print("definitions=" + ";".join(definitions))

@@ -14,7 +14,7 @@
 
 #include <gradsieve/layout.hpp>
 
-#include "../command_line.hpp"
+#include "../../command_line.hpp"
 
 namespace example {
 
