@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sets this machine up, builds the hook for PyTorch, tests it, and trains for a few minutes: a small transformer with
-# dense gradients, with torch's own hooks and with gradsieve's, on two ranks; writes and draws out/pytorch.{csv,png}.
+# Sets this machine up, builds the hook for PyTorch, tests it, and trains a small transformer on two ranks for a minute or
+# two: with dense gradients, torch's own hooks and gradsieve's. Writes out/pytorch.csv and draws out/pytorch.png.
+# More options go to train.py: examples/pytorch/run.sh --steps 500.
 # PYTHON=... takes another Python with torch than the first that is found.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -10,6 +11,7 @@ need doctest-dev header doctest/doctest.h  # the build tree is also that of the 
 want libopenmpi-dev command -v mpicxx
 want openmpi-bin command -v mpirun
 want_torch
+want python3-matplotlib plotting_python
 python=$(torch_python) || {
   echo "examples/pytorch/run.sh: there is no Python with torch, its headers and Python's own; nothing to run" >&2
   exit 1
@@ -22,5 +24,10 @@ cmake --build --preset release -j"$(nproc)" --target "${targets[@]}"
 ctest --test-dir build/release -R 'pytorch|libtorch' --output-on-failure --no-tests=error
 
 mkdir -p out
-PYTHONPATH=build/release/examples/pytorch/python "$python" examples/pytorch/train.py --ranks 2 --steps 100 \
-  --hook none,fp16,powersgd,gradsieve:laplacian+deft --csv out/pytorch.csv --plot out/pytorch.png "$@"
+options=(--ranks 2 --steps 100 --hook none,fp16,powersgd,gradsieve:laplacian+momentum --csv out/pytorch.csv)
+if quietly "$python" -c 'import matplotlib'; then
+  options+=(--plot out/pytorch.png)
+else
+  echo "examples/pytorch/run.sh: no plot, $python has no matplotlib"
+fi
+PYTHONPATH=build/release/examples/pytorch/python "$python" examples/pytorch/train.py "${options[@]}" "$@"
