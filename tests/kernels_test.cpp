@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include <gradsieve/residual/error_feedback.hpp>
@@ -12,6 +14,8 @@
 #include <gradsieve/selector/chunked.hpp>
 #include <gradsieve/space/host_bins.hpp>
 #include <gradsieve/space/host_kernels.hpp>
+#include <gradsieve/space/host_team.hpp>
+#include <gradsieve/space/host_updates.hpp>
 
 #include "data.hpp"
 
@@ -224,4 +228,33 @@ TEST_CASE("candidates are counted, written and gathered alike, and only where th
           for (auto const& each : indices) REQUIRE(each == indices[0]);
         }
     }
+}
+
+TEST_CASE("updates are added up alike below and above the size that goes past the caches, wherever the memory begins") {
+  for (std::size_t const n : {std::size_t{9000}, streamed_bytes / sizeof(float) + 4099}) {
+    // Every 1000th element; a run that fills a tile; two updates that share every 2000th, the last element among them.
+    std::vector<index_type> a, b;
+    for (std::size_t i = n - 1; i < n; i -= 1000) a.insert(a.begin(), static_cast<index_type>(i));
+    for (index_type i = 4096; i < 8192; ++i)
+      if (std::ranges::find(a, i) == a.end()) a.push_back(i);
+    std::ranges::sort(a);
+    for (std::size_t i = n - 1; i < n; i -= 2000) b.insert(b.begin(), static_cast<index_type>(i));
+    std::vector<float> const of_a(a.size(), 1.0f);
+    std::vector<float> const of_b(b.size(), 0.5f);
+    std::array<selection_view, 2> const both{{{a, of_a, {}}, {b, of_b, {}}}};
+
+    host_team const team{2};
+    host_updates sums;
+    sums.reserve(team, 2);
+    std::vector<float> memory(n + 1, 7.0f);
+    auto const out = std::span{memory}.subspan(1);  // not where vectors begin
+    CHECK(sums.apply(team, std::span{both}, 3.0f, out) == a.size());
+    CHECK(memory[0] == 7.0f);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      bool const shared = std::ranges::binary_search(b, a[i]);
+      if (out[a[i]] != (shared ? 1.5f : 1.0f) / 3.0f) FAIL("element " << a[i] << " is " << out[a[i]]);
+      out[a[i]] = 0;
+    }
+    CHECK(std::ranges::count(out, 0.0f) == static_cast<std::ptrdiff_t>(n));
+  }
 }

@@ -11,10 +11,6 @@
 #include <gradsieve/space/host_simd.hpp>
 #include <gradsieve/types.hpp>
 
-#if GRADSIEVE_X86
-#include <immintrin.h>
-#endif
-
 namespace gradsieve::host_kernels {
 
 /// A growing, index-ordered list of one worker's candidates. Behind `capacity` there is room for one group more.

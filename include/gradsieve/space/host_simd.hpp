@@ -1,7 +1,11 @@
-// Which vector instructions this processor has, and kernels compiled once for each.
+// Which vector instructions this processor has, and kernels compiled once for each; the intrinsics for them.
 #pragma once
 
 #include <gradsieve/config.hpp>
+
+#if GRADSIEVE_X86
+#include <immintrin.h>
+#endif
 
 namespace gradsieve::host_kernels {
 

@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/host_kernels.hpp>
+#include <gradsieve/space/host_stream.hpp>
 #include <gradsieve/space/host_team.hpp>
 #include <gradsieve/types.hpp>
 
@@ -34,6 +36,7 @@ class host_updates {
   template <class T>
   std::uint64_t apply(host_team const& team, std::span<selection_view const> updates, float divisor, std::span<T> out) {
     auto const tiles = (out.size() + host_kernels::tile_size - 1) / host_kernels::tile_size;
+    bool const streamed = out.size_bytes() >= host_kernels::streamed_bytes;
     team.run(out.size(), [&](int worker) {
       auto const [begin, end] = team.part(tiles, worker);
       auto const cursors =
@@ -41,7 +44,8 @@ class host_updates {
       start(updates, begin * host_kernels::tile_size, cursors);
       std::uint64_t touched = 0;
       for (auto t = begin; t < end; ++t)
-        touched += apply_tile(updates, cursors, t * host_kernels::tile_size, divisor, out);
+        touched += apply_tile(updates, cursors, t * host_kernels::tile_size, divisor, streamed, out);
+      if (streamed) host_kernels::stream_fence();
       touched_[static_cast<std::size_t>(worker)] = touched;
     });
     std::uint64_t total = 0;
@@ -88,19 +92,18 @@ class host_updates {
 
   template <class T>
   static std::uint64_t apply_tile(std::span<selection_view const> updates, std::span<std::size_t> cursors,
-                                  std::uint64_t first, float divisor, std::span<T> out) noexcept {
+                                  std::uint64_t first, float divisor, bool streamed, std::span<T> out) noexcept {
     std::uint64_t const size = std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first);
     std::array<float, host_kernels::tile_size> total;
     std::array<bool, host_kernels::tile_size> has;
     std::array<std::uint16_t, host_kernels::tile_size + 1> places;  // that an update has, each once, and the next
     std::uint64_t touched = 0;
+    auto const tile = out.subspan(first, size);
+    total.fill(0.0f);
     for (std::size_t u = 0; u < updates.size(); ++u) {
       auto const indices = updates[u].indices;
       for (; cursors[u] < indices.size() && indices[cursors[u]] < first + size; ++cursors[u]) {
-        if (touched == 0) {
-          total.fill(0.0f);
-          has.fill(false);
-        }
+        if (touched == 0) has.fill(false);
         auto const at = indices[cursors[u]] - first;
         float const value = updates[u].values[cursors[u]];
         total[at] = has[at] ? total[at] + value : value;
@@ -109,13 +112,17 @@ class host_updates {
         has[at] = true;
       }
     }
-    if (touched == 0) {
-      std::fill_n(out.data() + first, size, T{});
-    } else if (touched < size / 8) {  // to divide every zero would take as long as to write it
+    if (touched < size / 8)  // to divide every zero would take as long as to write it
       for (std::uint64_t i = 0; i < touched; ++i) total[places[i]] /= divisor;
-      for (std::uint64_t i = 0; i < size; ++i) out[first + i] = from_float<T>(total[i]);
+    else
+      for (std::uint64_t i = 0; i < size; ++i) total[i] /= divisor;
+    if constexpr (std::is_same_v<T, float>) {
+      if (streamed)
+        host_kernels::stream(total.data(), tile.data(), size);
+      else
+        std::copy_n(total.begin(), size, tile.begin());
     } else {
-      for (std::uint64_t i = 0; i < size; ++i) out[first + i] = from_float<T>(total[i] / divisor);
+      for (std::uint64_t i = 0; i < size; ++i) tile[i] = from_float<T>(total[i]);
     }
     return touched;
   }
