@@ -2,9 +2,9 @@
 
     PYTHONPATH=build/pytorch/examples/pytorch/python python3 bench/pytorch_hook.py [--elements N] [--density D]
 
-Every step DDP's backward pass fills one bucket of N float32 elements; the clock runs from when DDP calls the hook until
-its future is complete. In turn with it the floor is timed: residual.add_(gradient) on tensors of the same size, by one
-thread as well. Medians.
+Every step DDP's backward pass fills one bucket of N float32 elements, other random ones than before; the clock runs from
+when DDP calls the hook until its future is complete. In turn with it the floor is timed: residual.add_(gradient) on
+tensors of the same size, by one thread as well. Medians, once 2 / D steps have brought the residual to where it stays.
 """
 
 import argparse
@@ -19,6 +19,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
+SHIFTS = 2**16
+
+
 class OneParameter(torch.nn.Module):
     """Its gradient is the input."""
 
@@ -30,8 +33,8 @@ class OneParameter(torch.nn.Module):
         return self.weight @ x
 
 
-def measure(recipe, elements, density, steps, gradients):
-    """Seconds of floor and hook, and the report of the last step."""
+def measure(recipe, elements, density, steps, pool):
+    """Seconds of floor, hook, and the hook's stages: medians."""
     model = DistributedDataParallel(OneParameter(elements), bucket_cap_mb=4 * elements / 2**20 + 1)
     spent = []
 
@@ -53,16 +56,19 @@ def measure(recipe, elements, density, steps, gradients):
 
     hook = gradsieve_ddp.register(Timed, recipe=recipe, density=density)
     residual = torch.zeros(elements)
-    floors = []
-    for step in range(steps):
-        gradient = gradients[step % len(gradients)]
+    floors, stages = [], []
+    warm = int(2 / density)
+    for step in range(warm + steps):
+        start = step * 2654435761 % (SHIFTS // 64) * 64
+        gradient = pool[start : start + elements]
         began = time.perf_counter()
         residual.add_(gradient)
         floors.append(time.perf_counter() - began)
         model.zero_grad()
         model(gradient).backward()
-    warm = steps // 4
-    return statistics.median(floors[warm:]), statistics.median(spent[warm:]), hook.report()
+        stages.append(hook.report()["seconds"])
+    middle = {name: statistics.median(each[name] for each in stages[warm:]) for name in stages[0]}
+    return statistics.median(floors[warm:]), statistics.median(spent[warm:]), middle
 
 
 def main():
@@ -70,19 +76,19 @@ def main():
     parser.add_argument("--elements", type=int, default=2**25)
     parser.add_argument("--density", type=float, default=0.01)
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--recipes", default="radix,laplacian,chunked,adacomp")
+    parser.add_argument("--recipes", default="radix+coo,laplacian+coo,laplacian,chunked,adacomp")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(1)
-    gradients = [torch.randn(chosen.elements, generator=generator) for _ in range(3)]
+    pool = torch.randn(chosen.elements + SHIFTS, generator=generator)
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
         print(f"torch {torch.__version__}, {chosen.elements} elements, density {chosen.density}")
         print(f"{'recipe':12} {'floor ms':>9} {'hook ms':>9} {'ratio':>6}  stages, ms")
         for recipe in chosen.recipes.split(","):
-            floor, hook, report = measure(recipe, chosen.elements, chosen.density, chosen.steps, gradients)
-            stages = ", ".join(f"{name} {1e3 * seconds:.1f}" for name, seconds in report["seconds"].items())
+            floor, hook, seconds = measure(recipe, chosen.elements, chosen.density, chosen.steps, pool)
+            stages = ", ".join(f"{name} {1e3 * each:.1f}" for name, each in seconds.items())
             print(f"{recipe:12} {1e3 * floor:9.1f} {1e3 * hook:9.1f} {hook / floor:6.2f}  {stages}", flush=True)
         dist.destroy_process_group()
 

@@ -42,9 +42,10 @@ class host_updates {
       auto const cursors =
           std::span{cursors_}.subspan(static_cast<std::size_t>(worker) * updates.size(), updates.size());
       start(updates, begin * host_kernels::tile_size, cursors);
+      tile_sums sums;
       std::uint64_t touched = 0;
       for (auto t = begin; t < end; ++t)
-        touched += apply_tile(updates, cursors, t * host_kernels::tile_size, divisor, streamed, out);
+        touched += apply_tile(updates, cursors, sums, t * host_kernels::tile_size, divisor, streamed, out);
       if (streamed) host_kernels::stream_fence();
       touched_[static_cast<std::size_t>(worker)] = touched;
     });
@@ -90,20 +91,23 @@ class host_updates {
     }
   }
 
+  /// One worker's sums of one tile. Between tiles all are zero.
+  struct tile_sums {
+    std::array<float, host_kernels::tile_size> total{};
+    std::array<bool, host_kernels::tile_size> has{};
+    std::array<std::uint16_t, host_kernels::tile_size + 1> places;  // that an update has, each once, and the next
+  };
+
   template <class T>
   static std::uint64_t apply_tile(std::span<selection_view const> updates, std::span<std::size_t> cursors,
-                                  std::uint64_t first, float divisor, bool streamed, std::span<T> out) noexcept {
+                                  tile_sums& sums, std::uint64_t first, float divisor, bool streamed,
+                                  std::span<T> out) noexcept {
     std::uint64_t const size = std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first);
-    std::array<float, host_kernels::tile_size> total;
-    std::array<bool, host_kernels::tile_size> has;
-    std::array<std::uint16_t, host_kernels::tile_size + 1> places;  // that an update has, each once, and the next
+    auto& [total, has, places] = sums;
     std::uint64_t touched = 0;
-    auto const tile = out.subspan(first, size);
-    total.fill(0.0f);
     for (std::size_t u = 0; u < updates.size(); ++u) {
       auto const indices = updates[u].indices;
       for (; cursors[u] < indices.size() && indices[cursors[u]] < first + size; ++cursors[u]) {
-        if (touched == 0) has.fill(false);
         auto const at = indices[cursors[u]] - first;
         float const value = updates[u].values[cursors[u]];
         total[at] = has[at] ? total[at] + value : value;
@@ -112,19 +116,32 @@ class host_updates {
         has[at] = true;
       }
     }
-    if (touched < size / 8)  // to divide every zero would take as long as to write it
+    bool const few = touched < size / 8;  // to divide and to clear every zero would take as long as to write it
+    if (few)
       for (std::uint64_t i = 0; i < touched; ++i) total[places[i]] /= divisor;
     else
       for (std::uint64_t i = 0; i < size; ++i) total[i] /= divisor;
-    if constexpr (std::is_same_v<T, float>) {
-      if (streamed)
-        host_kernels::stream(total.data(), tile.data(), size);
-      else
-        std::copy_n(total.begin(), size, tile.begin());
+    write(std::span<float const>{total}.first(size), streamed, out.subspan(first, size));
+    if (few) {
+      for (std::uint64_t i = 0; i < touched; ++i) {
+        total[places[i]] = 0;
+        has[places[i]] = false;
+      }
     } else {
-      for (std::uint64_t i = 0; i < size; ++i) tile[i] = from_float<T>(total[i]);
+      total.fill(0);
+      has.fill(false);
     }
     return touched;
+  }
+
+  template <class T>
+  static void write(std::span<float const> values, [[maybe_unused]] bool streamed, std::span<T> out) noexcept {
+    if constexpr (std::is_same_v<T, float>) {
+      if (streamed) return host_kernels::stream(values.data(), out.data(), values.size());
+      std::ranges::copy(values, out.begin());
+    } else {
+      for (std::size_t i = 0; i < values.size(); ++i) out[i] = from_float<T>(values[i]);
+    }
   }
 
   std::vector<std::size_t> cursors_;    // of each worker and update
