@@ -11,7 +11,7 @@ namespace gradsieve::host_kernels {
 
 /// Bytes from which an array that is overwritten whole goes past the caches: they do not hold it anyway, and a store
 /// that goes through them first reads what it overwrites.
-inline constexpr std::size_t streamed_bytes = std::size_t{1} << 26;
+inline constexpr std::size_t streamed_bytes = std::size_t{1} << 24;
 
 /// Copies past the caches. Other threads may look once stream_fence() was called.
 inline void stream(float const* from, float* to, std::size_t count) noexcept {
