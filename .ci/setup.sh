@@ -81,6 +81,10 @@ CHECK
 # Where there is none, Debian's; with OpenBLAS, as the plain BLAS that it takes else is twenty times slower.
 want_torch() {
   quietly torch_python && return
+  if [ -n "${PYTHON-}" ]; then
+    echo "setup: $PYTHON has no torch, or its headers or Python's own are missing; nothing is installed for it"
+    return
+  fi
   apt_install python3-torch libtorch-dev python3-dev libopenblas0-pthread || echo "setup: cannot install PyTorch; going on without it"
 }
 

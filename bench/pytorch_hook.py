@@ -1,6 +1,6 @@
 """What the communication hook costs on one rank, where nothing is sent, as a ratio to the accumulate floor.
 
-    PYTHONPATH=build/pytorch/examples/pytorch/python python3 bench/pytorch_hook.py [--elements N] [--density D]
+    PYTHONPATH=build/release/examples/pytorch/python python3 bench/pytorch_hook.py [--elements N] [--density D]
 
 Every step DDP's backward pass fills one bucket of N float32 elements, other random ones than before; the clock runs from
 when DDP calls the hook until its future is complete. In turn with it the floor is timed: residual.add_(gradient) on

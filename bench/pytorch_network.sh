@@ -69,10 +69,11 @@ on_ranks() {
   local r pids=() failed=0
   for ((r = ranks; r >= 1; --r)); do
     local log=$scratch/log.$r
-    [ "$r" != 1 ] || log=/dev/stderr
+    : >"$log"
     ip netns exec "$tag-$r" env RANK=$((r - 1)) LOCAL_RANK=0 WORLD_SIZE="$ranks" MASTER_ADDR="$subnet.1" MASTER_PORT=29400 \
       GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TQDM_DISABLE=1 \
-      timeout --kill-after=10 "$limit" "$python" examples/pytorch/train.py "$@" >"$log" 2>&1 &
+      timeout --kill-after=10 "$limit" "$python" examples/pytorch/train.py "$@" \
+      > >(if [ "$r" = 1 ]; then cat >&2; else cat >"$log"; fi) 2>&1 &
     pids+=($!)
   done
   wait "${pids[-1]}" || failed=$? # rank 0's

@@ -17,6 +17,8 @@ python=$(torch_python) || {
   exit 1
 }
 
+echo "examples/pytorch/run.sh: torch $("$python" -c 'import torch; print(torch.__version__)') of $python"
+
 cmake --preset release -DGRADSIEVE_BUILD_PYTORCH=ON "-DPython3_EXECUTABLE=$python"
 targets=(gradsieve_ddp)
 quietly command -v mpicxx && targets+=(gradsieve_example_libtorch_step)
@@ -30,4 +32,6 @@ if quietly "$python" -c 'import matplotlib'; then
 else
   echo "examples/pytorch/run.sh: no plot, $python has no matplotlib"
 fi
-PYTHONPATH=build/release/examples/pytorch/python "$python" examples/pytorch/train.py "${options[@]}" "$@"
+export PYTHONPATH=$PWD/build/release/examples/pytorch/python
+"$python" examples/pytorch/train.py "${options[@]}" "$@"
+echo "the module lies in PYTHONPATH=$PYTHONPATH"

@@ -153,23 +153,6 @@ def case_stopped_and_continued_is_as_if_not():
             assert hook.report()["step"] == 99
 
 
-def pending_update(hook_states, make_model):
-    """What would go out if everything did: the mean over the ranks of their residuals."""
-    model = make_model()
-    hook = gradsieve_ddp.register(model, density=1.0, dense=[])
-    hook.load_state_dict(hook_states)
-    loss = sum((each * 0).sum() for each in model.parameters())
-    model(torch.zeros(8, 16))  # DDP prepares its buckets in forward
-    loss.backward()
-    return torch.cat([each.grad.flatten() for each in model.module.parameters()])
-
-
-def all_states(hook):
-    states = [None] * dist.get_world_size()
-    dist.all_gather_object(states, hook.state_dict())
-    return states
-
-
 def case_several_models_at_once():
     one, other = in_buckets(small_model()), in_buckets(small_model(seed=2))
     hooks = [
@@ -185,12 +168,22 @@ def case_several_models_at_once():
     assert_same_on_all_ranks(weights(other), "second model")
     assert [each.report()["step"] for each in hooks] == [19, 19]
 
-    alone = in_buckets(small_model())  # and they do not disturb each other
+
+def case_a_second_model_changes_nothing():
+    alone = in_buckets(small_model())
     gradsieve_ddp.register(alone, recipe="radix", density=0.05)
-    second = in_buckets(small_model(seed=2))
-    optimizer = torch.optim.SGD([*alone.parameters(), *second.parameters()], lr=0.05)
-    del second
-    assert torch.equal(weights(alone), weights(in_buckets(small_model())))
+    train(alone, sgd(alone), 10)
+
+    model, other = in_buckets(small_model()), in_buckets(small_model(seed=2))
+    gradsieve_ddp.register(model, recipe="radix", density=0.05)
+    gradsieve_ddp.register(other, recipe="laplacian", density=0.2)
+    optimizers = [sgd(model), sgd(other)]
+    for x, y in batches(10):
+        for each, optimizer in zip((model, other), optimizers):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(each(x), y).backward()
+            optimizer.step()
+    assert torch.equal(weights(model), weights(alone))
 
 
 def case_accumulation_and_unused_parameters():
@@ -295,6 +288,34 @@ def case_loss_scale():
         assert torch.isfinite(weights(model)).all()
 
 
+def case_overflow_in_one_bucket_before_buckets_are_formed():
+    """As a first loss scale often does: one bucket's step fails, the others' do not, and then buckets change."""
+    model = in_buckets(small_model(), find_unused_parameters=False)
+    hook = gradsieve_ddp.register(model, density=0.05, on_non_finite="propagate")
+    optimizer = sgd(model)
+    last = model.module[-1].weight
+    overflow = {"now": False}
+    last.register_hook(lambda gradient: gradient * float("inf") if overflow["now"] else gradient)
+    for step, (x, y) in enumerate(batches(12)):
+        overflow["now"] = dist.get_rank() == 1 and step in (0, 5)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        bad = [name for name, each in model.module.named_parameters() if not torch.isfinite(each.grad).all()]
+        assert bool(bad) == (step in (0, 5)), f"step {step}: {bad}"
+        if bad:
+            hook.discard_step()
+        else:
+            optimizer.step()
+    assert_same_on_all_ranks(weights(model), "overflow")
+    again = in_buckets(small_model(seed=4))
+    again.module.load_state_dict(model.module.state_dict())
+    resumed = gradsieve_ddp.register(again, density=0.05, on_non_finite="propagate")
+    resumed.load_state_dict(hook.state_dict())
+    train(model, sgd(model, 0.0), 3, seed=3)
+    train(again, sgd(again, 0.0), 3, seed=3)
+    assert torch.equal(weights(model), weights(again))
+
+
 def case_errors_reach_every_rank():
     rank = dist.get_rank()
     for route in ("python", "cpp"):
@@ -343,6 +364,8 @@ def case_states_that_do_not_fit():
         change(bad)
         assert_raises(error, text, lambda: hook.load_state_dict(bad))
 
+    refused(ValueError, "lacks a part", lambda state: state.pop("world"))
+    refused(ValueError, "no parameters", lambda state: state["groups"].append(([], b"")))
     refused(ValueError, "version 7", lambda state: state.update(version=7))
     refused(ValueError, "is of rank", lambda state: state.update(rank=state["rank"] + 1))
     refused(ValueError, "is of 9 ranks", lambda state: state.update(world=9))
@@ -407,10 +430,12 @@ TWO_RANKS = [
     case_ranks_agree_with_every_recipe,
     case_stopped_and_continued_is_as_if_not,
     case_several_models_at_once,
+    case_a_second_model_changes_nothing,
     case_accumulation_and_unused_parameters,
     case_half_precision,
     case_discard_and_rescale,
     case_loss_scale,
+    case_overflow_in_one_bucket_before_buckets_are_formed,
     case_errors_reach_every_rank,
     case_states_that_do_not_fit,
 ]

@@ -80,7 +80,7 @@ struct checkpoint {
     if (states != its_states)
       throw mismatch("gradsieve: checkpoint has " + std::to_string(states) +
                      " states an element, this residual store has " + std::to_string(its_states));
-    if (store != 0 && store != its_store)
+    if (store != 0 && its_store != 0 && store != its_store)
       throw mismatch("gradsieve: checkpoint is of another residual store, whose states mean something else");
   }
 

@@ -25,6 +25,7 @@ namespace gradsieve {
 ///   for (auto& each : old) kept.put(each.layers(), each.state());
 ///   for (auto& each : fresh) each.restore(kept.take(each.layers()));
 ///
+/// States of different steps (one compressor failed where others did not) count as the latest of them.
 /// What speeds up the choice of the next entries (hints) stays behind, as it belongs to the old segments.
 /// Local to a rank; ranks that do the same with equal layouts stay in step. Memory: a float for each element and state.
 class layer_states {
@@ -50,9 +51,8 @@ class layer_states {
       step_ = found.step;
       any_ = true;
     }
-    if (found.step != step_)
-      throw mismatch("gradsieve: a state is of step " + std::to_string(found.step) + ", those before of step " +
-                     std::to_string(step_));
+    if (store_ == 0) store_ = found.store;  // the first was of a version that did not say
+    step_ = std::max(step_, found.step);
     for (std::size_t i = 0; i < part.count(); ++i) {
       known_[places[i]] = true;
       for (std::uint16_t s = 0; s < states_; ++s)

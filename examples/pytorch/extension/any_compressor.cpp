@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace example {
@@ -35,7 +36,13 @@ compression parse_compression(std::string const& recipe, policy_defaults const& 
   if (whole && (indices || values))
     throw usage_error("recipe '" + recipe + "': coo and binned have indices and values of their own");
   if (tokens.empty()) tokens.push_back(open.selector);
-  compression chosen{.policies = parse_policies(joined(tokens, "+"), open), .codec = {}, .dense = {}};
+  compression chosen{};
+  try {
+    chosen.policies = parse_policies(joined(tokens, "+"), open);
+  } catch (usage_error const& why) {
+    throw usage_error(std::string{why.what()} + "; codecs are coo, binned, " + joined(index_codec_names) + "; " +
+                      joined(value_codec_names));
+  }
   auto const* const adaptive = std::get_if<gs::adacomp>(&chosen.policies.selector);
   if (whole == 1 && !adaptive) throw usage_error("recipe '" + recipe + "': binned goes with adacomp");
   if (whole == 1 || (adaptive && !whole && !indices && !values))

@@ -13,6 +13,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <gradsieve/layer_states.hpp>
@@ -78,10 +79,13 @@ class bucket_exchange {
     if (index == 0) begin_step();
     check_size(bucket.size(), members);
     if constexpr (std::is_same_v<T, double>) {
-      if (chosen_.density < 1 || chosen_.warmup > 0 || chosen_.policies.adapts())
+      bool const plain = std::holds_alternative<gs::error_feedback>(chosen_.policies.residual) ||
+                         std::holds_alternative<gs::none>(chosen_.policies.residual);
+      if (chosen_.density < 1 || chosen_.warmup > 0 || chosen_.policies.adapts() || !plain ||
+          chosen_.on_non_finite == bad_values::fail)
         throw std::invalid_argument(
             "gradsieve compresses float32, float16 and bfloat16 gradients; this bucket's are float64, which only "
-            "density 1 passes on as they are");
+            "density 1 passes on as they are, without momentum, filter or a check for NaN");
       uncompressed_.add(gs::dense_mean{}.exchange(comm_, bucket));
     } else {
       try {
@@ -101,12 +105,15 @@ class bucket_exchange {
   }
 
   void discard_step() {
+    place_kept();
     for (auto& each : groups_) each.compressor->discard_step();
   }
   void rescale(float factor) {
+    place_kept();
     for (auto& each : groups_) each.compressor->rescale(factor);
   }
   [[nodiscard]] double residual_norm() {
+    place_kept();
     double sum = 0;
     for (auto& each : groups_) {
       auto const norm = each.compressor->residual_norm();
@@ -117,6 +124,7 @@ class bucket_exchange {
 
   /// What this rank must hold on to between steps. Cost: a copy of the residual.
   [[nodiscard]] std::vector<group_state> state() {
+    place_kept();
     std::vector<group_state> all;
     for (auto& each : groups_) all.push_back({each.members, each.compressor->state()});
     return all;
@@ -128,6 +136,7 @@ class bucket_exchange {
     std::vector<group> groups;
     std::vector<std::size_t> group_of(parameters_.count(), none);
     for (auto const& each : saved) {
+      if (each.members.empty()) throw std::invalid_argument("gradsieve: a saved group has no parameters");
       groups.push_back(make_group(each.members));
       groups.back().compressor->restore(each.bytes);
       for (auto const member : each.members) {
@@ -142,7 +151,8 @@ class bucket_exchange {
     keep_groups_ = fresh_ = !groups_.empty();
   }
 
-  /// Adds the residual of a rank that left. @throws as restore(); std::invalid_argument unless its groups are these.
+  /// Adds the residual of a rank that left. @throws as restore(), but what was added before stays;
+  /// std::invalid_argument unless its groups are these.
   void absorb(std::vector<group_state> const& saved) {
     for (auto const& each : saved) {
       auto const g = group_with(each.members);
@@ -173,7 +183,16 @@ class bucket_exchange {
   void begin_step() {
     uncompressed_ = {};
     if (!std::exchange(fresh_, false)) keep_groups_ = false;
-    if (std::ranges::find(group_of_, none) == group_of_.end()) kept_.reset();
+    place_kept();
+  }
+
+  /// What waits for buckets that did not come, as a step was broken off, gets groups of one parameter.
+  void place_kept() {
+    if (!kept_) return;
+    for (std::size_t member = 0; member < parameters_.count(); ++member)
+      if (group_of_[member] == none && kept_->has(parameters_[member].name))
+        static_cast<void>(regroup(std::span<std::size_t const>{&member, 1}));
+    kept_.reset();
   }
 
   void check_size(std::size_t size, std::span<std::size_t const> members) const {
@@ -198,7 +217,7 @@ class bucket_exchange {
 
   /// The group of exactly these parameters in this order.
   [[nodiscard]] std::optional<std::size_t> group_with(std::span<std::size_t const> members) const {
-    if (members.empty()) return {};
+    if (members.empty() || members[0] >= parameters_.count()) return {};
     auto const g = group_of_[members[0]];
     if (g == none || !std::ranges::equal(groups_[g].members, members)) return {};
     return g;

@@ -37,6 +37,7 @@ class erased final : public any_compressor<Space> {
  private:
   template <class T>
   void run(communicator_of<Space> const& comm, std::span<T> gradient) {
+    report_ = {};  // of a failed exchange there is none
     if constexpr (std::is_same_v<Space, gs::host>)
       report_ = compressor_.exchange(comm, gradient);
     else if constexpr (std::is_same_v<T, float>)  // nvcc takes its time for each

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -41,7 +42,7 @@ class hook {
   hook(hook const&) = delete;
   hook& operator=(hook const&) = delete;
 
-  /// Ends the bucket that is under way, if there is one; others are left.
+  /// Waits for the bucket that is under way, if there is one, as long as the process group does; others are left.
   ~hook() {
     {
       std::scoped_lock const lock{mutex_};
@@ -64,7 +65,7 @@ class hook {
   template <class Body>
   decltype(auto) between_steps(Body const& body) {
     std::unique_lock lock{mutex_};
-    changed_.wait(lock, [&] { return queue_.empty(); });
+    changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
     return body(exchange_);
   }
 
@@ -79,7 +80,9 @@ class hook {
       std::unique_lock lock{mutex_};
       changed_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
       if (stopped_) return;
-      job& next = queue_.front();  // stays where it is while others are added
+      job const next = queue_.front();  // shared, so that nothing of torch's is destroyed under the lock
+      queue_.pop_front();
+      busy_ = true;
       lock.unlock();
       std::exception_ptr failure;
       try {
@@ -87,12 +90,11 @@ class hook {
       } catch (...) {
         failure = std::current_exception();
       }
-      auto const when_done = std::move(next.when_done);
       lock.lock();
-      queue_.pop_front();
+      busy_ = false;
       lock.unlock();
       changed_.notify_all();
-      when_done(failure);
+      next.when_done(failure);
     }
   }
 
@@ -122,11 +124,12 @@ class hook {
     exchange_.exchange(bucket.getIndex(), values, members_.of(bucket));
   }
 
-  bucket_members members_;  // both of the thread while the queue holds anything
+  bucket_members members_;  // both of the thread while a bucket is under way
   bucket_exchange<gs::host> exchange_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<job> queue_;
+  bool busy_ = false;
   bool stopped_ = false;
   std::thread thread_;
 };

@@ -1,7 +1,11 @@
 // The Python module gradsieve_ddp._native: a hook for DistributedDataParallel, by its public route and below Python.
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,6 +61,12 @@ std::string text_of(std::exception_ptr const& failure) {
   }
 }
 
+/// A transport's words need not be UTF-8.
+py::object text_for_python(std::string const& text) {
+  return py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace"));
+}
+
 /// `when_done(None or why it failed)` is called by the hook's thread.
 void start(hook& target, c10d::GradBucket& bucket, py::object when_done) {
   auto* const callback = when_done.release().ptr();
@@ -64,7 +74,7 @@ void start(hook& target, c10d::GradBucket& bucket, py::object when_done) {
     py::gil_scoped_acquire const acquire;
     auto const call = py::reinterpret_steal<py::object>(callback);
     try {
-      call(failure ? py::cast(text_of(failure)) : py::none());
+      call(failure ? text_for_python(text_of(failure)) : py::none());
     } catch (py::error_already_set& error) {
       error.discard_as_unraisable("gradsieve_ddp: a bucket is done");
     }
@@ -229,6 +239,7 @@ PYBIND11_MODULE(_native, module) {
                        names const& parameter_names, std::string const& recipe, double density, names const& dense,
                        std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
                        std::string const& on_non_finite, int) {
+             c10::cuda::CUDAGuard const guard{parameters.at(0).device()};
              return std::shared_ptr<device_hook>{
                  new device_hook{group_of(group), parameters, parameter_names,
                                  compression_of(recipe, density, dense, warmup, momentum, beta, bins, on_non_finite)},
@@ -237,7 +248,9 @@ PYBIND11_MODULE(_native, module) {
            py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"), py::arg("recipe"),
            py::arg("density"), py::arg("dense"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
            py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
-      .def("start", [](device_hook& target, c10d::GradBucket& bucket) { target.start(bucket); })
+      .def(
+          "start", [](device_hook& target, c10d::GradBucket& bucket) { target.start(bucket); },
+          py::call_guard<py::gil_scoped_release>())
       .def_property_readonly(
           "stream", [](device_hook& target) { return reinterpret_cast<std::uintptr_t>(target.stream().stream()); })
       .def("attach", &attach<native_device_route, device_hook>);

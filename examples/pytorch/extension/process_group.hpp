@@ -81,6 +81,14 @@ class process_group {
     require("all_gather", sum, all.size());
     require("all_gather", sizes[static_cast<std::size_t>(rank())], mine.size());
     auto const place = enter(where);
+    std::exception_ptr failure;  // the first: what is under way is waited for all the same, as it writes into `all`
+    auto const attempt = [&](auto const& body) {
+      try {
+        body();
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+      }
+    };
     std::vector<c10::intrusive_ptr<c10d::Work>> under_way;
     std::vector<std::vector<at::Tensor>> tensors(sizes.size());
     std::size_t at = 0;
@@ -91,9 +99,12 @@ class process_group {
       if (share.empty()) continue;
       if (root == rank()) copy(where, mine, share);
       tensors[r] = {place.around(share)};
-      under_way.push_back(started("broadcast", [&] { return group_->broadcast(tensors[r], from(root)); }));
+      attempt([&] {
+        under_way.push_back(started("broadcast", [&] { return group_->broadcast(tensors[r], from(root)); }));
+      });
     }
-    for (auto const& work : under_way) finish("broadcast", [&] { return work; });
+    for (auto const& work : under_way) attempt([&] { finish("broadcast", [&] { return work; }); });
+    if (failure) std::rethrow_exception(failure);
   }
 
   template <class Space>

@@ -9,8 +9,8 @@
 
 namespace gradsieve::host_kernels {
 
-/// Bytes from which an array that is overwritten whole goes past the caches: they do not hold it anyway, and a store
-/// that goes through them first reads what it overwrites.
+/// Bytes from which an array that is overwritten whole goes past the caches: a core's share of them holds little of it,
+/// and a store that goes through them first reads what it overwrites.
 inline constexpr std::size_t streamed_bytes = std::size_t{1} << 24;
 
 /// Copies past the caches. Other threads may look once stream_fence() was called.

@@ -79,11 +79,16 @@ class Hook:
         alone = isinstance(state, dict)
         if not alone and not state:
             raise ValueError("gradsieve: expected the states of all ranks, the list is empty")
-        states = [state] if alone else sorted(state, key=lambda each: each["rank"])
+        states = [state] if alone else list(state)
         for each in states:
-            if each.get("version") != STATE_VERSION:
-                raise ValueError(f"gradsieve: state has version {each.get('version')}, expected {STATE_VERSION}")
+            if each.get("version") != STATE_VERSION or not {"rank", "world", "groups"} <= each.keys():
+                raise ValueError(
+                    f"gradsieve: state has version {each.get('version')}, expected {STATE_VERSION}, or lacks a part"
+                )
+        states.sort(key=lambda each: each["rank"])
         old = states[0]["world"]
+        if any(each["world"] != old for each in states):
+            raise ValueError("gradsieve: the states are of worlds of different sizes")
         if alone and old != world:
             raise ValueError(f"gradsieve: the state is of {old} ranks, here are {world}: load the list of all of them")
         if alone and states[0]["rank"] != rank:
@@ -125,6 +130,9 @@ def register(
 ):
     """Compresses the gradients of a DistributedDataParallel model; returns a Hook. Collective.
 
+    A model on a GPU needs NCCL, float32 gradients and the codec automatic+fp32 (name it with adacomp). float64
+    gradients pass at density 1 only, and then uncompressed.
+
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
         or coo or binned; gradsieve_ddp.selectors and so on list them. What is left open: radix, whole, error_feedback,
         automatic, fp32.
@@ -133,12 +141,12 @@ def register(
     warmup: steps over which the density falls from 0.25.
     momentum: of the residual "momentum"; the optimiser must not apply its own then. beta: of "filtered".
     bins: elements of adacomp's bins; 0: 50 in convolutions, else 500.
-    on_non_finite: "skip" counts NaN and infinity as zero; "fail" makes backward() raise, on every rank, before
-        anything of the bucket has changed; "propagate" makes the bucket's gradient NaN on every rank, and keeps the
+    on_non_finite: "skip" counts NaN and infinity as zero; "fail" makes backward() raise, on every rank, with
+        what is pending as it was; "propagate" makes the bucket's gradient NaN on every rank, and keeps the
         residual: what a GradScaler waits for. The last two cost a reading pass and a message.
     threads: that one exchange works with. route: "python", DDP's public one; or "cpp", below Python, without its lock.
     process_group: of exactly the model's ranks, and used by nothing else; None: a new one.
-    ValueError for what cannot be obeyed. Memory: the recipe's residual, 4 to 8 bytes an element.
+    ValueError or TypeError for what cannot be obeyed. Memory: the recipe's residual, 4 to 8 bytes an element.
     """
     if on_non_finite not in ("skip", "fail", "propagate"):
         raise ValueError(f"gradsieve: on_non_finite is '{on_non_finite}', expected skip, fail or propagate")
