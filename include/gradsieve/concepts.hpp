@@ -155,9 +155,10 @@ inline constexpr bool quantise_fits =
                                                std::span<float> values) { c.quantise(info, places, values); });
 
 /// The part of a message that says which elements, for the codec `packed`. `encode` returns the bytes used, at most
-/// `max_bytes` of as many entries or more; `decode` fills `out`, which is as long as the message says there are indices, from the bytes that are
-/// left of the message, and returns how many it took. It throws corrupt_message rather than read behind them; whether
-/// indices rise below n is checked by `packed`. Ids from 32768 on are for codecs outside of this library.
+/// `max_bytes` of as many entries or more; `decode` fills `out`, which is as long as the message says there are
+/// indices, from the bytes that are left of the message, and returns how many it took. It throws corrupt_message rather
+/// than read behind them; whether indices rise below n is checked by `packed`. Ids from 32768 on are for codecs outside
+/// of this library.
 template <class P>
 concept index_codec =
     policy<P> && requires(P const p, message_info const info, std::span<index_type const> in, std::span<index_type> out,
