@@ -70,19 +70,19 @@ struct delta {
     wire::expect(from.size() >= size, "bytes for indices", from.size(), "at least ", size);
     std::size_t at = count;
     // Sums are modulo 2^32: a gap that leads around the end leads to an index that does not rise, which `packed` finds.
-    index_type next = 0;  // the first element that may be selected
+    index_type last = ~index_type{0};
     for (std::size_t b = 0; b < count; ++b) {
       auto const width = std::to_integer<unsigned>(from[b]);
       auto const fields = out.subspan(b * block, smaller(block, out.size() - b * block));
       wire::unpack(from.subspan(at), width, fields);
       std::uint32_t used = 0;
-      std::uint32_t gaps = 0;
+      for (auto const gap : fields) used |= gap;  // a loop of its own, as one instruction takes several
+      index_type gaps = last;                     // one addition from field to field, as all others wait for it
       for (std::size_t i = 0; i < fields.size(); ++i) {
-        used |= fields[i];
         gaps += fields[i];
-        fields[i] = next + gaps + static_cast<std::uint32_t>(i);
+        fields[i] = gaps + static_cast<index_type>(i) + 1;
       }
-      next = fields.back() + 1;
+      last = fields.back();
       if (width > 0 && used <= wire::low_bits(width) / 2) wire::refuse("index width", width, "", bit_width(used));
       wire::expect(wire::padding_is_zero(from.subspan(at), fields.size(), width), "padding of indices", 1, "", 0);
       at += wire::packed_bytes(fields.size(), width);
