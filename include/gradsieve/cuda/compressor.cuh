@@ -24,6 +24,7 @@
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/report.cuh>
+#include <gradsieve/cuda/residual_memory.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
 #include <gradsieve/cuda/workspace.cuh>
@@ -89,10 +90,8 @@ class compressor<device, Recipe> {
         split_{layers_, recipe_.dense},
         info_{layers_.size(), layers_.hash(), split_.dense_elements, &layers_},
         work_{where, layers_.size()},
+        memory_{work_, recipe_.residual},
         plan_{recipe_, work_} {
-    for (auto& each : states_) each = work_.template zeroed<stored_type>(info_.n);
-    parts_ = work_.template zeroed<double>(cuda_kernels::sum_blocks);
-    factor_ = work_.template zeroed<float>(1);
     numbers_ = work_.template zeroed<device_numbers>(1);
     votes_ = work_.template zeroed<double>(1);
     last_error_ = pinned_array<std::uint64_t>(1);
@@ -143,19 +142,20 @@ class compressor<device, Recipe> {
     auto const values = checked_span(gradient);
     begin_step(values.size());
     auto const pending = pending_error();
-    auto const in = incoming(values.data());
+    auto const in = memory_.incoming(values.data(), world_);
     refuse_non_finite(alone{}, in);
     enter(alone{}, in, {1, 0, false, false});
     take_dense();
     collect();
-    work_.select(recipe_.selector, states_[0].data(), measured, taken_.list());
-    if constexpr (quantises<codec_type>) codec_.quantise(work_, taken_.list());
+    auto const taken = memory_.taken();
+    work_.select(recipe_.selector, memory_.accumulator(), measured, taken);
+    if constexpr (quantises<codec_type>) codec_.quantise(work_, taken);
     start_report(sizeof(*values.data()), 1);
     step_.union_is_selected = true;
     compressed_ = true;
     ++steps_;
     raise(pending);
-    return {taken_.indices.data(), taken_.values.data(), taken_.count.data(), capacity_, dense_.own()};
+    return {taken.indices, taken.values, taken.count, capacity_, dense_.own()};
   }
 
   /// The report of the last step.
@@ -171,7 +171,7 @@ class compressor<device, Recipe> {
       outgoing_state_ = work_.template zeroed<cuda_kernels::message_state>(1);
       none_ = work_.template zeroed<std::uint32_t>(1);
     }
-    auto own = taken_.list();
+    auto own = memory_.taken();
     if (!compressed_) own.count = none_.data();
     encode_message(work_, codec_, info_, own, dense_.own().data(), {outgoing_.data(), bytes, outgoing_state_.data()});
     step_.known.bytes_sent = bytes;
@@ -229,42 +229,30 @@ class compressor<device, Recipe> {
 
   /// As the primary template's.
   void discard_step() {
-    work_.over(taken_.capacity, cuda_kernels::restore_entries<residual_type>, memory(), taken_.list(), saved_.data(),
-               work_.taken());
-    dense_.restore(work_, memory(), &work_.taken()->open);
-    forget_taken();
+    memory_.give_back();
+    dense_.restore(work_, memory_.view(), &work_.taken()->open);
+    memory_.forget();
   }
 
   /// As the primary template's. @throws invalid_argument
   void rescale(float factor) {
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
-    settle();
-    auto const scale = [&]<class T>(T* values, std::uint64_t count) {
-      work_.over(count, cuda_kernels::scale_values<T>, values, count, factor);
-    };
-    for (auto const& each : states_) scale(each.data(), each.size());
-    scale(reinterpret_cast<float*>(saved_.data()), saved_.size() * states);
-    scale(reinterpret_cast<float*>(dense_.saved().data()), dense_.saved().size() * states);
+    memory_.settle();
+    memory_.rescale(factor, dense_.saved());
     work_.zero(work_.hints());
     saved_hints_.clear();
   }
 
   /// L2 norm of what has not been sent. Waits. Cost: one pass.
   [[nodiscard]] double residual_norm() {
-    settle();
-    sum_squares(static_cast<stored_type const*>(states_[0].data()));
-    std::vector<double> parts(parts_.size());
-    work_.where().copy(std::as_bytes(parts_.span()), std::as_writable_bytes(std::span{parts}));
-    work_.where().synchronize();
-    double total = 0;
-    for (double const each : parts) total += each;
-    return std::sqrt(total);
+    memory_.settle();
+    return std::sqrt(memory_.squared_norm());
   }
 
   /// What has not been sent, in device memory and stream order. Lives until the next step. Cost: O(entries).
   [[nodiscard]] std::span<stored_type const> residual() {
-    settle();
-    return states_[0].span();
+    memory_.settle();
+    return memory_.state(0);
   }
 
   /// Steps so far, also of a graph's launches. Waits.
@@ -281,32 +269,22 @@ class compressor<device, Recipe> {
 
   /// As the primary template's, and readable there: a checkpoint knows no space. Waits.
   [[nodiscard]] std::vector<std::byte> state() {
-    settle();
-    std::vector<stored_type> kept(info_.n);
-    std::vector<float> values(info_.n);
+    memory_.settle();
     auto const count = step();
     return checkpoint{states,  kind_of_store(recipe_.residual),
                       info_.n, info_.layout_hash,
                       count,   saved_hints_.empty() ? hints() : saved_hints_,
                       {}}
-        .write([&](std::size_t s) {
-          work_.where().copy(std::as_bytes(states_[s].span()), std::as_writable_bytes(std::span{kept}));
-          work_.where().synchronize();
-          std::ranges::transform(kept, values.begin(), [](stored_type x) { return to_float(x); });
-          return std::span<float const>{values};
-        });
+        .write([&](std::size_t s) { return memory_.read(s); });
   }
 
   /// As the primary template's. Waits. @throws corrupt_state, mismatch; device_error.
   void restore(std::span<std::byte const> bytes) {
     auto found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
     std::vector<float> values(info_.n);
-    std::vector<stored_type> kept(info_.n);
     for (std::size_t s = 0; s < states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
-      std::ranges::transform(values, kept.begin(), [](float x) { return to_stored<stored_type>(x); });
-      work_.upload(std::span<stored_type const>{kept}, states_[s].span());
-      work_.where().synchronize();
+      memory_.write(s, values);
     }
     saved_hints_ = std::move(found.hints);  // perhaps of another world: kept until a step begins
     take_hints();
@@ -317,27 +295,22 @@ class compressor<device, Recipe> {
     last_error_[0] = 0;
     plan_.forget_failure();
     connected_ = false;
-    forget_taken();
+    memory_.forget();
   }
 
   /// As the primary template's. Waits. @throws as restore().
   void absorb(std::span<std::byte const> bytes) {
     auto const found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
-    settle();
-    forget_taken();
+    memory_.settle();
+    memory_.forget();
     std::vector<float> values(info_.n);
     for (std::size_t s = 0; s < states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
-      auto const other = work_.template uploaded<float>(values);
-      work_.over(info_.n, cuda_kernels::add_values<stored_type>, states_[s].data(), info_.n,
-                 static_cast<float const*>(other.data()));
-      work_.where().synchronize();
+      memory_.absorb(s, values);
     }
   }
 
  private:
-  using entry_list = cuda_kernels::entry_list;
-  using saved_state = element_state<residual_type::states>;
   static constexpr std::size_t states = residual_type::states;
   static constexpr bool needs_norms = partitioner_type::needs_norms;
   static constexpr bool predicts =
@@ -381,34 +354,6 @@ class compressor<device, Recipe> {
   }
 
   [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }
-
-  [[nodiscard]] cuda_kernels::state_memory<residual_type> memory() const noexcept {
-    cuda_kernels::state_memory<residual_type> all{{}, recipe_.residual, work_.step().data()};
-    for (std::size_t s = 0; s < states; ++s) all.states[s] = states_[s].data();
-    return all;
-  }
-
-  template <class T>
-  [[nodiscard]] auto incoming(T* gradient) {
-    using value = std::remove_cv_t<T>;
-    cuda_kernels::incoming<value, residual_type> in{gradient, {}, recipe_.residual, nullptr, taken_.list(), false};
-    for (std::size_t s = 0; s < states; ++s) in.states[s] = states_[s].data();
-    in.aligned = reinterpret_cast<std::uintptr_t>(gradient) % (cuda_kernels::per_vector * sizeof(value)) == 0;
-    if constexpr (requires { recipe_.residual.factor(0.0, 1); })
-      if (recipe_.residual.needs_norm()) {
-        sum_squares(static_cast<value const*>(gradient));
-        work_.launch(cuda_kernels::gradient_factor<residual_type>, 1, 1, recipe_.residual,
-                     static_cast<double const*>(parts_.data()), world_, factor_.data());
-        in.factor = factor_.data();
-      }
-    return in;
-  }
-
-  template <class T>
-  void sum_squares(T const* values) {
-    work_.launch(cuda_kernels::sum_squares<T>, cuda_kernels::sum_blocks, cuda_kernels::sum_threads, values, info_.n,
-                 parts_.data());
-  }
 
   void begin_step(std::size_t size) {
     check_size(size);
@@ -469,7 +414,7 @@ class compressor<device, Recipe> {
     work_.where().copy(std::as_bytes(votes_.span()), std::as_writable_bytes(std::span{&total, 1}));
     work_.where().synchronize();
     if (total == 0) return;
-    close_step();
+    memory_.close();
     throw non_finite_gradient("gradsieve: " + std::to_string(static_cast<std::uint64_t>(total)) +
                               " gradient elements are NaN or infinite" +
                               (std::is_same_v<Comm, alone> ? "" : " (all ranks together)"));
@@ -478,7 +423,7 @@ class compressor<device, Recipe> {
   /// The gradient into the residual; segments' budgets onto the device, and where they are known beforehand candidates.
   template <class Comm, class In>
   void enter(Comm const& comm, In const& in, typename step_plan<Recipe>::asker const who) {
-    auto const* const accumulator = states_[0].data();
+    auto const* const accumulator = memory_.accumulator();
     if constexpr (!predicts) work_.forget_candidates();
     if constexpr (!needs_norms) {
       if (plan_.decide_now(who, steps_, exchange_)) name_ranges(who.exchanging);
@@ -499,7 +444,7 @@ class compressor<device, Recipe> {
   /// Where the budgets came with the norms: candidates from memory, when what passes through has left.
   void collect() {
     if constexpr (needs_norms && predicts) {
-      auto const* const accumulator = states_[0].data();
+      auto const* const accumulator = memory_.accumulator();
       work_.predict(recipe_.selector, cuda_kernels::from_memory<stored_type>{accumulator}, accumulator);
       work_.collect(accumulator);
     }
@@ -517,7 +462,7 @@ class compressor<device, Recipe> {
   }
 
   void take_dense() {
-    dense_.take(work_, memory());
+    dense_.take(work_, memory_.view());
     taken_dense_ = true;
   }
 
@@ -527,22 +472,23 @@ class compressor<device, Recipe> {
     if (!connected_ || world_ != comm.size()) connect(comm);
     begin_step(gradient.size());
     auto const pending = pending_error();
-    auto const in = incoming(gradient.data());
+    auto const in = memory_.incoming(gradient.data(), world_);
     refuse_non_finite(comm, in);
     constexpr bool has_places = requires { exchange_.slots(); };
     try {
       enter(comm, in, {world_, comm.rank(), true, has_places});
       take_dense();
       collect();
+      auto const taken = memory_.taken();
       auto const* const apart = exchange_.list();
-      work_.select(recipe_.selector, states_[0].data(), measured, apart != nullptr ? *apart : taken_.list());
-      if constexpr (exchange_type::encodes && quantises<codec_type>) codec_.quantise(work_, taken_.list());
+      work_.select(recipe_.selector, memory_.accumulator(), measured, apart != nullptr ? *apart : taken);
+      if constexpr (exchange_type::encodes && quantises<codec_type>) codec_.quantise(work_, taken);
       auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
-          comm, work_, codec_, info_, taken_.list(), states_[0].data(), plan_.words().data(), error()});
+          comm, work_, codec_, info_, taken, memory_.accumulator(), plan_.words().data(), error()});
       auto const* const errors = dense_.share(comm, work_, error());
-      work_.launch(cuda_kernels::judge_exchange<>, 1, 1024, errors, taken_.list(), work_.tables().cell_count,
-                   result.updates, result.senders, error());
-      dense_.restore(work_, memory(), error());
+      work_.launch(cuda_kernels::judge_exchange<>, 1, 1024, errors, taken, work_.tables().cell_count, result.updates,
+                   result.senders, error());
+      dense_.restore(work_, memory_.view(), error());
       start_report(sizeof(T), world_);
       count_bytes(result);
       step_.message = result.message;
@@ -575,10 +521,10 @@ class compressor<device, Recipe> {
     try {
       if (entered_ && taken_dense_) {
         throw_on_error(cudaMemsetAsync(error(), 1, 1, work_.where().stream), "cudaMemsetAsync");
-        dense_.restore(work_, memory(), error());
+        dense_.restore(work_, memory_.view(), error());
         work_.zero_one(error());
       }
-      if (entered_) forget_taken();
+      if (entered_) memory_.forget();
     } catch (...) {  // the device is gone: the exception that is under way says so
     }
   }
@@ -598,7 +544,7 @@ class compressor<device, Recipe> {
     step_.known.dense_elements = dense_.size();
     step_.known.union_size = dense_.size() - split_.dense_elements;  // segments that are sent whole
     step_.known.bytes_dense = value_bytes * info_.n;
-    step_.selected = taken_.count.data();
+    step_.selected = memory_.taken().count;
     step_.non_finite = work_.non_finite();
     step_.numbers = numbers_.data();
     step_.steps = work_.step().data();
@@ -630,29 +576,9 @@ class compressor<device, Recipe> {
     return recipe_.codec.account(info, entries, split_.dense, message);
   }
 
-  /// What the last step sent leaves the residual now.
-  void settle() {
-    work_.over(taken_.capacity, cuda_kernels::settle_entries<residual_type>, memory(), work_.tables(), taken_.list(),
-               saved_.data());
-    work_.zero(taken_.cells);
-  }
-
-  /// Nothing is owed, and nothing can be given back.
-  void forget_taken() {
-    work_.zero(taken_.cells);
-    work_.zero(taken_.count);
-    close_step();
-  }
-
-  /// Nothing can be given back.
-  void close_step() const {
-    throw_on_error(cudaMemsetAsync(work_.taken(), 0, sizeof(cuda_kernels::taken_state), work_.where().stream),
-                   "cudaMemsetAsync");
-  }
-
   /// Segments and buffers for a world of this size. Waits, allocates.
   void plan(int world) {
-    if (taken_.capacity > 0) settle();
+    memory_.settle();
     if (saved_hints_.empty()) saved_hints_ = hints();
     world_ = world;
     auto& segments = plan_.segments();
@@ -665,12 +591,11 @@ class compressor<device, Recipe> {
     plan_.reserve(capacity_);
     exchange_.reserve(work_, recipe_.codec, info_, world, capacity_, segments.size(), partitioner_type::disjoint);
     codec_.reserve_writing(work_, recipe_.codec, layers_, capacity_);
-    taken_ = work_.make_list(std::max<std::uint64_t>({capacity_, exchange_.most_sent(), 1}));
-    saved_ = work_.template zeroed<saved_state>(taken_.capacity);
+    memory_.reserve(std::max<std::uint64_t>(capacity_, exchange_.most_sent()));
     dense_.reserve(work_, split_, segments.size(), split_.dense_elements + segments.most());
     name_ranges(false);
     take_hints();
-    forget_taken();
+    memory_.forget();
     work_.where().synchronize();
   }
 
@@ -679,10 +604,10 @@ class compressor<device, Recipe> {
   layer_split split_;
   message_info info_;
   cuda_workspace work_;
+  device_residual_memory<residual_type> memory_;
   step_plan<Recipe> plan_;
   device_exchange<exchange_type, codec_type> exchange_;
   device_codec<codec_type> codec_;  // for what this rank gives
-  std::array<cuda_buffer<stored_type>, states> states_;
   int world_ = 1;
   bool connected_ = false;
   bool entered_ = false;  // this step's gradient is in the residual
@@ -691,12 +616,9 @@ class compressor<device, Recipe> {
   std::uint64_t capacity_ = 0;
   std::vector<cut_hint> saved_hints_;  // until a step begins: the device's may be for another number of segments
 
-  cuda_workspace::list_memory taken_;  // what the last step took out, and what of it is owed
-  cuda_buffer<saved_state> saved_;
   device_dense_part<residual_type> dense_;
 
-  cuda_buffer<double> parts_, votes_;
-  cuda_buffer<float> factor_;
+  cuda_buffer<double> votes_;
   cuda_buffer<device_numbers> numbers_;
   pinned_array<std::uint64_t> last_error_;
   device_step step_;
