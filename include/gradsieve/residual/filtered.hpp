@@ -10,12 +10,13 @@
 namespace gradsieve {
 
 /// accumulator = memory + gradient; memory = (1 - beta) memory + beta (accumulator - sent). State 0 is the accumulator,
-/// state 1 the memory, which is what the next step goes on from.
+/// state 1 memory / beta, which is all that waits: what came in = what was sent + state 1, to rounding, and as beta
+/// is not in it, also where a checkpoint goes on with another beta.
 /// At beta 1 this is `error_feedback` to the last bit, at more cost. Below 1 memories move slowly, so that ranks that
 /// see noisy gradients come to agree on what is large. A gradient that is not sent at once enters the memory with the
-/// factor beta, and the share 1 - beta of the memory outlives its sending. What came in = what was sent +
-/// memory / beta, to rounding: nothing is lost for good, but less than all of what waits goes out at once, and what is
-/// sent and what residual() shows do not add up to what came in. Layers that pass through leave nothing behind.
+/// factor beta, and the share 1 - beta of the memory outlives its sending: nothing is lost for good, but less than all
+/// of what waits goes out at once, and what is sent and what residual() shows do not add up to what came in. Layers
+/// that pass through leave nothing behind.
 /// When not: with batches that are not large, as their gradients then wait longer for nothing; with beta 1.
 /// Cost: 12 bytes read and 8 written per element. Memory: 8 bytes per element.
 /// Source: ScaleCom (Chen et al., NeurIPS 2020), which has beta near 0.1 for large batches.
@@ -30,13 +31,13 @@ struct filtered {
   }
 
   GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
-    state[0] = state[1] + gradient;
-    state[1] = multiply_add(beta, gradient, state[1]);  // what stays if nothing is sent
+    state[0] = multiply_add(beta, state[1], gradient);
+    state[1] += gradient;
   }
 
   GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept {
     state[0] -= sent;
-    state[1] = multiply_add(-beta, sent, state[1]);
+    state[1] -= sent;
   }
 
   friend bool operator==(filtered const&, filtered const&) = default;
