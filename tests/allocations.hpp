@@ -11,14 +11,17 @@
 #include "sanitized.hpp"
 
 static std::atomic<std::uint64_t> allocations{0};
+static std::atomic<std::uint64_t> allocated_bytes{0};  // never fewer
 
 [[gnu::weak]] void* operator new(std::size_t size) {
   ++allocations;
+  allocated_bytes += size;
   if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc{};
 }
 [[gnu::weak]] void* operator new(std::size_t size, std::align_val_t alignment) {
   ++allocations;
+  allocated_bytes += size;
   auto const step = static_cast<std::size_t>(alignment);
   if (void* const memory = std::aligned_alloc(step, (size + step - 1) / step * step)) return memory;
   throw std::bad_alloc{};

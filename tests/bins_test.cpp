@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
@@ -177,6 +178,17 @@ TEST_CASE("adacomp: bins of zeros send nothing, equal ones everything") {
   REQUIRE(sent.size() == 501);
   for (auto const& each : sent) CHECK(each.value == (each.index == 1200 ? 1.0f : -1.0f));  // (0 + 2 + 1) / 3
   CHECK(reducer.residual()[700] == -1.0f);
+}
+
+TEST_CASE("adacomp: a bin of subnormal values sends nothing, however few the others") {
+  gs::compressor reducer{gs::host{}, gs::layout{{"fc", 5000}}, plain};
+  std::vector<float> values(5000);
+  values[700] = std::numeric_limits<float>::denorm_min();
+  values[701] = std::nextafter(std::numeric_limits<float>::min(), 0.0f);
+  CHECK(reducer.compress(values).indices.empty());
+  CHECK(reducer.residual()[700] == values[700]);
+  values[701] = std::numeric_limits<float>::min();
+  CHECK(reducer.compress(values).indices.size() == 1);
 }
 
 TEST_CASE("adacomp: the density is the upper limit, and the largest go first") {
@@ -349,8 +361,14 @@ TEST_CASE("balance: what all ranks put in was applied or is still there, on bit-
     for (auto const& each : said) CHECK(each == "");
   };
   auto const chunks = gs::recipe{.density = 0.02, .selector = gs::chunked{.size = 512}};
+  auto const coded = [](auto codec) {
+    return gs::recipe{
+        .density = 0.5, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}, .codec = std::move(codec)};
+  };
   for (int const world : {1, 2, 3, 4, 8}) {
     balanced(plain, world);
     balanced(chunks, world);
+    balanced(coded(gs::binned{}), world);
+    balanced(coded(gs::packed{.values = gs::ternary{}}), world);
   }
 }

@@ -1,8 +1,10 @@
 // Bins: short runs of consecutive elements, which never cross from one layer into the next.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <ostream>
 #include <string>
 
@@ -34,7 +36,7 @@ struct bin_lengths {
     return otherwise;
   }
 
-  /// @throws invalid_argument for a length outside [1, longest]
+  /// @throws invalid_argument for a length outside [1, longest], and for a pattern that fills its array and has no end
   void check() const {
     auto const check_one = [](std::uint32_t length) {
       if (length < 1 || length > longest)
@@ -42,8 +44,12 @@ struct bin_lengths {
                                std::to_string(longest));
     };
     check_one(otherwise);
-    for (auto const& one : rules)
+    for (auto const& one : rules) {
       if (one.length > 0) check_one(one.length);
+      if (std::ranges::find(one.pattern, '\0') == std::end(one.pattern))
+        throw invalid_argument("gradsieve: a bin's rule has a pattern of " + std::to_string(sizeof one.pattern) +
+                               " characters or more");
+    }
   }
 
   friend bool operator==(bin_lengths const&, bin_lengths const&) = default;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,20 +16,31 @@
 namespace gradsieve {
 
 /// Candidates of all segments, in one index-ordered list for each worker, and a second list for each worker for
-/// the segment that was collected again last. Address space for 8 bytes an entry, list and worker; touched as used.
+/// the segment that was collected again last. Address space for 8 bytes an entry and list; touched as used.
 class host_candidates {
  public:
   using list = host_kernels::candidate_list;
 
-  /// Room for `capacity` entries of all segments up to one's end, or that segment's are incomplete. Allocates.
-  void plan(int workers, std::size_t segments, std::uint64_t capacity) {
+  /// Room for `capacity` entries of all segments up to one's end, or that segment's are incomplete, whichever workers
+  /// find them. With `shares` the first lists have room for so many of each worker instead. Allocates.
+  void plan(int workers, std::size_t segments, std::uint64_t capacity, std::span<std::uint64_t const> shares = {}) {
     workers_ = static_cast<std::size_t>(workers);
-    std::uint64_t const room = capacity + host_kernels::group;
-    indices_ = host_buffer<index_type>(2 * workers_ * room);
-    values_ = host_buffer<float>(2 * workers_ * room);
-    lists_.resize(2 * workers_);
-    for (std::size_t l = 0; l < lists_.size(); ++l)
-      lists_[l] = {indices_.data() + l * room, values_.data() + l * room, 0, capacity};
+    capacity_ = capacity_again_ = capacity;
+    if (!shares.empty()) capacity_ = std::accumulate(shares.begin(), shares.end(), std::uint64_t{0});
+    lists_.assign(2 * workers_, {});
+    std::uint64_t room = 0;
+    for (std::size_t l = 0; l < lists_.size(); ++l) {
+      lists_[l].capacity = l < shares.size() ? shares[l] : capacity;
+      room += lists_[l].capacity + host_kernels::group;
+    }
+    indices_ = host_buffer<index_type>(room);
+    values_ = host_buffer<float>(room);
+    std::uint64_t at = 0;
+    for (auto& each : lists_) {
+      each.indices = indices_.data() + at;
+      each.values = values_.data() + at;
+      at += each.capacity + host_kernels::group;
+    }
     lower_.assign(segments, 0);
     again_ = none;
   }
@@ -76,7 +88,7 @@ class host_candidates {
       up_to_end += count_before(from, acc.first + acc.values.size());
     }
     auto const wanted = lower(acc.id);
-    auto const capacity = lists_.front().capacity;
+    auto const capacity = again_ == acc.id ? capacity_again_ : capacity_;
     if (wanted == 0 || before > capacity) return {0, wanted, false};
     if (up_to_end > capacity) return {capacity + 1 - before, wanted, false};
     return {up_to_end - before, wanted, true};
@@ -92,6 +104,8 @@ class host_candidates {
   }
 
   std::size_t workers_ = 0;
+  std::uint64_t capacity_ = 0;  // of the first lists together, and of the second ones
+  std::uint64_t capacity_again_ = 0;
   std::vector<key_type> lower_;  // of each segment
   std::uint64_t again_ = none;   // the segment that the second lists are about
   key_type lower_again_ = 0;

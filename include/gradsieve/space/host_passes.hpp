@@ -32,8 +32,9 @@ class host_passes {
   /// Prepares for segments that are disjoint and in order. What lies between them, or in a hole, is accumulated
   /// but never selected from; accumulators in holes must be zero when selectors look. `expected`: entries that a
   /// step selects at most. Allocates: 56 bytes a tile, and the candidate lists a worker.
-  /// `bins`: their length in each segment, for a selector that has them; allocates 8 bytes an element of a tile and
-  /// worker more.
+  /// `bins`: their length in each segment, for a selector that has them. What they keep is theirs to say, so a worker's
+  /// list then has room for all its elements: address space for 8 bytes an element, of which what is used is touched;
+  /// and 8 bytes an element of a tile and worker more.
   void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     tiles_.plan(n_, segments, holes, bins);
@@ -46,8 +47,12 @@ class host_passes {
     bin_marks_.assign(bins.empty() ? 0 : host_kernels::mark_words(bin_room_) * static_cast<std::size_t>(team_.size()),
                       0);
     tile_statistics_.assign(tiles_.size(), {});
-    // What bins keep is theirs to say: there is room for all of it, of which what is used is touched.
-    found_.plan(team_.size(), segments.size(), bins.empty() ? std::min(n_, 2 * expected + 65536) : n_);
+    std::vector<std::uint64_t> shares;
+    for (int worker = 0; !bins.empty() && worker < team_.size(); ++worker) {
+      auto const [begin, end] = team_.part(tiles_.size(), worker);
+      shares.push_back(begin_of(end) - begin_of(begin));
+    }
+    found_.plan(team_.size(), segments.size(), std::min(n_, 2 * expected + 65536), shares);
     samples_ = host_buffer<key_type>(std::min<std::uint64_t>(n_, most_samples) + host_kernels::group);
     worker_counts_.assign(static_cast<std::size_t>(team_.size()), {});
   }
