@@ -13,49 +13,43 @@
 
 namespace gs = gradsieve;
 
-/// Whole steps from -127 to 127, a byte each, behind the size of a step. What rounding takes off stays in the residual.
-struct linear8 {
+/// The nearest power of two, a byte each. What rounding takes off stays in the residual.
+struct powers_of_two {
   static constexpr std::uint16_t id = 32'768;  // ids below are the library's
 
-  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t count) const { return 4 + count; }
-  [[nodiscard]] std::uint64_t bytes(gs::message_info, std::span<gs::index_type const> at) const {
-    return 4 + at.size();
+  /// A sign and an exponent from -63 to 63; a value below that counts as zero.
+  static std::byte byte_of(float x) {
+    int const exponent = std::clamp(std::ilogb(x * 0.75f) + 1, -64, 63);
+    return static_cast<std::byte>((x < 0 ? 128 : 0) | (exponent + 64));
+  }
+  static float value_of(std::byte b) {
+    int const code = std::to_integer<int>(b);
+    return code % 128 == 0 ? 0.0f : std::ldexp(code < 128 ? 1.0f : -1.0f, code % 128 - 64);
   }
 
-  /// A power of two: values that were rounded to its multiples give the same step again, so that encode() loses nothing
-  /// that quantise() has not told the residual.
-  static float step_of(std::span<float const> values) {
-    float most = 0;
-    for (float const x : values) most = std::max(most, std::fabs(x));
-    return most == 0 ? 1 : std::max(std::exp2(std::ceil(std::log2(most / 127))), 0x1p-149f);
-  }
+  std::uint64_t max_bytes(std::uint64_t count) const { return count; }
+  std::uint64_t bytes(gs::message_info, std::span<gs::index_type const> at) const { return at.size(); }
   void quantise(gs::message_info, std::span<gs::index_type const>, std::span<float> values) const noexcept {
-    float const step = step_of(values);
-    for (float& x : values) x = std::round(x / step) * step;
+    for (float& x : values) x = value_of(byte_of(x));
   }
-  void encode(gs::message_info, std::span<gs::index_type const>, std::span<float const> values,
+  void encode(gs::message_info, std::span<gs::index_type const>, std::span<float const> from,
               std::span<std::byte> to) const {
-    float const step = step_of(values);
-    gs::wire::store_one(to, step);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      to[4 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(values[i] / step)));
+    std::transform(from.begin(), from.end(), to.begin(), byte_of);
   }
   void decode(gs::message_info, std::span<gs::index_type const>, std::span<std::byte const> from,
-              std::span<float> values) const {
-    auto const step = gs::wire::load_one<float>(from);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(static_cast<std::int8_t>(from[4 + i])) * step;
+              std::span<float> to) const {
+    std::transform(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(to.size()), to.begin(), value_of);
   }
 
-  friend bool operator==(linear8 const&, linear8 const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, linear8 const&) { return out << "linear8"; }
+  friend bool operator==(powers_of_two const&, powers_of_two const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, powers_of_two const&) { return out << "powers_of_two"; }
 };
-static_assert(gs::value_codec<linear8>);  // the contract, checked at the definition
+static_assert(gs::value_codec<powers_of_two>);  // the contract, checked at the definition
 
 int main() {
   constexpr std::size_t dimensions = 400;
   constexpr std::size_t rows = 300;
-  auto const recipe = gs::recipe{.density = 0.1, .codec = gs::packed{.values = linear8{}}};
+  auto const recipe = gs::recipe{.density = 0.1, .codec = gs::packed{.values = powers_of_two{}}};
   bool good = true;
 
   gs::threads::run(4, [&](auto comm) {

@@ -50,6 +50,9 @@ template <class Body>
 [[nodiscard]] auto with_codec(std::string const& name, gs::bin_lengths const& bins, Body const& body) {
 #if !defined(GRADSIEVE_EXAMPLE_CUDA)
   if (name == "packed") return body(gs::packed<>{});
+  if (name == "raw32") return body(gs::packed<gs::raw32>{});
+  if (name == "delta") return body(gs::packed<gs::delta>{});
+  if (name == "bitmap") return body(gs::packed<gs::bitmap>{});
   if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});
   if (name == "bf16") return body(gs::packed<gs::automatic, gs::bf16>{});
   if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
