@@ -2,14 +2,17 @@
 // checkpoints: what they bring back, and what they refuse.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -88,6 +91,10 @@ TEST_CASE("policies") {
   CHECK(contains(made(gs::recipe{.residual = gs::error_feedback{.decay = 2.0f}}), "decay is 2, expected 0 to 1"));
   CHECK(contains(made(gs::recipe{.residual = gs::momentum_correction{.momentum = nan}}), "momentum is nan"));
   CHECK(contains(made(gs::recipe{.residual = gs::momentum_correction{.clip = -1.0f}}), "clip is -1"));
+  gs::adacomp endless;
+  std::fill(std::begin(endless.bins.rules[1].pattern), std::end(endless.bins.rules[1].pattern), '*');
+  CHECK(made(gs::recipe{.selector = endless, .partitioner = gs::layerwise{}}) ==
+        "invalid_argument: gradsieve: a bin's rule has a pattern of 28 characters or more");
 }
 
 namespace {
@@ -425,6 +432,58 @@ TEST_CASE("a codec that throws on one rank: all ranks throw, and nothing is give
     return found.text();
   });
   CHECK(joined(said) == "");
+}
+
+namespace {
+
+/// A communicator that believes what it is told: sizes that ranks 1 and 2 announce, whose sum is what rank 0 expects.
+struct believing {
+  communicator real;
+  std::uint64_t lie;
+
+  [[nodiscard]] int rank() const { return real.rank(); }
+  [[nodiscard]] int size() const { return real.size(); }
+  template <class T>
+  void all_reduce(gs::host const& where, std::span<T> in_out, gs::reduction how) const {
+    real.all_reduce(where, in_out, how);
+  }
+  void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    real.all_gather(where, mine, all);
+    for (std::size_t r : {1, 2}) {
+      auto const at = all.subspan(r * mine.size(), mine.size());
+      if (mine.size() == 24) gs::wire::store_one(at, gs::wire::load_one<std::uint64_t>(at) + lie);
+    }
+  }
+  void all_gather(gs::host const&, std::span<std::byte const>, std::span<std::byte>,
+                  std::span<std::size_t const>) const {
+    throw std::logic_error("asked for sizes that are lies");
+  }
+  void broadcast(gs::host const& where, std::span<std::byte> in_out, int root) const {
+    real.broadcast(where, in_out, root);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("announced sizes that there is no room for: refused before anything is asked for, also if they wrap around") {
+  auto const refused = [](auto const& recipe, std::uint64_t lie) {
+    auto const said = on_ranks(3, [&](communicator comm) {
+      gs::compressor compressor{here, mixed_layers(), recipe};
+      compressor.connect(comm);
+      auto update = gradient(mixed_layers().size(), comm.rank(), 0);
+      auto const how = ending([&] { compressor.exchange(believing{comm, lie}, std::span{update}); });
+      return contains(how, "mismatch: gradsieve: rank 1 announces a size of ") && contains(how, ", room is for ")
+                 ? std::string{}
+                 : how;
+    });
+    CHECK(joined(said) == "");
+  };
+  for (std::uint64_t const lie : {std::uint64_t{1} << 63, std::uint64_t{100'000}}) {
+    CAPTURE(lie);
+    refused(gs::recipe{.density = 0.05}, lie);
+    refused(gs::recipe{.density = 0.05, .partitioner = gs::deft{}}, lie);
+    refused(gs::recipe{.density = 0.05, .exchange = gs::index_union{}}, lie);
+  }
 }
 
 // ---- Checkpoints -------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/codec/binned.hpp>
@@ -158,16 +160,11 @@ TEST_CASE("five entries a bin: compressed 40 and 200 times") {
 
 TEST_CASE("a step's report accounts for every byte") {
   auto const recipe = gs::recipe{.density = 0.05, .codec = gs::binned{}};
-  auto const sum = [](gs::step_report const& report) {
-    double bytes = 0;
-    for (auto const& kind : report.message.kinds) bytes += kind.bytes;
-    return bytes;
-  };
   gs::compressor alone{gs::host{.threads = 1}, mixed_layers(), recipe};
   alone.compress(std::span<float const>{gradient(mixed_layers().size(), 0, 0)});
-  CHECK(sum(alone.report()) == 0);
+  CHECK(alone.report().message.bytes() == 0);
   auto const size = static_cast<double>(alone.encode().size());
-  CHECK(size == doctest::Approx(sum(alone.report())));
+  CHECK(size == doctest::Approx(alone.report().message.bytes()));
   for (double const density : {0.05, 0.99, 1.0}) {  // at last, segments are sent whole
     auto const said = on_ranks(2, [&](communicator comm) {
       auto mine = recipe;
@@ -178,7 +175,8 @@ TEST_CASE("a step's report accounts for every byte") {
       std::uint64_t elements = 0;
       for (auto const& kind : report.message.kinds) elements += kind.elements;
       findings found;
-      found.expect(std::fabs(sum(report) - static_cast<double>(report.bytes_sent)) < 1e-6, "bytes are missing");
+      found.expect(std::fabs(report.message.bytes() - static_cast<double>(report.bytes_sent)) < 1e-6,
+                   "bytes are missing");
       found.expect(elements == mixed_layers().size(), "elements are missing");
       return found.text();
     });
@@ -187,6 +185,55 @@ TEST_CASE("a step's report accounts for every byte") {
 }
 
 // ---- What is not a message ---------------------------------------------------------------------------------
+
+TEST_CASE("with a selector whose bins lie within layers, any codec's report tells their kinds, and every byte") {
+  auto const check = [](auto codec) {
+    auto const recipe = gs::recipe{
+        .density = 0.5, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}, .codec = std::move(codec)};
+    auto const said = on_ranks(2, [&](communicator comm) {
+      findings found;
+      gs::compressor reducer{gs::host{.threads = 1}, mixed_layers(), recipe};
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        auto update = gradient(mixed_layers().size(), comm.rank(), step);
+        if (step == 2) std::fill(update.begin(), update.end(), 0.0f);  // with nothing in the residual: no entries
+        if (step == 2)
+          reducer.restore(gs::compressor{gs::host{}, mixed_layers(), recipe}.state()), reducer.connect(comm);
+        auto const report = reducer.exchange(comm, std::span{update});
+        std::uint64_t elements = 0;
+        std::uint64_t entries = 0;
+        for (auto const& kind : report.message.kinds) elements += kind.elements, entries += kind.entries;
+        found.expect(report.message.kind_count == 3, "not three kinds");
+        found.expect(elements == mixed_layers().size() && entries == report.selected,
+                     "elements or entries are missing");
+        found.expect(std::fabs(report.message.bytes() - static_cast<double>(report.bytes_sent)) < 1e-6,
+                     "bytes are missing");
+      }
+      return found.text();
+    });
+    CHECK(said == std::vector<std::string>(2));
+  };
+  check(gs::packed{.values = gs::ternary{}});
+  check(gs::packed{.indices = gs::fixed_width{}});
+  check(gs::coo{});
+}
+
+TEST_CASE("more kinds than a report has places for: the last stands for all others, and no byte is lost") {
+  gs::message_account all;
+  for (std::uint32_t length = 1; length <= 14; ++length) {
+    gs::message_account one;
+    one.of(length).elements = 100;
+    one.of(length).bytes = 8;
+    all.add(one);
+  }
+  CHECK(all.kind_count == gs::message_account::most);
+  CHECK(all.bytes() == 14 * 8);
+  CHECK(all.kinds[8].bin_length == 9);
+  CHECK(all.kinds[9].bin_length == gs::kind_account::several);
+  CHECK(all.kinds[9].elements == 500);
+  std::ostringstream text;
+  text << all;
+  CHECK(contains(text.str(), "in bins of 9 and 50 in other bins"));
+}
 
 TEST_CASE("a binned message without its layers") {
   content const one{{5}, {1.0f}, {}};

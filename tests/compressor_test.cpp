@@ -136,10 +136,65 @@ TEST_CASE("steps allocate nothing") {
 
 // ---- Reports -----------------------------------------------------------------------------------------------
 
+TEST_CASE("a report's bytes are those that went through the communicator, all of them") {
+  auto const check = [](auto const& recipe) {
+    for (int const world : {1, 2, 5}) {
+      CAPTURE(world);
+      auto const said = on_ranks(world, [&](communicator comm) {
+        findings found;
+        gs::compressor compressor{gs::host{.threads = 1}, mixed_layers(), recipe};
+        compressor.connect(comm);
+        for (std::uint64_t step = 0; step < 3; ++step) {
+          auto update = gradient(mixed_layers().size(), comm.rank(), step);
+          traffic moved;
+          auto const it = compressor.exchange(counting{comm, &moved}, std::span{update});
+          found.expect(it.bytes_sent == moved.sent, "sent");
+          found.expect(it.bytes_received == moved.received, "received");
+        }
+        return found.text();
+      });
+      CHECK(joined(said) == "");
+    }
+  };
+  check(gs::recipe{.density = 0.02});
+  check(gs::recipe{.density = 1.0});
+  check(gs::recipe{.density = 0.02, .dense = {.patterns = {}}, .on_non_finite = gs::non_finite::fail});
+  check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}});
+  check(gs::recipe{.density = 0.5,
+                   .selector = gs::adacomp{},
+                   .partitioner = gs::layerwise{},
+                   .codec = gs::packed{.values = gs::ternary{}}});
+}
+
+TEST_CASE("memory: what bins may keep is reserved once, not for every thread") {
+  if (sanitized) return;  // nothing is counted there
+  constexpr std::uint64_t n = 2'000'000;
+  auto const bytes = [](auto const& recipe, int threads) {
+    auto const before = allocated_bytes.load();
+    gs::compressor const made{gs::host{.threads = threads}, gs::layout{{"fc", n}}, recipe};
+    return allocated_bytes.load() - before;
+  };
+  auto const radix = gs::recipe{.density = 0.01};
+  auto const chunked = gs::recipe{.density = 0.01, .selector = gs::chunked{}};
+  auto const adacomp = gs::recipe{.density = 0.01, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}};
+  auto const bins = [](std::uint64_t threads) {
+    return 9 * n + threads * 20 * 8192;
+  };  // a list, marks; scratch a thread
+  CHECK(bytes(radix, 1) >= 4 * n);
+  for (int const threads : {1, 3, 16, 64}) {
+    CAPTURE(threads);
+    auto const most = bytes(radix, threads) + bins(static_cast<std::uint64_t>(threads));
+    CHECK(bytes(chunked, threads) < most);
+    CHECK(bytes(adacomp, threads) < most);
+  }
+}
+
 TEST_CASE("a report says what the step did") {
   auto const layers = mixed_layers();
   auto const n = layers.size();
   auto const dense = std::uint64_t{16 + 40 + 8};
+  constexpr std::uint64_t word = 24;  // what a rank says before it sends
   auto const k = gs::budget_of(0.02, n - dense);
   auto const non_negative = [](gs::step_report const& it) {
     auto const& s = it.seconds;
@@ -162,8 +217,8 @@ TEST_CASE("a report says what the step did") {
           nonzero += data::count_nonzero(std::span{update}.subspan(layers.offset(l), layers[l].size));
       found.expect(it.union_size == nonzero, "union size");
       found.expect(it.build_up() == static_cast<double>(nonzero) / static_cast<double>(k), "build-up");
-      found.expect(it.bytes_sent == 48 + 8 * k + 4 * dense, "bytes sent");
-      found.expect(it.bytes_received == 2 * (48 + 8 * k) + 4 * dense, "bytes received");
+      found.expect(it.bytes_sent == word + 48 + 8 * k + 4 * (dense + 1), "bytes sent");
+      found.expect(it.bytes_received == 2 * (word + 48 + 8 * k) + 4 * (dense + 1), "bytes received");
       found.expect(it.bytes_dense == 4 * n, "bytes of a dense all-reduce");
       found.expect(it.non_finite == 0, "non-finite");
       found.expect(non_negative(it), "seconds");
@@ -183,8 +238,8 @@ TEST_CASE("a report says what the step did") {
       gs::compressor compressor{here, layers, gs::recipe{.density = 0.02, .exchange = gs::index_union{}}};
       auto update = gradient(n, comm.rank(), 0);
       auto const it = compressor.exchange(comm, std::span{update});
-      found.expect(it.bytes_sent == 4 * (k + it.union_size + dense), "bytes sent");
-      found.expect(it.bytes_received == 4 * (k + it.union_size + dense), "bytes received");
+      found.expect(it.bytes_sent == word + 4 * (k + it.union_size + dense + 1), "bytes sent");
+      found.expect(it.bytes_received == word + 4 * (k + it.union_size + dense + 1), "bytes received");
       return found.text();
     });
     CHECK(joined(lists) == "");

@@ -42,7 +42,9 @@ struct above_mean {
   [[nodiscard]] GRADSIEVE_HD float fit(Workspace& work, gs::accumulator_ref const acc, gs::index_type) const {
     return times * work.mean_abs(acc);
   }
-  [[nodiscard]] GRADSIEVE_HD constexpr bool keep(float value, float mean) const noexcept { return gs::abs(value) > mean; }
+  [[nodiscard]] GRADSIEVE_HD constexpr bool keep(float value, float mean) const noexcept {
+    return gs::abs(value) > mean;
+  }
 
   friend bool operator==(above_mean const&, above_mean const&) = default;
   friend std::ostream& operator<<(std::ostream& out, above_mean const& it) { return out << "above_mean " << it.times; }
@@ -95,6 +97,38 @@ std::vector<float> residual_of(Compressor& compressor) {
   auto const now = compressor.residual();
   return {now.begin(), now.end()};
 }
+
+/// Bytes that a rank has handed to its communicator, and has got from it.
+struct traffic {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+};
+
+/// A communicator that counts.
+struct counting {
+  communicator real;
+  traffic* moved;
+
+  [[nodiscard]] int rank() const { return real.rank(); }
+  [[nodiscard]] int size() const { return real.size(); }
+  template <class T>
+  void all_reduce(gs::host const& where, std::span<T> in_out, gs::reduction how) const {
+    moved->sent += in_out.size_bytes();
+    moved->received += in_out.size_bytes();
+    real.all_reduce(where, in_out, how);
+  }
+  template <class... Sizes>
+  void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all,
+                  Sizes const&... sizes) const {
+    moved->sent += mine.size();
+    moved->received += all.size() - mine.size();
+    real.all_gather(where, mine, all, sizes...);
+  }
+  void broadcast(gs::host const& where, std::span<std::byte> in_out, int root) const {
+    (rank() == root ? moved->sent : moved->received) += in_out.size();
+    real.broadcast(where, in_out, root);
+  }
+};
 
 /// What a call ended with: empty, or the kind of exception and its message.
 template <class F>

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <gradsieve/checkpoint.hpp>
+#include <gradsieve/codec/account.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/dense_layers.hpp>
 #include <gradsieve/exchange/dense.hpp>
@@ -89,7 +90,8 @@ class compressor {
   }
 
   /// First contact: checks that all ranks hold the same layout, recipe and step, and sizes the buffers for this
-  /// world. Collective. @throws mismatch, on every rank, naming what differs and where.
+  /// world. Collective. exchange() calls it where the world's size is another one; where a rank was replaced and the
+  /// size is not, all ranks are to call it. @throws mismatch, on every rank, naming what differs and where.
   template <communicator Comm>
   void connect(Comm const& comm) {
     static_assert(
@@ -238,7 +240,7 @@ class compressor {
     std::span<T const> const incoming = gradient;
     std::exception_ptr failure;
     attempt(failure, [&] { check_size(gradient.size()); });
-    agree_on_finite(comm, incoming, failure);
+    agree_on_finite(comm, incoming, failure, report);
     attempt(failure, [&] { enter(incoming, comm.rank(), report); });
     watch.charge(report.seconds.accumulate);
     try {
@@ -349,11 +351,11 @@ class compressor {
     if constexpr (quantises<codec_type>) recipe_.codec.quantise(info(), own.indices, values_.first(own.values.size()));
   }
 
-  /// Where the bytes of a message went, if the codec can tell.
-  void account([[maybe_unused]] selection_view const sent, [[maybe_unused]] std::span<std::byte const> message,
-               [[maybe_unused]] step_report& report) const {
-    if constexpr (requires { recipe_.codec.account(info_, sent, dense_.ranges(), message); })
-      if (!message.empty()) report.message = recipe_.codec.account(info(), sent, dense_.ranges(), message);
+  /// Where the bytes of a message went, as far as it can be told, and with it all other bytes of the step.
+  void account(selection_view const sent, std::span<std::byte const> message, step_report& report) const {
+    if (message.empty()) return;
+    report.message = account_of(recipe_.selector, recipe_.codec, info(), sent, dense_.ranges(), message);
+    report.message.share_out(static_cast<double>(report.bytes_sent) - report.message.bytes());
   }
 
   /// The step before can no longer be discarded, nor encoded.
@@ -414,11 +416,14 @@ class compressor {
 
   /// With non_finite::fail: all ranks learn whether any has such elements, before any of them changes.
   template <class Comm, class T>
-  void agree_on_finite(Comm const& comm, std::span<T const> gradient, std::exception_ptr const& failure) {
+  void agree_on_finite(Comm const& comm, std::span<T const> gradient, std::exception_ptr const& failure,
+                       step_report& report) {
     if (recipe_.on_non_finite != non_finite::fail) return;
     auto const own = failure ? 0 : count_non_finite(gradient);
     auto all = static_cast<double>(own);
     comm.all_reduce(work_.where(), std::span{&all, 1}, reduction::sum);
+    report.bytes_sent += sizeof all;
+    report.bytes_received += sizeof all;
     if (all > 0) throw non_finite_gradient(non_finite_text(static_cast<std::uint64_t>(all)) + " (all ranks together)");
   }
 

@@ -21,10 +21,12 @@ struct step_seconds {
   [[nodiscard]] double total() const noexcept { return accumulate + partition + select + exchange + apply; }
 };
 
-/// What a message, and the dense part of its step, cost for the layers of one kind. Every byte is counted once; a
-/// header's are shared out by elements.
+/// What a message cost for the layers of one kind, and on a host all else that its step has sent. Every byte is counted
+/// once; those that are of no layer, such as a header's, are shared out by elements.
 struct kind_account {
-  std::uint32_t bin_length = 0;  ///< of these layers' bins; 0: layers that pass through
+  static constexpr std::uint32_t several = ~std::uint32_t{0};
+
+  std::uint32_t bin_length = 0;  ///< of these layers' bins; 0: layers that pass through; `several`: of all the others
   std::uint64_t elements = 0;
   std::uint64_t entries = 0;
   double bytes = 0;
@@ -35,21 +37,41 @@ struct kind_account {
 
 /// Where a message's bytes went, as far as its codec can tell.
 struct message_account {
-  static constexpr std::size_t most = 10;  ///< the rules of bin_lengths, otherwise, and what passes through
+  static constexpr std::size_t most =
+      10;  ///< the rules of bin_lengths, otherwise, and what passes through; then several
 
   char const* indices = "";  ///< the index codec that wrote it
   std::array<kind_account, most> kinds{};
   std::size_t kind_count = 0;
 
-  /// The kind of this bin length. @pre fewer than `most` others before
+  /// The kind of this bin length; the last one also stands for all that there is no place for.
   [[nodiscard]] kind_account& of(std::uint32_t bin_length) noexcept {
     std::size_t i = 0;
     while (i < kind_count && kinds[i].bin_length != bin_length) ++i;
-    if (i == kind_count) kinds[kind_count++].bin_length = bin_length;
+    if (i == kinds.size()) {
+      kinds[--i].bin_length = kind_account::several;
+    } else if (i == kind_count) {
+      ++kind_count;
+      kinds[i].bin_length = bin_length;
+    }
     return kinds[i];
   }
 
-  /// Adds up two messages. @pre together they have no more kinds than `most`
+  /// Bytes that are of no layer: every element bears the same.
+  void share_out(double bytes) noexcept {
+    double elements = 0;
+    for (auto const& each : kinds) elements += static_cast<double>(each.elements);
+    for (auto& each : kinds)
+      if (each.elements > 0) each.bytes += bytes * static_cast<double>(each.elements) / elements;
+  }
+
+  [[nodiscard]] double bytes() const noexcept {
+    double sum = 0;
+    for (auto const& each : kinds) sum += each.bytes;
+    return sum;
+  }
+
+  /// Adds up two messages.
   void add(message_account const& other) noexcept {
     if (*other.indices != '\0') indices = other.indices;
     for (std::size_t i = 0; i < other.kind_count; ++i) {
@@ -68,6 +90,8 @@ struct message_account {
       out << before << kind.rate();
       if (kind.bin_length == 0)
         out << " passed through";
+      else if (kind.bin_length == kind_account::several)
+        out << " in other bins";
       else
         out << " in bins of " << kind.bin_length;
       before = " and ";
@@ -76,8 +100,8 @@ struct message_account {
   }
 };
 
-/// One step of one rank. Bytes are payload as handed to and taken from the transport: its own algorithm (ring,
-/// tree) may move them several times.
+/// One step of one rank. Bytes are all that the step hands to the transport and takes from it, what ranks tell each
+/// other before they send included, but for first contact; its own algorithm (ring, tree) may move them several times.
 struct step_report {
   std::uint64_t step = 0;
   int world = 1;
@@ -94,8 +118,7 @@ struct step_report {
   message_account message;        ///< of exchange(), and of compress() once it is encoded
   step_seconds seconds;           ///< of a host; a device's step is over before its work begins
 
-  /// Adds the report of another part of the same gradient, such as another group of a plan; their messages' kinds are
-  /// of one recipe.
+  /// Adds the report of another part of the same gradient, such as another group of a plan.
   void add(step_report const& part) noexcept {
     step = part.step;
     world = part.world;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <gradsieve/bins.hpp>
+#include <gradsieve/codec/account.hpp>
 #include <gradsieve/codec/bin_stream.hpp>
 #include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/codec/message.hpp>
@@ -95,23 +96,7 @@ struct binned {
   [[nodiscard]] message_account account(message_info const& info, selection_view const in, std::span<range const> dense,
                                         std::span<std::byte const>) const {
     auto const& layers = layers_of(info);
-    message_account result;
-    for (auto const& each : layers) result.of(bins(each)).elements += each.size;
-    std::size_t l = 0;
-    for (auto const& each : dense) {  // two lists, either in order
-      if (each.offset < layers.offset(l)) l = 0;
-      while (layers.offset(l + 1) <= each.offset) ++l;
-      std::uint64_t const end = each.offset + each.size;
-      for (std::size_t m = l; m < layers.count() && layers.offset(m) < end; ++m) {
-        auto const shared = smaller(end, layers.offset(m + 1)) - larger(each.offset, layers.offset(m));
-        result.of(bins(layers[m])).elements -= shared;
-        result.of(0).elements += shared;
-        result.of(0).bytes += 4 * static_cast<double>(shared);
-      }
-    }
-    for (std::size_t k = 0; k < result.kind_count && info.n > 0; ++k)
-      result.kinds[k].bytes += static_cast<double>(message_header::bytes) *
-                               static_cast<double>(result.kinds[k].elements) / static_cast<double>(info.n);
+    auto result = account_of_layers(layers, dense, bins);
     for_each_part(layers, info, in, [&](bin_layer const& part) {
       wire::byte_count size;
       write(part, in, size);

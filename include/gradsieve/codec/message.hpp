@@ -22,6 +22,7 @@ inline constexpr std::uint16_t message_version = 1;
 struct message_header {
   static constexpr std::uint32_t magic = 0x5653'5247;  // "GRSV"
   static constexpr std::size_t bytes = 48;
+  static constexpr std::size_t dense_at = 32;
 
   std::uint16_t codec = 0;
   std::uint64_t n = 0;
@@ -100,7 +101,7 @@ inline void seal(message_header const& header, std::span<std::byte> message) noe
   store_one(message.subspan(8), header.n);
   store_one(message.subspan(16), header.layout_hash);
   store_one(message.subspan(24), header.count);
-  store_one(message.subspan(32), header.dense);
+  store_one(message.subspan(message_header::dense_at), header.dense);
   store_one(message.subspan(40), std::uint64_t{0});
   store_one(message.subspan(40), checksum(message));
 }
@@ -130,7 +131,7 @@ GRADSIEVE_INLINE void expect(bool good, char const* field, std::uint64_t is, cha
   message_header const header{load_one<std::uint16_t>(message.subspan(6)), load_one<std::uint64_t>(message.subspan(8)),
                               load_one<std::uint64_t>(message.subspan(16)),
                               load_one<std::uint64_t>(message.subspan(24)),
-                              load_one<std::uint64_t>(message.subspan(32))};
+                              load_one<std::uint64_t>(message.subspan(message_header::dense_at))};
   expect(header.codec == codec, "codec", header.codec, "", codec);
   expect(header.n == info.n, "gradient size", header.n, "", info.n);
   expect(header.layout_hash == info.layout_hash, "layout hash", header.layout_hash, "", info.layout_hash);

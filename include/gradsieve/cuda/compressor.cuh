@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <gradsieve/checkpoint.hpp>
+#include <gradsieve/codec/account.hpp>
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/cuda/codec/binned.cuh>
 #include <gradsieve/cuda/codec/packed.cuh>
@@ -510,7 +511,9 @@ class compressor<device, Recipe> {
   }
 
   void count_bytes(device_updates const& result) {
-    std::uint64_t const both = 4 * dense_.size() + (needs_norms ? plan_.norms().size_bytes() : 0);
+    std::uint64_t const both = (dense_.size() > 0 ? 4 * (dense_.size() + 1) : 0) +
+                               (needs_norms ? plan_.norms().size_bytes() : 0) +
+                               (recipe_.on_non_finite == non_finite::fail ? votes_.size() * sizeof(double) : 0);
     step_.known.bytes_sent = result.bytes_sent + both;
     step_.known.bytes_received = result.bytes_received + both;
   }
@@ -551,15 +554,17 @@ class compressor<device, Recipe> {
     step_.words = plan_.words().data();
     step_.union_is_selected = false;
     step_.message = nullptr;
-    if constexpr (requires(std::span<std::byte const> part) { recipe_.codec.indices.name_of(part); })
-      step_.index_codec = [](std::uint32_t id) {
-        auto const first = static_cast<std::byte>(id);
-        return decltype(codec_type::indices){}.name_of({&first, 1});
-      };
-    else if constexpr (requires { &codec_type::account; }) {
+    constexpr bool names = requires(std::span<std::byte const> part) { recipe_.codec.indices.name_of(part); };
+    constexpr bool has_kinds = requires { requires selector_type::bins_within_layers; };
+    if constexpr (has_kinds || (requires { &codec_type::account; } && !names)) {
       step_.compressor = this;
       step_.account = [](void const* self, std::span<std::byte const> message) {
         return static_cast<compressor const*>(self)->account(message);
+      };
+    } else if constexpr (names) {  // the codec's state tells as much
+      step_.index_codec = [](std::uint32_t id) {
+        auto const first = static_cast<std::byte>(id);
+        return decltype(codec_type::indices){}.name_of({&first, 1});
       };
     }
   }
@@ -567,13 +572,13 @@ class compressor<device, Recipe> {
   /// Where the bytes of a message of this rank's own went.
   [[nodiscard]] message_account account(std::span<std::byte const> message) const {
     auto info = info_;
-    info.dense = wire::load_one<std::uint64_t>(message.subspan(32));  // none in an exchange
+    info.dense = wire::load_one<std::uint64_t>(message.subspan(message_header::dense_at));  // none in an exchange
     auto const header = wire::open(info, codec_type::id, capacity_, message);
     std::vector<index_type> indices(header.count);
     std::vector<float> values(header.count);
     std::vector<float> dense(header.dense);
     auto const entries = recipe_.codec.decode(info, message, {indices, values, dense});
-    return recipe_.codec.account(info, entries, split_.dense, message);
+    return account_of(recipe_.selector, recipe_.codec, info, entries, split_.dense, message);
   }
 
   /// Segments and buffers for a world of this size. Waits, allocates.

@@ -72,8 +72,9 @@ struct device_step {
   }
 };
 
-/// A step's report that is read when it is asked for: then the host waits for the stream. With `binned` it also fetches
-/// the message, to say where its bytes went. Valid until the compressor's next step.
+/// A step's report that is read when it is asked for: then the host waits for the stream. With `binned`, and with a
+/// selector whose bins lie within layers, it also fetches the message, to say where its bytes went, of those alone that
+/// the message has in its slot. Valid until the compressor's next step.
 class device_report {
  public:
   explicit device_report(device_step const& step) noexcept : step_{&step} {}

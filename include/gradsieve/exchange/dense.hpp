@@ -48,13 +48,14 @@ class dense_part {
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(count_); }
 
   /// All-reduces the values, if there are any, and with them whether a rank has `failed`. Collective. Returns the
-  /// values' bytes that this rank sends, and as many it receives.
+  /// bytes that this rank sends, and as many it receives.
   template <class Comm>
   std::uint64_t share(Comm const& comm, Workspace& work, bool failed) {
     std::copy_n(own_.data(), count_, sum_.data());
     sum_[count_] = failed ? 1.0f : 0.0f;
-    if (count_ > 0) comm.all_reduce(work.where(), sum_.first(count_ + 1), reduction::sum);
-    return count_ * sizeof(float);
+    if (count_ == 0) return 0;
+    comm.all_reduce(work.where(), sum_.first(count_ + 1), reduction::sum);
+    return (count_ + 1) * sizeof(float);
   }
 
   /// Whether any rank had failed when the values were shared.

@@ -52,15 +52,13 @@ struct gather {
       } catch (...) {
         failure = std::current_exception();  // the other ranks wait for this one's word
       }
-      board_.post(round.comm, round.work, bytes, round.decision, failure);
-      if (board_.total() > all_.size())
-        throw mismatch("gradsieve: the ranks send " + std::to_string(board_.total()) + " bytes, room is for " +
-                       std::to_string(all_.size()));
+      board_.post(round.comm, round.work, bytes, mine_.size(), round.decision, failure);
       for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = board_.size(r);
       auto const all = all_.first(board_.total());
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{mine_.first(bytes)}, all, sizes_);
       inbox_.clear();
-      exchange_result result{{}, round.own, {}, bytes, board_.total() - bytes, mine_.first(bytes)};
+      exchange_result result{
+          {}, round.own, {}, board_.sent() + bytes, board_.received() + board_.total() - bytes, mine_.first(bytes)};
       try {
         std::size_t at = 0;
         for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++])

@@ -49,7 +49,7 @@ struct index_union {
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const own = round.own.indices;
-      board_.post(round.comm, round.work, own.size(), round.decision, round.failure);
+      board_.post(round.comm, round.work, own.size(), all_.size(), round.decision, round.failure);
       if (board_.total() > all_.size())
         throw mismatch("gradsieve: the ranks list " + std::to_string(board_.total()) + " indices, room is for " +
                        std::to_string(all_.size()));
@@ -72,8 +72,8 @@ struct index_union {
       return {{&update_, 1},
               {indices, own_.first(count), {}},
               {},
-              4 * (own.size() + count),
-              4 * (board_.total() - own.size() + count)};
+              board_.sent() + 4 * (own.size() + count),
+              board_.received() + 4 * (board_.total() - own.size() + count)};
     }
 
    private:

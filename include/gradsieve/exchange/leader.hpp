@@ -20,8 +20,8 @@ namespace gradsieve {
 /// business. A leader that has nothing to send, as its accumulator is zero, costs all ranks a step in which nothing is
 /// sent. When not: with partitioners by which several ranks select; and see `cyclic`. Cost: one small all-gather, a
 /// broadcast of k indices and an all-reduce of k values, O(k): sent and received together 12 bytes an entry on every
-/// rank, for any number of them. On a device the indices are all-reduced too; see cuda/leader.cuh. Memory: 12 bytes an
-/// entry. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
+/// rank, for any number of them, besides the all-gather's 24 bytes a rank. On a device the indices are all-reduced too;
+/// see cuda/leader.cuh. Memory: 12 bytes an entry. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr bool encodes = false;         ///< values are binary32: nothing is quantised
   static constexpr bool needs_broadcast = true;  ///< of the communicator; the compressor asks, on a host
@@ -48,9 +48,10 @@ struct leader {
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const own = round.own.indices;
-      board_.post(round.comm, round.work, own.size(), round.decision, round.failure);
+      board_.post(round.comm, round.work, own.size(), indices_.size(), round.decision, round.failure);
       int const from = sender(round.comm.size());
-      if (from == nobody) return {};
+      exchange_result result{{}, {}, {}, board_.sent(), board_.received()};
+      if (from == nobody) return result;
       std::uint64_t const count = board_.size(static_cast<std::size_t>(from));
       bool const leads = from == round.comm.rank();
       auto const indices = indices_.first(count);
@@ -66,7 +67,8 @@ struct leader {
       std::copy_n(own_.data(), count, sums_.data());
       sums_[count] = damaged ? 1.0f : 0.0f;  // so that all ranks learn of it
       round.comm.all_reduce(round.work.where(), sums_.first(count + 1), reduction::sum);
-      exchange_result result{{}, {}, {}, 4 * (count + (leads ? count : 0)), 4 * (count + (leads ? 0 : count))};
+      result.bytes_sent += 4 * (count + 1 + (leads ? count : 0));
+      result.bytes_received += 4 * (count + 1 + (leads ? 0 : count));
       if (damaged) {
         result.damage = std::make_exception_ptr(
             corrupt_message("gradsieve: rank " + std::to_string(from) + "'s indices came out of order or range"));
@@ -94,9 +96,6 @@ struct leader {
           throw mismatch(
               "gradsieve: rank " + std::to_string(found) + " and rank " + std::to_string(r) +
               " both selected; the exchange leader is for one rank's choice, as with the partitioner cyclic");
-        if (size > indices_.size())
-          throw mismatch("gradsieve: rank " + std::to_string(r) + " lists " + std::to_string(size) +
-                         " indices, room is for " + std::to_string(indices_.size()));
         found = r;
       }
       return found;

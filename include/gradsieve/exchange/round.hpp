@@ -33,7 +33,7 @@ struct exchange_result {
   selection_view sent;
   std::exception_ptr damage;  ///< this rank cannot read what it got; no updates then
   std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;
+  std::uint64_t bytes_received = 0;      ///< both with the share_board's
   std::span<std::byte const> message{};  ///< what this rank sent, if the codec wrote it
 };
 
@@ -43,10 +43,11 @@ class share_board {
  public:
   void reserve(int world) { shares_.resize(static_cast<std::size_t>(world)); }
 
-  /// Collective. Afterwards size(rank) is known for every rank.
-  /// @throws this rank's failure; communication_error if another failed; mismatch if decisions differ.
+  /// Collective. Afterwards size(rank), which is `most` or less, is known for every rank.
+  /// @throws this rank's failure; communication_error if another failed; mismatch if decisions differ or a rank has
+  /// more than `most`.
   template <class Comm, class Workspace>
-  void post(Comm const& comm, Workspace& work, std::uint64_t size, std::uint64_t decision,
+  void post(Comm const& comm, Workspace& work, std::uint64_t size, std::uint64_t most, std::uint64_t decision,
             std::exception_ptr const& failure) {
     share const mine{failure ? 0 : size, decision, failure ? 1u : 0u};
     comm.all_gather(work.where(), std::as_bytes(std::span{&mine, 1}), std::as_writable_bytes(std::span{shares_}));
@@ -58,7 +59,15 @@ class share_board {
       if (shares_[r].decision != shares_[0].decision)
         throw mismatch("gradsieve: rank " + std::to_string(r) +
                        " decided otherwise than rank 0 which rank selects what");
+    for (std::size_t r = 0; r < shares_.size(); ++r)
+      if (shares_[r].size > most)
+        throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " +
+                       std::to_string(shares_[r].size) + ", room is for " + std::to_string(most));
   }
+
+  /// Bytes that post() sends, and receives.
+  [[nodiscard]] std::uint64_t sent() const noexcept { return sizeof(share); }
+  [[nodiscard]] std::uint64_t received() const noexcept { return sizeof(share) * (shares_.size() - 1); }
 
   [[nodiscard]] std::uint64_t size(std::size_t rank) const noexcept { return shares_[rank].size; }
   [[nodiscard]] std::uint64_t total() const noexcept {
