@@ -200,12 +200,16 @@ TEST_CASE("small: messages go from host to device and back") {
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
 }
 
-TEST_CASE("small: a report says what each kind of layer cost, as the host's") {
+namespace {
+
+/// AdaComp with this codec: the accounts of a host and of a device.
+template <class Codec>
+void same_accounts(Codec const& codec) {
   auto const layers = gs::layout{{"conv1", 4000}, {"bias", 30}, {"fc", 6000}, {"conv2", 700}};
   auto const recipe = gs::recipe{.density = 0.5,
                                  .selector = gs::adacomp{},
                                  .partitioner = gs::layerwise{},
-                                 .codec = gs::binned{},
+                                 .codec = codec,
                                  .dense = {.patterns = {"bias"}}};
   stream const own;
   gs::device const where{own};
@@ -215,6 +219,7 @@ TEST_CASE("small: a report says what each kind of layer cost, as the host's") {
   auto const same_account = [](gs::message_account const& a, gs::message_account const& b) {
     REQUIRE(a.kind_count == 3);
     REQUIRE(b.kind_count == 3);
+    CHECK(std::string{a.indices} == b.indices);
     for (std::size_t k = 0; k < 3; ++k) {
       CHECK(a.kinds[k].bin_length == b.kinds[k].bin_length);
       CHECK(a.kinds[k].elements == b.kinds[k].elements);
@@ -237,6 +242,14 @@ TEST_CASE("small: a report says what each kind of layer cost, as the host's") {
   static_cast<void>(host.encode());
   static_cast<void>(device.encode());
   same_account(device.report().get().message, host.report().message);
+}
+
+}  // namespace
+
+TEST_CASE("small: a report says what each kind of layer cost, as the host's") { same_accounts(gs::binned{}); }
+
+TEST_CASE("the same with a codec that knows of no bins, and tells its indices") {
+  same_accounts(gs::packed<gs::automatic, gs::ternary>{});
 }
 
 TEST_CASE("small: nothing to send, nobody who sends, and an encode() that no compress() came before") {

@@ -25,7 +25,7 @@ COUNTED = {
     "none": "all gradients",
     "fp16": "all gradients, 2 bytes each",
     "powersgd": "the elements that its state counts",
-    "gradsieve": "bytes_sent and bytes_received of its report: payload as handed to and taken from the transport",
+    "gradsieve": "bytes_sent and bytes_received of its report: all that is handed to the transport and taken from it",
 }
 
 
