@@ -413,7 +413,39 @@ struct refusing : gs::coo {
   }
 };
 
+/// A value codec that doubles what it rounds, which is too much for the largest.
+struct doubling : gs::fp32 {
+  static constexpr std::uint16_t id = 40'000;
+  void quantise(gs::message_info const&, std::span<gs::index_type const>, std::span<float> values) const noexcept {
+    for (float& x : values) x *= 2;
+  }
+  friend bool operator==(doubling const&, doubling const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, doubling const&) { return out << "doubling"; }
+};
+
 }  // namespace
+
+TEST_CASE("a codec that rounds to infinity: refused, and nothing is given up") {
+  std::vector<float> g(100, 1.0f);
+  g[7] = std::numeric_limits<float>::max();
+  auto const said = on_ranks(2, [&](communicator comm) {
+    gs::compressor compressor{here, gs::layout::flat(100),
+                              gs::recipe{.density = 0.1, .codec = gs::packed{.values = doubling{}}}};
+    std::vector<float> mine(100, 1.0f);
+    if (comm.rank() == 1) mine = g;
+    auto update = mine;
+    auto const how = ending([&] { compressor.exchange(comm, std::span{update}); });
+    if (!same_bits(residual_of(compressor), mine)) return std::string{"the residual gave something up"};
+    return how;
+  });
+  CHECK(said[0] == "communication_error: gradsieve: rank 1 failed in this step; nothing was sent");
+  CHECK(said[1] == "corrupt_message: gradsieve: message holds a value that is not finite");
+  gs::compressor alone{here, gs::layout::flat(100),
+                       gs::recipe{.density = 0.1, .codec = gs::packed{.values = doubling{}}}};
+  CHECK(contains(ending([&] { alone.compress(g); }), "a value that is not finite"));
+  CHECK(alone.encode().size() == 48 + 4 + 1);  // a message without entries
+  CHECK(same_bits(residual_of(alone), g));
+}
 
 TEST_CASE("a codec that throws on one rank: all ranks throw, and nothing is given up") {
   auto const n = mixed_layers().size();

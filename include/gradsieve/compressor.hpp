@@ -250,7 +250,7 @@ class compressor {
       selection_view own;
       attempt(failure, [&] { own = select_own(comm.rank(), true, report); });
       watch.charge(report.seconds.select);
-      if constexpr (exchange_type::encodes) quantise(own);
+      if constexpr (exchange_type::encodes) attempt(failure, [&] { quantise(own); });
       auto const result = buffers_.run(exchange_round<Comm, workspace, codec_type>{
           comm, work_, recipe_.codec, info(), own, memory_.state(0), segments_.decision(step_), failure});
       auto const dense_bytes = dense_.share(comm, work_, result.damage != nullptr);
@@ -296,6 +296,7 @@ class compressor {
       last_.dense = dense_.own();
       watch.charge(report_.seconds.select);
     } catch (...) {
+      last_ = {};
       memory_.give_back(work_);
       throw;
     }
@@ -346,9 +347,13 @@ class compressor {
     return about;
   }
 
-  /// The values of this rank's own selection become what its receivers will decode.
-  void quantise([[maybe_unused]] selection_view const own) noexcept {
-    if constexpr (quantises<codec_type>) recipe_.codec.quantise(info(), own.indices, values_.first(own.values.size()));
+  /// The values of this rank's own selection become what its receivers will decode. @throws corrupt_message if a codec
+  /// makes one that is not finite: no receiver takes it, and what is left of it would never leave the residual.
+  void quantise([[maybe_unused]] selection_view const own) {
+    if constexpr (quantises<codec_type>) {
+      recipe_.codec.quantise(info(), own.indices, values_.first(own.values.size()));
+      wire::check_finite(own.values);
+    }
   }
 
   /// Where the bytes of a message went, as far as it can be told, and with it all other bytes of the step.
