@@ -419,8 +419,6 @@ struct doubling : gs::fp32 {
   void quantise(gs::message_info const&, std::span<gs::index_type const>, std::span<float> values) const noexcept {
     for (float& x : values) x *= 2;
   }
-  friend bool operator==(doubling const&, doubling const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, doubling const&) { return out << "doubling"; }
 };
 
 }  // namespace
@@ -481,7 +479,7 @@ struct believing {
   }
   void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     real.all_gather(where, mine, all);
-    for (std::size_t r : {1, 2}) {
+    for (auto const r : {std::size_t{1}, std::size_t{2}}) {
       auto const at = all.subspan(r * mine.size(), mine.size());
       if (mine.size() == 24) gs::wire::store_one(at, gs::wire::load_one<std::uint64_t>(at) + lie);
     }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -178,13 +180,43 @@ TEST_CASE("a step's report accounts for every byte") {
       found.expect(std::fabs(report.message.bytes() - static_cast<double>(report.bytes_sent)) < 1e-6,
                    "bytes are missing");
       found.expect(elements == mixed_layers().size(), "elements are missing");
+      auto const nothing = static_cast<double>(reducer.encode().size());  // of no compress()
+      found.expect(std::fabs(reducer.report().message.bytes() - nothing) < 1e-6, "bytes of a message without entries");
+      for (auto const& kind : reducer.report().message.kinds) found.expect(kind.bytes >= 0, "less than no bytes");
       return found.text();
     });
     CHECK(said == std::vector<std::string>(2));
   }
 }
 
-// ---- What is not a message ---------------------------------------------------------------------------------
+namespace {
+
+/// A codec of one's own, whose messages have no header: 8 bytes that say how many entries follow.
+struct bare {
+  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t, std::uint64_t count, std::uint64_t) const {
+    return 8 + 8 * count;
+  }
+  [[nodiscard]] std::uint64_t encode(gs::message_info const&, gs::selection_view in, std::span<std::byte> to) const {
+    gs::wire::store_one(to, std::uint64_t{in.indices.size()});
+    gs::wire::store(to.subspan(8), in.indices);
+    gs::wire::store(to.subspan(8 + in.indices.size_bytes()), in.values);
+    return 8 + 8 * in.indices.size();
+  }
+  [[nodiscard]] gs::selection_view decode(gs::message_info const&, std::span<std::byte const> from,
+                                          gs::selection_span out) const {
+    auto const count = gs::wire::load_one<std::uint64_t>(from);
+    std::span const indices = out.indices.first(count);
+    std::span const values = out.values.first(count);
+    gs::wire::load(indices, from.subspan(8));
+    gs::wire::load(values, from.subspan(8 + 4 * count));
+    return {indices, values, {}};
+  }
+  [[maybe_unused]] friend bool operator==(bare const&, bare const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, bare const&) { return out << "bare"; }
+};
+static_assert(gs::codec<bare>);
+
+}  // namespace
 
 TEST_CASE("with a selector whose bins lie within layers, any codec's report tells their kinds, and every byte") {
   auto const check = [](auto codec) {
@@ -215,6 +247,7 @@ TEST_CASE("with a selector whose bins lie within layers, any codec's report tell
   check(gs::packed{.values = gs::ternary{}});
   check(gs::packed{.indices = gs::fixed_width{}});
   check(gs::coo{});
+  check(bare{});
 }
 
 TEST_CASE("more kinds than a report has places for: the last stands for all others, and no byte is lost") {
@@ -227,13 +260,20 @@ TEST_CASE("more kinds than a report has places for: the last stands for all othe
   }
   CHECK(all.kind_count == gs::message_account::most);
   CHECK(all.bytes() == 14 * 8);
-  CHECK(all.kinds[8].bin_length == 9);
-  CHECK(all.kinds[9].bin_length == gs::kind_account::several);
-  CHECK(all.kinds[9].elements == 500);
+  CHECK(all.kinds[9].bin_length == 10);
+  CHECK(all.kinds[10].bin_length == gs::kind_account::several);
+  CHECK(all.kinds[10].elements == 400);
+  gs::message_account sum;
+  sum.add(all);
+  sum.add(all);
+  CHECK(sum.bytes() == 2 * 14 * 8);
+  CHECK(sum.kinds[10].elements == 800);
   std::ostringstream text;
-  text << all;
-  CHECK(contains(text.str(), "in bins of 9 and 50 in other bins"));
+  text << sum;
+  CHECK(contains(text.str(), "in bins of 10 and 50 in other bins"));
 }
+
+// ---- What is not a message ---------------------------------------------------------------------------------
 
 TEST_CASE("a binned message without its layers") {
   content const one{{5}, {1.0f}, {}};

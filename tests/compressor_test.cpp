@@ -159,6 +159,8 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
   check(gs::recipe{.density = 0.02});
   check(gs::recipe{.density = 1.0});
   check(gs::recipe{.density = 0.02, .dense = {.patterns = {}}, .on_non_finite = gs::non_finite::fail});
+  check(gs::recipe{.density = 0.02, .on_non_finite = gs::non_finite::fail});
+  check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}});
   check(gs::recipe{.density = 0.5,

@@ -103,6 +103,32 @@ TEST_CASE("small: one rank with itself, call by call and then by a graph") {
   check(gs::recipe{.density = 0.03, .codec = gs::binned{}});
 }
 
+TEST_CASE("a report's bytes are those that went through the communicator, all of them") {
+  auto const check = [](auto const& recipe) {
+    auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
+      steps::findings found;
+      stream const own;
+      gs::device const where{own};
+      gs::compressor device{where, layers, recipe};
+      device.connect(gs::staged{comm});
+      array<float> const gradient{where, n};
+      for (std::uint64_t step = 0; step < 2; ++step) {
+        gradient.put(steps::gradient(n, comm.rank(), step));
+        steps::traffic moved;
+        auto const report = device.exchange(gs::staged{steps::counting{comm, &moved}}, gradient.span()).get();
+        found.expect(report.bytes_sent == moved.sent, "sent");
+        found.expect(report.bytes_received == moved.received, "received");
+      }
+      return found.text();
+    });
+    CHECK(steps::joined(said) == "");
+  };
+  check(gs::recipe{.density = 0.03, .on_non_finite = gs::non_finite::fail});
+  check(gs::recipe{.density = 0.03, .dense = {.patterns = {}}});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.03, .exchange = gs::index_union{}});
+}
+
 TEST_CASE("ranks that disagree are told at first contact") {
   auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
     stream const own;

@@ -17,7 +17,8 @@
 namespace gradsieve {
 
 /// A number for what a residual store's states mean, never 0: of the name that it prints, without its parameters, as
-/// those may change at a restart. A store that keeps another one's states in another format has that one's.
+/// those may change at a restart, and of its `meaning`, if it has one. A store that keeps another one's states in
+/// another format has that one's.
 template <class Residual>
 [[nodiscard]] std::uint32_t kind_of_store(Residual const& policy) {
   if constexpr (requires { typename Residual::stored; } && requires { policy.store; }) {
@@ -26,7 +27,9 @@ template <class Residual>
     std::ostringstream text;
     print(text, policy);
     auto const printed = text.str();
-    auto const hash = layout{{printed.substr(0, printed.find('{')), 0}}.hash();
+    auto name = printed.substr(0, printed.find('{'));
+    if constexpr (requires { Residual::meaning; }) name += Residual::meaning;
+    auto const hash = layout{{name, 0}}.hash();
     return static_cast<std::uint32_t>(hash >> 32 ^ hash) | 1u;
   }
 }

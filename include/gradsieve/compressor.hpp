@@ -129,7 +129,7 @@ class compressor {
     if (outgoing_.size() < bytes) outgoing_ = typename workspace::template buffer<std::byte>(bytes);
     report_.bytes_sent = recipe_.codec.encode(info(), last_, outgoing_.span());
     auto const message = outgoing_.first(report_.bytes_sent);
-    account(last_, message, report_);
+    account(last_, last_.dense.empty() ? std::span<range const>{} : dense_.ranges(), message, report_);
     return message;
   }
 
@@ -258,7 +258,7 @@ class compressor {
       if (dense_.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");
       report.bytes_sent += result.bytes_sent + dense_bytes;
       report.bytes_received += result.bytes_received + dense_bytes;
-      account(result.sent, result.message, report);
+      account(result.sent, dense_.ranges(), result.message, report);
       memory_.leave(result.sent);
       watch.charge(report.seconds.exchange);
       report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
@@ -357,9 +357,10 @@ class compressor {
   }
 
   /// Where the bytes of a message went, as far as it can be told, and with it all other bytes of the step.
-  void account(selection_view const sent, std::span<std::byte const> message, step_report& report) const {
+  void account(selection_view const sent, std::span<range const> dense, std::span<std::byte const> message,
+               step_report& report) const {
     if (message.empty()) return;
-    report.message = account_of(recipe_.selector, recipe_.codec, info(), sent, dense_.ranges(), message);
+    report.message = account_of(recipe_.selector, recipe_.codec, info(), sent, dense, message);
     report.message.share_out(static_cast<double>(report.bytes_sent) - report.message.bytes());
   }
 

@@ -130,8 +130,8 @@ using stored_t = typename stored_format<Residual>::type;
 /// in place, what a receiver will decode. The compressor calls it before what is sent leaves the residual, so that the
 /// residual keeps exactly what was lost; a value that it makes infinite fails the step. What passes through dense stays
 /// binary32. `account(info, selection, dense, message)`, if there is one, says for the step's report where the
-/// message's bytes went, as a message_account; `dense` are the ranges that pass through. Without one, a selector whose
-/// bins lie within layers has them shared out by entries.
+/// message's bytes went, as a message_account; `dense` are the ranges that pass through. Where that tells no kinds of
+/// layers, and the selector's bins lie within layers, they are shared out by entries.
 template <class P>
 concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
                                       std::span<std::byte const> from, std::span<std::byte> to) {

@@ -22,7 +22,7 @@ struct step_seconds {
 };
 
 /// What a message cost for the layers of one kind, and on a host all else that its step has sent. Every byte is counted
-/// once; those that are of no layer, such as a header's, are shared out by elements.
+/// once, if there are elements; those that are of no layer, such as a header's, are shared out by elements.
 struct kind_account {
   static constexpr std::uint32_t several = ~std::uint32_t{0};
 
@@ -35,26 +35,22 @@ struct kind_account {
   [[nodiscard]] double rate() const noexcept { return bytes > 0 ? 4 * static_cast<double>(elements) / bytes : 0; }
 };
 
-/// Where a message's bytes went, as far as its codec can tell.
+/// Where a message's bytes went, as far as its codec or its selector can tell.
 struct message_account {
-  static constexpr std::size_t most =
-      10;  ///< the rules of bin_lengths, otherwise, and what passes through; then several
+  static constexpr std::size_t most = 10;  ///< the rules of bin_lengths, otherwise, and what passes through
 
-  char const* indices = "";  ///< the index codec that wrote it
-  std::array<kind_account, most> kinds{};
-  std::size_t kind_count = 0;
+  char const* indices = "";                    ///< the index codec that wrote it
+  std::array<kind_account, most + 1> kinds{};  ///< the last is of all for which there is no other place
+  std::size_t kind_count = 0;                  ///< without that one
 
-  /// The kind of this bin length; the last one also stands for all that there is no place for.
+  /// The kind of this bin length.
   [[nodiscard]] kind_account& of(std::uint32_t bin_length) noexcept {
-    std::size_t i = 0;
-    while (i < kind_count && kinds[i].bin_length != bin_length) ++i;
-    if (i == kinds.size()) {
-      kinds[--i].bin_length = kind_account::several;
-    } else if (i == kind_count) {
-      ++kind_count;
-      kinds[i].bin_length = bin_length;
-    }
-    return kinds[i];
+    for (std::size_t i = 0; i < kind_count; ++i)
+      if (kinds[i].bin_length == bin_length) return kinds[i];
+    bool const has_place = bin_length != kind_account::several && kind_count < most;
+    auto& made = has_place ? kinds[kind_count++] : kinds.back();
+    made.bin_length = has_place ? bin_length : kind_account::several;
+    return made;
   }
 
   /// Bytes that are of no layer: every element bears the same.
@@ -74,11 +70,12 @@ struct message_account {
   /// Adds up two messages.
   void add(message_account const& other) noexcept {
     if (*other.indices != '\0') indices = other.indices;
-    for (std::size_t i = 0; i < other.kind_count; ++i) {
-      auto& kind = of(other.kinds[i].bin_length);
-      kind.elements += other.kinds[i].elements;
-      kind.entries += other.kinds[i].entries;
-      kind.bytes += other.kinds[i].bytes;
+    for (auto const& each : other.kinds) {
+      if (each.elements == 0) continue;
+      auto& kind = of(each.bin_length);
+      kind.elements += each.elements;
+      kind.entries += each.entries;
+      kind.bytes += each.bytes;
     }
   }
 

@@ -1,6 +1,8 @@
 // Where the bytes of a message went, by kind of layer.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,42 +16,48 @@
 namespace gradsieve {
 
 /// The elements of each kind of layers, `length_of(layer)` being the length of their bins, and of what passes through:
-/// the ranges in `dense`, at 4 bytes an element; and a header's bytes.
+/// the ranges in `dense`, at 4 bytes an element; and a header's bytes. Layers that pass through are not asked.
 template <class LengthOf>
 [[nodiscard]] message_account account_of_layers(layout const& layers, std::span<range const> dense,
-                                                LengthOf const& length_of) noexcept {
+                                                LengthOf const& length_of) {
+  auto const falls = [](range const& a, range const& b) { return b.offset < a.offset; };
+  auto const second = std::ranges::adjacent_find(dense, falls);  // two lists, either in order: ends the first one
+  auto const size = second == dense.end() ? dense.size() : static_cast<std::size_t>(second - dense.begin()) + 1;
+  std::array lists{dense.first(size), dense.subspan(size)};
   message_account result;
-  for (auto const& each : layers) result.of(length_of(each)).elements += each.size;
-  std::size_t l = 0;
-  for (auto const& each : dense) {  // two lists, either in order
-    if (each.offset < layers.offset(l)) l = 0;
-    while (layers.offset(l + 1) <= each.offset) ++l;
-    std::uint64_t const end = each.offset + each.size;
-    for (std::size_t m = l; m < layers.count() && layers.offset(m) < end; ++m) {
-      auto const both = smaller(end, layers.offset(m + 1)) - larger(each.offset, layers.offset(m));
-      result.of(length_of(layers[m])).elements -= both;
-      result.of(0).elements += both;
-      result.of(0).bytes += 4 * static_cast<double>(both);
+  for (std::size_t l = 0; l < layers.count(); ++l) {
+    std::uint64_t passes = 0;
+    for (auto& list : lists) {
+      while (!list.empty() && list.front().offset + list.front().size <= layers.offset(l)) list = list.subspan(1);
+      for (auto const& each : list) {
+        if (each.offset >= layers.offset(l + 1)) break;
+        passes += smaller(each.offset + each.size, layers.offset(l + 1)) - larger(each.offset, layers.offset(l));
+      }
+    }
+    if (passes < layers[l].size) result.of(length_of(layers[l])).elements += layers[l].size - passes;
+    if (passes > 0) {
+      result.of(0).elements += passes;
+      result.of(0).bytes += 4 * static_cast<double>(passes);
     }
   }
   result.share_out(static_cast<double>(message_header::bytes));
   return result;
 }
 
-/// The account of any codec's message, with entries that all cost the same. @pre info.layers
+/// The account of any codec's message, with a header as ours and entries that all cost the same. @pre info.layers
 template <class LengthOf>
-[[nodiscard]] message_account account_by_entries(message_info const& info, std::span<index_type const> indices,
+[[nodiscard]] message_account account_by_entries(message_info const& info, selection_view const in,
                                                  std::span<range const> dense, std::span<std::byte const> message,
-                                                 LengthOf const& length_of) noexcept {
-  std::uint64_t const own_dense = wire::load_one<std::uint64_t>(message.subspan(message_header::dense_at));
-  std::uint64_t const payload = message.size() - message_header::bytes - 4 * own_dense;
+                                                 LengthOf const& length_of) {
+  std::uint64_t const payload =
+      message.size() - smaller<std::uint64_t>(message.size(), message_header::bytes + in.dense.size_bytes());
   auto result = account_of_layers(*info.layers, dense, length_of);
-  if (indices.empty()) result.share_out(static_cast<double>(payload));
-  for_each_layer(info, indices, [&](std::size_t l, std::size_t first, std::size_t last) {
+  if (in.indices.empty()) result.share_out(static_cast<double>(payload));
+  for_each_layer(info, in.indices, [&](std::size_t l, std::size_t first, std::size_t last) {
     auto& kind = result.of(length_of((*info.layers)[l]));
+    auto const count = static_cast<double>(last - first);
     kind.entries += last - first;
-    kind.bytes +=
-        static_cast<double>(payload) * static_cast<double>(last - first) / static_cast<double>(indices.size());
+    kind.bytes += static_cast<double>(payload) * count / static_cast<double>(in.indices.size());
   });
   return result;
 }
@@ -65,8 +73,7 @@ template <class Selector, class Codec>
   if constexpr (requires { requires Selector::bins_within_layers; }) {
     if (result.kind_count > 0) return result;
     auto const* const indices = result.indices;
-    result = account_by_entries(info, in.indices, dense, message,
-                                [&](layer const& each) { return chosen.bin_length(each); });
+    result = account_by_entries(info, in, dense, message, [&](layer const& each) { return chosen.bin_length(each); });
     result.indices = indices;
   }
   return result;

@@ -33,7 +33,7 @@ struct exchange_result {
   selection_view sent;
   std::exception_ptr damage;  ///< this rank cannot read what it got; no updates then
   std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;      ///< both with the share_board's
+  std::uint64_t bytes_received = 0;      ///< both with what the share_board sends and receives
   std::span<std::byte const> message{};  ///< what this rank sent, if the codec wrote it
 };
 

@@ -13,7 +13,7 @@ namespace gradsieve {
 
 /// In each bin of a layer sends the elements that one more gradient would bring to the bin's maximum: with accumulator
 /// G = residual + gradient and H = G + (factor - 1) gradient those with |H| >= max |G|. A bin of zeros sends nothing,
-/// nor does one whose maximum is subnormal, as the mean of such maxima may be 0. A sent element goes out as its sign
+/// nor does one whose maximum is subnormal, as a mean of such maxima is soon 0. A sent element goes out as its sign
 /// times one scale a layer, the mean of the bins' maxima; what that is off stays in the residual. The recipe's density
 /// is the upper limit: more than that gives the largest elements of a layer. The first steps, when there is no
 /// residual, send a sixth to a half of a bin: a density of 0.5 leaves room for them. With `layerwise`, as bins do not
