@@ -518,6 +518,15 @@ TEST_CASE("announced sizes that there is no room for: refused before anything is
 
 // ---- Checkpoints -------------------------------------------------------------------------------------------
 
+namespace {
+
+/// A residual store of the same name, whose states mean what filtered's meant before.
+struct memory_itself : gs::filtered {
+  static constexpr char const* meaning = "";
+};
+
+}  // namespace
+
 TEST_CASE("restore and absorb refuse what is not theirs, and change nothing") {
   auto const layers = gs::layout{{"w", 30}, {"bias", 2}};
   auto const recipe = gs::recipe{.density = 0.1, .selector = gs::laplacian{}};
@@ -588,6 +597,7 @@ TEST_CASE("restore and absorb refuse what is not theirs, and change nothing") {
         "mismatch: gradsieve: checkpoint is of another residual store, whose states mean something else";
     CHECK(refusal_of(filtered, momentum.state()) == another);
     CHECK(refusal_of(momentum, filtered.state()) == another);
+    CHECK(gs::kind_of_store(memory_itself{}) != gs::kind_of_store(gs::filtered{}));
     gs::compressor none{here, layers, gs::recipe{.density = 0.1, .residual = gs::none{}}};
     CHECK(refusal_of(none, good) == another);
     gs::compressor fading{here, layers, gs::recipe{.density = 0.1, .residual = gs::error_feedback{.decay = 0.5f}}};

@@ -126,6 +126,7 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
   check(gs::recipe{.density = 0.03, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 0.03, .dense = {.patterns = {}}});
   check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
   check(gs::recipe{.density = 0.03, .exchange = gs::index_union{}});
 }
 

@@ -102,7 +102,7 @@ concept partitioner =
 /// How a gradient enters the state of an element and what stays once a value was sent. `states` floats are
 /// kept per element; state 0 is the accumulator, from which entries are selected. `whole_layer`: the element
 /// belongs to a layer that passes through uncompressed. `P::stored`, where it is declared, is the format that they are
-/// kept in; see in_bfloat16.
+/// kept in; see in_bfloat16. `P::meaning`, a text, tells checkpoints apart where what the states mean has changed.
 template <class P>
 concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool whole_layer) {
   { p.enter(g, state) } noexcept;
@@ -129,9 +129,10 @@ using stored_t = typename stored_format<Residual>::type;
 /// A codec that loses bits of the values has `quantise(info, indices, values) const noexcept`: it makes of the values,
 /// in place, what a receiver will decode. The compressor calls it before what is sent leaves the residual, so that the
 /// residual keeps exactly what was lost; a value that it makes infinite fails the step. What passes through dense stays
-/// binary32. `account(info, selection, dense, message)`, if there is one, says for the step's report where the
-/// message's bytes went, as a message_account; `dense` are the ranges that pass through. Where that tells no kinds of
-/// layers, and the selector's bins lie within layers, they are shared out by entries.
+/// binary32.
+/// `account(info, selection, dense, message)`, if there is one, says for the step's report where the message's bytes
+/// went, as a message_account; `dense` are the ranges that pass through. Where that tells no kinds of layers, and the
+/// selector's bins lie within layers, they are shared out by entries.
 template <class P>
 concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
                                       std::span<std::byte const> from, std::span<std::byte> to) {

@@ -22,7 +22,7 @@ namespace gradsieve {
 /// Source: ScaleCom (Chen et al., NeurIPS 2020), which has beta near 0.1 for large batches.
 struct filtered {
   static constexpr std::size_t states = 2;
-  static constexpr char const* meaning = "memory / beta";  ///< for kind_of_store(): it was another one once
+  static constexpr char const* meaning = "memory / beta";  ///< of state 1; it was the memory once
   float beta = 1.0f;                                       ///< in (0, 1]
 
   /// @throws invalid_argument

@@ -14,13 +14,13 @@ namespace gradsieve {
 /// In each bin of a layer sends the elements that one more gradient would bring to the bin's maximum: with accumulator
 /// G = residual + gradient and H = G + (factor - 1) gradient those with |H| >= max |G|. A bin of zeros sends nothing,
 /// nor does one whose maximum is subnormal, as a mean of such maxima is soon 0. A sent element goes out as its sign
-/// times one scale a layer, the mean of the bins' maxima; what that is off stays in the residual. The recipe's density
-/// is the upper limit: more than that gives the largest elements of a layer. The first steps, when there is no
-/// residual, send a sixth to a half of a bin: a density of 0.5 leaves room for them. With `layerwise`, as bins do not
-/// cross layers; `packed` or `binned` make few bits of the equal values. When not: with many ranks, as the update grows
-/// with them; with the plain format, which pays 8 bytes an entry. Cost: the accumulate pass, and a second look at each
-/// bin while it is in the cache. Memory: candidates, 8 bytes each, in address space for every element. Source: Chen et
-/// al. 2018 (AAAI).
+/// times one scale a layer, the mean of the bins' maxima; what that is off stays in the residual.
+/// The recipe's density is the upper limit: more than that gives the largest elements of a layer. The first steps, when
+/// there is no residual, send a sixth to a half of a bin: a density of 0.5 leaves room for them. With `layerwise`, as
+/// bins do not cross layers; `packed` or `binned` make few bits of the equal values.
+/// When not: with many ranks, as the update grows with them; with the plain format, which pays 8 bytes an entry.
+/// Cost: the accumulate pass, and a second look at each bin while it is in the cache.
+/// Memory: candidates, 8 bytes each, in address space for every element. Source: Chen et al. 2018 (AAAI).
 struct adacomp {
   static constexpr bool bins_within_layers = true;
   static constexpr key_type smallest_normal = 0x0080'0000;
