@@ -410,10 +410,10 @@ TEST_CASE("policies print their name and fields") {
   gs::print(other, silent{});
   CHECK(other.str() == "custom");
 
-  CHECK(text(gs::laplacian{}) == "laplacian{tolerance 0.25, exact false, warm true}");
+  CHECK(text(gs::laplacian{}) == "laplacian{tolerance 0.25, count band, warm true}");
   CHECK(text(gs::hierarchical{.seed = 7}) == "hierarchical{sample_ratio 0.01, least 0.8, most 1.3, seed 7}");
-  CHECK(text(gs::deft{}) == "deft");
-  CHECK(text(gs::deft{.cost = {1, 2, 3}}) == "deft{fixed 1, per_element 2, per_selected 3}");
+  CHECK(text(gs::deft{}) == "deft{cost n log2 k}");
+  CHECK(text(gs::deft{.cost = {1, 2, 3}}) == "deft{cost 1 + 2 n + 3 k}");
   CHECK(text(gs::density_schedule{gs::warm_up{.initial = 0.25, .final = 0.01, .steps = 9}}) ==
         "warm_up{initial 0.25, final 0.01, steps 9, stages 0}");
   CHECK(text(gs::dense_layers{}) == "dense{up_to 0, *bias*, *norm*}");

@@ -7,8 +7,10 @@
 #include <iterator>
 #include <ostream>
 #include <string>
+#include <string_view>
 
 #include <gradsieve/error.hpp>
+#include <gradsieve/fingerprint.hpp>
 #include <gradsieve/layout.hpp>
 #include <gradsieve/text.hpp>
 
@@ -50,6 +52,15 @@ struct bin_lengths {
         throw invalid_argument("gradsieve: a bin's rule has a pattern of " + std::to_string(sizeof one.pattern) +
                                " characters or more");
     }
+  }
+
+  /// @pre check()
+  void add_to(fingerprint& to) const noexcept {
+    for (auto const& one : rules) {
+      to.add(std::string_view{one.length > 0 ? one.pattern : ""});
+      to.add(one.length);
+    }
+    to.add(otherwise);
   }
 
   friend bool operator==(bin_lengths const&, bin_lengths const&) = default;

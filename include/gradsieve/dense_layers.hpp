@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <gradsieve/fingerprint.hpp>
 #include <gradsieve/layout.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/text.hpp>
@@ -24,6 +26,12 @@ struct dense_layers {
     for (auto const& pattern : patterns)
       if (glob(pattern, each.name)) return true;
     return false;
+  }
+
+  void add_to(fingerprint& to) const noexcept {
+    to.add(up_to);
+    to.add(std::uint64_t{patterns.size()});
+    for (auto const& pattern : patterns) to.add(std::string_view{pattern});
   }
 
   friend bool operator==(dense_layers const&, dense_layers const&) = default;

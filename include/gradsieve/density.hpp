@@ -8,6 +8,7 @@
 #include <string>
 
 #include <gradsieve/error.hpp>
+#include <gradsieve/fingerprint.hpp>
 #include <gradsieve/text.hpp>
 
 namespace gradsieve {
@@ -44,12 +45,18 @@ class density_schedule {
 
   /// @throws invalid_argument unless every density is in [0, 1], or (0, 1] where it changes.
   void check() const {
-    auto const inside = [](double density) { return density >= 0 && density <= 1; };
-    if (!inside(ramp_.final))
-      throw invalid_argument("gradsieve: density is " + text(ramp_.final) + ", expected 0 to 1");
-    if (ramp_.steps > 0 && !(inside(ramp_.initial) && ramp_.initial > 0 && ramp_.final > 0))
+    require_between("density", ramp_.final, 0, 1);
+    constexpr interval positive{.low = 0, .high = 1, .without_low = true};
+    if (ramp_.steps > 0 && !(positive.contains(ramp_.initial) && positive.contains(ramp_.final)))
       throw invalid_argument("gradsieve: warm-up runs from density " + text(ramp_.initial) + " to " +
                              text(ramp_.final) + ", expected both above 0 and up to 1");
+  }
+
+  void add_to(fingerprint& to) const noexcept {
+    to.add(ramp_.steps > 0 ? ramp_.initial : ramp_.final);  // the rest of a ramp of no steps does not matter
+    to.add(ramp_.final);
+    to.add(ramp_.steps);
+    to.add(ramp_.steps > 0 ? ramp_.stages : 0);
   }
 
   friend bool operator==(density_schedule const& a, density_schedule const& b) noexcept {

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <ostream>
-#include <sstream>
-#include <string>
 
 #include <gradsieve/codec/coo.hpp>
 #include <gradsieve/dense_layers.hpp>
@@ -12,6 +10,8 @@
 #include <gradsieve/exchange/gather.hpp>
 #include <gradsieve/exchange/index_union.hpp>
 #include <gradsieve/exchange/leader.hpp>
+#include <gradsieve/fields.hpp>
+#include <gradsieve/fingerprint.hpp>
 #include <gradsieve/partitioner/whole.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/selector/radix.hpp>
@@ -52,22 +52,26 @@ struct recipe {
 
   /// @throws invalid_argument if the density leaves [0, 1], or a policy's check() says so.
   void check() const {
-    auto const check_one = [](auto const& policy) {
-      if constexpr (requires { policy.check(); }) policy.check();
-    };
-    check_one(density);
-    check_one(selector);
-    check_one(partitioner);
-    check_one(residual);
-    check_one(codec);
-    check_one(exchange);
+    gradsieve::check(density);
+    gradsieve::check(selector);
+    gradsieve::check(partitioner);
+    gradsieve::check(residual);
+    gradsieve::check(codec);
+    gradsieve::check(exchange);
   }
 
-  /// Recipes that print alike have the same number, on every machine.
+  /// A number made of all policies' names and fields, the same on every machine: what ranks compare at first contact.
   [[nodiscard]] std::uint64_t hash() const {
-    std::ostringstream text;
-    text << *this;
-    return layout{{text.str(), 0}}.hash();
+    fingerprint all;
+    gradsieve::add_to(all, density);
+    gradsieve::add_to(all, selector);
+    gradsieve::add_to(all, partitioner);
+    gradsieve::add_to(all, residual);
+    gradsieve::add_to(all, codec);
+    gradsieve::add_to(all, exchange);
+    gradsieve::add_to(all, dense);
+    gradsieve::add_to(all, on_non_finite);
+    return all.value();
   }
 };
 

@@ -64,13 +64,4 @@ std::ostream& describe(std::ostream& out, std::string_view name, Fields const&..
   return p == pattern.size();
 }
 
-/// Writes a policy; one that cannot print itself is written as "custom".
-template <class Policy>
-void print(std::ostream& out, Policy const& policy) {
-  if constexpr (requires { out << policy; })
-    out << policy;
-  else
-    out << "custom";
-}
-
 }  // namespace gradsieve

@@ -10,7 +10,7 @@
 #include <gradsieve/codec/delta.hpp>
 #include <gradsieve/codec/raw32.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -19,6 +19,7 @@ namespace gradsieve {
 /// positions it is never the smallest, at any density; where entries stand in clusters that are far apart, it may be.
 /// Cost: that of the one it takes, and O(count) for the size of `delta`.
 struct automatic {
+  static constexpr char const* name = "automatic";
   static constexpr std::uint16_t id = 5;
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
@@ -53,7 +54,6 @@ struct automatic {
   }
 
   friend bool operator==(automatic const&, automatic const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, automatic const&) { return describe(out, "automatic"); }
 
  private:
   template <class Codec>

@@ -10,13 +10,14 @@
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
 /// Bit i % 8 of byte i / 8 says whether element i is selected; the bits behind the last element are zero.
 /// When not: below a density of 0.2, where `delta` is smaller. Cost: n / 8 bytes, written and read once.
 struct bitmap {
+  static constexpr char const* name = "bitmap";
   static constexpr std::uint16_t id = 3;
 
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t) const noexcept {
@@ -54,7 +55,6 @@ struct bitmap {
   }
 
   friend bool operator==(bitmap const&, bitmap const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, bitmap const&) { return describe(out, "bitmap"); }
 
  private:
   /// Calls f(64 bits, position of the first).

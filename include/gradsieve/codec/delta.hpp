@@ -9,7 +9,7 @@
 
 #include <gradsieve/codec/bits.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -21,6 +21,7 @@ namespace gradsieve {
 /// Cost: O(count), two passes to encode. Source: frame-of-reference packing of gaps as in search engines
 /// (Lemire and Boytsov 2015).
 struct delta {
+  static constexpr char const* name = "delta";
   static constexpr std::uint16_t id = 2;
   static constexpr std::size_t block = 128;
 
@@ -91,7 +92,6 @@ struct delta {
   }
 
   friend bool operator==(delta const&, delta const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, delta const&) { return describe(out, "delta"); }
 
  private:
   [[nodiscard]] static constexpr std::uint64_t blocks(std::uint64_t count) noexcept {

@@ -12,7 +12,7 @@
 #include <gradsieve/codec/bits.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -23,6 +23,8 @@ namespace gradsieve {
 /// Bits an index: b + (b + 1) / (density * 2^b): 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
 /// When not: `delta` is smaller for random positions, and below a density of 0.0005 take a longer chunk.
 struct fixed_width {
+  static constexpr char const* name = "fixed_width";
+  static constexpr auto fields() { return std::tuple{field<&fixed_width::chunk>{"chunk"}}; }
   static constexpr std::uint16_t id = 4;
   std::uint32_t chunk = 4096;  ///< elements, a power of two from 2 to 65536
 
@@ -85,9 +87,6 @@ struct fixed_width {
   }
 
   friend bool operator==(fixed_width const&, fixed_width const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, fixed_width const& it) {
-    return describe(out, "fixed_width", std::pair{"chunk", it.chunk});
-  }
 
  private:
   static constexpr std::size_t group = 128;  // fields that are packed at once: they end at a byte

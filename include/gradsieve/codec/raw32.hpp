@@ -7,13 +7,14 @@
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
 /// Indices as u32, little-endian. When not: `delta` takes a half to a quarter of that.
 /// Cost: one copy, 32 bits an index.
 struct raw32 {
+  static constexpr char const* name = "raw32";
   static constexpr std::uint16_t id = 1;
 
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count) const noexcept {
@@ -39,7 +40,6 @@ struct raw32 {
   }
 
   friend bool operator==(raw32 const&, raw32 const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, raw32 const&) { return describe(out, "raw32"); }
 };
 static_assert(index_codec<raw32>);
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/fields.hpp>
 #include <gradsieve/partitioner/whole.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
@@ -20,6 +20,7 @@ struct leader;  // exchange/leader.hpp
 /// Cost: as the selector's on the leader, none on the others.
 /// Source: ScaleCom's cyclic local top-k (Chen et al., NeurIPS 2020).
 struct cyclic {
+  static constexpr char const* name = "cyclic";
   using default_exchange = leader;
   static constexpr bool needs_norms = false;
   static constexpr bool disjoint = true;
@@ -34,7 +35,6 @@ struct cyclic {
   }
 
   friend bool operator==(cyclic const&, cyclic const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, cyclic const&) { return describe(out, "cyclic"); }
 };
 static_assert(partitioner<cyclic>);
 

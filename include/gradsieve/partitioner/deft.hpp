@@ -7,8 +7,8 @@
 #include <functional>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/fields.hpp>
 #include <gradsieve/partitioner/selection_cost.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
@@ -24,6 +24,8 @@ struct index_union;  // exchange/index_union.hpp
 /// Cost: O(m log m) a step for m fragments, one all-reduce of m doubles, statistics in the accumulate pass.
 /// Source: DEFT (Yoon and Oh, ICPP 2023), with globally agreed norms in place of the leader's broadcast.
 struct deft {
+  static constexpr char const* name = "deft";
+  static constexpr auto fields() { return std::tuple{field<&deft::cost>{"cost"}}; }
   using default_exchange = index_union;
   static constexpr bool needs_norms = true;
   static constexpr bool disjoint = true;
@@ -52,11 +54,6 @@ struct deft {
   }
 
   friend bool operator==(deft const&, deft const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, deft const& it) {
-    if (it.cost == selection_cost{}) return describe(out, "deft");
-    return describe(out, "deft", std::pair{"fixed", it.cost.fixed}, std::pair{"per_element", it.cost.per_element},
-                    std::pair{"per_selected", it.cost.per_selected});
-  }
 
  private:
   /// k by norm, largest first: what one fragment cannot hold goes to those after it, and then round again.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -11,6 +11,7 @@ struct gather;  // exchange/gather.hpp
 /// Every rank chooses in each layer separately, k = ceil(density * size), at least one entry a layer. No layer is
 /// starved. When not: with many ranks (see `whole`), and with very many small layers, as each gives an entry.
 struct layerwise {
+  static constexpr char const* name = "layerwise";
   using default_exchange = gather;
   static constexpr bool needs_norms = false;
   static constexpr bool disjoint = false;
@@ -25,7 +26,6 @@ struct layerwise {
   }
 
   friend bool operator==(layerwise const&, layerwise const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, layerwise const&) { return describe(out, "layerwise"); }
 };
 static_assert(partitioner<layerwise>);
 

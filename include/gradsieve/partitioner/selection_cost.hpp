@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include <gradsieve/fields.hpp>
 #include <gradsieve/types.hpp>
 
 namespace gradsieve {
@@ -12,6 +13,12 @@ namespace gradsieve {
 /// Time of selecting k of n entries as fixed + per_element * n + per_selected * k, in any unit. All zero: the
 /// paper's n * log2 k. measure_selection_cost() fits it to a machine; all ranks must hold the same.
 struct selection_cost {
+  static constexpr char const* name = "selection_cost";
+  static constexpr auto fields() {
+    return std::tuple{field<&selection_cost::fixed>{"fixed", at_least(0)},
+                      field<&selection_cost::per_element>{"per_element", at_least(0)},
+                      field<&selection_cost::per_selected>{"per_selected", at_least(0)}};
+  }
   double fixed = 0;
   double per_element = 0;
   double per_selected = 0;
@@ -23,6 +30,11 @@ struct selection_cost {
   }
 
   friend bool operator==(selection_cost const&, selection_cost const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, selection_cost const& it) {
+    if (it == selection_cost{}) return out << "n log2 k";
+    return out << shortest{it.fixed} << " + " << shortest{it.per_element} << " n + " << shortest{it.per_selected}
+               << " k";
+  }
 };
 
 }  // namespace gradsieve

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -12,6 +12,7 @@ struct gather;  // exchange/gather.hpp
 /// are. When not: with many ranks, as the ranks' choices hardly overlap and the update grows to
 /// n (1 - (1 - density)^P) entries; and where layers differ so much in scale that some are never chosen.
 struct whole {
+  static constexpr char const* name = "whole";
   using default_exchange = gather;
   static constexpr bool needs_norms = false;
   static constexpr bool disjoint = false;
@@ -31,7 +32,6 @@ struct whole {
   }
 
   friend bool operator==(whole const&, whole const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, whole const&) { return describe(out, "whole"); }
 };
 static_assert(partitioner<whole>);
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/fields.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
@@ -18,14 +18,11 @@ namespace gradsieve {
 /// Source: stochastic rounding as of Gupta et al. 2015.
 template <class Store = error_feedback>
 struct in_bfloat16 {
+  static constexpr char const* name = "in_bfloat16";
+  static constexpr auto fields() { return std::tuple{field<&in_bfloat16::store>{"store"}}; }
   using stored = bfloat16;
   static constexpr std::size_t states = Store::states;
   Store store;
-
-  /// @throws what the store's check() throws
-  void check() const {
-    if constexpr (requires { store.check(); }) store.check();
-  }
 
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept
     requires requires(Store const& it) { it.factor(0.0, 1); }
@@ -48,9 +45,6 @@ struct in_bfloat16 {
   }
 
   friend bool operator==(in_bfloat16 const&, in_bfloat16 const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, in_bfloat16 const& it) {
-    return out << "in_bfloat16{" << it.store << '}';
-  }
 };
 template <class Store>
 in_bfloat16(Store) -> in_bfloat16<Store>;

@@ -7,7 +7,7 @@
 #include <gradsieve/bins.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -22,17 +22,15 @@ namespace gradsieve {
 /// Cost: the accumulate pass, and a second look at each bin while it is in the cache.
 /// Memory: candidates, 8 bytes each, in address space for every element. Source: Chen et al. 2018 (AAAI).
 struct adacomp {
+  static constexpr char const* name = "adacomp";
+  static constexpr auto fields() {
+    return std::tuple{field<&adacomp::bins>{"bins"}, field<&adacomp::factor>{"factor", between(1, 16)}};
+  }
   static constexpr bool bins_within_layers = true;
   static constexpr key_type smallest_normal = 0x0080'0000;
 
   bin_lengths bins;
   float factor = 2;  ///< in [1, 16]; the authors found 1.5 to 3 to work
-
-  /// @throws invalid_argument
-  void check() const {
-    bins.check();
-    require_between("adacomp's factor", static_cast<double>(factor), 1, 16);
-  }
 
   [[nodiscard]] std::uint32_t bin_length(layer const& each) const noexcept { return bins(each); }
 
@@ -54,9 +52,6 @@ struct adacomp {
   }
 
   friend bool operator==(adacomp const&, adacomp const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, adacomp const& it) {
-    return out << "adacomp{" << it.bins << ", factor " << shortest{it.factor} << '}';
-  }
 };
 static_assert(bin_selector<adacomp>);
 

@@ -5,7 +5,7 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -19,12 +19,11 @@ namespace gradsieve {
 /// cache. Memory: 8 bytes an element of a chunk and thread, and address space for 8 bytes an element, touched as used.
 /// Source: DeMo (Peng et al. 2024), as trainers over the internet use it.
 struct chunked {
+  static constexpr char const* name = "chunked";
+  static constexpr auto fields() { return std::tuple{field<&chunked::size>{"size", between(1, longest)}}; }
   static constexpr std::uint32_t longest = 65536;
 
   std::uint32_t size = 4096;  ///< in [1, 65536]
-
-  /// @throws invalid_argument
-  void check() const { require_between("chunked's size", static_cast<double>(size), 1, longest); }
 
   [[nodiscard]] std::uint32_t bin_length(layer const&) const noexcept { return size; }
 
@@ -35,9 +34,6 @@ struct chunked {
   }
 
   friend bool operator==(chunked const&, chunked const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, chunked const& it) {
-    return describe(out, "chunked", std::pair{"size", it.size});
-  }
 };
 static_assert(bin_selector<chunked>);
 

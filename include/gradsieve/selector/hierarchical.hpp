@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include <gradsieve/error.hpp>
+#include <gradsieve/fields.hpp>
 #include <gradsieve/search.hpp>
 #include <gradsieve/selector/prediction.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
@@ -19,17 +19,16 @@ namespace gradsieve {
 /// Source: Deep Gradient Compression (Lin et al. 2018), without the index truncation, the unbounded factor
 /// steps and the unseeded sample of its published code.
 struct hierarchical {
+  static constexpr char const* name = "hierarchical";
+  static constexpr auto fields() {
+    return std::tuple{field<&hierarchical::sample_ratio>{"sample_ratio", between(0, 1)},
+                      field<&hierarchical::least>{"least", {.low = 0, .high = 1, .without_low = true}},
+                      field<&hierarchical::most>{"most", at_least(1)}, field<&hierarchical::seed>{"seed"}};
+  }
   float sample_ratio = 0.01f;  ///< of the segment; at least 2 / density elements, at most 2^20
   float least = 0.8f;          ///< of k, in (0, 1]
   float most = 1.3f;           ///< of k: where a corrected threshold stops, >= 1
   std::uint64_t seed = 0;
-
-  /// @throws invalid_argument
-  void check() const {
-    require_between("hierarchical's sample_ratio", static_cast<double>(sample_ratio), 0, 1);
-    require_between("hierarchical's least", static_cast<double>(least), 0, 1);
-    require_between("hierarchical's most", static_cast<double>(most), 1, HUGE_VAL);
-  }
 
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
@@ -61,10 +60,6 @@ struct hierarchical {
   }
 
   friend bool operator==(hierarchical const&, hierarchical const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, hierarchical const& it) {
-    return describe(out, "hierarchical", std::pair{"sample_ratio", it.sample_ratio}, std::pair{"least", it.least},
-                    std::pair{"most", it.most}, std::pair{"seed", it.seed});
-  }
 };
 
 }  // namespace gradsieve

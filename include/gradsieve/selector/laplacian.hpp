@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include <gradsieve/error.hpp>
+#include <gradsieve/fields.hpp>
 #include <gradsieve/search.hpp>
 #include <gradsieve/selector/prediction.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
@@ -16,6 +16,9 @@ enum class count_mode {
   band,  ///< from k to (1 + tolerance) * k: whatever the first threshold in the band keeps
   exact  ///< k: the threshold's survivors, cut to the k largest
 };
+
+template <>
+inline constexpr std::array value_names<count_mode>{std::string_view{"band"}, std::string_view{"exact"}};
 
 /// Sends the entries above a threshold that keeps from k to (1 + tolerance) * k of them (k in `exact` mode).
 /// Cold, the threshold is b * ln(nonzero / k), b = mean magnitude of the nonzeros, estimated from a sample; what it
@@ -28,12 +31,14 @@ enum class count_mode {
 /// LDTE-BS (Chen, Liu, Han 2021); the sampled estimate, the correction's bracket and the warm window are ours, as the
 /// paper's own rule for them is not published in full.
 struct laplacian {
+  static constexpr char const* name = "laplacian";
+  static constexpr auto fields() {
+    return std::tuple{field<&laplacian::tolerance>{"tolerance", at_least(0)}, field<&laplacian::count>{"count"},
+                      field<&laplacian::warm>{"warm"}};
+  }
   float tolerance = 0.25f;  ///< of the band, >= 0
   count_mode count = count_mode::band;
   bool warm = true;  ///< start from the last step's threshold
-
-  /// @throws invalid_argument
-  void check() const { require_between("laplacian's tolerance", static_cast<double>(tolerance), 0, HUGE_VAL); }
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
@@ -54,7 +59,7 @@ struct laplacian {
     cut at{found.lower - 1, 0};
     if (count == count_mode::exact) {
       cut const near = enough ? cut{} : threshold(work, acc, k);
-      at = near.ties > 0 ? near : work.kth_largest(acc, k, near.key + 1);  // ties: it is exact already
+      at = near.ties > 0 ? near : work.kth_largest(acc, k, key_above(near.key));  // ties: it is exact already
       if (warm) remember(work, acc, at, k, spare_share(acc, k));
     } else if (!enough) {
       at = threshold(work, acc, k);
@@ -71,10 +76,6 @@ struct laplacian {
   }
 
   friend bool operator==(laplacian const&, laplacian const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, laplacian const& it) {
-    return describe(out, "laplacian", std::pair{"tolerance", it.tolerance},
-                    std::pair{"exact", it.count == count_mode::exact}, std::pair{"warm", it.warm});
-  }
 
  private:
   [[nodiscard]] GRADSIEVE_HD constexpr index_type band(index_type k) const noexcept {
@@ -86,7 +87,7 @@ struct laplacian {
   [[nodiscard]] GRADSIEVE_HD constexpr index_type aim(index_type k) const noexcept { return k + (capacity(k) - k) / 2; }
 
   GRADSIEVE_HD static void remember_cut(accumulator_ref const acc, cut const at, index_type k) noexcept {
-    if (acc.hint != nullptr) *acc.hint = {at.key == 0 ? 0 : at.key + (at.ties == 0 ? 1 : 0), k};
+    if (acc.hint != nullptr) *acc.hint = {at.key == 0 ? 0 : at.ties == 0 ? key_above(at.key) : at.key, k};
   }
 
   [[nodiscard]] GRADSIEVE_HD bool is_warm(accumulator_ref const acc, index_type k) const noexcept {

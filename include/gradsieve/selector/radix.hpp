@@ -1,8 +1,8 @@
 // Exact top-k by magnitude.
 #pragma once
 
+#include <gradsieve/fields.hpp>
 #include <gradsieve/selector/prediction.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
@@ -13,6 +13,7 @@ namespace gradsieve {
 /// Source: MSD radix select (Alabi et al. 2012; AIR top-k, SC'23), on candidates that a sample or the last
 /// step predicts, as in performance studies of threshold reuse; the checked repair is ours.
 struct radix {
+  static constexpr char const* name = "radix";
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
@@ -29,7 +30,6 @@ struct radix {
   }
 
   friend bool operator==(radix const&, radix const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, radix const&) { return describe(out, "radix"); }
 };
 
 }  // namespace gradsieve

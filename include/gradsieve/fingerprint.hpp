@@ -1,0 +1,48 @@
+// A number for what ranks must hold alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace gradsieve {
+
+/// A 64-bit hash of a sequence of values (FNV-1a), the same on every machine. Text and bytes are added with their
+/// lengths, so that "a", "b" differs from "ab".
+class fingerprint {
+ public:
+  constexpr void add(std::string_view text) noexcept {
+    add(std::uint64_t{text.size()});
+    for (char const each : text) byte(static_cast<unsigned char>(each));
+  }
+
+  /// A number by its bits: -0 and 0 differ.
+  template <class T>
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  constexpr void add(T value) noexcept {
+    if constexpr (std::is_enum_v<T>)
+      add(static_cast<std::underlying_type_t<T>>(value));
+    else if constexpr (std::is_same_v<T, float>)
+      add(__builtin_bit_cast(std::uint32_t, value));
+    else if constexpr (std::is_same_v<T, double>)
+      add(__builtin_bit_cast(std::uint64_t, value));
+    else
+      for (int shift = 0; shift < 64; shift += 8) byte(static_cast<std::uint64_t>(value) >> shift);
+  }
+
+  constexpr void add_bytes(std::span<std::byte const> bytes) noexcept {
+    add(std::uint64_t{bytes.size()});
+    for (auto const each : bytes) byte(std::to_integer<std::uint64_t>(each));
+  }
+
+  [[nodiscard]] constexpr std::uint64_t value() const noexcept { return hash_; }
+
+ private:
+  constexpr void byte(std::uint64_t each) noexcept { hash_ = (hash_ ^ (each & 0xFFu)) * 0x0000'0100'0000'01B3u; }
+
+  std::uint64_t hash_ = 0xCBF2'9CE4'8422'2325u;
+};
+
+}  // namespace gradsieve
