@@ -24,11 +24,21 @@
 #define GRADSIEVE_EITHER_SPACE
 #endif
 
-// Kernels round every operation: no a * b + c is fused into one, whatever the user's flags and the processor allow,
-// so that all machines get the same bits. Clang fuses within a statement only; types.hpp forbids it there.
+// Whether products can be kept from fusing by GCC's own means; see multiply().
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && !defined(__CUDACC__)
+#define GRADSIEVE_HAS_ASSOC_BARRIER 1
+#else
+#define GRADSIEVE_HAS_ASSOC_BARRIER 0
+#endif
+
+// Before a function whose divisions are divisions under -ffast-math too. GCC takes that from the function that they end
+// up in, and does not inline other float arithmetic into it under -ffast-math; clang takes it from divide().
+// GRADSIEVE_UNFUSED, for kernels, forbids GCC to fuse, and nothing else.
 #if defined(__GNUC__) && !defined(__clang__)
+#define GRADSIEVE_PRECISE __attribute__((optimize("no-fast-math", "fp-contract=off")))
 #define GRADSIEVE_UNFUSED __attribute__((optimize("fp-contract=off")))
 #else
+#define GRADSIEVE_PRECISE
 #define GRADSIEVE_UNFUSED
 #endif
 

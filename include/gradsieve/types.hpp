@@ -50,6 +50,11 @@ using key_type = std::uint32_t;
 
 inline constexpr key_type infinite_key = 0x7F80'0000u;
 
+/// The next key; there is none above the last one.
+[[nodiscard]] GRADSIEVE_HD constexpr key_type key_above(key_type key) noexcept {
+  return key + (key != ~key_type{0} ? 1u : 0u);
+}
+
 /// Key of |x|.
 [[nodiscard]] GRADSIEVE_HD constexpr key_type magnitude_key(float x) noexcept {
   return gradsieve::bit_cast<std::uint32_t>(x) & 0x7FFF'FFFFu;
@@ -92,12 +97,17 @@ struct bfloat16 {
   return gradsieve::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
-/// Exact, subnormals included. No branch, so that loops over it vectorise: the exponent is moved from bias 15
-/// to bias 127 by one multiplication, which also normalises subnormals.
+/// Exact, subnormals included; no step of it has a subnormal operand or result, so that flush-to-zero changes nothing.
+/// No branch, so that loops over it vectorise.
 [[nodiscard]] GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
+  constexpr std::uint32_t rebias = 0x3800'0000u;           // from exponent bias 15 to 127
+  constexpr std::uint32_t smallest_normal = 0x3880'0000u;  // 2^-14, as binary32
   std::uint32_t const magnitude = static_cast<std::uint32_t>(x.bits & 0x7FFFu) << 13;
   std::uint32_t const sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
-  std::uint32_t const finite = gradsieve::bit_cast<std::uint32_t>(gradsieve::bit_cast<float>(magnitude) * 0x1p112f);
+  // A subnormal is the fraction of 2^-14 * (1 + fraction), less that one.
+  std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(
+      gradsieve::bit_cast<float>(smallest_normal | magnitude) - gradsieve::bit_cast<float>(smallest_normal));
+  std::uint32_t const finite = magnitude >= 0x0080'0000u ? magnitude + rebias : subnormal;
   std::uint32_t const special = magnitude | infinite_key;
   return gradsieve::bit_cast<float>(sign | (magnitude >= 0x0F80'0000u ? special : finite));
 }
@@ -133,6 +143,28 @@ template <>
   return {static_cast<std::uint16_t>(sign | rounded)};
 }
 
+/// The largest finite value of a format.
+template <class T>
+inline constexpr float largest_value = gradsieve::bit_cast<float>(infinite_key - 1);
+template <>
+inline constexpr float largest_value<float16> = 65504;
+template <>
+inline constexpr float largest_value<bfloat16> = gradsieve::bit_cast<float>(0x7F7F'0000u);
+
+/// Whether a finite value would round to infinity.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr bool exceeds(float x) noexcept {
+  if constexpr (std::same_as<T, float>) return false;
+  constexpr key_type half_step = magnitude_key(largest_value<T>) + (std::same_as<T, float16> ? 0x1000u : 0x8000u);
+  return magnitude_key(x) >= half_step && magnitude_key(x) < infinite_key;
+}
+
+/// from_float(), but what is finite becomes the largest finite value at most.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T from_float_saturated(float x) noexcept {
+  return from_float<T>(exceeds<T>(x) ? with_sign_of(x, largest_value<T>) : x);
+}
+
 /// A float in the format of a residual: the two values around it, the one away from zero where the bits that go exceed
 /// 2^16 - 1 - `noise`. Equally distributed noise below 2^16 makes the mean exact; 2^15 rounds to the nearest. What is
 /// finite stays finite, and what the format can hold stays as it is.
@@ -166,30 +198,73 @@ struct element_state {
   [[nodiscard]] GRADSIEVE_HD constexpr float const& operator[](std::size_t s) const noexcept { return value[s]; }
 };
 
-/// a * b, rounded before anything is done with it.
-[[nodiscard]] GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
+// ---- Arithmetic --------------------------------------------------------------------------------------------
+// IEEE 754 binary32, each operation rounded to the nearest, whatever the flags of the build (-ffast-math,
+// -ffp-contract=fast, --use_fast_math) and the processor: all ranks, builds and spaces get the same bits.
+
+#if !GRADSIEVE_HAS_ASSOC_BARRIER
+/// Zero, which no compiler can know: XORed to a product, it keeps the product from being fused into a later addition,
+/// and loops still vectorise.
+[[nodiscard]] inline std::uint32_t make_unknown_zero() noexcept {
+  std::uint32_t zero = 0;
+#if defined(__GNUC__)
+  __asm__("" : "+r"(zero));
+#endif
+  return zero;
+}
+inline std::uint32_t const unknown_zero = make_unknown_zero();
+#endif
+
+/// a + b.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float add(float a, float b) noexcept {
 #if defined(__CUDA_ARCH__)
-  return __fmul_rn(a, b);
-#elif defined(__clang__)
-#pragma clang fp contract(off)
-  return a * b;
-#elif defined(__GNUC__) && !defined(__CUDACC__)
+  if (!__builtin_is_constant_evaluated()) {
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+    return sum;
+  }
+#endif
+  return a + b;
+}
+
+/// a - b.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float subtract(float a, float b) noexcept {
+  return gradsieve::add(a, -b);
+}
+
+/// a * b. With GCC vectors of products may fuse outside of GRADSIEVE_UNFUSED functions.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
+  if (__builtin_is_constant_evaluated()) return a * b;
+#if defined(__CUDA_ARCH__)
+  float product;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+  return product;
+#elif GRADSIEVE_HAS_ASSOC_BARRIER
   return __builtin_assoc_barrier(a * b);
 #else
-  return a * b;
+  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(a * b) ^ unknown_zero);
 #endif
 }
 
-/// a * b + c with two roundings on every machine: compilers may otherwise fuse it, and then host and device,
-/// or two builds of one program, disagree in the last bit.
-[[nodiscard]] GRADSIEVE_HD constexpr float multiply_add(float a, float b, float c) noexcept {
+/// a * b + c, with two roundings.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply_add(float a, float b, float c) noexcept {
+  return gradsieve::add(gradsieve::multiply(a, b), c);
+}
+
+/// a / b. With GCC only in a GRADSIEVE_PRECISE function.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float divide(float a, float b) noexcept {
 #if defined(__CUDA_ARCH__)
-  return __fadd_rn(__fmul_rn(a, b), c);
-#elif defined(__clang__)
-#pragma clang fp contract(off)
-  return a * b + c;
+  if (!__builtin_is_constant_evaluated()) {
+    float quotient;
+    asm("div.rn.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+    return quotient;
+  }
+  return a / b;
 #else
-  return multiply(a, b) + c;
+#if defined(__clang__)
+#pragma clang fp reciprocal(off)
+#endif
+  return a / b;
 #endif
 }
 

@@ -5,7 +5,7 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -14,22 +14,20 @@ namespace gradsieve {
 /// Cost: 8 bytes read and 4 written per element. Memory: 4 bytes per element.
 /// Source: Seide et al. 2014, Stich et al. 2018.
 struct error_feedback {
+  static constexpr char const* name = "error_feedback";
+  static constexpr auto fields() { return std::tuple{field<&error_feedback::decay>{"decay", between(0, 1)}}; }
   static constexpr std::size_t states = 1;
   float decay = 1.0f;  ///< in [0, 1]
-
-  /// @throws invalid_argument
-  void check() const { require_between("error_feedback's decay", static_cast<double>(decay), 0, 1); }
 
   GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
     state[0] = multiply_add(decay, state[0], gradient);
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept { state[0] -= sent; }
+  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept {
+    state[0] = subtract(state[0], sent);
+  }
 
   friend bool operator==(error_feedback const&, error_feedback const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, error_feedback const& it) {
-    return describe(out, "error_feedback", std::pair{"decay", it.decay});
-  }
 };
 static_assert(residual_store<error_feedback>);
 

@@ -5,7 +5,7 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -21,30 +21,25 @@ namespace gradsieve {
 /// Cost: 12 bytes read and 8 written per element. Memory: 8 bytes per element.
 /// Source: ScaleCom (Chen et al., NeurIPS 2020), which has beta near 0.1 for large batches.
 struct filtered {
+  static constexpr char const* name = "filtered";
+  static constexpr auto fields() {
+    return std::tuple{field<&filtered::beta>{"beta", {.low = 0, .high = 1, .without_low = true}}};
+  }
   static constexpr std::size_t states = 2;
   static constexpr char const* meaning = "memory / beta";  ///< of state 1; it was the memory once
   float beta = 1.0f;                                       ///< in (0, 1]
 
-  /// @throws invalid_argument
-  void check() const {
-    require_between("filtered's beta", static_cast<double>(beta), 0, 1);
-    if (beta == 0) throw invalid_argument("gradsieve: filtered's beta is 0, expected more");
-  }
-
   GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
     state[0] = multiply_add(beta, state[1], gradient);
-    state[1] += gradient;
+    state[1] = add(state[1], gradient);
   }
 
   GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept {
-    state[0] -= sent;
-    state[1] -= sent;
+    state[0] = subtract(state[0], sent);
+    state[1] = subtract(state[1], sent);
   }
 
   friend bool operator==(filtered const&, filtered const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, filtered const& it) {
-    return describe(out, "filtered", std::pair{"beta", it.beta});
-  }
 };
 static_assert(residual_store<filtered>);
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include <gradsieve/concepts.hpp>
 
@@ -65,20 +67,25 @@ class residual_memory {
   /// An accumulate pass has let them leave.
   void settled() noexcept { left_ = true; }
 
-  /// Lets whole ranges leave; their accumulators, back to back, into `out`. Returns how many elements.
-  std::uint64_t take(Workspace& work, Residual const& policy, std::span<range const> ranges, std::span<float> out) {
+  /// Lets whole ranges leave; their accumulators, cut to `limit`, back to back into `out`. What is cut off stays.
+  /// Returns how many elements, and how many of them are cut.
+  std::pair<std::uint64_t, std::uint64_t> take(Workspace& work, Residual const& policy, std::span<range const> ranges,
+                                               std::span<float> out, float limit) {
     taken_ranges_ = ranges;
     std::uint64_t at = 0;
+    std::atomic<std::uint64_t> cut{0};
     for (auto const& each : ranges) {
       work.update(pointers(), each.offset, each.offset + each.size, [&](std::uint64_t i, auto& now) {
         std::uint64_t const place = at + i - each.offset;
         for (std::size_t s = 0; s < states; ++s) saved_dense_[place * states + s] = now[s];
-        out[place] = now[0];
-        policy.leave(now[0], now, true);
+        bool const beyond = magnitude_key(now[0]) > magnitude_key(limit);
+        if (beyond) cut.fetch_add(1, std::memory_order_relaxed);
+        out[place] = beyond ? with_sign_of(now[0], limit) : now[0];
+        policy.leave(out[place], now, true);
       });
       at += each.size;
     }
-    return at;
+    return {at, cut.load()};
   }
 
   /// The values that were sent are to leave. Indices and values must live until the next step has accumulated, or
@@ -110,7 +117,7 @@ class residual_memory {
   void rescale(Workspace& work, float factor) {
     auto const scale = [&](buffer const& values, std::uint64_t count) {
       work.update(std::array{values.data()}, 0, count, [&](std::uint64_t, auto& now) {
-        float const scaled = now[0] * factor;
+        float const scaled = multiply(now[0], factor);
         now[0] = is_finite(scaled) ? scaled : now[0];
       });
     };
@@ -124,7 +131,7 @@ class residual_memory {
   /// Adds another memory's states, element by element. A sum that would not be finite is not made.
   void absorb(Workspace& work, std::size_t s, std::span<float const> other) {
     work.update(std::array{states_[s].data()}, 0, other.size(), [&](std::uint64_t i, auto& now) {
-      float const sum = now[0] + other[i];
+      float const sum = add(now[0], other[i]);
       now[0] = is_finite(sum) ? sum : now[0];
     });
   }

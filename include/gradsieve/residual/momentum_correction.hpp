@@ -6,7 +6,7 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -18,16 +18,16 @@ namespace gradsieve {
 /// Cost: 12 bytes read and 8 written per element; with `clip` one more read. Memory: 8 bytes per element.
 /// Source: Lin et al. 2018.
 struct momentum_correction {
+  static constexpr char const* name = "momentum_correction";
+  static constexpr auto fields() {
+    return std::tuple{field<&momentum_correction::momentum>{"momentum", {.low = 0, .high = 1, .without_high = true}},
+                      field<&momentum_correction::masking>{"masking"},
+                      field<&momentum_correction::clip>{"clip", at_least(0)}};
+  }
   static constexpr std::size_t states = 2;
   float momentum = 0.9f;  ///< in [0, 1)
   bool masking = true;
   float clip = 0;  ///< limit of the norm of the averaged gradient, 0: none. Each rank clips at clip / sqrt(world)
-
-  /// @throws invalid_argument
-  void check() const {
-    require_between("momentum_correction's momentum", static_cast<double>(momentum), 0, 1);
-    require_between("momentum_correction's clip", static_cast<double>(clip), 0, HUGE_VAL);
-  }
 
   /// What a gradient of this norm is multiplied with before it enters.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept {
@@ -40,19 +40,15 @@ struct momentum_correction {
 
   GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
     state[1] = multiply_add(momentum, state[1], gradient);
-    state[0] += state[1];
+    state[0] = add(state[0], state[1]);
   }
 
   GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool whole_layer) const noexcept {
-    state[0] -= sent;
+    state[0] = subtract(state[0], sent);
     if (masking && !whole_layer) state[1] = 0;
   }
 
   friend bool operator==(momentum_correction const&, momentum_correction const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, momentum_correction const& it) {
-    return describe(out, "momentum_correction", std::pair{"momentum", it.momentum}, std::pair{"masking", it.masking},
-                    std::pair{"clip", it.clip});
-  }
 };
 static_assert(residual_store<momentum_correction>);
 

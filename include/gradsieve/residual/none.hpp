@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -13,16 +13,18 @@ namespace gradsieve {
 /// Cost: 4 bytes read and 4 written per element, and a processor's cache reads those before. Memory: 4 bytes per
 /// element, the accumulator.
 struct none {
+  static constexpr char const* name = "none";
   static constexpr std::size_t states = 1;
 
   GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
     state[0] = gradient;
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept { state[0] -= sent; }
+  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept {
+    state[0] = subtract(state[0], sent);
+  }
 
   friend bool operator==(none const&, none const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, none const&) { return describe(out, "none"); }
 };
 static_assert(residual_store<none>);
 

@@ -8,6 +8,8 @@
 #include <omp.h>
 #endif
 
+#include <gradsieve/float_environment.hpp>
+
 namespace gradsieve {
 
 /// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP.
@@ -32,11 +34,15 @@ class host_team {
 #if defined(_OPENMP)
     if (size_ > 1 && work >= least_work) {
 #pragma omp parallel for num_threads(size_) schedule(static, 1)
-      for (int worker = 0; worker < size_; ++worker) body(worker);
+      for (int worker = 0; worker < size_; ++worker) {
+        float_environment const standard;
+        body(worker);
+      }
       return;
     }
 #endif
     static_cast<void>(work);
+    float_environment const standard;
     for (int worker = 0; worker < size_; ++worker) body(worker);
   }
 

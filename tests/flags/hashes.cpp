@@ -1,0 +1,72 @@
+// Prints what a few recipes give on three ranks, as hashes: for each instruction set of this processor, which must not
+// matter, in builds whose flags must not matter.
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <vector>
+
+#include <gradsieve/comm/threads.hpp>
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/random.hpp>
+
+namespace gs = gradsieve;
+
+namespace {
+
+class hash {
+ public:
+  void add(std::span<std::byte const> bytes) {
+    for (auto const each : bytes) value_ = (value_ ^ std::to_integer<std::uint64_t>(each)) * 0x0000'0100'0000'01B3u;
+  }
+  [[nodiscard]] std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xCBF2'9CE4'8422'2325u;
+};
+
+/// Numbers of many magnitudes, subnormal ones of T among them.
+template <class T>
+std::vector<T> gradient(std::uint64_t n, int rank, std::uint64_t step) {
+  std::vector<T> values(n);
+  for (std::uint64_t i = 0; i < n; ++i) {
+    auto const bits = gs::mix(i ^ gs::mix(step ^ gs::mix(static_cast<std::uint64_t>(rank))));
+    auto const sign = static_cast<std::uint32_t>(bits >> 63) << 31;
+    auto const exponent = 127u - static_cast<std::uint32_t>(bits % 27);  // 1 to 2^-26
+    values[i] = gs::from_float<T>(
+        gs::bit_cast<float>(sign | exponent << 23 | static_cast<std::uint32_t>(bits >> 40 & 0x7F'FFFFu)));
+  }
+  return values;
+}
+
+/// What rank 0 holds after a few steps of three ranks, and its residual.
+template <class T, class Recipe>
+std::uint64_t steps(gs::simd limit, Recipe const& recipe) {
+  gs::layout const layers{{"a", 3000}, {"bias", 100}, {"b", 9000}};
+  hash all;
+  gs::threads::run(3, [&](gs::threads::communicator_ref comm) {
+    gs::compressor compressor{gs::host{.threads = 1, .simd_limit = limit}, layers, recipe};
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      auto update = gradient<T>(layers.size(), comm.rank(), step);
+      compressor.exchange(comm, std::span{update});
+      if (comm.rank() == 0) all.add(std::as_bytes(std::span{update}));
+    }
+    if (comm.rank() == 0) all.add(compressor.state());
+  });
+  return all.value();
+}
+
+}  // namespace
+
+int main() {
+  for (auto const limit : {gs::simd::portable, gs::simd::avx2, gs::simd::avx512}) {
+    gs::recipe const fading{.density = 0.05,
+                            .residual = gs::error_feedback{.decay = 0.9f},
+                            .codec = gs::packed{.indices = gs::delta{}, .values = gs::fp16{}}};
+    gs::recipe const shared_out{.density = 0.05,
+                                .partitioner = gs::deft{},
+                                .residual = gs::momentum_correction{.momentum = 0.7f, .clip = 3.0f}};
+    std::printf("%016llx %016llx\n", static_cast<unsigned long long>(steps<gs::float16>(limit, fading)),
+                static_cast<unsigned long long>(steps<float>(limit, shared_out)));
+  }
+  return 0;
+}
