@@ -145,3 +145,21 @@ TEST_CASE("what does not fit is refused by name") {
                               [&] { states.put(conv, trained(conv, with_momentum, 2).state()); });
   CHECK(!states.has("conv"));
 }
+
+TEST_CASE("a forged state takes no more memory than it has bytes") {
+  auto states = gs::layer_states{gs::layout{{"huge", 4'000'000'000u}, {"empty", 0}}};
+  gs::layout const empty{{"empty", 0}};
+  auto forged = trained(empty, plain, 1).state();
+  auto const seal = [&] {
+    auto const bytes = std::span{forged};
+    gs::wire::store_one(bytes.subspan(40), gs::wire::checksum(bytes.subspan(48)) ^ gs::wire::checksum(bytes.first(40)));
+  };
+  gs::wire::store_one(std::span{forged}.subspan(6), std::uint16_t{65535});
+  seal();
+  check_refused<gs::corrupt_state>("65535 states an element, expected 1 to 16", [&] { states.put(empty, forged); });
+  gs::wire::store_one(std::span{forged}.subspan(6), std::uint16_t{16});
+  seal();
+  states.put(empty, forged);
+  CHECK(states.has("empty"));
+  CHECK(states.take(empty).size() == 48);
+}

@@ -4,30 +4,30 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/error.hpp>
+#include <gradsieve/fields.hpp>
 #include <gradsieve/layout.hpp>
 #include <gradsieve/selection.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
-/// A number for what a residual store's states mean, never 0: of the name that it prints, without its parameters, as
-/// those may change at a restart, and of its `meaning`, if it has one. A store that keeps another one's states in
-/// another format has that one's.
+/// A number for what a residual store's states mean, never 0: of its name, or its type's if it has none, and of its
+/// `meaning`, if it has one; not of its parameters, as those may change at a restart. A store that keeps another one's
+/// states in another format has that one's.
 template <class Residual>
 [[nodiscard]] std::uint32_t kind_of_store(Residual const& policy) {
   if constexpr (requires { typename Residual::stored; } && requires { policy.store; }) {
     return kind_of_store(policy.store);
   } else {
-    std::ostringstream text;
-    print(text, policy);
-    auto const printed = text.str();
-    auto name = printed.substr(0, printed.find('{'));
+    std::string name;
+    if constexpr (described<Residual>)
+      name = Residual::name;
+    else
+      name = detail::type_name<Residual>();
     if constexpr (requires { Residual::meaning; }) name += Residual::meaning;
     auto const hash = layout{{name, 0}}.hash();
     return static_cast<std::uint32_t>(hash >> 32 ^ hash) | 1u;
@@ -36,14 +36,14 @@ template <class Residual>
 
 /// One rank's state, little-endian: magic u32 | version u16 | states u16 | n u64 | layout hash u64 | step u64 |
 /// hints u32 | kind of store u32 | checksum u64, then the hints (lower u32, k u32), then the states, n binary32 each.
-/// Version 1, which is still read, had no kind of store.
 struct checkpoint {
   static constexpr std::uint32_t magic = 0x4353'5247;  // "GRSC"
   static constexpr std::uint16_t version = 2;
   static constexpr std::size_t header_bytes = 48;
+  static constexpr std::uint16_t most_states = 16;  ///< that a residual store may keep of an element
 
   std::uint16_t states = 0;
-  std::uint32_t store = 0;  ///< kind_of_store(), 0 if that is not known
+  std::uint32_t store = 0;  ///< kind_of_store()
   std::uint64_t n = 0;
   std::uint64_t layout_hash = 0;
   std::uint64_t step = 0;
@@ -83,7 +83,7 @@ struct checkpoint {
     if (states != its_states)
       throw mismatch("gradsieve: checkpoint has " + std::to_string(states) +
                      " states an element, this residual store has " + std::to_string(its_states));
-    if (store != 0 && its_store != 0 && store != its_store)
+    if (store != its_store)
       throw mismatch("gradsieve: checkpoint is of another residual store, whose states mean something else");
   }
 
@@ -97,23 +97,25 @@ struct checkpoint {
   }
 
   /// Reads and checks everything, changes nothing.
-  /// @throws corrupt_state if the bytes are damaged, of another version or hold a value that is not finite.
+  /// @throws corrupt_state if the bytes are damaged, of another version, or hold what no compressor writes: a value
+  /// that is not finite, a hint beyond the key of infinity, no state or more than most_states.
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: checkpoint " + why); };
     if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
     if (wire::load_one<std::uint32_t>(bytes) != magic) refuse("does not begin with its magic number");
     auto const found = wire::load_one<std::uint16_t>(bytes.subspan(4));
-    if (found != 1 && found != version)
-      refuse("has version " + std::to_string(found) + ", expected 1 or " + std::to_string(version));
+    if (found != version) refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
     checkpoint state{wire::load_one<std::uint16_t>(bytes.subspan(6)),
-                     found == 1 ? 0 : wire::load_one<std::uint32_t>(bytes.subspan(36)),
+                     wire::load_one<std::uint32_t>(bytes.subspan(36)),
                      wire::load_one<std::uint64_t>(bytes.subspan(8)),
                      wire::load_one<std::uint64_t>(bytes.subspan(16)),
                      wire::load_one<std::uint64_t>(bytes.subspan(24)),
                      {},
                      {}};
-    std::uint64_t const hints = found == 1 ? wire::load_one<std::uint64_t>(bytes.subspan(32))
-                                           : wire::load_one<std::uint32_t>(bytes.subspan(32));
+    if (state.states < 1 || state.states > most_states)
+      refuse("has " + std::to_string(state.states) + " states an element, expected 1 to " +
+             std::to_string(most_states));
+    std::uint64_t const hints = wire::load_one<std::uint32_t>(bytes.subspan(32));
     auto const body = bytes.size() - header_bytes;
     bool const fits =
         hints <= body / 8 && state.n < (std::uint64_t{1} << 32) && body == 8 * hints + 4 * state.n * state.states;
@@ -124,6 +126,9 @@ struct checkpoint {
     for (std::uint64_t h = 0; h < hints; ++h) {
       auto const at = bytes.subspan(header_bytes + 8 * h);
       state.hints.push_back({wire::load_one<key_type>(at), wire::load_one<index_type>(at.subspan(4))});
+      if (state.hints.back().lower > infinite_key)
+        refuse("has a hint of " + std::to_string(state.hints.back().lower) + ", expected at most " +
+               std::to_string(infinite_key));
     }
     state.values = bytes.subspan(header_bytes + 8 * hints);
     bool finite = true;

@@ -27,37 +27,41 @@ namespace gradsieve {
 ///
 /// States of different steps (one compressor failed where others did not) count as the latest of them.
 /// What speeds up the choice of the next entries (hints) stays behind, as it belongs to the old segments.
-/// Local to a rank; ranks that do the same with equal layouts stay in step. Memory: a float for each element and state.
+/// Local to a rank; ranks that do the same with equal layouts stay in step. Memory: a float for each element and state
+/// of the layers that were put.
 class layer_states {
  public:
   /// @throws invalid_argument if two layers have the same name.
-  explicit layer_states(layout whole) : whole_{std::move(whole)}, known_(whole_.count(), false) {
+  explicit layer_states(layout whole)
+      : whole_{std::move(whole)}, values_(whole_.count()), known_(whole_.count(), false) {
     for (std::size_t i = 0; i < whole_.count(); ++i)
       if (!place_.emplace(whole_[i].name, i).second)
         throw invalid_argument("gradsieve: two layers are called '" + whole_[i].name + "': states go by names");
   }
 
   /// Takes over the state of a compressor of these layers. Later states of a layer replace earlier ones.
-  /// Cost: a copy. @throws corrupt_state; mismatch if a layer is none of the whole, the state is not of this part, or
-  /// it is of another step or residual store than those before: nothing is changed then.
+  /// Cost: a copy. Allocates. @throws corrupt_state; mismatch if a layer is none of the whole, the state is not of this
+  /// part, or it is of another residual store than those before; std::bad_alloc. Nothing is changed then.
   void put(layout const& part, std::span<std::byte const> state) {
     auto const found = checkpoint::read(state);
     found.require(any_ ? states_ : found.states, any_ ? store_ : found.store, part.size(), part.hash());
     auto const places = places_of(part);
-    if (!any_) {
-      values_.assign(whole_.size() * found.states, 0.0f);
-      states_ = found.states;
-      store_ = found.store;
-      step_ = found.step;
-      any_ = true;
-    }
-    if (store_ == 0) store_ = found.store;  // the first was of a version that did not say
-    step_ = std::max(step_, found.step);
+    std::vector<std::vector<float>> fresh(part.count());
     for (std::size_t i = 0; i < part.count(); ++i) {
-      known_[places[i]] = true;
-      for (std::uint16_t s = 0; s < states_; ++s)
-        wire::load(values(s, places[i]), found.values.subspan(4 * (found.n * s + part.offset(i))));
+      auto const size = part[i].size;
+      fresh[i].resize(found.states * size);
+      for (std::uint16_t s = 0; s < found.states; ++s)
+        wire::load(std::span{fresh[i]}.subspan(s * size, size),
+                   found.values.subspan(4 * (found.n * s + part.offset(i)), 4 * size));
     }
+    for (std::size_t i = 0; i < part.count(); ++i) {
+      values_[places[i]].swap(fresh[i]);
+      known_[places[i]] = true;
+    }
+    states_ = found.states;
+    store_ = found.store;
+    step_ = any_ ? std::max(step_, found.step) : found.step;
+    any_ = true;
   }
 
   /// A state for a compressor of these layers: zero for a layer that was never put. Cost: a copy. Allocates.
@@ -68,7 +72,8 @@ class layer_states {
     std::vector<float> row(part.size());
     return checkpoint{states_, store_, part.size(), part.hash(), step_, {}, {}}.write([&](std::size_t s) {
       for (std::size_t i = 0; i < part.count(); ++i)
-        std::ranges::copy(values(s, places[i]), row.begin() + static_cast<std::ptrdiff_t>(part.offset(i)));
+        if (known_[places[i]])
+          std::copy_n(values_[places[i]].data() + s * part[i].size, part[i].size, row.data() + part.offset(i));
       return std::span<float const>{row};
     });
   }
@@ -94,17 +99,10 @@ class layer_states {
     return places;
   }
 
-  [[nodiscard]] std::span<float> values(std::size_t s, std::size_t i) noexcept {
-    return std::span{values_}.subspan(s * whole_.size() + whole_.offset(i), whole_[i].size);
-  }
-  [[nodiscard]] std::span<float const> values(std::size_t s, std::size_t i) const noexcept {
-    return std::span{values_}.subspan(s * whole_.size() + whole_.offset(i), whole_[i].size);
-  }
-
   layout whole_;
   std::unordered_map<std::string, std::size_t> place_;
+  std::vector<std::vector<float>> values_;  // of each layer that was put, state by state
   std::vector<bool> known_;
-  std::vector<float> values_;  // state by state
   std::uint16_t states_ = 0;
   std::uint32_t store_ = 0;
   std::uint64_t step_ = 0;
