@@ -19,7 +19,7 @@ namespace gs = gradsieve;
 struct accumulate_loop {
   static constexpr std::size_t strip = 512;
 
-  template <gs::host_kernels::simd, class T>
+  template <gs::simd, class T>
   GRADSIEVE_INLINE static void run(float* residual, T const* gradient, std::size_t count) noexcept {
     for (; count >= strip; residual += strip, gradient += strip, count -= strip) add(residual, gradient, strip);
     add(residual, gradient, count);

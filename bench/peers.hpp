@@ -20,7 +20,7 @@ namespace gs = gradsieve;
 
 /// Calls found(i) for every element whose key passes; most groups have none, and a vector comparison tells.
 struct filter_loop {
-  template <gs::host_kernels::simd, class Test, class Found>
+  template <gs::simd, class Test, class Found>
   GRADSIEVE_INLINE static void run(std::span<float const> values, Test const test, Found const found) noexcept {
     constexpr std::size_t group = 32;  // with 16, g++ unrolls instead of vectorising
     for (std::size_t begin = 0; begin < values.size(); begin += group) {

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstring>
+#include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
+#include <gradsieve/compressor.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
 #include <gradsieve/selector/adacomp.hpp>
@@ -248,7 +252,7 @@ TEST_CASE("updates are added up alike below and above the size that goes past th
     sums.reserve(team, 2);
     std::vector<float> memory(n + 1, 7.0f);
     auto const out = std::span{memory}.subspan(1);  // not where vectors begin
-    CHECK(sums.apply(team, std::span{both}, 3.0f, out) == a.size());
+    CHECK(sums.apply(team, std::span{both}, 3.0f, out).entries == a.size());
     CHECK(memory[0] == 7.0f);
     for (std::size_t i = 0; i < a.size(); ++i) {
       bool const shared = std::ranges::binary_search(b, a[i]);
@@ -257,4 +261,74 @@ TEST_CASE("updates are added up alike below and above the size that goes past th
     }
     CHECK(std::ranges::count(out, 0.0f) == static_cast<std::ptrdiff_t>(n));
   }
+}
+
+TEST_CASE("any key at all: every instruction set keeps the same elements") {
+  data::generator random{11};
+  std::vector<float> values(1000);
+  for (auto& x : values) x = static_cast<float>(random.laplace());
+  values[3] = 0;
+  values[77] = std::numeric_limits<float>::max();
+  std::vector<key_type> keys{0,           1,           infinite_key - 1, infinite_key, infinite_key + 1,
+                             0x7FFF'FFFF, 0x8000'0000, 0x8000'0001,      0xFFFF'FFFE,  0xFFFF'FFFF};
+  for (int i = 0; i < 50; ++i) keys.push_back(static_cast<key_type>(random.bits()));
+  for (auto const key : keys) {
+    CAPTURE(key);
+    std::size_t const reached =
+        static_cast<std::size_t>(std::ranges::count_if(values, [&](float x) { return magnitude_key(x) >= key; }));
+    for (auto const level : levels()) {
+      CAPTURE(static_cast<int>(level));
+      std::vector<index_type> indices(values.size() + 2 * group);
+      std::vector<float> held(indices.size());
+      candidate_list list{indices.data(), held.data(), 0, values.size()};
+      run<append_tile>(level, static_cast<float const*>(values.data()), values.size(), std::uint64_t{0}, key, &list);
+      CHECK(list.count == reached);
+
+      std::vector<mark_word> marks(mark_words(values.size()));
+      switch (level) {
+        case simd::portable:
+          mark_scores<simd::portable>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
+          break;
+#if GRADSIEVE_X86
+        case simd::avx2:
+          mark_scores<simd::avx2>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
+          break;
+        case simd::avx512:
+          mark_scores<simd::avx512>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
+          break;
+#endif
+        default:
+          break;
+      }
+      std::size_t marked = 0;
+      for (auto const word : marks) marked += static_cast<std::size_t>(std::popcount(word));
+      CHECK(marked == reached);
+
+      auto const counted = run<count_candidates>(level, static_cast<float const*>(values.data()), values.size(), key);
+      CHECK(counted.above + counted.equal == reached);
+      std::vector<index_type> from(values.size());
+      std::iota(from.begin(), from.end(), index_type{0});
+      run<write_candidates>(level, static_cast<float const*>(values.data()),
+                            static_cast<index_type const*>(from.data()), values.size(), key, kept{0, 0}, counted.above,
+                            indices.data(), held.data());
+      CHECK(std::ranges::all_of(std::span{held}.first(counted.above), [&](float x) { return magnitude_key(x) > key; }));
+    }
+  }
+}
+
+TEST_CASE("a step gives the same entries whatever the limit on the instruction set") {
+  std::vector<float> g(5000);
+  data::generator random{3};
+  for (auto& x : g) x = static_cast<float>(random.laplace());
+  recipe const all{.density = 0.01};
+  std::vector<std::vector<index_type>> found;
+  for (auto const limit : {simd::portable, simd::avx2, simd::avx512}) {
+    compressor one{host{.threads = 1, .simd_limit = limit}, layout::flat(g.size()), all};
+    one.compress(g);
+    auto const sent = one.compress(g);
+    found.emplace_back(sent.indices.begin(), sent.indices.end());
+  }
+  CHECK(found[0].size() == 50);
+  CHECK(found[1] == found[0]);
+  CHECK(found[2] == found[0]);
 }

@@ -231,7 +231,7 @@ class device_view {
   __device__ __noinline__ index_type compact(accumulator_ref const acc, cut const at, selection_span out,
                                              Keep const& keep = {}) {
     if constexpr (is_all<Keep>) {
-      key_type const needed = at.ties > 0 ? at.key : at.key + 1;
+      key_type const needed = at.ties > 0 ? at.key : key_above(at.key);
       auto found = collected(acc);
       if (found.complete ? needed < found.lower : needed > found.lower && !has_counted(acc, at.key)) {
         collect_again(acc, larger<key_type>(needed, 1));

@@ -37,6 +37,12 @@ inline constexpr std::size_t group = 4 * block;
   return static_cast<key_type>(largest);
 }
 
+/// For vectors that compare signed numbers only: the key of an element, which is below 2^31, is at least `lower` if and
+/// only if it is greater than this, whatever `lower` is.
+[[nodiscard]] constexpr std::int32_t signed_below(key_type lower) noexcept {
+  return static_cast<std::int32_t>(std::min(lower, key_type{1} << 31) - 1);
+}
+
 /// Appends the elements of a group (at most `group` of them) whose key is at least `lower`.
 template <simd Level>
 struct append_group {
@@ -73,7 +79,7 @@ struct append_group<simd::avx2> {
   GRADSIEVE_AVX2 static std::uint64_t run(float const* values, std::size_t count, index_type first, key_type lower,
                                           index_type* indices, float* kept) noexcept {
     auto const magnitude = _mm256_set1_epi32(0x7FFF'FFFF);
-    auto const below = _mm256_set1_epi32(static_cast<int>(lower) - 1);  // keys are below 2^31: signed comparison
+    auto const below = _mm256_set1_epi32(signed_below(lower));
     auto const eight = _mm256_set1_epi32(8);
     std::uint64_t at = 0;
     std::size_t i = 0;

@@ -183,7 +183,8 @@ struct accumulate_bins {
                                         std::size_t at, mark_word* marks) noexcept {
     std::size_t const all = kept.ties > 0 ? end_of_ties(scores, count, kept) : 0;
     if (all > 0) mark_scores<Level>::run(scores, all, readable, kept.key, at, marks);
-    if (all < count) mark_scores<Level>::run(scores + all, count - all, readable - all, kept.key + 1, at + all, marks);
+    if (all < count)
+      mark_scores<Level>::run(scores + all, count - all, readable - all, key_above(kept.key), at + all, marks);
   }
 
   /// Where the elements end of which a cut keeps all ties.

@@ -177,6 +177,14 @@ struct accumulate_tile {
   }
 };
 
+struct enter_some {
+  template <simd, class Residual, class T, std::size_t States>
+  GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
+                                            float factor, std::size_t count) noexcept {
+    return enter<true>(policy, states, gradient, factor, count);
+  }
+};
+
 struct count_bad {
   template <simd, class Residual, class T, std::size_t States>
   GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
@@ -280,7 +288,7 @@ struct write_candidates {
       if (at.equal > 0)
         for (std::size_t j = 0; j < block; ++j) equal += magnitude_key(values[i + j]) == key ? 1u : 0u;
       if (equal > at.equal) break;  // ties that are not taken
-      key_type const lower = equal > 0 ? key : key + 1;
+      key_type const lower = equal > 0 ? key : key_above(key);
       at.above += pack_block<Level>::run(values + i, from + i, lower, indices + at.above, out + at.above);
       at.equal -= equal;
     }

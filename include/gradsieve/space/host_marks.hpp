@@ -53,7 +53,7 @@ struct mark_scores<simd::avx2> {
   GRADSIEVE_AVX2 static void run(float const* scores, std::size_t count, std::size_t readable, key_type least,
                                  std::size_t at, mark_word* marks) noexcept {
     auto const magnitude = _mm256_set1_epi32(0x7FFF'FFFF);
-    auto const below = _mm256_set1_epi32(static_cast<int>(least) - 1);  // keys are below 2^31: signed comparison
+    auto const below = _mm256_set1_epi32(signed_below(least));
     std::size_t i = 0;
     for (; i < count && i + block <= readable; i += block) {
       mark_word found = 0;

@@ -21,7 +21,7 @@ namespace gradsieve {
 /// Adds to the passes what selectors end with.
 class host_ranking : public host_passes {
  public:
-  host_ranking(int threads, std::uint64_t n) : host_passes{threads, n} {}
+  host_ranking(int threads, std::uint64_t n, simd limit) : host_passes{threads, n, limit} {}
 
   /// As host_passes::plan(). Allocates: 8 kB a worker more, and 16 bytes a tile.
   void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected,
@@ -61,7 +61,7 @@ class host_ranking : public host_passes {
   template <class Keep = keep_all>
   index_type compact(accumulator_ref const acc, cut const at, selection_span out, Keep const& keep = {}) {
     if constexpr (std::is_same_v<Keep, keep_all>) {
-      key_type const needed = at.ties > 0 ? at.key : at.key + 1;
+      key_type const needed = at.ties > 0 ? at.key : key_above(at.key);
       auto found = collected(acc);
       if (found.complete ? needed < found.lower : needed > found.lower) {
         collect_again(acc, std::max<key_type>(needed, 1));

@@ -7,10 +7,14 @@
 #include <immintrin.h>
 #endif
 
-namespace gradsieve::host_kernels {
+namespace gradsieve {
 
-/// Instruction sets that kernels are compiled for.
+/// Instruction sets that the host's kernels are compiled for. Results do not depend on which of them runs.
 enum class simd { portable, avx2, avx512 };
+
+}  // namespace gradsieve
+
+namespace gradsieve::host_kernels {
 
 /// The best that this processor has.
 [[nodiscard]] inline simd best_simd() noexcept {
