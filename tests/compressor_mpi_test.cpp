@@ -166,6 +166,27 @@ TEST_CASE("a rank with a gradient of another size: all throw, and the next step 
   check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
 }
 
+TEST_CASE(
+    "a rank that is restored or made anew while the others go on: all throw, none waits, and all can go on together") {
+  auto const comm = world();
+  int const odd = comm.size() - 1;
+  auto const check = [&](auto const& recipe) {
+    auto const said = [&](std::uint64_t own_step) {
+      auto const how = rejoin(comm, recipe, odd, 3, own_step);
+      bool const differ = comm.size() > 1 && own_step != 3;
+      std::string const start = "mismatch: gradsieve: rank " + std::to_string(odd) + " and rank 0 differ in step: ";
+      std::string const origin = own_step == 0 ? "0, made anew" : "1, restored from a checkpoint";
+      CHECK(how == (differ ? start + origin + "; and 3" : ""));
+    };
+    said(0);
+    said(1);
+    said(3);  // at the step that the others have reached: nothing is amiss
+  };
+  check(gs::recipe{.density = 0.03});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .on_non_finite = gs::non_finite::fail});
+}
+
 TEST_CASE("cyclic: rank step % world leads, its indices reach all, and no rank waits") {
   auto const comm = world();
   auto const n = mixed_layers().size();

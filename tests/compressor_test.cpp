@@ -192,11 +192,141 @@ TEST_CASE("memory: what bins may keep is reserved once, not for every thread") {
   }
 }
 
+TEST_CASE("a server that averages messages needs memory for their entries, not for n") {
+  constexpr std::uint64_t n = 1'000'000;
+  constexpr std::size_t senders = 64;
+  gs::compressor sender{here, gs::layout::flat(n), gs::recipe{.density = 0.001}};
+  sender.compress(gradient(n, 0, 0));
+  auto const message = sender.encode();
+  std::vector<std::span<std::byte const>> const messages(senders, message);
+  std::vector<float> update(n);
+  auto const entries = 1000 * senders;
+  SUBCASE("with coo") {
+    gs::compressor server{here, gs::layout::flat(n), gs::recipe{.density = 0.001}};
+    auto const before = allocated_bytes.load();
+    server.apply(messages, update);
+    if (!sanitized) CHECK(allocated_bytes.load() - before < 2 * 8 * entries + 100 * senders);
+  }
+  SUBCASE("also where a header lies") {
+    gs::compressor server{here, gs::layout::flat(n), gs::recipe{.density = 0.001}};
+    std::vector<std::byte> liar(message.begin(), message.end());
+    gs::wire::store_one(std::span{liar}.subspan(24), std::uint64_t{n});
+    std::vector<std::span<std::byte const>> const lies(senders, liar);
+    auto const before = allocated_bytes.load();
+    CHECK(contains(ending([&] { server.apply(lies, update); }), "corrupt_message: gradsieve: message size is "));
+    if (!sanitized) CHECK(allocated_bytes.load() - before < 2 * 8 * entries + 100 * senders + 1000);
+  }
+  SUBCASE("with packed") {
+    auto const check = [&](auto const& codec) {
+      gs::recipe<gs::radix, gs::whole, gs::error_feedback, std::remove_cvref_t<decltype(codec)>> recipe{};
+      recipe.density = 0.001;
+      recipe.codec = codec;
+      gs::compressor packing{here, gs::layout::flat(n), recipe};
+      packing.compress(gradient(n, 0, 0));
+      std::vector<std::span<std::byte const>> const packed(senders, packing.encode());
+      auto const before = allocated_bytes.load();
+      packing.apply(packed, update);
+      if (!sanitized) CHECK(allocated_bytes.load() - before < 2 * 8 * entries + 100 * senders);
+    };
+    check(gs::packed{.indices = gs::delta{}, .values = gs::ternary{}});
+    check(gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
+    check(gs::packed<>{});
+  }
+}
+
+TEST_CASE("values that a format or a sum cannot hold are cut, counted, and kept") {
+  auto const layers = gs::layout{{"w", 100}, {"bias", 2}};
+  auto const balance = [&]<class T>(T, auto const& recipe, float large, int world) {
+    float const most = gs::largest_value<T>;
+    auto const said = on_ranks(world, [&](communicator comm) {
+      findings found;
+      gs::compressor compressor{here, layers, recipe};
+      std::vector<T> update(102);
+      std::uint64_t saturated = 0;
+      std::array<double, 2> in{};
+      std::array<double, 2> out{};
+      auto const one_step = [&] {
+        saturated += compressor.exchange(comm, std::span{update}).saturated;
+        for (T const x : update) found.expect(gs::is_finite(gs::to_float(x)), "the update is not finite");
+        out[0] += static_cast<double>(gs::to_float(update[3]));
+        out[1] += static_cast<double>(gs::to_float(update[100]));
+      };
+      for (int step = 0; step < 6; ++step) {
+        std::ranges::fill(update, T{});
+        if (step == 0) update[5] = gs::from_float<T>(1.01f * large);  // goes first, so that the other one grows
+        if (step < 2) {
+          update[3] = gs::from_float<T>(large);
+          update[100] = gs::from_float<T>(-large);
+          in[0] += static_cast<double>(large);
+          in[1] -= static_cast<double>(large);
+        }
+        one_step();
+      }
+      auto const left = compressor.residual();
+      for (std::size_t i = 0; i < 2; ++i) {
+        auto const waits = static_cast<double>(left[i == 0 ? 3 : 100]);
+        found.expect(std::abs(in[i] - out[i] - waits) <= (sizeof(T) == 2 ? 1e-2 : 1e-5) * std::abs(in[i]),
+                     "mass was lost at " + std::to_string(i));
+      }
+      found.expect(saturated > 0, "nothing was counted");
+      found.expect(std::abs(out[0]) <= 6 * static_cast<double>(most), "more than fits was sent");
+      return found.text();
+    });
+    CHECK(joined(said) == "");
+  };
+  gs::recipe const gathered{.density = 0.01};
+  gs::recipe const united{.density = 0.01, .exchange = gs::index_union{}};
+  gs::recipe const led{.density = 0.01, .partitioner = gs::cyclic{}};
+  gs::recipe const as_fp16{.density = 0.01, .codec = gs::packed{.values = gs::fp16{}}};
+  SUBCASE("float16 gradients, whose residual grows beyond what a float16 can hold") {
+    for (int const world : {1, 3}) {
+      balance(gs::float16{}, gathered, 60000.0f, world);
+      balance(gs::float16{}, united, 60000.0f, world);
+      balance(gs::float16{}, led, 60000.0f, world);
+    }
+  }
+  SUBCASE("a codec that holds less than the gradient") { balance(0.0f, as_fp16, 90000.0f, 2); }
+  SUBCASE("sums of floats and of bfloat16 over the ranks") {
+    float const huge = 0.45f * largest;
+    for (auto const world : {3, 4}) {
+      balance(0.0f, united, huge, world);
+      balance(0.0f, led, huge, world);
+      balance(gs::bfloat16{}, united, huge, world);
+    }
+  }
+}
+
+TEST_CASE("the mean of messages is finite, whatever they hold") {
+  gs::layout const layers{{"w", 50}, {"bias", 2}};
+  gs::compressor sender{here, layers, gs::recipe{.density = 0.02}};
+  std::vector<float> g(52);
+  g[7] = g[50] = 0.9f * largest;
+  sender.compress(g);
+  auto const message = sender.encode();
+  std::vector<std::span<std::byte const>> const five(5, message);
+  gs::compressor server{here, layers, gs::recipe{.density = 0.02}};
+  SUBCASE("in binary32 it is what each of them holds") {
+    std::vector<float> update(52);
+    auto const applied = server.apply(five, update);
+    CHECK(update[7] == 0.9f * largest);
+    CHECK(update[50] == 0.9f * largest);
+    CHECK(applied.saturated == 0);
+    CHECK(applied.entries == 1);
+  }
+  SUBCASE("in float16 it is the largest number, and that is counted") {
+    std::vector<gs::float16> update(52);
+    auto const applied = server.apply(five, update);
+    CHECK(gs::to_float(update[7]) == 65504.0f);
+    CHECK(gs::to_float(update[50]) == 65504.0f);
+    CHECK(applied.saturated == 2);
+  }
+}
+
 TEST_CASE("a report says what the step did") {
   auto const layers = mixed_layers();
   auto const n = layers.size();
   auto const dense = std::uint64_t{16 + 40 + 8};
-  constexpr std::uint64_t word = 24;  // what a rank says before it sends
+  constexpr std::uint64_t word = 32;  // what a rank says before it sends; twice in the first step
   auto const k = gs::budget_of(0.02, n - dense);
   auto const non_negative = [](gs::step_report const& it) {
     auto const& s = it.seconds;
@@ -219,8 +349,9 @@ TEST_CASE("a report says what the step did") {
           nonzero += data::count_nonzero(std::span{update}.subspan(layers.offset(l), layers[l].size));
       found.expect(it.union_size == nonzero, "union size");
       found.expect(it.build_up() == static_cast<double>(nonzero) / static_cast<double>(k), "build-up");
-      found.expect(it.bytes_sent == word + 48 + 8 * k + 4 * (dense + 1), "bytes sent");
-      found.expect(it.bytes_received == 2 * (word + 48 + 8 * k) + 4 * (dense + 1), "bytes received");
+      auto const words = step == 0 ? 2 * word : word;
+      found.expect(it.bytes_sent == words + 48 + 8 * k + 4 * (dense + 1), "bytes sent");
+      found.expect(it.bytes_received == 2 * (words + 48 + 8 * k) + 4 * (dense + 1), "bytes received");
       found.expect(it.bytes_dense == 4 * n, "bytes of a dense all-reduce");
       found.expect(it.non_finite == 0, "non-finite");
       found.expect(non_negative(it), "seconds");
@@ -240,8 +371,8 @@ TEST_CASE("a report says what the step did") {
       gs::compressor compressor{here, layers, gs::recipe{.density = 0.02, .exchange = gs::index_union{}}};
       auto update = gradient(n, comm.rank(), 0);
       auto const it = compressor.exchange(comm, std::span{update});
-      found.expect(it.bytes_sent == word + 4 * (k + it.union_size + dense + 1), "bytes sent");
-      found.expect(it.bytes_received == word + 4 * (k + it.union_size + dense + 1), "bytes received");
+      found.expect(it.bytes_sent == 2 * word + 4 * (k + it.union_size + dense + 1), "bytes sent");
+      found.expect(it.bytes_received == 2 * word + 4 * (k + it.union_size + dense + 1), "bytes received");
       return found.text();
     });
     CHECK(joined(lists) == "");
@@ -330,15 +461,19 @@ TEST_CASE("sums that overflow") {
     CHECK(compressor.residual()[7] == 0.75f * largest);
     CHECK(gs::is_finite(static_cast<float>(compressor.residual_norm())));
   }
-  SUBCASE("of the ranks: infinite alike on all, and discard_step() takes it back") {
+  SUBCASE(
+      "of the ranks: the mean is finite where no index is, else a share that fits, and discard_step() takes it back") {
     auto const said = on_ranks(2, [&](communicator comm) {
       findings found;
       gs::compressor compressor{here, layers, gs::recipe{.density = 0.01}};
       std::vector<float> huge(102);
       huge[3] = largest;
       huge[100] = -largest;
-      compressor.exchange(comm, std::span{huge});
-      found.expect(huge[3] == infinity && huge[100] == -infinity, "the sums are infinite");
+      auto const it = compressor.exchange(comm, std::span{huge});
+      found.expect(huge[3] == largest, "the mean of two equal numbers");
+      found.expect(huge[100] == -largest / 2, "what is summed by the communicator is cut to a share that fits");
+      found.expect(it.saturated == 1, "the cut is counted");
+      found.expect(compressor.residual()[3] == 0 && compressor.residual()[100] == -largest / 2, "the rest stays");
       compressor.discard_step();
       found.expect(compressor.residual()[3] == largest && compressor.residual()[100] == -largest,
                    "what was sent is back");
@@ -504,6 +639,38 @@ TEST_CASE("a gradient of another size on one rank") {
   check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}});
 }
 
+TEST_CASE("a rank that is restored or made anew while the others go on") {
+  auto const check = [&](auto const& recipe, int world) {
+    for (int odd = 0; odd < world; ++odd)
+      for (std::uint64_t const own_step : {0u, 1u, 3u}) {
+        CAPTURE(odd);
+        CAPTURE(own_step);
+        auto const said = on_ranks(world, [&](communicator comm) { return rejoin(comm, recipe, odd, 3, own_step); });
+        for (auto const& each : said) CHECK(each == said[0]);
+        std::string const mine = own_step == 0 ? "0, made anew" : "1, restored from a checkpoint";
+        std::string const first = "mismatch: gradsieve: rank " + std::to_string(odd == 0 ? 1 : odd);
+        CHECK(said[0] == (own_step == 3 ? ""
+                          : odd == 0    ? first + " and rank 0 differ in step: 3; and " + mine
+                                        : first + " and rank 0 differ in step: " + mine + "; and 3"));
+      }
+  };
+  check(gs::recipe{.density = 0.02}, 3);
+  check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}}, 2);
+  check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}}, 3);
+  check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}}, 3);
+  check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}, .on_non_finite = gs::non_finite::fail}, 2);
+}
+
+TEST_CASE("more ranks than a word is kept for without memory") {
+  auto const said = on_ranks(40, [&](communicator comm) {
+    gs::compressor compressor{here, gs::layout::flat(100), gs::recipe{.density = 0.1}};
+    std::vector<float> update(100, 1.0f);
+    for (int step = 0; step < 2; ++step) compressor.exchange(comm, std::span{update});
+    return std::string{};
+  });
+  CHECK(joined(said) == "");
+}
+
 // ---- Ways back ---------------------------------------------------------------------------------------------
 
 TEST_CASE("a partitioner that throws leaves no half of a plan") {
@@ -516,6 +683,7 @@ TEST_CASE("a partitioner that throws leaves no half of a plan") {
   for (auto* each : {&compressor, &spared}) each->compress(gradient(n, 0, 0));
   auto update = gradient(n, 0, 1);
   moody::fails = true;
+  CHECK(ending([&] { compressor.connect(gs::self{}); }) == "exception: in a bad mood");
   CHECK(ending([&] { compressor.exchange(gs::self{}, update); }) == "exception: in a bad mood");
   CHECK(update == gradient(n, 0, 1));
   CHECK(ending([&] { compressor.compress(update); }) == "exception: in a bad mood");

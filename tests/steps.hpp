@@ -153,6 +153,32 @@ std::string ending(F const& f) {
   }
 }
 
+/// One rank goes on with a state of `own_step` steps while the others have `step` behind them. Returns what the rank's
+/// next exchange ends with, and then, where all are brought to one state, whether they go on together.
+template <class Comm, class Recipe>
+std::string rejoin(Comm const& comm, Recipe const& recipe, int odd, std::uint64_t step, std::uint64_t own_step) {
+  auto const n = mixed_layers().size();
+  gs::host const where{.threads = 1};
+  gs::compressor compressor{where, mixed_layers(), recipe};
+  std::vector<std::byte> saved = compressor.state();
+  for (std::uint64_t s = 0; s < step; ++s) {
+    auto update = gradient(n, comm.rank(), s);
+    compressor.exchange(comm, std::span{update});
+    if (s + 1 == own_step) saved = compressor.state();
+  }
+  gs::compressor fresh{where, mixed_layers(), recipe};
+  if (own_step > 0) fresh.restore(saved);
+  auto& mine = comm.rank() == odd ? fresh : compressor;
+  auto update = gradient(n, comm.rank(), step);
+  auto const how = ending([&] { mine.exchange(comm, std::span{update}); });
+  if (how.empty()) return how;
+  if (own_step == 0) return how;
+  mine.restore(saved);
+  update = gradient(n, comm.rank(), own_step);
+  auto const again = ending([&] { mine.exchange(comm, std::span{update}); });
+  return how + (again.empty() ? "" : ", and then " + again);
+}
+
 /// A selector that fails on the threads that set `failing`.
 inline thread_local bool failing = false;
 

@@ -17,9 +17,10 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/dense_layers.hpp>
 #include <gradsieve/exchange/dense.hpp>
-#include <gradsieve/exchange/first_contact.hpp>
 #include <gradsieve/exchange/inbox.hpp>
+#include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/exchange/round.hpp>
+#include <gradsieve/float_environment.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/report.hpp>
 #include <gradsieve/residual/memory.hpp>
@@ -71,42 +72,35 @@ class compressor {
         split_{layers_, recipe_.dense},
         info_{layers_.size(), layers_.hash(), split_.dense_elements},
         work_{where, layers_.size()},
-        memory_{work_, layers_.size()} {
+        memory_{work_, layers_.size()},
+        preflight_{layers_, recipe_.hash(), work_.arithmetic(recipe_.residual)} {
     plan(1);
   }
 
   // ---- With a communicator ---------------------------------------------------------------------------------
 
   /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16) by the mean over all ranks of
-  /// what they sent: most elements zero, the same bits on every rank. Collective. The first call with a world of
-  /// another size calls connect().
+  /// what they sent: most elements zero, the same bits on every rank. Collective. Where a rank is new, was restored, or
+  /// the world has another size, the ranks compare layout, recipe and step before anything changes; in all other steps
+  /// once this rank knows what it sends. Allocates in the first step with a world of another size.
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
-  /// for it; communication_error, mismatch, corrupt_message. A rank that fails before it has sent makes all ranks
-  /// throw in this step. Bytes that are damaged on their way to one rank make all throw where something is sent dense
-  /// or the exchange is `leader`; else that rank alone, and the next step is a mismatch: begin again from a checkpoint.
+  /// for it; mismatch on every rank if they differ, naming what and where; communication_error, corrupt_message. A rank
+  /// that fails before it has sent makes all ranks throw in this step. Bytes that are damaged on their way to one rank
+  /// make all throw where something is sent dense or the exchange is `leader`; else that rank alone, and the next step
+  /// is a mismatch: begin again from a checkpoint.
   template <communicator Comm, class Gradient>
   step_report exchange(Comm const& comm, Gradient&& gradient) {
     return exchange_span(comm, checked_span(gradient));
   }
 
-  /// First contact: checks that all ranks hold the same layout, recipe and step, and sizes the buffers for this
-  /// world. Collective. exchange() calls it where the world's size is another one; where a rank was replaced and the
-  /// size is not, all ranks are to call it. @throws mismatch, on every rank, naming what differs and where.
+  /// Makes the buffers for this world, and compares layout, recipe and step of all ranks: what the first exchange()
+  /// does. Collective. Allocates. @throws mismatch, on every rank, naming what differs and where.
   template <communicator Comm>
   void connect(Comm const& comm) {
-    static_assert(
-        has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
-        "this communicator needs all_gather and all_reduce for float and double");
-    static_assert(
-        !requires { exchange_type::needs_broadcast; } || has_broadcast<Comm, Space>,
-        "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
-    connected_ = false;
-    rank_identity const mine{layers_, recipe_.hash(), step_};
-    std::vector<rank_identity> all(static_cast<std::size_t>(comm.size()));
-    comm.all_gather(work_.where(), std::as_bytes(std::span{&mine, 1}), std::as_writable_bytes(std::span{all}));
-    rank_identity::require_equal(all);
-    plan(comm.size());
-    connected_ = true;
+    preflight_.reserve(comm.size());
+    std::exception_ptr failure;
+    attempt(failure, [&] { plan(comm.size()); });
+    meet_early(comm, 0, failure);
   }
 
   // ---- With a transport of one's own -----------------------------------------------------------------------
@@ -125,6 +119,7 @@ class compressor {
   /// The last compress() as bytes that describe themselves. The span lives until the next encode().
   /// Cost: one copy. Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode() {
+    float_environment const mode;
     auto const bytes = recipe_.codec.max_bytes(info_.n, capacity_, info_.dense);
     if (outgoing_.size() < bytes) outgoing_ = typename workspace::template buffer<std::byte>(bytes);
     report_.bytes_sent = recipe_.codec.encode(info(), last_, outgoing_.span());
@@ -135,26 +130,32 @@ class compressor {
 
   /// Overwrites the gradient with the mean of what the messages hold, added in their order; zero where none has an
   /// entry. All messages are read and checked before the gradient is written. Does not touch the residual.
-  /// Cost: n writes and O(entries). Allocates when there are more messages than ever before.
-  /// @throws corrupt_message, invalid_argument.
+  /// Returns how many elements any message has, and how many are cut to the largest value of the gradient's format.
+  /// Cost: n writes and O(entries). Memory: 8 bytes for each entry that the messages' headers and sizes allow, 4 for
+  /// each element that passes through and message, kept for the next call. Allocates where that is more than ever
+  /// before.
+  /// @throws corrupt_message, invalid_argument; std::bad_alloc, and the next call works.
   template <class Gradient>
-  void apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
+  applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
+    float_environment const mode;
     auto const out = checked_span(gradient);
     check_size(out.size());
+    std::uint64_t entries = 0;
+    for (auto const& each : messages) {
+      wire::expect(each.size() >= 4 * info_.dense, "size", each.size(), "at least ", 4 * info_.dense);
+      entries += most_entries(recipe_.codec, info_, each, each.size());
+    }
+    inbox_.reserve(messages.size(), entries, info_.dense * messages.size());
+    work_.reserve_updates(messages.size());
     if (dense_mean_.size() < info_.dense) dense_mean_ = typename workspace::template buffer<float>(info_.dense);
-    if (inbox_.senders() < messages.size()) {
-      inbox_.reserve(messages.size(), split_.selected_elements, info_.dense);
-      work_.reserve_updates(std::max(messages.size(), static_cast<std::size_t>(world_)));
-    }
-    inbox_.clear();
-    for (auto const& each : messages) inbox_.add(recipe_.codec, info(), each);
+    for (auto const& each : messages)
+      inbox_.add(recipe_.codec, info(), each, most_entries(recipe_.codec, info_, each, each.size()));
     auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
-    work_.apply(inbox_.messages(), divisor, out);
-    for (std::size_t i = 0; i < dense_mean_.size(); ++i) {
-      dense_mean_[i] = messages.empty() ? 0.0f : inbox_.messages()[0].dense[i];
-      for (std::size_t m = 1; m < messages.size(); ++m) dense_mean_[i] += inbox_.messages()[m].dense[i];
-    }
-    write_ranges(std::span<range const>{split_.dense}, std::span<float const>{dense_mean_.span()}, divisor, out);
+    auto applied = work_.apply(inbox_.messages(), divisor, out);
+    for (std::size_t i = 0; i < info_.dense; ++i) dense_mean_[i] = mean_of_dense(i, divisor);
+    applied.saturated += write_ranges(std::span<range const>{split_.dense},
+                                      std::span<float const>{dense_mean_.first(info_.dense)}, 1.0f, out);
+    return applied;
   }
 
   // ---- Around a step ---------------------------------------------------------------------------------------
@@ -166,6 +167,7 @@ class compressor {
   /// Multiplies the residual, after a change of loss scale by new / old. Elements that would not stay finite keep
   /// their value. @throws invalid_argument unless the factor is finite.
   void rescale(float factor) {
+    float_environment const mode;
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
     settle();
     memory_.rescale(work_, factor);
@@ -174,6 +176,7 @@ class compressor {
 
   /// L2 norm of what has not been sent. Cost: one pass.
   [[nodiscard]] double residual_norm() {
+    float_environment const mode;
     settle();
     return std::sqrt(work_.sum_squares(std::span<float const>{memory_.state(0)}));
   }
@@ -203,8 +206,8 @@ class compressor {
         .write([&](std::size_t s) { return memory_.state(s); });
   }
 
-  /// Continues where state() was taken. Call it on every rank, as the next exchange makes contact anew. @throws
-  /// corrupt_state, mismatch; this compressor is unchanged then.
+  /// Continues where state() was taken. Ranks that are at another step in the next exchange make all ranks throw there.
+  /// @throws corrupt_state, mismatch; std::bad_alloc. This compressor is unchanged then.
   void restore(std::span<std::byte const> bytes) {
     auto found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
     settle();
@@ -212,7 +215,8 @@ class compressor {
       wire::load(memory_.state(s), found.values.subspan(4 * info_.n * s));
     segments_.hints() = std::move(found.hints);  // perhaps of another world: kept until a step begins
     step_ = found.step;
-    connected_ = false;
+    origin_ = preflight::origin::restored;
+    met_ = false;
     begin_step();
   }
 
@@ -221,9 +225,9 @@ class compressor {
   /// their value. The last step cannot be discarded any more. @throws as restore().
   void absorb(std::span<std::byte const> bytes) {
     auto const found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
+    std::vector<float> values(info_.n);
     begin_step();
     settle();
-    std::vector<float> values(info_.n);
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * info_.n * s));
       memory_.absorb(work_, s, values);
@@ -233,48 +237,83 @@ class compressor {
  private:
   template <class Comm, class T>
   step_report exchange_span(Comm const& comm, std::span<T> gradient) {
+    static_assert(
+        has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
+        "this communicator needs all_gather and all_reduce for float and double");
+    static_assert(
+        !requires { exchange_type::needs_broadcast; } || has_broadcast<Comm, Space>,
+        "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
+    float_environment const mode;
     begin_step();
-    if (!connected_ || world_ != comm.size()) connect(comm);
+    preflight_.reserve(comm.size());
+    preflight_.forget_bytes();
+    std::exception_ptr failure;
+    attempt(failure, [&] { check_size(gradient.size()); });
+    attempt(failure, [&] {
+      if (world_ != comm.size()) plan(comm.size());
+    });
     step_report report = start_report(sizeof(T), comm.size());
     stopwatch watch;
     std::span<T const> const incoming = gradient;
-    std::exception_ptr failure;
-    attempt(failure, [&] { check_size(gradient.size()); });
-    agree_on_finite(comm, incoming, failure, report);
+    bool const fails = recipe_.on_non_finite == non_finite::fail;
+    bool const meets_first = fails || !met_;
+    if (meets_first) {
+      std::uint64_t bad = 0;
+      attempt(failure, [&] { bad = fails ? count_non_finite(incoming) : 0; });
+      try {
+        meet_early(comm, bad, failure);
+      } catch (communication_error const&) {  // another rank's: this one keeps its gradient, as later in the step
+        if (!failure && bad == 0) enter(incoming, comm.rank(), report);
+        throw;
+      }
+      if (auto const all = preflight_.total(); fails && all > 0)
+        throw non_finite_gradient(non_finite_text(all) + " (all ranks together)");
+    }
     attempt(failure, [&] { enter(incoming, comm.rank(), report); });
     watch.charge(report.seconds.accumulate);
     try {
-      if constexpr (partitioner_type::needs_norms) share_norms(comm, failure, report);
-      if (!failure) take_dense(true, report);
+      float const summed = largest_value<float> / static_cast<float>(comm.size());
+      if constexpr (partitioner_type::needs_norms) {
+        if (!meets_first) meet_early(comm, 0, failure);
+        share_norms(comm, failure, report);
+      }
+      if (!failure) take_dense(true, std::min(summed, largest_value<T>), report);
       watch.charge(report.seconds.partition);
       selection_view own;
       attempt(failure, [&] { own = select_own(comm.rank(), true, report); });
       watch.charge(report.seconds.select);
-      if constexpr (exchange_type::encodes) attempt(failure, [&] { quantise(own); });
+      if constexpr (exchange_type::encodes) attempt(failure, [&] { quantise(own, largest_value<T>, report); });
       auto const result = buffers_.run(exchange_round<Comm, workspace, codec_type>{
-          comm, work_, recipe_.codec, info(), own, memory_.state(0), segments_.decision(step_), failure});
+          comm, work_, recipe_.codec, info(), preflight_, word(), segments_.decision(step_), failure, own,
+          memory_.state(0), std::min(summed, largest_value<T>)});
       auto const dense_bytes = dense_.share(comm, work_, result.damage != nullptr);
       if (result.damage) std::rethrow_exception(result.damage);
       if (dense_.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");
-      report.bytes_sent += result.bytes_sent + dense_bytes;
-      report.bytes_received += result.bytes_received + dense_bytes;
+      report.bytes_sent += preflight_.sent() + result.bytes_sent + dense_bytes;
+      report.bytes_received += preflight_.received() + result.bytes_received + dense_bytes;
+      report.saturated += result.saturated;
       account(result.sent, dense_.ranges(), result.message, report);
       memory_.leave(result.sent);
       watch.charge(report.seconds.exchange);
-      report.union_size = work_.apply(result.updates, static_cast<float>(world_), gradient);
+      auto const applied = work_.apply(result.updates, static_cast<float>(world_), gradient);
+      report.union_size = applied.entries;
       report.union_size += report.dense_elements - split_.dense_elements;  // segments that were sent whole
-      write_ranges(dense_.ranges(), dense_.sum(), static_cast<float>(world_), gradient);
+      report.saturated += applied.saturated;
+      report.saturated += write_ranges(dense_.ranges(), dense_.sum(), static_cast<float>(world_), gradient);
       watch.charge(report.seconds.apply);
     } catch (...) {
       memory_.give_back(work_);
       throw;
     }
     ++step_;
+    met_ = true;
+    origin_ = preflight::origin::continued;
     return report;
   }
 
   template <class T>
   selection_view compress_span(std::span<T const> gradient) {
+    float_environment const mode;
     begin_step();
     check_size(gradient.size());
     if (world_ == no_world) plan(1);
@@ -289,10 +328,10 @@ class compressor {
         measure_norms();
         assign(1);
       }
-      take_dense(false, report_);
+      take_dense(false, largest_value<T>, report_);
       watch.charge(report_.seconds.partition);
       last_ = select_own(0, false, report_);
-      quantise(last_);
+      quantise(last_, largest_value<T>, report_);
       last_.dense = dense_.own();
       watch.charge(report_.seconds.select);
     } catch (...) {
@@ -324,6 +363,17 @@ class compressor {
     return "gradsieve: " + std::to_string(count) + " gradient elements are NaN or infinite";
   }
 
+  /// The mean of an element that passes through, over the messages in the inbox.
+  [[nodiscard]] GRADSIEVE_PRECISE float mean_of_dense(std::size_t i, float divisor) const noexcept {
+    auto const all = inbox_.messages();
+    float sum = all.empty() ? 0.0f : all[0].dense[i];
+    for (std::size_t m = 1; m < all.size(); ++m) sum = add(sum, all[m].dense[i]);
+    if (is_finite(sum)) return divide(sum, divisor);
+    double wide = 0;  // a sum that overflows
+    for (auto const& each : all) wide += static_cast<double>(each.dense[i]);
+    return static_cast<float>(wide / static_cast<double>(divisor));
+  }
+
   template <class Body>
   static void attempt(std::exception_ptr& failure, Body const& body) {
     if (failure) return;
@@ -347,11 +397,16 @@ class compressor {
     return about;
   }
 
-  /// The values of this rank's own selection become what its receivers will decode. @throws corrupt_message if a codec
-  /// makes one that is not finite: no receiver takes it, and what is left of it would never leave the residual.
-  void quantise([[maybe_unused]] selection_view const own) {
+  /// The values of this rank's own selection become what its receivers will decode: cut to the largest value that the
+  /// codec and the output can hold, then rounded as the codec does. The residual keeps what that leaves.
+  /// @throws corrupt_message if a codec makes one that is not finite: no receiver takes it, and what is left of it
+  /// would never leave the residual.
+  void quantise(selection_view const own, float limit, step_report& report) {
+    auto const values = values_.first(own.values.size());
+    if constexpr (requires { codec_type::largest; }) limit = std::min(limit, codec_type::largest);
+    report.saturated += work_.saturate(values, limit);
     if constexpr (quantises<codec_type>) {
-      recipe_.codec.quantise(info(), own.indices, values_.first(own.values.size()));
+      recipe_.codec.quantise(info(), own.indices, values);
       wire::check_finite(own.values);
     }
   }
@@ -376,9 +431,11 @@ class compressor {
   /// Segments and buffers for a world of this size. Allocates. After an exception there is no plan: the next step makes
   /// one.
   void plan(int world) {
+    float_environment const mode;
     begin_step();
     settle();
     world_ = no_world;
+    met_ = false;
     segments_.plan(recipe_.partitioner, split_.selected, split_.selected_elements, recipe_.density.most(), world);
     auto const most = static_cast<index_type>(segments_.most());
     capacity_ = std::min<std::uint64_t>(selection_capacity(recipe_.selector, most), split_.selected_elements);
@@ -390,7 +447,6 @@ class compressor {
     dense_.reserve(2 * split_.dense.size() + segments_.size() + 1, dense_most);
     buffers_.reserve(work_, recipe_.codec, info_, world, capacity_, partitioner_type::disjoint);
     memory_.reserve(std::max<std::uint64_t>(capacity_, buffers_.most_sent()), dense_most);
-    if (inbox_.senders() > 0) work_.reserve_updates(std::max(inbox_.senders(), static_cast<std::size_t>(world)));
     world_ = world;
   }
 
@@ -420,17 +476,13 @@ class compressor {
     return work_.count_non_finite(recipe_.residual, memory_.pointers(), gradient, gradient_factor(gradient));
   }
 
-  /// With non_finite::fail: all ranks learn whether any has such elements, before any of them changes.
-  template <class Comm, class T>
-  void agree_on_finite(Comm const& comm, std::span<T const> gradient, std::exception_ptr const& failure,
-                       step_report& report) {
-    if (recipe_.on_non_finite != non_finite::fail) return;
-    auto const own = failure ? 0 : count_non_finite(gradient);
-    auto all = static_cast<double>(own);
-    comm.all_reduce(work_.where(), std::span{&all, 1}, reduction::sum);
-    report.bytes_sent += sizeof all;
-    report.bytes_received += sizeof all;
-    if (all > 0) throw non_finite_gradient(non_finite_text(static_cast<std::uint64_t>(all)) + " (all ranks together)");
+  [[nodiscard]] preflight::word word() const noexcept { return {step_, origin_}; }
+
+  /// The ranks' meeting before anything changes.
+  template <class Comm>
+  void meet_early(Comm const& comm, std::uint64_t count, std::exception_ptr const& failure) {
+    preflight_.meet_early(comm, work_.where(), word(), count, failure);
+    met_ = true;
   }
 
   void assign(int world) { segments_.assign(recipe_.partitioner, recipe_.density(step_), step_, world); }
@@ -492,11 +544,14 @@ class compressor {
     assign(world_);
   }
 
-  /// Takes out the layers that pass through and, in an exchange, the segments that are sent whole.
-  void take_dense(bool whole_segments, step_report& report) {
+  /// Takes out the layers that pass through and, in an exchange, the segments that are sent whole; of each value as
+  /// much as `limit`.
+  void take_dense(bool whole_segments, float limit, step_report& report) {
     dense_.choose(split_.dense, segments_, whole_segments && gives_whole_segments<selector_type>);
-    report.dense_elements = memory_.take(work_, recipe_.residual, dense_.ranges(), dense_.room());
-    dense_.set_count(report.dense_elements);
+    auto const [count, cut] = memory_.take(work_, recipe_.residual, dense_.ranges(), dense_.room(), limit);
+    report.dense_elements = count;
+    report.saturated += cut;
+    dense_.set_count(count);
   }
 
   /// This rank's entries of its segments, in index order.
@@ -530,8 +585,10 @@ class compressor {
   typename exchange_type::template buffers<workspace> buffers_;
   static constexpr int no_world = 0;
   int world_ = no_world;  // that segments and buffers are planned for
-  bool connected_ = false;
   std::uint64_t step_ = 0;
+  preflight preflight_;
+  preflight::origin origin_ = preflight::origin::made;
+  bool met_ = false;  // the other ranks of this world, in this state
 
   segmentation<partitioner_type> segments_;
   std::vector<key_type> lower_;  // of each segment

@@ -103,11 +103,13 @@ struct step_report {
   std::uint64_t step = 0;
   int world = 1;
   index_type budget = 0;             ///< k: entries that all segments were to give
-  index_type selected = 0;           ///< entries that this rank chose
+  index_type selected = 0;           ///< entries that this rank chose and sent
   index_type capacity = 0;           ///< entries that this rank might have chosen
   std::uint64_t dense_elements = 0;  ///< sent without indices: layers that pass through, segments sent whole
-  std::uint64_t union_size = 0;      ///< entries of the averaged update, but for the layers that pass through
+  std::uint64_t union_size = 0;      ///< entries of the averaged update, all ranks' together, but for the layers that
+                                     ///< pass through: at equal density up to `world` times as many as were sent
   std::uint64_t non_finite = 0;      ///< elements whose gradient was NaN or infinite, left out
+  std::uint64_t saturated = 0;       ///< values cut to the largest that codec, sum or output can hold
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_dense = 0;  ///< what an uncompressed all-reduce would send
@@ -125,6 +127,7 @@ struct step_report {
     dense_elements += part.dense_elements;
     union_size += part.union_size;
     non_finite += part.non_finite;
+    saturated += part.saturated;
     bytes_sent += part.bytes_sent;
     bytes_received += part.bytes_received;
     bytes_dense += part.bytes_dense;
@@ -144,10 +147,12 @@ struct step_report {
   }
 
   friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
-    return out << "step " << it.step << ": selected " << it.selected << " of " << it.capacity << ", dense "
-               << it.dense_elements << ", union " << it.union_size << ", sent " << it.bytes_sent << " B, received "
-               << it.bytes_received << " B (uncompressed " << it.bytes_dense << " B), not finite " << it.non_finite
-               << it.message << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";
+    out << "step " << it.step << ": entries sent " << it.selected << " (at most " << it.capacity << "), in the update "
+        << it.union_size << ", elements without indices " << it.dense_elements << ", sent " << it.bytes_sent
+        << " B, received " << it.bytes_received << " B (uncompressed " << it.bytes_dense << " B), not finite "
+        << it.non_finite;
+    if (it.saturated > 0) out << ", saturated " << it.saturated;
+    return out << it.message << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";
   }
 };
 

@@ -13,8 +13,8 @@
 #include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/fields.hpp>
 #include <gradsieve/report.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
@@ -36,16 +36,20 @@ namespace gradsieve {
 /// info.layers there is no telling bins: invalid_argument.
 /// Cost: O(entries + layers), entry by entry. Source: Chen et al. 2018, who leave open how bins end.
 struct binned {
+  static constexpr char const* name = "binned";
+  static constexpr auto fields() { return std::tuple{field<&binned::bins>{"bins"}}; }
   static constexpr std::uint16_t id = 3;
   bin_lengths bins{};
-
-  /// @throws invalid_argument
-  void check() const { bins.check(); }
 
   /// For each entry its symbol, an empty run of up to 257 bins before it, and a layer of its own.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
                                                   std::uint64_t dense) const noexcept {
     return message_header::bytes + 4 * dense + count * (2 + 3 + 4 + 1 + 2) + smaller(count, n / 128) * (3 + 4);
+  }
+
+  /// Entries that a message can have at most, whatever its bytes are.
+  [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
+    return smaller(wire::announced_entries(front), size);
   }
 
   /// What decode() will make of the values.
@@ -70,7 +74,8 @@ struct binned {
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const& layers = layers_of(info);
-    auto const header = wire::open(info, id, out.indices.size(), from);
+    auto const header = wire::open(info, id, from);
+    wire::check_count(header.count, out.indices.size());
     std::uint64_t const start = message_header::bytes + 4 * header.dense;
     wire::expect(from.size() >= start, "size", from.size(), "at least ", start);
     wire::check_seal(from);
@@ -108,7 +113,6 @@ struct binned {
   }
 
   friend bool operator==(binned const&, binned const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, binned const& it) { return out << "binned{" << it.bins << '}'; }
 
  private:
   /// A layer that has entries: those from `first` to before `last`.

@@ -8,7 +8,7 @@
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -16,12 +16,18 @@ namespace gradsieve {
 /// When not: on slow links, where smaller indices and values pay.
 /// Cost: one copy and one checksum of the message each way.
 struct coo {
+  static constexpr char const* name = "coo";
   static constexpr std::uint16_t id = 1;
 
   /// Bytes of a message with `count` entries and `dense` uncompressed elements.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
                                                                std::uint64_t dense) const noexcept {
     return message_header::bytes + 8 * count + 4 * dense;
+  }
+
+  /// Entries that a message can have at most, whatever its bytes are.
+  [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
+    return smaller(wire::announced_entries(front), size / 8);
   }
 
   /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
@@ -41,11 +47,12 @@ struct coo {
   /// that rise strictly below n, finite values. `out` may then hold anything.
   [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from,
                                       selection_span out) const {
-    auto const header = wire::open(info, id, out.indices.size(), from);
+    auto const header = wire::open(info, id, from);
     auto const expected = max_bytes(info.n, header.count, header.dense);
     if (from.size() != expected)
       throw corrupt_message("gradsieve: message size is " + std::to_string(from.size()) + ", expected " +
                             std::to_string(expected));
+    wire::check_count(header.count, out.indices.size());
     wire::check_seal(from);
     std::span const indices = out.indices.first(header.count);
     std::span const values = out.values.first(header.count);
@@ -60,7 +67,6 @@ struct coo {
   }
 
   friend bool operator==(coo const&, coo const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, coo const&) { return describe(out, "coo"); }
 };
 static_assert(codec<coo>);
 

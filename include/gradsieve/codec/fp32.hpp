@@ -7,15 +7,18 @@
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
 /// Values as binary32, little-endian. Lossless; 32 bits a value.
 struct fp32 {
+  static constexpr char const* name = "fp32";
   static constexpr std::uint16_t id = 1;
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 4 * count; }
+  /// Values that so many bytes can hold.
+  [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 4; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 4 * indices.size();
   }
@@ -30,7 +33,6 @@ struct fp32 {
   }
 
   friend bool operator==(fp32 const&, fp32 const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, fp32 const&) { return describe(out, "fp32"); }
 };
 static_assert(value_codec<fp32>);
 

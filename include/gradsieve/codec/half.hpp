@@ -9,7 +9,7 @@
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -18,17 +18,18 @@ namespace gradsieve {
 template <gradient_value Format>
 struct half_values {
   static constexpr bool is_bf16 = std::same_as<Format, bfloat16>;
+  static constexpr char const* name = is_bf16 ? "bf16" : "fp16";
   static constexpr std::uint16_t id = is_bf16 ? 3 : 2;
+  static constexpr float largest = largest_value<Format>;
 
   /// x as it arrives.
   [[nodiscard]] GRADSIEVE_HD static constexpr Format rounded(float x) noexcept {
-    constexpr std::uint16_t infinity = is_bf16 ? 0x7F80 : 0x7C00;
-    auto const nearest = from_float<Format>(x);
-    bool const overflow = is_finite(x) && (nearest.bits & 0x7FFFu) == infinity;
-    return {static_cast<std::uint16_t>(nearest.bits - (overflow ? 1 : 0))};
+    return from_float_saturated<Format>(x);
   }
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 2 * count; }
+  /// Values that so many bytes can hold.
+  [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 2; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 2 * indices.size();
   }
@@ -48,9 +49,6 @@ struct half_values {
   }
 
   friend bool operator==(half_values const&, half_values const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, half_values const&) {
-    return describe(out, is_bf16 ? "bf16" : "fp16");
-  }
 };
 
 /// IEEE 754 binary16: 11 significant bits between 6e-8 and 65504. When not: for gradients near either end, as with an

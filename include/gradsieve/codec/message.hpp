@@ -119,9 +119,15 @@ GRADSIEVE_INLINE void expect(bool good, char const* field, std::uint64_t is, cha
     refuse(field, is, relation, limit);
 }
 
-/// Reads a header and holds it against what the receiver expects; the checksum is left to check_seal().
+/// @throws corrupt_message if a message announces more entries than there is room for.
+inline void check_count(std::uint64_t count, std::uint64_t capacity) {
+  expect(count <= capacity, "entry count", count, "at most ", capacity);
+}
+
+/// Reads a header and holds it against what the receiver expects; check_count() and check_seal() are left to the
+/// caller.
 /// @throws corrupt_message, naming the field and both values.
-[[nodiscard]] inline message_header open(message_info const info, std::uint16_t codec, std::uint64_t capacity,
+[[nodiscard]] inline message_header open(message_info const info, std::uint16_t codec,
                                          std::span<std::byte const> message) {
   expect(message.size() >= message_header::bytes, "size", message.size(), "at least ", message_header::bytes);
   auto const magic = load_one<std::uint32_t>(message);
@@ -136,8 +142,13 @@ GRADSIEVE_INLINE void expect(bool good, char const* field, std::uint64_t is, cha
   expect(header.n == info.n, "gradient size", header.n, "", info.n);
   expect(header.layout_hash == info.layout_hash, "layout hash", header.layout_hash, "", info.layout_hash);
   expect(header.dense == info.dense, "dense count", header.dense, "", info.dense);
-  expect(header.count <= capacity, "entry count", header.count, "at most ", capacity);
+  expect(header.count <= info.n - info.dense, "entry count", header.count, "at most ", info.n - info.dense);
   return header;
+}
+
+/// The number of entries that a header announces, if these bytes have a header; else 0. Nothing is checked.
+[[nodiscard]] inline std::uint64_t announced_entries(std::span<std::byte const> message) noexcept {
+  return message.size() < message_header::bytes ? 0 : load_one<std::uint64_t>(message.subspan(24));
 }
 
 /// @throws corrupt_message if the bytes changed since seal().

@@ -10,8 +10,8 @@
 #include <gradsieve/codec/fp32.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/fields.hpp>
 #include <gradsieve/report.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
@@ -33,20 +33,34 @@ struct packed {
   static_assert(quantise_fits<Values>,
                 "packed's values: quantise must be quantise(info, indices, std::span<float>) const noexcept");
 
+  static constexpr char const* name = "packed";
+  static constexpr auto fields() {
+    return std::tuple{field<&packed::indices>{"indices"}, field<&packed::values>{"values"}};
+  }
   static constexpr std::uint16_t id = 2;
+  static constexpr float largest = [] {  // value that the receiver can be given
+    if constexpr (requires { Values::largest; })
+      return Values::largest;
+    else
+      return largest_value<float>;
+  }();
   Indices indices{};
   Values values{};
-
-  /// @throws what the parts' check() throws.
-  void check() const {
-    if constexpr (requires { indices.check(); }) indices.check();
-    if constexpr (requires { values.check(); }) values.check();
-  }
 
   /// Bytes of a message of n elements with `count` entries and `dense` uncompressed elements, at most.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
                                                   std::uint64_t dense) const noexcept {
     return start + 4 * dense + indices.max_bytes(n, count) + values.max_bytes(count);
+  }
+
+  /// Entries that a message can have at most, whatever its bytes are: as the header says, and as the values' part can
+  /// hold where its most_count(bytes) tells.
+  [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
+    auto const announced = wire::announced_entries(front);
+    if constexpr (requires { values.most_count(announced); })
+      return smaller(announced, values.most_count(size));
+    else
+      return announced;
   }
 
   /// What decode() will make of the values.
@@ -75,7 +89,8 @@ struct packed {
   /// ids and contents, indices that rise strictly below n, finite values. `out` may then hold anything.
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
                                       selection_span out) const {
-    auto const header = wire::open(info, id, out.indices.size(), from);
+    auto const header = wire::open(info, id, from);
+    wire::check_count(header.count, out.indices.size());
     std::uint64_t const parts = start + 4 * header.dense;
     wire::expect(from.size() >= parts, "size", from.size(), "at least ", parts);
     wire::check_seal(from);
@@ -107,11 +122,6 @@ struct packed {
   }
 
   friend bool operator==(packed const&, packed const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, packed const& it) {
-    print(out << "packed{", it.indices);
-    print(out << ", ", it.values);
-    return out << '}';
-  }
 
  private:
   static constexpr std::size_t start = message_header::bytes + 4;  // behind the ids

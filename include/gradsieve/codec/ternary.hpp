@@ -10,7 +10,7 @@
 #include <gradsieve/codec/bits.hpp>
 #include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -21,11 +21,14 @@ namespace gradsieve {
 /// When not: without a residual that keeps the error, as the mean is not unbiased.
 /// Cost: three passes over the values to encode. 1 bit a value and 4 bytes a layer.
 struct ternary {
+  static constexpr char const* name = "ternary";
   static constexpr std::uint16_t id = 4;
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * count + wire::packed_bytes(count, 1);
   }
+  /// Values that so many bytes can hold.
+  [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const> indices) const noexcept {
     std::uint64_t scales = 0;
     for_each_layer(info, indices, [&](std::size_t, std::size_t, std::size_t) { ++scales; });
@@ -68,7 +71,6 @@ struct ternary {
   }
 
   friend bool operator==(ternary const&, ternary const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, ternary const&) { return describe(out, "ternary"); }
 };
 static_assert(value_codec<ternary>);
 

@@ -11,13 +11,20 @@
 
 namespace gradsieve {
 
-/// Writes sums / divisor, which stand back to back, to their ranges.
+/// Writes sums / divisor, which stand back to back, to their ranges. Returns how many are cut to the largest value of
+/// the format.
 template <gradient_value T>
-void write_ranges(std::span<range const> ranges, std::span<float const> sums, float divisor,
-                  std::span<T> out) noexcept {
+GRADSIEVE_PRECISE std::uint64_t write_ranges(std::span<range const> ranges, std::span<float const> sums, float divisor,
+                                             std::span<T> out) noexcept {
   std::size_t at = 0;
+  std::uint64_t saturated = 0;
   for (auto const& each : ranges)
-    for (std::uint64_t i = each.offset; i < each.offset + each.size; ++i) out[i] = from_float<T>(sums[at++] / divisor);
+    for (std::uint64_t i = each.offset; i < each.offset + each.size; ++i, ++at) {
+      float const mean = divide(sums[at], divisor);
+      out[i] = from_float_saturated<T>(mean);
+      saturated += exceeds<T>(mean) ? 1u : 0u;
+    }
+  return saturated;
 }
 
 /// Layers that pass through, and segments that are sent whole: their ranges, this rank's values, the ranks' sum.

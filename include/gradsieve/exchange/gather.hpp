@@ -10,7 +10,7 @@
 
 #include <gradsieve/exchange/inbox.hpp>
 #include <gradsieve/exchange/round.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -18,6 +18,7 @@ namespace gradsieve {
 /// When not: the bytes received grow with the number of ranks; dense is cheaper once density > 1 / ranks.
 /// Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
 struct gather {
+  static constexpr char const* name = "gather";
   static constexpr bool encodes = true;  ///< what is sent went through the codec
 
   template <class Workspace>
@@ -28,41 +29,41 @@ struct gather {
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
       auto const ranks = static_cast<std::size_t>(world);
       std::uint64_t const bytes = (how.max_bytes(info.n, capacity, 0) + 7) / 8 * 8;
-      board_.reserve(world);
       sizes_.resize(ranks);
       mine_ = typename Workspace::template buffer<std::byte>(bytes);
       all_ = typename Workspace::template buffer<std::byte>(bytes * ranks);
-      inbox_.reserve(ranks, capacity, 0);
+      inbox_.reserve(ranks, capacity * ranks, 0);
+      capacity_ = capacity;
       work.reserve_updates(ranks);
     }
 
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// Collective. @throws as share_board::post(); nothing has been given up then. What the codec's decode() throws is
+    /// Collective. @throws as preflight::meet(); nothing has been given up then. What the codec's decode() throws is
     /// returned as damage; what its encode() throws is this rank's failure.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
       info.dense = 0;  // those layers are all-reduced
       std::uint64_t bytes = 0;
-      auto failure = round.failure;
+      auto meeting = round;
+      auto& failure = meeting.failure;
       try {
         if (!failure) bytes = round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
       } catch (...) {
         failure = std::current_exception();  // the other ranks wait for this one's word
       }
-      board_.post(round.comm, round.work, bytes, mine_.size(), round.decision, failure);
-      for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = board_.size(r);
-      auto const all = all_.first(board_.total());
+      meeting.meet(bytes, mine_.size());
+      for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = round.ranks.size(r);
+      auto const all = all_.first(round.ranks.total());
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{mine_.first(bytes)}, all, sizes_);
       inbox_.clear();
-      exchange_result result{
-          {}, round.own, {}, board_.sent() + bytes, board_.received() + board_.total() - bytes, mine_.first(bytes)};
+      exchange_result result{{}, round.own, {}, bytes, round.ranks.total() - bytes, mine_.first(bytes)};
       try {
         std::size_t at = 0;
         for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++])
-          inbox_.add(round.how, info, all.subspan(at, sizes_[r]));
+          inbox_.add(round.how, info, all.subspan(at, sizes_[r]), capacity_);
         result.updates = inbox_.messages();
       } catch (...) {
         result.damage = std::current_exception();
@@ -71,14 +72,13 @@ struct gather {
     }
 
    private:
-    share_board board_;
     std::vector<std::size_t> sizes_;
+    std::uint64_t capacity_ = 0;  // entries of one message at most
     typename Workspace::template buffer<std::byte> mine_, all_;
     inbox<Workspace> inbox_;
   };
 
   friend bool operator==(gather const&, gather const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, gather const&) { return describe(out, "gather"); }
 };
 
 }  // namespace gradsieve

@@ -4,50 +4,72 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
 
 namespace gradsieve {
 
-/// Room for decoded messages and the views of them, in the order of arrival.
+/// Entries that a message of `size` bytes, which may be any, can have at most: what the codec's most_entries(front,
+/// size) says, `front` being a header's length of it or more; n where the codec has none. Cost: O(1).
+template <class Codec>
+[[nodiscard]] std::uint64_t most_entries(Codec const& how, message_info const& info, std::span<std::byte const> front,
+                                         std::uint64_t size) noexcept {
+  if constexpr (requires {
+                  { how.most_entries(front, size) } -> std::same_as<std::uint64_t>;
+                })
+    return smaller(info.n, how.most_entries(front, size));
+  else
+    return info.n;
+}
+
+/// Room for decoded messages and the views of them, in the order of arrival, back to back.
 template <class Workspace>
 class inbox {
  public:
-  /// Room for `senders` messages of at most `capacity` entries and `dense` uncompressed elements. Allocates.
-  void reserve(std::size_t senders, std::uint64_t capacity, std::uint64_t dense) {
-    capacity_ = capacity;
-    dense_ = dense;
-    indices_ = typename Workspace::template buffer<index_type>(capacity * senders);
-    values_ = typename Workspace::template buffer<float>(capacity * senders);
-    dense_values_ = typename Workspace::template buffer<float>(dense * senders);
-    messages_.assign(senders, {});
-    count_ = 0;
+  /// Empties it and makes room for `senders` messages that together have at most `entries` entries and `dense`
+  /// uncompressed elements. Allocates where that is more than ever before, for half as many entries again: messages of
+  /// one kind vary in length. @throws std::bad_alloc; it is empty then.
+  void reserve(std::size_t senders, std::uint64_t entries, std::uint64_t dense) {
+    clear();
+    messages_.reserve(senders);
+    if (indices_.size() < entries || values_.size() < entries) {
+      indices_ = {};
+      indices_ = typename Workspace::template buffer<index_type>(entries + entries / 2);
+      values_ = {};
+      values_ = typename Workspace::template buffer<float>(entries + entries / 2);
+    }
+    if (dense_.size() < dense) {
+      dense_ = {};
+      dense_ = typename Workspace::template buffer<float>(dense);
+    }
   }
 
-  [[nodiscard]] std::size_t senders() const noexcept { return messages_.size(); }
+  void clear() noexcept {
+    messages_.clear();
+    used_ = used_dense_ = 0;
+  }
 
-  void clear() noexcept { count_ = 0; }
-
-  /// @pre fewer than senders() messages since clear(). @throws what the codec's decode() throws.
+  /// Decodes a message with at most `entries` entries. @pre reserve() made room
+  /// @throws what the codec's decode() throws.
   template <class Codec>
-  void add(Codec const& how, message_info const info, std::span<std::byte const> bytes) {
-    messages_[count_] = how.decode(
-        info, bytes,
-        {indices_.span().subspan(count_ * capacity_, capacity_), values_.span().subspan(count_ * capacity_, capacity_),
-         dense_values_.span().subspan(count_ * dense_, dense_)});
-    ++count_;
+  void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries) {
+    messages_.push_back(how.decode(info, bytes,
+                                   {indices_.span().subspan(used_, entries), values_.span().subspan(used_, entries),
+                                    dense_.span().subspan(used_dense_, info.dense)}));
+    used_ += messages_.back().indices.size();
+    used_dense_ += info.dense;
   }
 
-  [[nodiscard]] std::span<selection_view const> messages() const noexcept { return std::span{messages_}.first(count_); }
+  [[nodiscard]] std::span<selection_view const> messages() const noexcept { return messages_; }
 
  private:
   std::vector<selection_view> messages_;
   typename Workspace::template buffer<index_type> indices_;
-  typename Workspace::template buffer<float> values_, dense_values_;
-  std::uint64_t capacity_ = 0;
-  std::uint64_t dense_ = 0;
-  std::size_t count_ = 0;
+  typename Workspace::template buffer<float> values_, dense_;
+  std::uint64_t used_ = 0;
+  std::uint64_t used_dense_ = 0;
 };
 
 }  // namespace gradsieve

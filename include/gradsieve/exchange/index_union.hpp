@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <gradsieve/exchange/round.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -19,6 +19,7 @@ namespace gradsieve {
 /// Cost: two all-gathers and an all-reduce, O(union + span / 64). Memory: 16 bytes an entry of the union.
 /// Source: DEFT (Yoon and Oh 2023), as MiCRO and SAGE.
 struct index_union {
+  static constexpr char const* name = "index_union";
   static constexpr bool encodes = false;  ///< values are binary32: nothing is quantised
 
   template <class Workspace>
@@ -31,7 +32,6 @@ struct index_union {
       auto const ranks = static_cast<std::size_t>(world);
       std::uint64_t const listed = disjoint ? capacity : capacity * ranks;
       std::uint64_t const most = std::min(listed, info.n);
-      board_.reserve(world);
       sizes_.resize(ranks);
       lists_.resize(ranks);
       all_ = typename Workspace::template buffer<index_type>(listed);
@@ -44,21 +44,22 @@ struct index_union {
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
-    /// Collective. @throws as share_board::post(); mismatch if the ranks list more than reserve() was told, or
+    /// Collective. @throws as preflight::meet(); mismatch if the ranks list more than reserve() was told, or
     /// indices out of order; nothing has been given up then.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const own = round.own.indices;
-      board_.post(round.comm, round.work, own.size(), all_.size(), round.decision, round.failure);
-      if (board_.total() > all_.size())
-        throw mismatch("gradsieve: the ranks list " + std::to_string(board_.total()) + " indices, room is for " +
+      auto const& ranks = round.ranks;
+      round.meet(own.size(), all_.size());
+      if (ranks.total() > all_.size())
+        throw mismatch("gradsieve: the ranks list " + std::to_string(ranks.total()) + " indices, room is for " +
                        std::to_string(all_.size()));
-      for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = board_.size(r) * sizeof(index_type);
-      auto const all = all_.first(board_.total());
+      for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = ranks.size(r) * sizeof(index_type);
+      auto const all = all_.first(ranks.total());
       round.comm.all_gather(round.work.where(), std::as_bytes(own), std::as_writable_bytes(all), sizes_);
       std::size_t at = 0;
-      for (std::size_t r = 0; r < sizes_.size(); at += board_.size(r++)) {
-        lists_[r] = {all.subspan(at, board_.size(r)), {}, {}};
+      for (std::size_t r = 0; r < sizes_.size(); at += ranks.size(r++)) {
+        lists_[r] = {all.subspan(at, ranks.size(r)), {}, {}};
         auto const found = lists_[r].indices;
         if (!std::is_sorted(found.begin(), found.end()) || (!found.empty() && found.back() >= round.accumulator.size()))
           throw mismatch("gradsieve: rank " + std::to_string(r) + " sent indices out of order or range");
@@ -66,18 +67,20 @@ struct index_union {
       auto const count = round.work.merge(lists_, indices_.span());
       auto const indices = indices_.first(count);
       round.work.gather(round.accumulator, indices, own_.span());
+      auto const saturated = round.work.saturate(own_.first(count), round.limit);
       std::copy_n(own_.data(), count, sums_.data());
       round.comm.all_reduce(round.work.where(), sums_.first(count), reduction::sum);
       update_ = {indices, sums_.first(count), {}};
       return {{&update_, 1},
               {indices, own_.first(count), {}},
               {},
-              board_.sent() + 4 * (own.size() + count),
-              board_.received() + 4 * (board_.total() - own.size() + count)};
+              4 * (own.size() + count),
+              4 * (ranks.total() - own.size() + count),
+              {},
+              saturated};
     }
 
    private:
-    share_board board_;
     std::vector<std::size_t> sizes_;
     std::vector<selection_view> lists_;
     selection_view update_;
@@ -86,7 +89,6 @@ struct index_union {
   };
 
   friend bool operator==(index_union const&, index_union const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, index_union const&) { return describe(out, "index_union"); }
 };
 
 }  // namespace gradsieve

@@ -10,7 +10,7 @@
 #include <string>
 
 #include <gradsieve/exchange/round.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -20,9 +20,10 @@ namespace gradsieve {
 /// business. A leader that has nothing to send, as its accumulator is zero, costs all ranks a step in which nothing is
 /// sent. When not: with partitioners by which several ranks select; and see `cyclic`. Cost: one small all-gather, a
 /// broadcast of k indices and an all-reduce of k values, O(k): sent and received together 12 bytes an entry on every
-/// rank, for any number of them, besides the all-gather's 24 bytes a rank. On a device the indices are all-reduced too;
+/// rank, for any number of them, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too;
 /// see cuda/leader.cuh. Memory: 12 bytes an entry. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
+  static constexpr char const* name = "leader";
   static constexpr bool encodes = false;         ///< values are binary32: nothing is quantised
   static constexpr bool needs_broadcast = true;  ///< of the communicator; the compressor asks, on a host
 
@@ -31,9 +32,8 @@ struct leader {
    public:
     /// Room for one list of at most `capacity` entries. Allocates.
     template <class Codec>
-    void reserve(Workspace& work, Codec const&, message_info const info, int world, std::uint64_t capacity, bool) {
+    void reserve(Workspace& work, Codec const&, message_info const info, int, std::uint64_t capacity, bool) {
       std::uint64_t const most = std::min(capacity, info.n);
-      board_.reserve(world);
       indices_ = typename Workspace::template buffer<index_type>(most);
       own_ = typename Workspace::template buffer<float>(most);
       sums_ = typename Workspace::template buffer<float>(most + 1);
@@ -43,16 +43,16 @@ struct leader {
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
-    /// Collective. @throws as share_board::post(); mismatch if several ranks list entries, or one more than reserve()
+    /// Collective. @throws as preflight::meet(); mismatch if several ranks list entries, or one more than reserve()
     /// was told; nothing has been given up then. Indices that are damaged on one rank are returned as damage on all.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const own = round.own.indices;
-      board_.post(round.comm, round.work, own.size(), indices_.size(), round.decision, round.failure);
-      int const from = sender(round.comm.size());
-      exchange_result result{{}, {}, {}, board_.sent(), board_.received()};
+      round.meet(own.size(), indices_.size());
+      int const from = sender(round.ranks, round.comm.size());
+      exchange_result result{};
       if (from == nobody) return result;
-      std::uint64_t const count = board_.size(static_cast<std::size_t>(from));
+      std::uint64_t const count = round.ranks.size(static_cast<std::size_t>(from));
       bool const leads = from == round.comm.rank();
       auto const indices = indices_.first(count);
       if (leads) std::copy(own.begin(), own.end(), indices.begin());
@@ -64,6 +64,7 @@ struct leader {
         std::fill_n(own_.data(), count, 0.0f);
       else
         round.work.gather(round.accumulator, indices, own_.span());
+      result.saturated = round.work.saturate(own_.first(count), round.limit);
       std::copy_n(own_.data(), count, sums_.data());
       sums_[count] = damaged ? 1.0f : 0.0f;  // so that all ranks learn of it
       round.comm.all_reduce(round.work.where(), sums_.first(count + 1), reduction::sum);
@@ -87,10 +88,10 @@ struct leader {
     static constexpr int nobody = -1;
 
     /// The rank that lists entries.
-    [[nodiscard]] int sender(int world) const {
+    [[nodiscard]] static int sender(preflight const& ranks, int world) {
       int found = nobody;
       for (int r = 0; r < world; ++r) {
-        auto const size = board_.size(static_cast<std::size_t>(r));
+        auto const size = ranks.size(static_cast<std::size_t>(r));
         if (size == 0) continue;
         if (found != nobody)
           throw mismatch(
@@ -101,14 +102,12 @@ struct leader {
       return found;
     }
 
-    share_board board_;
     selection_view update_;
     typename Workspace::template buffer<index_type> indices_;
     typename Workspace::template buffer<float> own_, sums_;
   };
 
   friend bool operator==(leader const&, leader const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, leader const&) { return describe(out, "leader"); }
 };
 
 }  // namespace gradsieve

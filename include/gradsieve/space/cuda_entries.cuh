@@ -94,14 +94,35 @@ __device__ inline std::uint32_t dense_element(dense_range const* ranges, std::ui
   return ranges[low].offset + static_cast<std::uint32_t>(place - ranges[low].place);
 }
 
-/// Whole ranges leave: their accumulators into `out`, their old states into `saved`.
+/// A value cut to +-limit, and counted if it is beyond.
+[[nodiscard]] __device__ inline float saturated(float value, float limit, std::uint64_t* count) {
+  if (magnitude_key(value) <= magnitude_key(limit)) return value;
+  atomicAdd(reinterpret_cast<unsigned long long*>(count), 1ull);
+  return with_sign_of(value, limit);
+}
+
+/// Cuts the values of entries to +-limit.
+template <int = 0>
+__global__ void saturate_entries(entry_list const own, float limit, std::uint64_t* count) {
+  for_each(*own.count, [&](std::uint64_t p) { own.values[p] = saturated(own.values[p], limit, count); });
+}
+
+/// A mean in the format of a gradient, cut to its largest value; counted then.
+template <class T>
+[[nodiscard]] __device__ T to_output(float mean, std::uint64_t* count) {
+  if (exceeds<T>(mean)) atomicAdd(reinterpret_cast<unsigned long long*>(count), 1ull);
+  return from_float_saturated<T>(mean);
+}
+
+/// Whole ranges leave: their accumulators, cut to +-limit, into `out`, their old states into `saved`.
 template <class Residual>
 __global__ void take_dense(state_memory<Residual> const memory, dense_range const* ranges, std::uint32_t range_count,
-                           std::uint64_t elements, element_state<Residual::states>* saved, float* out) {
+                           std::uint64_t elements, element_state<Residual::states>* saved, float* out, float limit,
+                           std::uint64_t* beyond) {
   for_each(elements, [&](std::uint64_t p) {
     auto const i = dense_element(ranges, range_count, p);
     saved[p] = load_state(memory, i);
-    out[p] = saved[p][0];
+    out[p] = saturated(saved[p][0], limit, beyond);
     leave_state(memory, i, out[p], true, saved[p]);
   });
 }
@@ -124,16 +145,17 @@ __global__ void copy_dense(float const* own, std::uint64_t elements, std::uint64
 /// sums / divisor to their ranges of a gradient.
 template <class T>
 __global__ void write_dense(dense_range const* ranges, std::uint32_t range_count, std::uint64_t elements,
-                            float const* sums, float divisor, T* out) {
-  for_each(elements,
-           [&](std::uint64_t p) { out[dense_element(ranges, range_count, p)] = from_float<T>(sums[p] / divisor); });
+                            float const* sums, float divisor, T* out, std::uint64_t* beyond) {
+  for_each(elements, [&](std::uint64_t p) {
+    out[dense_element(ranges, range_count, p)] = to_output<T>(divide(sums[p], divisor), beyond);
+  });
 }
 
 /// Multiplies; what would not stay finite keeps its value.
 template <class T>
 __global__ void scale_values(T* values, std::uint64_t count, float factor) {
   for_each(count, [&](std::uint64_t i) {
-    float const scaled = to_float(values[i]) * factor;
+    float const scaled = multiply(to_float(values[i]), factor);
     if (is_finite(scaled)) values[i] = to_stored<T>(scaled);
   });
 }
@@ -142,7 +164,7 @@ __global__ void scale_values(T* values, std::uint64_t count, float factor) {
 template <class T>
 __global__ void add_values(T* values, std::uint64_t count, float const* other) {
   for_each(count, [&](std::uint64_t i) {
-    float const sum = to_float(values[i]) + other[i];
+    float const sum = add(to_float(values[i]), other[i]);
     if (is_finite(sum)) values[i] = to_stored<T>(sum);
   });
 }

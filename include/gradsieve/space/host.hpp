@@ -16,11 +16,11 @@ namespace gradsieve {
 
 class host_workspace;
 
-/// The memory and the cores of this machine. `threads` 0: as many as OpenMP gives; one without OpenMP.
-/// Results do not depend on it.
+/// The memory and the cores of this machine. Results depend on neither field.
 struct host {
   using workspace = host_workspace;
-  int threads = 0;
+  int threads = 0;                 ///< 0: as many as OpenMP gives; one without OpenMP
+  simd simd_limit = simd::avx512;  ///< the best instruction set up to this one that the processor has
   friend bool operator==(host const&, host const&) = default;
 };
 
@@ -30,7 +30,7 @@ class host_workspace : public host_ranking {
   template <class T>
   using buffer = host_buffer<T>;
 
-  host_workspace(host where, std::uint64_t n) : host_ranking{where.threads, n}, where_{where} {}
+  host_workspace(host where, std::uint64_t n) : host_ranking{where.threads, n, where.simd_limit}, where_{where} {}
 
   [[nodiscard]] host const& where() const noexcept { return where_; }
 
@@ -40,6 +40,24 @@ class host_workspace : public host_ranking {
       auto const [begin, end] = team_.part(indices.size(), worker);
       for (auto i = begin; i < end; ++i) out[i] = values[indices[i]];
     });
+  }
+
+  /// Cuts values beyond `limit` to it, with their signs; returns how many. Cost: one read.
+  std::uint64_t saturate(std::span<float> values, float limit) {
+    key_type const most = magnitude_key(limit);
+    if (most >= infinite_key - 1) return 0;
+    clear_counts();
+    team_.run(values.size(), [&](int worker) {
+      auto const [begin, end] = team_.part(values.size(), worker);
+      std::uint64_t beyond = 0;
+      for (auto i = begin; i < end; ++i) {
+        if (magnitude_key(values[i]) <= most) continue;
+        values[i] = with_sign_of(values[i], limit);
+        ++beyond;
+      }
+      count_of(worker).above = beyond;
+    });
+    return total_above();
   }
 
   /// Calls body(i, states of element i) for i in [begin, end), and stores the states. Cost: one pass.
@@ -75,9 +93,9 @@ class host_workspace : public host_ranking {
     return total;
   }
 
-  /// As host_updates::apply(): the sum of updates over divisor, into `out`. Returns the size of their union.
+  /// As host_updates::apply(): the sum of updates over divisor, into `out`.
   template <class T>
-  std::uint64_t apply(std::span<selection_view const> updates, float divisor, std::span<T> out) {
+  applied_update apply(std::span<selection_view const> updates, float divisor, std::span<T> out) {
     return updates_.apply(team_, updates, divisor, out);
   }
 

@@ -6,8 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include <gradsieve/fingerprint.hpp>
+#include <gradsieve/float_environment.hpp>
 #include <gradsieve/random.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/host_bins.hpp>
@@ -27,7 +30,8 @@ class host_passes {
  public:
   using statistics = host_kernels::statistics;
 
-  host_passes(int threads, std::uint64_t n) : team_{threads}, n_{n} {}
+  host_passes(int threads, std::uint64_t n, simd limit)
+      : team_{threads}, simd_{std::min(host_kernels::best_simd(), limit)}, n_{n} {}
 
   /// Prepares for segments that are disjoint and in order. What lies between them, or in a hole, is accumulated
   /// but never selected from; accumulators in holes must be zero when selectors look. `expected`: entries that a
@@ -160,6 +164,28 @@ class host_passes {
     body();
   }
 
+  /// A number that differs where another build or processor rounds otherwise than this one: made of what the accumulate
+  /// pass gives for a few elements.
+  template <class Residual>
+  [[nodiscard]] std::uint8_t arithmetic(Residual const& policy) const noexcept {
+    float_environment const mode;
+    constexpr std::size_t count = 64;
+    std::array<std::array<float, count>, Residual::states> memory;
+    std::array<float*, Residual::states> states{};
+    std::array<float, count> gradient;
+    for (std::size_t i = 0; i < count; ++i) gradient[i] = static_cast<float>(mix(i) >> 40) * 0x1p-24f - 0.5f;
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      states[s] = memory[s].data();
+      for (std::size_t i = 0; i < count; ++i)
+        memory[s][i] = static_cast<float>(mix(i + count * (s + 1)) >> 40) * 0x1p-20f - 7.5f;
+    }
+    host_kernels::run<host_kernels::enter_some>(simd_, policy, states, std::as_const(gradient).data(), 0.7f, count);
+    fingerprint all;
+    for (auto const& each : memory)
+      for (float const x : each) all.add(x);
+    return static_cast<std::uint8_t>(all.value() ^ all.value() >> 32);
+  }
+
   /// Candidates of all segments with lower != 0, from memory. Cost: one pass over those segments.
   void collect(std::span<float const> accumulator, std::span<key_type const> lower) {
     found_.start(lower);
@@ -289,7 +315,7 @@ class host_passes {
   }
 
   host_team team_;
-  host_kernels::simd simd_ = host_kernels::best_simd();
+  simd simd_;
   std::uint64_t n_;
   host_tiles tiles_;
   host_candidates found_;

@@ -18,23 +18,31 @@
 
 namespace gradsieve {
 
+/// What apply() has written: elements that any update has, and how many of them are cut to the largest value of the
+/// output's format.
+struct applied_update {
+  std::uint64_t entries = 0;
+  std::uint64_t saturated = 0;
+};
+
 /// Several index-ordered updates, walked together tile by tile: no scratch of the gradient's size, no sorting, no
 /// atomics, and sums in the order of the updates.
 class host_updates {
  public:
-  /// Room for that many updates. Allocates.
+  /// Room for that many updates. Allocates where that is more than ever before.
   void reserve(host_team const& team, std::size_t updates) {
     auto const workers = static_cast<std::size_t>(team.size());
-    cursors_.assign(std::max(cursors_.size(), updates * workers), 0);
-    touched_.assign(workers, 0);
+    if (cursors_.size() < updates * workers) cursors_.resize(updates * workers);
+    if (counts_.size() < workers) counts_.resize(workers);
   }
 
   /// Overwrites `out` with (sum of the updates, one after the other) / divisor, zero where none has an entry.
-  /// The sum of an element starts with the first update that has it, so every rank that applies the same
-  /// updates gets the same bits. Returns the number of elements that any update has.
+  /// The sum of an element starts with the first update that has it, so every rank that applies the same updates gets
+  /// the same bits. A sum that overflows is formed again in binary64: the mean of finite values is finite.
   /// Cost: n writes and O(entries); one tile of scratch a worker. @pre reserve() for as many updates.
   template <class T>
-  std::uint64_t apply(host_team const& team, std::span<selection_view const> updates, float divisor, std::span<T> out) {
+  applied_update apply(host_team const& team, std::span<selection_view const> updates, float divisor,
+                       std::span<T> out) {
     auto const tiles = (out.size() + host_kernels::tile_size - 1) / host_kernels::tile_size;
     bool const streamed = out.size_bytes() >= host_kernels::streamed_bytes;
     team.run(out.size(), [&](int worker) {
@@ -43,14 +51,14 @@ class host_updates {
           std::span{cursors_}.subspan(static_cast<std::size_t>(worker) * updates.size(), updates.size());
       start(updates, begin * host_kernels::tile_size, cursors);
       tile_sums sums;
-      std::uint64_t touched = 0;
+      applied_update mine;
       for (auto t = begin; t < end; ++t)
-        touched += apply_tile(updates, cursors, sums, t * host_kernels::tile_size, divisor, streamed, out);
+        apply_tile(updates, cursors, sums, t * host_kernels::tile_size, divisor, streamed, out, mine);
       if (streamed) host_kernels::stream_fence();
-      touched_[static_cast<std::size_t>(worker)] = touched;
+      counts_[static_cast<std::size_t>(worker)] = mine;
     });
-    std::uint64_t total = 0;
-    for (auto const each : touched_) total += each;
+    applied_update total;
+    for (auto const& each : counts_) total = {total.entries + each.entries, total.saturated + each.saturated};
     return total;
   }
 
@@ -99,9 +107,9 @@ class host_updates {
   };
 
   template <class T>
-  static std::uint64_t apply_tile(std::span<selection_view const> updates, std::span<std::size_t> cursors,
-                                  tile_sums& sums, std::uint64_t first, float divisor, bool streamed,
-                                  std::span<T> out) noexcept {
+  GRADSIEVE_PRECISE static void apply_tile(std::span<selection_view const> updates, std::span<std::size_t> cursors,
+                                           tile_sums& sums, std::uint64_t first, float divisor, bool streamed,
+                                           std::span<T> out, applied_update& done) noexcept {
     std::uint64_t const size = std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first);
     auto& [total, has, places] = sums;
     std::uint64_t touched = 0;
@@ -110,18 +118,31 @@ class host_updates {
       for (; cursors[u] < indices.size() && indices[cursors[u]] < first + size; ++cursors[u]) {
         auto const at = indices[cursors[u]] - first;
         float const value = updates[u].values[cursors[u]];
-        total[at] = has[at] ? total[at] + value : value;
+        total[at] = has[at] ? add(total[at], value) : value;
         places[touched] = static_cast<std::uint16_t>(at);
         touched += has[at] ? 0u : 1u;
         has[at] = true;
       }
     }
     bool const few = touched < size / 8;  // to divide and to clear every zero would take as long as to write it
-    if (few)
-      for (std::uint64_t i = 0; i < touched; ++i) total[places[i]] /= divisor;
-    else
-      for (std::uint64_t i = 0; i < size; ++i) total[i] /= divisor;
-    write(std::span<float const>{total}.first(size), streamed, out.subspan(first, size));
+    bool finite = true;
+    if (few) {
+      for (std::uint64_t i = 0; i < touched; ++i) {
+        float& mean = total[places[i]];
+        mean = divide(mean, divisor);
+        finite = finite & is_finite(mean);
+      }
+    } else {
+      for (std::uint64_t i = 0; i < size; ++i) {
+        total[i] = divide(total[i], divisor);
+        finite = finite & is_finite(total[i]);
+      }
+    }
+    if (!finite)
+      for (std::uint64_t i = 0; i < touched; ++i)
+        if (float& mean = total[places[i]]; !is_finite(mean)) mean = wide_mean(updates, first + places[i], divisor);
+    done.entries += touched;
+    done.saturated += write(std::span<float const>{total}.first(size), streamed, out.subspan(first, size));
     if (few) {
       for (std::uint64_t i = 0; i < touched; ++i) {
         total[places[i]] = 0;
@@ -131,21 +152,40 @@ class host_updates {
       total.fill(0);
       has.fill(false);
     }
-    return touched;
   }
 
-  template <class T>
-  static void write(std::span<float const> values, [[maybe_unused]] bool streamed, std::span<T> out) noexcept {
-    if constexpr (std::is_same_v<T, float>) {
-      if (streamed) return host_kernels::stream(values.data(), out.data(), values.size());
-      std::ranges::copy(values, out.begin());
-    } else {
-      for (std::size_t i = 0; i < values.size(); ++i) out[i] = from_float<T>(values[i]);
+  /// The mean of an element, summed up in binary64. Cost: O(updates * log entries).
+  [[nodiscard]] static float wide_mean(std::span<selection_view const> updates, std::uint64_t i,
+                                       float divisor) noexcept {
+    double sum = 0;
+    for (auto const& each : updates) {
+      auto const found = std::lower_bound(each.indices.begin(), each.indices.end(), i);
+      if (found != each.indices.end() && *found == i)
+        sum += static_cast<double>(each.values[static_cast<std::size_t>(found - each.indices.begin())]);
     }
+    return static_cast<float>(sum / static_cast<double>(divisor));
+  }
+
+  /// Returns how many are cut to the largest value of the format.
+  template <class T>
+  static std::uint64_t write(std::span<float const> values, [[maybe_unused]] bool streamed, std::span<T> out) noexcept {
+    std::uint32_t saturated = 0;
+    if constexpr (std::is_same_v<T, float>) {
+      if (streamed)
+        host_kernels::stream(values.data(), out.data(), values.size());
+      else
+        std::ranges::copy(values, out.begin());
+    } else {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        out[i] = from_float_saturated<T>(values[i]);
+        saturated += exceeds<T>(values[i]) ? 1u : 0u;
+      }
+    }
+    return saturated;
   }
 
   std::vector<std::size_t> cursors_;    // of each worker and update
-  std::vector<std::uint64_t> touched_;  // of each worker
+  std::vector<applied_update> counts_;  // of each worker
 };
 
 }  // namespace gradsieve

@@ -1,0 +1,162 @@
+// What ranks tell each other before they send anything.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/error.hpp>
+#include <gradsieve/layout.hpp>
+
+namespace gradsieve {
+
+/// One all-gather of 32 bytes a rank, the first collective of every exchange whatever a rank is about to do: so a rank
+/// that is new, was restored, or failed meets the others, and all ranks go on or all throw.
+/// A rank meets early, before anything changes, where it has not met this world yet or its recipe needs a word of the
+/// other ranks then; else once it knows what it will send. Where any rank was early, all meet again with their sizes.
+/// Memory: none up to 32 ranks, else 32 bytes a rank.
+class preflight {
+ public:
+  /// What this rank's compressor is, without its step. `arithmetic` is equal on ranks that round alike.
+  preflight() = default;
+  preflight(layout const& layers, std::uint64_t recipe, std::uint8_t arithmetic) noexcept
+      : layout_and_recipe_{fold(layers.hash() ^ layers.size()) | fold(recipe) << 32}, arithmetic_{arithmetic} {}
+
+  /// How this rank came to its step: said where ranks differ in it.
+  enum class origin : std::uint8_t { continued, made, restored };
+
+  /// What a rank says beside who it is.
+  struct word {
+    std::uint64_t step = 0;
+    origin from = origin::continued;
+  };
+
+  /// Makes room for that many ranks. Allocates beyond 32.
+  void reserve(int world) {
+    if (static_cast<std::size_t>(world) > few_.size()) many_.resize(static_cast<std::size_t>(world));
+  }
+
+  /// Before anything changes: learns of failures and differences. Afterwards total() is the sum of all ranks' `count`,
+  /// if all were early. Collective. @pre reserve()
+  /// @throws this rank's `failure`; communication_error if another rank failed; mismatch if ranks differ in layout,
+  /// recipe or step, naming the rank: on every rank.
+  template <class Comm, class Space>
+  void meet_early(Comm const& comm, Space const& where, word const& mine, std::uint64_t count,
+                  std::exception_ptr const& failure) {
+    gather(comm, where, pack(mine, true, count, 0, failure != nullptr), failure);
+  }
+
+  /// Says how much this rank will send, and a `decision` that is equal on ranks that share out the work alike.
+  /// Afterwards size(rank) is known for every rank. Collective. @pre reserve()
+  /// @throws as meet_early(); mismatch if decisions differ or a rank announces more than `most`.
+  template <class Comm, class Space>
+  void meet(Comm const& comm, Space const& where, word const& mine, std::uint64_t size, std::uint64_t most,
+            std::uint64_t decision, std::exception_ptr const& failure) {
+    auto const said = pack(mine, false, size, decision, failure != nullptr);
+    do gather(comm, where, said, failure);
+    while (std::ranges::any_of(all_, &packed_word::early));
+    for (std::size_t r = 1; r < all_.size(); ++r)
+      if (all_[r].decision != all_[0].decision)
+        throw mismatch("gradsieve: rank " + std::to_string(r) +
+                       " decided otherwise than rank 0 which rank selects what");
+    for (std::size_t r = 0; r < all_.size(); ++r)
+      if (all_[r].size > most)
+        throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(all_[r].size) +
+                       ", room is for " + std::to_string(most));
+  }
+
+  [[nodiscard]] std::uint64_t size(std::size_t rank) const noexcept { return all_[rank].size; }
+  [[nodiscard]] std::uint64_t total() const noexcept {
+    std::uint64_t sum = 0;
+    for (auto const& each : all_) sum += each.size;
+    return sum;
+  }
+
+  /// Bytes of this rank's meetings since forget_bytes().
+  [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
+  [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
+  void forget_bytes() noexcept { sent_ = received_ = 0; }
+
+  /// A word as it travels.
+  struct packed_word {
+    std::uint64_t layout_and_recipe = 0;  // 32 bits each
+    std::uint64_t step_and_flags = 0;  // step: 40 bits; arithmetic: 8; wire version: 8; origin: 6; early: 1; failed: 1
+    std::uint64_t size = 0;
+    std::uint64_t decision = 0;
+
+    [[nodiscard]] bool failed() const noexcept { return step_and_flags >> 63 != 0; }
+    [[nodiscard]] bool early() const noexcept { return (step_and_flags >> 62 & 1u) != 0; }
+    [[nodiscard]] std::uint64_t step() const noexcept { return step_and_flags & step_mask; }
+    [[nodiscard]] unsigned arithmetic() const noexcept { return static_cast<unsigned>(step_and_flags >> 40 & 0xFFu); }
+    [[nodiscard]] unsigned version() const noexcept { return static_cast<unsigned>(step_and_flags >> 48 & 0xFFu); }
+    [[nodiscard]] std::string step_text() const {
+      constexpr std::array origins{"", ", made anew", ", restored from a checkpoint"};
+      auto const from = static_cast<std::size_t>(step_and_flags >> 56 & 0x3Fu);
+      return std::to_string(step()) + (from < origins.size() ? origins[from] : "");
+    }
+  };
+
+  /// This rank's word. @pre step < 2^40
+  [[nodiscard]] packed_word pack(word const& mine, bool early, std::uint64_t size, std::uint64_t decision,
+                                 bool failed) const noexcept {
+    return {layout_and_recipe_,
+            (mine.step & step_mask) | std::uint64_t{arithmetic_} << 40 | std::uint64_t{message_version & 0xFFu} << 48 |
+                std::uint64_t{static_cast<std::uint8_t>(mine.from)} << 56 | std::uint64_t{early ? 1u : 0u} << 62 |
+                std::uint64_t{failed ? 1u : 0u} << 63,
+            failed ? 0 : size, decision};
+  }
+
+  /// What meet_early() finds in the words of all ranks, however they were gathered. @throws communication_error,
+  /// mismatch
+  static void judge(std::span<packed_word const> all) {
+    for (std::size_t r = 0; r < all.size(); ++r)
+      if (all[r].failed())
+        throw communication_error("gradsieve: rank " + std::to_string(r) + " failed in this step; nothing was sent");
+    for (std::size_t r = 1; r < all.size(); ++r) compare(r, all[r], all[0]);
+  }
+
+ private:
+  static constexpr std::uint64_t step_mask = (std::uint64_t{1} << 40) - 1;
+
+  [[nodiscard]] static constexpr std::uint64_t fold(std::uint64_t hash) noexcept {
+    return (hash ^ hash >> 32) & 0xFFFF'FFFFu;
+  }
+
+  template <class Comm, class Space>
+  void gather(Comm const& comm, Space const& where, packed_word const& said, std::exception_ptr const& failure) {
+    auto const world = static_cast<std::size_t>(comm.size());
+    all_ = world > few_.size() ? std::span{many_}.first(world) : std::span{few_}.first(world);
+    comm.all_gather(where, std::as_bytes(std::span{&said, 1}), std::as_writable_bytes(all_));
+    sent_ += sizeof said;
+    received_ += sizeof said * (world - 1);
+    if (failure) std::rethrow_exception(failure);
+    judge(all_);
+  }
+
+  static void compare(std::size_t r, packed_word const& it, packed_word const& zero) {
+    auto const refuse = [&](std::string const& what) {
+      throw mismatch("gradsieve: rank " + std::to_string(r) + " and rank 0 differ in " + what);
+    };
+    if (it.version() != zero.version()) refuse("wire version");
+    if (((it.layout_and_recipe ^ zero.layout_and_recipe) & 0xFFFF'FFFFu) != 0) refuse("layout");
+    if (it.layout_and_recipe != zero.layout_and_recipe) refuse("recipe or density");
+    if (it.arithmetic() != zero.arithmetic()) refuse("arithmetic: their builds or processors round differently");
+    if (it.step() != zero.step()) refuse("step: " + it.step_text() + "; and " + zero.step_text());
+  }
+
+  std::uint64_t layout_and_recipe_ = 0;
+  std::uint8_t arithmetic_ = 0;
+  std::array<packed_word, 32> few_{};
+  std::vector<packed_word> many_;
+  std::span<packed_word> all_;  // of the last meeting: a part of few_ or many_
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
+};
+
+}  // namespace gradsieve
