@@ -51,6 +51,8 @@ The table's columns:
   select       accumulate, partition and select, per step; a partitioner that asks for norms waits here
   exchange     encode, exchange (waiting for the slowest worker included) and apply, per step
   step         the whole step, forward and backward included
+  entries sent by a worker in a step after the warm-up, without layers that pass through; and entries updated:
+               those of the averaged update. At equal density one recipe may update several times as many as another
   build-up     entries of the update / entries asked for, after the warm-up
 
 With --overlap every rank first times its layers and its recipe's exchange on this link, and rank 0 plans; then groups

@@ -70,6 +70,58 @@ TEST_CASE("deft and the union of indices") {
   same_on_ranks(gs::recipe{.density = 0.03, .exchange = gs::index_union{}}, 3);
 }
 
+TEST_CASE("values that a format or a sum cannot hold: cut and counted as on the host, and the updates are finite") {
+  float const largest = gs::largest_value<float>;
+  auto const scaled = [&](float most) {
+    return [=](int rank, std::uint64_t step) {
+      auto values = steps::gradient(n, rank, step);
+      for (std::size_t i = 0; i < n; ++i) values[i] = i % 7 == step % 3 ? (i % 2 == 0 ? most : -most) : values[i];
+      return values;
+    };
+  };
+  auto const halves = scaled(60000.0f);
+  gpu::same_on_ranks<gs::float16>(gs::recipe{.density = 0.03}, layers, 2, 4, halves);
+  gpu::same_on_ranks<gs::float16>(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}}, layers, 2, 4, halves);
+  gpu::same_on_ranks<float>(gs::recipe{.density = 0.03, .codec = gs::packed{.values = gs::fp16{}}}, layers, 2, 4,
+                            scaled(90000.0f));
+  auto const huge = scaled(0.45f * largest);
+  gpu::same_on_ranks<float>(gs::recipe{.density = 0.03}, layers, 3, 4, huge);
+  gpu::same_on_ranks<float>(gs::recipe{.density = 0.03, .exchange = gs::index_union{}}, layers, 3, 4, huge);
+  gpu::same_on_ranks<gs::bfloat16>(gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, layers, 2, 4, huge);
+}
+
+TEST_CASE("a rank that is restored while the others go on: all are told, and all can go on together") {
+  auto const check = [](auto const& recipe) {
+    auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
+      steps::findings found;
+      stream const own;
+      gs::device const where{own};
+      gs::staged const transport{comm};
+      gs::compressor device{where, layers, recipe};
+      array<float> const gradient{where, n};
+      std::vector<std::byte> saved;
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        gradient.put(steps::gradient(n, comm.rank(), step));
+        static_cast<void>(device.exchange(transport, gradient.span()).get());
+        if (step == 0) saved = device.state();
+      }
+      if (comm.rank() == 1) device.restore(saved);
+      gradient.put(steps::gradient(n, comm.rank(), 3));
+      auto const how = steps::ending([&] { static_cast<void>(device.exchange(transport, gradient.span()).get()); });
+      found.expect(steps::contains(how, "mismatch: gradsieve: "), "said " + how);
+      device.restore(saved);
+      gradient.put(steps::gradient(n, comm.rank(), 1));
+      auto const again = steps::ending([&] { static_cast<void>(device.exchange(transport, gradient.span()).get()); });
+      found.expect(again.empty(), "said " + again);
+      return found.text();
+    });
+    CHECK(steps::joined(said) == "");
+  };
+  check(gs::recipe{.density = 0.03});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
+}
+
 TEST_CASE("small: one rank with itself, call by call and then by a graph") {
   auto const check = [](auto const& recipe) {
     stream const own;

@@ -163,7 +163,8 @@ bool same_as_host(Recipe const& recipe, gs::layout const& layers, std::uint64_t 
     CHECK(got.indices.size() == expected.indices.size());
     auto const report = device.report().get();
     same = same && report.selected == got.indices.size() && report.budget == host.report().budget &&
-           report.non_finite == host.report().non_finite && report.dense_elements == host.report().dense_elements;
+           report.non_finite == host.report().non_finite && report.saturated == host.report().saturated &&
+           report.dense_elements == host.report().dense_elements;
   }
   return same && steps::same_bits(steps::states_of(device), steps::states_of(host)) &&
          device.residual_norm() == doctest::Approx(host.residual_norm()).epsilon(1e-12);
@@ -191,6 +192,7 @@ void same_on_ranks(Recipe const& recipe, gs::layout const& layers, int ranks, st
       found.expect(report.union_size == of_host.union_size, "union size");
       found.expect(report.dense_elements == of_host.dense_elements, "dense elements");
       found.expect(report.selected == of_host.selected, "selected");
+      found.expect(report.saturated == of_host.saturated, "saturated");
       found.expect(report.budget == of_host.budget && report.world == ranks && report.staged, "report");
     }
     found.expect(steps::same_bits(steps::states_of(device), steps::states_of(host)), "states");

@@ -59,6 +59,8 @@ struct result {
   double accuracy = 0;
   double sent = 0;
   double received = 0;
+  double entries_sent = 0;     ///< after the warm-up; of a dense exchange all elements
+  double entries_updated = 0;  ///< of the averaged update, likewise
   double dense_sent = 0;
   double select_ms = 0;
   double exchange_ms = 0;
@@ -132,11 +134,12 @@ inline void print_table(std::ostream& out, std::vector<table_row> const& rows) {
 
 inline void print_results(std::ostream& out, std::vector<result> const& results) {
   std::vector<table_row> rows{{"recipe", "workers", "final loss", "test acc %", "sent kB", "received kB", "of dense %",
-                               "select ms", "exchange ms", "step ms", "build-up"}};
+                               "entries sent", "updated", "select ms", "exchange ms", "step ms", "build-up"}};
   for (auto const& each : results)
     rows.push_back({each.recipe, std::to_string(each.workers), shown(each.loss, 4), shown(100 * each.accuracy, 2),
                     shown(each.sent / 1e3, 1), shown(each.received / 1e3, 1),
-                    shown(100 * each.sent / each.dense_sent, 2), shown(each.select_ms, 3), shown(each.exchange_ms, 3),
+                    shown(100 * each.sent / each.dense_sent, 2), shown(each.entries_sent, 0),
+                    shown(each.entries_updated, 0), shown(each.select_ms, 3), shown(each.exchange_ms, 3),
                     shown(each.step_ms, 3), shown(each.build_up, 2)});
   print_table(out, rows);
 }
@@ -212,14 +215,17 @@ inline void print_growth(std::ostream& out, std::vector<result> const& results, 
 
 inline void write_csv(std::ostream& out, std::vector<result> const& results, int steps) {
   out << "recipe,workers,density,steps,final_loss,test_accuracy,bytes_per_step,dense_bytes_per_step,select_ms,"
-         "exchange_ms,step_ms,buildup,overlap,groups,median_step_ms,predicted_ms,compute_ms,received_per_step\n";
+         "exchange_ms,step_ms,buildup,overlap,groups,median_step_ms,predicted_ms,compute_ms,received_per_step,entries_"
+         "sent,"
+         "entries_updated\n";
   for (auto const& each : results)
     out << each.recipe << ',' << each.workers << ',' << each.density << ',' << steps << ',' << shown(each.loss, 6)
         << ',' << shown(each.accuracy, 6) << ',' << shown(each.sent, 1) << ',' << shown(each.dense_sent, 1) << ','
         << shown(each.select_ms, 4) << ',' << shown(each.exchange_ms, 4) << ',' << shown(each.step_ms, 4) << ','
         << shown(each.build_up, 4) << ',' << (each.predicted.schedule.empty() ? "none" : each.predicted.schedule) << ','
         << each.predicted.groups << ',' << shown(each.median_step_ms, 4) << ',' << shown(each.predicted.step_ms, 4)
-        << ',' << shown(each.predicted.compute_ms, 4) << ',' << shown(each.received, 1) << '\n';
+        << ',' << shown(each.predicted.compute_ms, 4) << ',' << shown(each.received, 1) << ','
+        << shown(each.entries_sent, 1) << ',' << shown(each.entries_updated, 1) << '\n';
 }
 
 inline void write_curves(std::ostream& out, std::vector<result> const& results) {

@@ -70,14 +70,18 @@ class tally {
   double add(communicator const& comm, double loss, gs::overlap_report const& step, double exchange, double whole) {
     auto const& report = step.exchanged;
     double const select = report.seconds.accumulate + report.seconds.partition + report.seconds.select;
-    std::array<double, 8> mean{loss,
-                               static_cast<double>(report.bytes_sent),
-                               static_cast<double>(report.bytes_received),
-                               select,
-                               exchange - select,
-                               whole,
-                               step.busy,
-                               step.exposed};
+    bool const settled = step_ >= settled_;
+    auto const elements = static_cast<double>(report.dense_elements);
+    std::array<double, 10> mean{loss,
+                                static_cast<double>(report.bytes_sent),
+                                static_cast<double>(report.bytes_received),
+                                select,
+                                exchange - select,
+                                whole,
+                                step.busy,
+                                step.exposed,
+                                dense_ ? elements : static_cast<double>(report.selected),
+                                dense_ ? elements : static_cast<double>(report.union_size)};
     average_over_ranks(comm, mean);
     total_.workers = comm.size();
     total_.sent += mean[1] / steps_;
@@ -89,7 +93,11 @@ class tally {
     if (step_ >= steps_ - tail_) total_.loss += mean[0] / tail_;
     for (auto const& kind : report.message.kinds)
       if (kind.elements > 0 && kind.bin_length > 0) add_rate(kind);
-    if (step_ >= settled_) total_.build_up += (dense_ ? 1.0 : report.build_up()) / (steps_ - settled_);
+    if (settled) {
+      total_.build_up += (dense_ ? 1.0 : report.build_up()) / (steps_ - settled_);
+      total_.entries_sent += mean[8] / (steps_ - settled_);
+      total_.entries_updated += mean[9] / (steps_ - settled_);
+    }
     bytes_ += mean[1];
     seconds_ += mean[5];
     step_seconds_.push_back(mean[5]);

@@ -139,6 +139,7 @@ py::dict report(Hook& target) {
                   "dense_elements"_a = found.dense_elements,
                   "union_size"_a = found.union_size,
                   "non_finite"_a = found.non_finite,
+                  "saturated"_a = found.saturated,
                   "bytes_sent"_a = found.bytes_sent,
                   "bytes_received"_a = found.bytes_received,
                   "bytes_dense"_a = found.bytes_dense,

@@ -29,6 +29,7 @@
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step_plan.cuh>
 #include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/exchange/preflight.hpp>
 
 namespace gradsieve {
 
@@ -113,7 +114,9 @@ class compressor<device, Recipe> {
     return exchange_span(comm, checked_span(gradient));
   }
 
-  /// First contact, as the primary template's. Waits; not to be captured.
+  /// First contact, as the primary template's: exchange() calls it where the world's size is another one. Where one
+  /// rank's compressor is made anew, all ranks are to call it; a rank that was restored to another step is found in the
+  /// stream. Waits; not to be captured.
   template <communicator Comm>
   void connect(Comm const& comm) {
     static_assert(
@@ -123,14 +126,14 @@ class compressor<device, Recipe> {
                       has_all_reduce<Comm, device, double> && has_all_reduce<Comm, device, std::uint32_t>,
                   "this communicator needs all_gather and all_reduce for float, double and std::uint32_t");
     connected_ = false;
-    std::vector<rank_identity> all(static_cast<std::size_t>(comm.size()));
-    all[0] = {layers_, recipe_.hash(), step()};
-    auto const mine = work_.template uploaded<rank_identity>(std::span{all}.first(1));
-    cuda_buffer<rank_identity> const gathered(work_.where(), all.size());
+    std::vector<preflight::packed_word> all(static_cast<std::size_t>(comm.size()));
+    all[0] = preflight{layers_, recipe_.hash(), 0}.pack({step(), origin_}, true, 0, 0, false);
+    auto const mine = work_.template uploaded<preflight::packed_word>(std::span{all}.first(1));
+    cuda_buffer<preflight::packed_word> const gathered(work_.where(), all.size());
     comm.all_gather(work_.where(), std::as_bytes(mine.span()), std::as_writable_bytes(gathered.span()));
     work_.where().copy(std::as_bytes(gathered.span()), std::as_writable_bytes(std::span{all}));
     work_.where().synchronize();
-    rank_identity::require_equal(all);
+    preflight::judge(all);
     plan(comm.size());
     connected_ = true;
   }
@@ -146,11 +149,12 @@ class compressor<device, Recipe> {
     auto const in = memory_.incoming(values.data(), world_);
     refuse_non_finite(alone{}, in);
     enter(alone{}, in, {1, 0, false, false});
-    take_dense();
+    constexpr float most = largest_value<typename decltype(values)::value_type>;
+    take_dense(most);
     collect();
     auto const taken = memory_.taken();
     work_.select(recipe_.selector, memory_.accumulator(), measured, taken);
-    if constexpr (quantises<codec_type>) codec_.quantise(work_, taken);
+    quantise(taken, most);
     start_report(sizeof(*values.data()), 1);
     step_.union_is_selected = true;
     compressed_ = true;
@@ -201,7 +205,8 @@ class compressor<device, Recipe> {
     for (std::size_t m = 0; m < senders; ++m) {
       auto const here =
           std::span<std::byte const>{headers[m]}.first(std::min<std::size_t>(sizes[m], headers[m].size()));
-      most = std::max(most, wire::open(info_, codec_type::id, split_.selected_elements, here).count);
+      static_cast<void>(wire::open(info_, codec_type::id, here));
+      most = std::max(most, most_entries(recipe_.codec, info_, here, sizes[m]));
       bytes = std::max(bytes, (sizes[m] + 7) / 8 * 8);
     }
     auto const inbox = work_.template zeroed<std::byte>(bytes * senders);
@@ -218,10 +223,11 @@ class compressor<device, Recipe> {
     device_step::raise(found);
     auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
     work_.zero_one(&numbers_.data()->touched);
+    work_.zero_one(saturated());
     write_update({reader.updates(work_), senders, 0, 0}, divisor, out.data());
     if (info_.dense > 0) {
       reader.sum_dense(work_, info_.dense, dense_.sum().data());
-      dense_.write_layers(work_, divisor, out.data());
+      dense_.write_layers(work_, divisor, out.data(), saturated());
     }
     work_.where().synchronize();  // the messages' memory goes
   }
@@ -295,7 +301,7 @@ class compressor<device, Recipe> {
     work_.where().synchronize();
     last_error_[0] = 0;
     plan_.forget_failure();
-    connected_ = false;
+    origin_ = preflight::origin::restored;
     memory_.forget();
   }
 
@@ -355,11 +361,13 @@ class compressor<device, Recipe> {
   }
 
   [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }
+  [[nodiscard]] std::uint64_t* saturated() const noexcept { return &numbers_.data()->saturated; }
 
   void begin_step(std::size_t size) {
     check_size(size);
     saved_hints_.clear();
     entered_ = taken_dense_ = compressed_ = false;
+    work_.zero_one(saturated());
   }
 
   /// Waits.
@@ -462,9 +470,19 @@ class compressor<device, Recipe> {
     dense_.choose(work_, split_.dense, plan_.segments(), whole_segments && gives_whole_segments<selector_type>);
   }
 
-  void take_dense() {
-    dense_.take(work_, memory_.view());
+  /// Of each value as much as +-limit.
+  void take_dense(float limit) {
+    dense_.take(work_, memory_.view(), limit, saturated());
     taken_dense_ = true;
+  }
+
+  /// The values of this rank's own entries become what its receivers will decode: cut to the largest value that the
+  /// codec and the output can hold, then rounded as the codec does.
+  void quantise(cuda_workspace::entry_list const& taken, float limit) {
+    if constexpr (requires { codec_type::largest; }) limit = std::min(limit, codec_type::largest);
+    if (magnitude_key(limit) < infinite_key - 1)
+      work_.over(capacity_, cuda_kernels::saturate_entries<>, taken, limit, saturated());
+    if constexpr (quantises<codec_type>) codec_.quantise(work_, taken);
   }
 
   template <class Comm, class T>
@@ -478,14 +496,17 @@ class compressor<device, Recipe> {
     constexpr bool has_places = requires { exchange_.slots(); };
     try {
       enter(comm, in, {world_, comm.rank(), true, has_places});
-      take_dense();
+      float const summed = largest_value<float> / static_cast<float>(world_);
+      constexpr float most = largest_value<T>;
+      take_dense(std::min(summed, most));
       collect();
       auto const taken = memory_.taken();
       auto const* const apart = exchange_.list();
       work_.select(recipe_.selector, memory_.accumulator(), measured, apart != nullptr ? *apart : taken);
-      if constexpr (exchange_type::encodes && quantises<codec_type>) codec_.quantise(work_, taken);
+      if constexpr (exchange_type::encodes) quantise(taken, most);
       auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
-          comm, work_, codec_, info_, taken, memory_.accumulator(), plan_.words().data(), error()});
+          comm, work_, codec_, info_, taken, memory_.accumulator(), plan_.words().data(), error(),
+          std::min(summed, most), saturated()});
       auto const* const errors = dense_.share(comm, work_, error());
       work_.launch(cuda_kernels::judge_exchange<>, 1, 1024, errors, taken, work_.tables().cell_count, result.updates,
                    result.senders, error());
@@ -499,7 +520,7 @@ class compressor<device, Recipe> {
       work_.zero_one(&numbers_.data()->touched);
       auto const divisor = static_cast<float>(world_);
       write_update(result, divisor, gradient.data());
-      dense_.write(work_, divisor, gradient.data());
+      dense_.write(work_, divisor, gradient.data(), saturated());
       work_.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(last_error_.span()));
     } catch (...) {
       abandon();
@@ -536,7 +557,7 @@ class compressor<device, Recipe> {
   void write_update(device_updates const& from, float divisor, T* out) {
     if (work_.tables().cell_count > 0)
       work_.launch(cuda_kernels::apply_updates<T>, work_.tables().cell_count, cuda_kernels::apply_threads, from.updates,
-                   from.senders, divisor, out, info_.n, &numbers_.data()->touched);
+                   from.senders, divisor, out, info_.n, &numbers_.data()->touched, saturated());
   }
 
   void start_report(std::size_t value_bytes, int world) {
@@ -573,7 +594,8 @@ class compressor<device, Recipe> {
   [[nodiscard]] message_account account(std::span<std::byte const> message) const {
     auto info = info_;
     info.dense = wire::load_one<std::uint64_t>(message.subspan(message_header::dense_at));  // none in an exchange
-    auto const header = wire::open(info, codec_type::id, capacity_, message);
+    auto const header = wire::open(info, codec_type::id, message);
+    wire::check_count(header.count, capacity_);
     std::vector<index_type> indices(header.count);
     std::vector<float> values(header.count);
     std::vector<float> dense(header.dense);
@@ -615,6 +637,7 @@ class compressor<device, Recipe> {
   device_codec<codec_type> codec_;  // for what this rank gives
   int world_ = 1;
   bool connected_ = false;
+  preflight::origin origin_ = preflight::origin::made;
   bool entered_ = false;  // this step's gradient is in the residual
   bool taken_dense_ = false;
   std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well

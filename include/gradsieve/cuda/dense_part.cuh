@@ -55,10 +55,10 @@ class device_dense_part {
   /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }
 
-  /// The ranges leave the residual.
-  void take(cuda_workspace const& work, states_type const& memory) const {
+  /// The ranges leave the residual, of each value as much as +-limit; counts those that are cut.
+  void take(cuda_workspace const& work, states_type const& memory, float limit, std::uint64_t* saturated) const {
     work.over(size_, cuda_kernels::take_dense<Residual>, memory, ranges_.data(), range_count_, size_, saved_.data(),
-              own_.data());
+              own_.data(), limit, saturated);
   }
 
   /// Puts back what take() took, if *condition, in device memory, is not zero.
@@ -86,23 +86,24 @@ class device_dense_part {
   /// Where sums stand: share()'s, or those that the caller makes of other values.
   [[nodiscard]] std::span<float> sum() const noexcept { return sum_.span(); }
 
-  /// Sums / divisor to the ranges of a gradient.
+  /// Sums / divisor to the ranges of a gradient; counts those that its format cannot hold.
   template <class T>
-  void write(cuda_workspace const& work, float divisor, T* out) const {
-    write(work, range_count_, size_, divisor, out);
+  void write(cuda_workspace const& work, float divisor, T* out, std::uint64_t* saturated) const {
+    write(work, range_count_, size_, divisor, out, saturated);
   }
 
   /// The same for the layers alone.
   template <class T>
-  void write_layers(cuda_workspace const& work, float divisor, T* out) const {
-    write(work, layer_ranges_, layer_elements_, divisor, out);
+  void write_layers(cuda_workspace const& work, float divisor, T* out, std::uint64_t* saturated) const {
+    write(work, layer_ranges_, layer_elements_, divisor, out, saturated);
   }
 
  private:
   template <class T>
-  void write(cuda_workspace const& work, std::uint32_t ranges, std::uint64_t elements, float divisor, T* out) const {
+  void write(cuda_workspace const& work, std::uint32_t ranges, std::uint64_t elements, float divisor, T* out,
+             std::uint64_t* saturated) const {
     work.over(elements, cuda_kernels::write_dense<T>, ranges_.data(), ranges, elements,
-              static_cast<float const*>(sum_.data()), divisor, out);
+              static_cast<float const*>(sum_.data()), divisor, out, saturated);
   }
 
   cuda_buffer<element_state<Residual::states>> saved_;

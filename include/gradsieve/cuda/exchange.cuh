@@ -32,6 +32,8 @@ struct device_round {
   Stored const* accumulator;      ///< of all elements
   std::uint64_t const* decision;  ///< must be equal on all ranks
   std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up
+  float limit;                    ///< of a value that is summed up by the communicator
+  std::uint64_t* saturated;       ///< counts values that are cut to the limit
 };
 
 /// Updates to add up, in device memory, and the bytes they took.
@@ -146,7 +148,7 @@ class device_exchange<index_union, Codec> {
     work.zero(sums_);
     if (cells > 0)
       work.launch(cuda_kernels::write_union<Stored>, cells, cuda_kernels::words_of_cell, bits_.data(),
-                  round.accumulator, union_, round.sent, sums_.data());
+                  round.accumulator, union_, round.sent, sums_.data(), round.limit, round.saturated);
     round.comm.all_reduce(where, sums_.span(), reduction::sum);
     work.launch(cuda_kernels::describe_union<>, 1, 1, round.sent, sums_.data(), cells, update_.data());
     std::uint64_t const given = disjoint_ ? all_.size() : mine_.size();

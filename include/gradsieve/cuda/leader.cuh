@@ -50,11 +50,12 @@ __global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::u
   });
 }
 
-/// The listed elements and this rank's accumulators there, twice, zeros behind them, and last whether this rank has
-/// failed: then it gives zeros, which is never used.
+/// The listed elements and this rank's accumulators there, cut to +-limit, twice, zeros behind them, and last whether
+/// this rank has failed: then it gives zeros, which is never used.
 template <class Stored>
 __global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Stored const* accumulator,
-                            std::uint64_t const* error, entry_list const to, float* sums) {
+                            std::uint64_t const* error, entry_list const to, float* sums, float limit,
+                            std::uint64_t* beyond) {
   bool const failed = *error != 0;
   std::uint32_t const count = failed ? 0 : *to.count;
   for_each(size + 1, [&](std::uint64_t p) {
@@ -64,7 +65,7 @@ __global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Store
     }
     std::uint32_t const i = list[p] - 1;
     to.indices[p] = i;
-    to.values[p] = sums[p] = to_float(accumulator[i]);
+    to.values[p] = sums[p] = saturated(to_float(accumulator[i]), limit, beyond);
   });
 }
 
@@ -116,7 +117,7 @@ class device_exchange<leader, Codec> {
     work.launch(cuda_kernels::read_sender<>, 1, 1, sender, world, round.sent, round.error);
     work.over(most_, cuda_kernels::check_list<>, all_.data(), most_, work.size(), sender, round.sent, round.error);
     work.over(most_ + 1, cuda_kernels::gather_list<Stored>, all_.data(), most_, round.accumulator, round.error,
-              round.sent, sums_.data());
+              round.sent, sums_.data(), round.limit, round.saturated);
     round.comm.all_reduce(work.where(), sums_.span(), reduction::sum);
     work.launch(cuda_kernels::describe_list<>, 1, 1, most_, sums_.data(), round.sent, update_.data(), round.error);
     work.over(most_ + cells + 1, cuda_kernels::fill_directories<>, update_.data(), 1, cells);

@@ -21,6 +21,7 @@ namespace gradsieve {
 struct device_numbers {
   std::uint64_t error = 0;
   std::uint64_t touched = 0;  // union_size
+  std::uint64_t saturated = 0;
 };
 
 /// The last step of a compressor as far as the host knows it, and where the rest stands.
@@ -103,6 +104,7 @@ class device_report {
     device_step::raise(numbers.error);
     --report.step;
     report.selected = selected;
+    report.saturated = numbers.saturated;
     report.budget = static_cast<index_type>(words.budget);
     report.union_size = step_->union_is_selected ? selected : report.union_size + numbers.touched;
     report.dense_elements += words.listed;

@@ -39,12 +39,34 @@ struct update {
 
 inline constexpr unsigned apply_threads = 256;
 
+/// The mean of an element, summed up in binary64. Cost: O(senders * log entries of the cell).
+[[nodiscard]] __device__ inline float wide_mean(update const* updates, std::uint32_t senders, std::uint32_t cell,
+                                                std::uint32_t i, float divisor) {
+  double sum = 0;
+  for (std::uint32_t u = 0; u < senders; ++u) {
+    auto const& from = updates[u];
+    std::uint32_t low = from.cells[cell];
+    std::uint32_t const end = from.cells[cell + 1];
+    std::uint32_t high = end;
+    while (low < high) {
+      std::uint32_t const middle = low + (high - low) / 2;
+      if (from.indices[middle] < i)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    if (low < end && from.indices[low] == i) sum += static_cast<double>(from.values[low]);
+  }
+  return static_cast<float>(sum / static_cast<double>(divisor));
+}
+
 /// One block a cell: overwrites the gradient with (the sum of the updates, one after the other) / divisor, zero where
-/// none has an entry. Sums start with the first update that has the element. Adds the size of their union to `touched`.
+/// none has an entry. Sums start with the first update that has the element; one that overflows is formed again in
+/// binary64. Adds the size of their union to `touched`, and means that the format cannot hold to `beyond`.
 template <class T>
 __global__ void __launch_bounds__(apply_threads)
     apply_updates(update const* updates, std::uint32_t senders, float divisor, T* out, std::uint64_t n,
-                  std::uint64_t* touched) {
+                  std::uint64_t* touched, std::uint64_t* beyond) {
   __shared__ float total[cell_size];
   __shared__ std::uint32_t has[cell_size / 32];
   std::uint32_t const cell = blockIdx.x;
@@ -63,7 +85,7 @@ __global__ void __launch_bounds__(apply_threads)
       auto const i = static_cast<std::uint32_t>(from.indices[p] - begin);
       std::uint32_t const bit = 1u << (i % 32);
       bool const again = (atomicOr(&has[i / 32], bit) & bit) != 0;
-      total[i] = again ? total[i] + from.values[p] : from.values[p];
+      total[i] = again ? add(total[i], from.values[p]) : from.values[p];
     }
     __syncthreads();
   }
@@ -74,7 +96,9 @@ __global__ void __launch_bounds__(apply_threads)
   std::uint32_t count = 0;
   for (std::uint32_t i = threadIdx.x; i < size; i += apply_threads) {
     bool const here = ((has[i / 32] >> (i % 32)) & 1u) != 0;
-    out[begin + i] = here ? from_float<T>(total[i] / divisor) : T{};
+    float mean = here ? divide(total[i], divisor) : 0.0f;
+    if (!is_finite(mean)) mean = wide_mean(updates, senders, cell, static_cast<std::uint32_t>(begin + i), divisor);
+    out[begin + i] = to_output<T>(mean, beyond);
     count += here ? 1 : 0;
   }
   for (unsigned step = 16; step > 0; step /= 2) count += __shfl_down_sync(~0u, count, step);
@@ -174,10 +198,11 @@ __global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const*
   }
 }
 
-/// One block a cell: the marked elements, in order, and this rank's accumulators there, twice.
+/// One block a cell: the marked elements, in order, and this rank's accumulators there, cut to +-limit, twice.
 template <class Stored>
-__global__ void __launch_bounds__(words_of_cell) write_union(std::uint32_t const* bits, Stored const* accumulator,
-                                                             std::uint64_t room, entry_list const out, float* sums) {
+__global__ void __launch_bounds__(words_of_cell)
+    write_union(std::uint32_t const* bits, Stored const* accumulator, std::uint64_t room, entry_list const out,
+                float* sums, float limit, std::uint64_t* beyond) {
   using scan = cub::BlockScan<std::uint32_t, words_of_cell>;
   __shared__ typename scan::TempStorage shared;
   std::uint32_t word = bits[blockIdx.x * words_of_cell + threadIdx.x];
@@ -187,7 +212,7 @@ __global__ void __launch_bounds__(words_of_cell) write_union(std::uint32_t const
   for (; word != 0 && to < room; word &= word - 1, ++to) {
     std::uint32_t const i = blockIdx.x * cell_size + threadIdx.x * 32 + static_cast<std::uint32_t>(__ffs(word) - 1);
     out.indices[to] = i;
-    out.values[to] = sums[to] = to_float(accumulator[i]);
+    out.values[to] = sums[to] = saturated(to_float(accumulator[i]), limit, beyond);
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) *out.count = out.cells[gridDim.x];
 }
