@@ -403,7 +403,7 @@ class compressor {
   /// would never leave the residual.
   void quantise(selection_view const own, float limit, step_report& report) {
     auto const values = values_.first(own.values.size());
-    if constexpr (requires { codec_type::largest; }) limit = std::min(limit, codec_type::largest);
+    if constexpr (requires { recipe_.codec.largest(); }) limit = std::min(limit, recipe_.codec.largest());
     report.saturated += work_.saturate(values, limit);
     if constexpr (quantises<codec_type>) {
       recipe_.codec.quantise(info(), own.indices, values);

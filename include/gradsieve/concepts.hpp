@@ -130,9 +130,12 @@ using stored_t = typename stored_format<Residual>::type;
 /// in place, what a receiver will decode. The compressor calls it before what is sent leaves the residual, so that the
 /// residual keeps exactly what was lost; a value that it makes infinite fails the step. What passes through dense stays
 /// binary32.
-/// `account(info, selection, dense, message)`, if there is one, says for the step's report where the message's bytes
-/// went, as a message_account; `dense` are the ranges that pass through. Where that tells no kinds of layers, and the
-/// selector's bins lie within layers, they are shared out by entries.
+/// `largest()`, if there is one, is the largest value that it can hold: larger ones are cut to it before quantise(),
+/// and the residual keeps the rest. `most_entries(front, size)`, if there is one, bounds the entries of a message of
+/// `size` bytes, of which `front` are the first; a server reserves as much memory for it, and n entries where there is
+/// none. `account(info, selection, dense, message)`, if there is one, says for the step's report where the message's
+/// bytes went, as a message_account; `dense` are the ranges that pass through. Where that tells no kinds of layers, and
+/// the selector's bins lie within layers, they are shared out by entries.
 template <class P>
 concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
                                       std::span<std::byte const> from, std::span<std::byte> to) {

@@ -22,8 +22,8 @@ namespace gs = gradsieve;
 inline names const index_codec_names{"automatic", "raw32", "delta", "bitmap", "fixed_width"};
 inline names const value_codec_names{"fp32", "fp16", "bf16", "ternary"};
 
-/// One of the library's codecs. Writes and reads what that one does, and prints as it does, so that ranks with another
-/// one are found at first contact. Cost: that codec's, and a branch a message.
+/// One of the library's codecs. Writes and reads what that one does, and identifies itself as it does, so that ranks
+/// with another one are found at first contact. Cost: that codec's, and a branch a message.
 class any_codec {
   // In the order of the names above.
   template <class Indices>
@@ -54,11 +54,23 @@ class any_codec {
   }
 
   void check() const {
-    std::visit(
+    std::visit([](auto const& codec) { gs::check(codec); }, chosen_);
+  }
+  void add_to(gs::fingerprint& to) const {
+    std::visit([&](auto const& codec) { gs::add_to(to, codec); }, chosen_);
+  }
+  [[nodiscard]] float largest() const noexcept {
+    return std::visit(
         [](auto const& codec) {
-          if constexpr (requires { codec.check(); }) codec.check();
+          if constexpr (requires { codec.largest(); })
+            return codec.largest();
+          else
+            return gs::largest_value<float>;
         },
         chosen_);
+  }
+  [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
+    return std::visit([&](auto const& codec) { return codec.most_entries(front, size); }, chosen_);
   }
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count, std::uint64_t dense) const noexcept {
     return std::visit([&](auto const& codec) { return codec.max_bytes(n, count, dense); }, chosen_);

@@ -20,7 +20,9 @@ struct half_values {
   static constexpr bool is_bf16 = std::same_as<Format, bfloat16>;
   static constexpr char const* name = is_bf16 ? "bf16" : "fp16";
   static constexpr std::uint16_t id = is_bf16 ? 3 : 2;
-  static constexpr float largest = largest_value<Format>;
+
+  /// The largest value that a receiver can be given.
+  [[nodiscard]] static constexpr float largest() noexcept { return largest_value<Format>; }
 
   /// x as it arrives.
   [[nodiscard]] GRADSIEVE_HD static constexpr Format rounded(float x) noexcept {

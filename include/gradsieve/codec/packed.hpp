@@ -38,12 +38,6 @@ struct packed {
     return std::tuple{field<&packed::indices>{"indices"}, field<&packed::values>{"values"}};
   }
   static constexpr std::uint16_t id = 2;
-  static constexpr float largest = [] {  // value that the receiver can be given
-    if constexpr (requires { Values::largest; })
-      return Values::largest;
-    else
-      return largest_value<float>;
-  }();
   Indices indices{};
   Values values{};
 
@@ -51,6 +45,14 @@ struct packed {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
                                                   std::uint64_t dense) const noexcept {
     return start + 4 * dense + indices.max_bytes(n, count) + values.max_bytes(count);
+  }
+
+  /// The largest value that a receiver can be given.
+  [[nodiscard]] constexpr float largest() const noexcept {
+    if constexpr (requires { values.largest(); })
+      return values.largest();
+    else
+      return largest_value<float>;
   }
 
   /// Entries that a message can have at most, whatever its bytes are: as the header says, and as the values' part can

@@ -479,7 +479,7 @@ class compressor<device, Recipe> {
   /// The values of this rank's own entries become what its receivers will decode: cut to the largest value that the
   /// codec and the output can hold, then rounded as the codec does.
   void quantise(cuda_workspace::entry_list const& taken, float limit) {
-    if constexpr (requires { codec_type::largest; }) limit = std::min(limit, codec_type::largest);
+    if constexpr (requires { recipe_.codec.largest(); }) limit = std::min(limit, recipe_.codec.largest());
     if (magnitude_key(limit) < infinite_key - 1)
       work_.over(capacity_, cuda_kernels::saturate_entries<>, taken, limit, saturated());
     if constexpr (quantises<codec_type>) codec_.quantise(work_, taken);
