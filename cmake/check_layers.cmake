@@ -5,7 +5,8 @@ cmake_minimum_required(VERSION 3.25)
 
 set(layers
     "config"
-    "error random text types view"
+    "types"
+    "error random text view"
     "layout selection"
     "bins concepts dense_layers density report search"
     "segmentation space"

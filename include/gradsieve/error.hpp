@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <gradsieve/types.hpp>
+
 namespace gradsieve {
 
 /// A value outside its limits (density, sizes, layouts). Thrown before anything has changed.
@@ -41,9 +43,10 @@ struct device_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What a policy's check() is made of. @throws invalid_argument unless low <= value <= high; a NaN is not.
+/// What a policy's check() is made of. @throws invalid_argument unless low <= value <= high; NaN and infinity are not,
+/// with -ffast-math either.
 inline void require_between(std::string_view what, double value, double low, double high) {
-  if (value >= low && value <= high) return;
+  if (is_finite(value) && value >= low && value <= high) return;
   std::ostringstream message;
   message << "gradsieve: " << what << " is " << value << ", expected " << low << " to " << high;
   throw invalid_argument(message.str());
