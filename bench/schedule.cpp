@@ -37,6 +37,7 @@ void add_schedule(options const&) {
   gs::affine const cost{1e-3, 1e-9};  // compute and communication about equal
   gs::envelope const two{{cost, {3e-4, 3e-9}}};
   gs::table const measured{{{1'000, 1e-3}, {1'000'000, 2e-3}, {2'000'000, 4e-3}, {100'000'000, 110e-3}}};
+  auto const function = [cost](std::uint64_t bytes) { return cost(bytes); };  // of which nothing is known
   for (std::size_t const count : {1'000u, 10'000u, 100'000u}) {
     add_row("optimal/affine", count, gs::optimal{}, cost);
     add_row("optimal_latest/affine", count, gs::optimal{gs::ties::latest}, cost);
@@ -44,7 +45,9 @@ void add_schedule(options const&) {
     add_row("robust/affine", count, gs::robust{}, cost);
     add_row("optimal/envelope", count, gs::optimal{}, two);
     add_row("optimal/affine_many_groups", count, gs::optimal{}, gs::affine{1e-6, 1e-10});
-    if (count <= 10'000) add_row("optimal/table", count, gs::optimal{}, measured);
+    if (count > 10'000) continue;
+    add_row("optimal/table", count, gs::optimal{}, measured);
+    add_row("optimal/function", count, gs::optimal{}, function);
   }
 }
 

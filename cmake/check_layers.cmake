@@ -5,8 +5,9 @@ cmake_minimum_required(VERSION 3.25)
 
 set(layers
     "config"
-    "error random text types view"
-    "layout selection"
+    "fingerprint float_environment types"
+    "error random text view"
+    "fields layout selection"
     "bins concepts dense_layers density report search"
     "segmentation space"
     "codec residual partitioner selector"

@@ -416,7 +416,7 @@ void check_non_finite(Recipe const& recipe) {
   auto const sent = compressor.compress(std::span<T const>{second});
   auto const after = states_of(compressor);
   auto const all_finite = [](std::span<float const> values) {
-    return std::all_of(values.begin(), values.end(), gs::is_finite);
+    return std::all_of(values.begin(), values.end(), [](float x) { return gs::is_finite(x); });
   };
   CHECK(compressor.report().non_finite == bad.size());
   CHECK(all_finite(after));

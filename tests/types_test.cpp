@@ -212,6 +212,13 @@ TEST_CASE("keys order floats as their magnitudes") {
       wrong += (std::fabs(a) < std::fabs(b)) != (gs::magnitude_key(a) < gs::magnitude_key(b));
   CHECK(wrong == 0);
   for (float const x : values) wrong += gs::is_finite(x) != std::isfinite(x) || gs::is_finite(nan);
+  for (int n = 0; n < 4000; ++n) {
+    auto const bits = random.bits();
+    auto const x = std::bit_cast<double>(n % 4 == 0 ? bits | 0x7FF0'0000'0000'0000u : bits);  // a quarter not finite
+    wrong += gs::is_finite(x) != std::isfinite(x);
+  }
+  for (double const x : {0.0, -0x1p-1074, -0x1.fffffffffffffp1023, std::numeric_limits<double>::infinity()})
+    wrong += gs::is_finite(x) != std::isfinite(x);
   CHECK(wrong == 0);
 }
 

@@ -46,7 +46,7 @@ class density_schedule {
   /// @throws invalid_argument unless every density is in [0, 1], or (0, 1] where it changes.
   void check() const {
     require_between("density", ramp_.final, 0, 1);
-    constexpr interval positive{.low = 0, .high = 1, .without_low = true};
+    constexpr interval positive = above_to(0, 1);
     if (ramp_.steps > 0 && !(positive.contains(ramp_.initial) && positive.contains(ramp_.final)))
       throw invalid_argument("gradsieve: warm-up runs from density " + text(ramp_.initial) + " to " +
                              text(ramp_.final) + ", expected both above 0 and up to 1");

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include <gradsieve/types.hpp>
+
 namespace gradsieve {
 
 /// A value outside its limits (density, sizes, layouts). Thrown before anything has changed.
@@ -44,36 +46,62 @@ struct device_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Values that are allowed: from `low` to `high`. By default all but NaN.
-struct interval {
-  double low = __builtin_bit_cast(double, 0xFFF0'0000'0000'0000u);  // -infinity
-  double high = __builtin_bit_cast(double, 0x7FF0'0000'0000'0000u);
-  bool without_low = false;
-  bool without_high = false;
+/// Values that a number may have. By default all but NaN. Decided by bits: unlike comparisons of doubles that holds
+/// under -ffinite-math-only.
+class interval {
+ public:
+  struct bound {
+    double value = 0;
+    bool set = false;
+    bool open = false;  ///< the value itself is not allowed
+  };
 
-  /// False for NaN. Decided by bits: unlike a comparison of doubles it holds under -ffinite-math-only.
-  [[nodiscard]] constexpr bool contains(double value) const noexcept {
+  constexpr interval() = default;
+  constexpr interval(bound low, bound high) noexcept : low_{low}, high_{high} {}
+
+  [[nodiscard]] bool contains(double value) const noexcept {
     auto const at = ordered(value);
-    return (without_low ? at > ordered(low) : at >= ordered(low)) &&
-           (without_high ? at < ordered(high) : at <= ordered(high));
+    bool const number = at >= -infinity && at <= infinity;
+    return number && (!low_.set || (low_.open ? at > ordered(low_.value) : at >= ordered(low_.value))) &&
+           (!high_.set || (high_.open ? at < ordered(high_.value) : at <= ordered(high_.value)));
   }
 
   friend std::ostream& operator<<(std::ostream& out, interval const& it) {
-    out << (it.without_low ? "above " : "") << it.low;
-    return out << (it.without_high ? " to below " : " to ") << it.high;
+    if (it.low_.set)
+      out << (it.low_.open ? "above " : "") << it.low_.value;
+    else
+      out << "-inf";
+    if (!it.high_.set) return out << " to inf";
+    return out << (it.high_.open ? " to below " : " to ") << it.high_.value;
   }
 
  private:
+  static constexpr std::int64_t infinity = 0x7FF0'0000'0000'0000;
+
   /// An integer that orders as the number; NaNs lie beyond both infinities.
-  [[nodiscard]] static constexpr std::int64_t ordered(double value) noexcept {
-    auto const bits = __builtin_bit_cast(std::int64_t, value);
+  [[nodiscard]] static std::int64_t ordered(double value) noexcept {
+    auto const bits = static_cast<std::int64_t>(stored_bits(value));
     auto const magnitude = bits & std::numeric_limits<std::int64_t>::max();
     return bits < 0 ? -magnitude : magnitude;
   }
+
+  bound low_, high_;
 };
 
-[[nodiscard]] constexpr interval between(double low, double high) noexcept { return {.low = low, .high = high}; }
-[[nodiscard]] constexpr interval at_least(double low) noexcept { return {.low = low}; }
+/// low <= value <= high.
+[[nodiscard]] constexpr interval between(double low, double high) noexcept {
+  return {{low, true, false}, {high, true, false}};
+}
+/// low < value <= high.
+[[nodiscard]] constexpr interval above_to(double low, double high) noexcept {
+  return {{low, true, true}, {high, true, false}};
+}
+/// low <= value < high.
+[[nodiscard]] constexpr interval to_below(double low, double high) noexcept {
+  return {{low, true, false}, {high, true, true}};
+}
+/// low <= value.
+[[nodiscard]] constexpr interval at_least(double low) noexcept { return {{low, true, false}, {}}; }
 
 /// @throws invalid_argument unless the value is allowed.
 inline void require_in(std::string_view what, double value, interval const& allowed) {

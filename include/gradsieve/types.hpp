@@ -68,6 +68,18 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
 /// False for NaN and for both infinities; not optimised away by -ffinite-math-only.
 [[nodiscard]] GRADSIEVE_HD constexpr bool is_finite(float x) noexcept { return magnitude_key(x) < infinite_key; }
 
+/// The bits of x, read back from memory. With -ffast-math clang assumes that no argument and no result is NaN or
+/// infinite, and folds checks of their bits that it can see through. For checks of input, not for loops over elements.
+[[nodiscard]] GRADSIEVE_HD inline std::uint64_t stored_bits(double x) noexcept {
+  std::uint64_t const volatile bits = gradsieve::bit_cast<std::uint64_t>(x);
+  return bits;
+}
+
+/// The same as of a float, for checks of input.
+[[nodiscard]] GRADSIEVE_HD inline bool is_finite(double x) noexcept {
+  return (stored_bits(x) & 0x7FFF'FFFF'FFFF'FFFFu) < 0x7FF0'0000'0000'0000u;
+}
+
 /// |x|, as bits; usable on host and device alike.
 [[nodiscard]] GRADSIEVE_HD constexpr float abs(float x) noexcept {
   return gradsieve::bit_cast<float>(magnitude_key(x));

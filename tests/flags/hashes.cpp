@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <gradsieve/comm/threads.hpp>
@@ -24,7 +25,10 @@ class hash {
   std::uint64_t value_ = 0xCBF2'9CE4'8422'2325u;
 };
 
-/// Numbers of many magnitudes, subnormal ones of T among them.
+template <class T>
+using bits_of = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+
+/// Numbers of many magnitudes, subnormal ones of T among them, and a few that are none.
 template <class T>
 std::vector<T> gradient(std::uint64_t n, int rank, std::uint64_t step) {
   std::vector<T> values(n);
@@ -34,6 +38,7 @@ std::vector<T> gradient(std::uint64_t n, int rank, std::uint64_t step) {
     auto const exponent = 127u - static_cast<std::uint32_t>(bits % 27);  // 1 to 2^-26
     values[i] = gs::from_float<T>(
         gs::bit_cast<float>(sign | exponent << 23 | static_cast<std::uint32_t>(bits >> 40 & 0x7F'FFFFu)));
+    if (bits % 101 == 0) values[i] = gs::bit_cast<T>(static_cast<bits_of<T>>(~bits_of<T>{0} >> 1));  // NaN
   }
   return values;
 }
@@ -47,8 +52,9 @@ std::uint64_t steps(gs::simd limit, Recipe const& recipe) {
     gs::compressor compressor{gs::host{.threads = 1, .simd_limit = limit}, layers, recipe};
     for (std::uint64_t step = 0; step < 6; ++step) {
       auto update = gradient<T>(layers.size(), comm.rank(), step);
-      compressor.exchange(comm, std::span{update});
+      auto const left_out = compressor.exchange(comm, std::span{update}).non_finite;
       if (comm.rank() == 0) all.add(std::as_bytes(std::span{update}));
+      if (comm.rank() == 0) all.add(std::as_bytes(std::span{&left_out, 1}));
     }
     if (comm.rank() == 0) all.add(compressor.state());
   });
@@ -57,7 +63,16 @@ std::uint64_t steps(gs::simd limit, Recipe const& recipe) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  // A density that is not a number, which no compiler can see.
+  std::uint64_t const bits = argc > 1 ? static_cast<std::uint64_t>(argv[1][0]) : 0x7FF8'0000'0000'0000u;
+  bool refused = false;
+  try {
+    gs::density_schedule{gs::bit_cast<double>(bits)}.check();
+  } catch (gs::invalid_argument const&) {
+    refused = true;
+  }
+  if (!refused) return 1;
   for (auto const limit : {gs::simd::portable, gs::simd::avx2, gs::simd::avx512}) {
     gs::recipe const fading{.density = 0.05,
                             .residual = gs::error_feedback{.decay = 0.9f},

@@ -22,9 +22,7 @@ namespace gradsieve {
 /// Source: ScaleCom (Chen et al., NeurIPS 2020), which has beta near 0.1 for large batches.
 struct filtered {
   static constexpr char const* name = "filtered";
-  static constexpr auto fields() {
-    return std::tuple{field<&filtered::beta>{"beta", {.low = 0, .high = 1, .without_low = true}}};
-  }
+  static constexpr auto fields() { return std::tuple{field<&filtered::beta>{"beta", above_to(0, 1)}}; }
   static constexpr std::size_t states = 2;
   static constexpr char const* meaning = "memory / beta";  ///< of state 1; it was the memory once
   float beta = 1.0f;                                       ///< in (0, 1]

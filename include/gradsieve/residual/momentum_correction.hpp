@@ -20,7 +20,7 @@ namespace gradsieve {
 struct momentum_correction {
   static constexpr char const* name = "momentum_correction";
   static constexpr auto fields() {
-    return std::tuple{field<&momentum_correction::momentum>{"momentum", {.low = 0, .high = 1, .without_high = true}},
+    return std::tuple{field<&momentum_correction::momentum>{"momentum", to_below(0, 1)},
                       field<&momentum_correction::masking>{"masking"},
                       field<&momentum_correction::clip>{"clip", at_least(0)}};
   }

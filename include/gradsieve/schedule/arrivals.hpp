@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -37,6 +38,11 @@ class arrivals {
       throw invalid_argument("gradsieve: a barrier before layer " + std::to_string(barriers.back()) + " of " +
                              std::to_string(of.count()));
     capped_ = constraints.most_bytes < of.bytes();
+    ready_.reserve(of.count());
+    forward_.reserve(of.count());
+    bytes_before_.reserve(of.count() + 1);
+    first_with_.reserve(of.count());
+    layer_end_.reserve(of.count());
     bytes_before_.push_back(0);
     double forward = 0;
     std::size_t next_barrier = 0;
@@ -108,7 +114,7 @@ struct grouping {
 };
 
 /// The schedule of these groups on one stream, first come first served: a group starts when its last gradient is ready
-/// and the group before it is through.
+/// and the group before it is through. @throws invalid_argument if a group's cost is negative, infinite or NaN.
 template <cost_model Cost>
 [[nodiscard]] std::vector<group_times> times_of(arrivals const& in, std::vector<std::size_t> const& ends,
                                                 Cost const& cost) {
@@ -118,20 +124,20 @@ template <cost_model Cost>
   std::size_t begin = 0;
   for (auto const end : ends) {
     double const start = std::max(finish, in.ready(end - 1));
-    finish = start + cost(in.bytes(begin, end));
+    finish = start + schedule_detail::planned_seconds_of(cost, in.bytes(begin, end));
     times.push_back({start, finish});
     begin = end;
   }
   return times;
 }
 
-/// When the last of these groups is through; 0 without groups.
+/// When the last of these groups is through; 0 without groups. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] double finish_of(arrivals const& in, std::vector<std::size_t> const& ends, Cost const& cost) {
   double finish = 0;
   std::size_t begin = 0;
   for (auto const end : ends) {
-    finish = std::max(finish, in.ready(end - 1)) + cost(in.bytes(begin, end));
+    finish = std::max(finish, in.ready(end - 1)) + schedule_detail::planned_seconds_of(cost, in.bytes(begin, end));
     begin = end;
   }
   return finish;
@@ -146,15 +152,43 @@ template <cost_model Cost>
 }
 
 /// A grouping with what is known about it without solving the problem: for affine costs its distance to
-/// least_finish(), or `known` if that is less.
+/// least_finish(), or `known` if that is less. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] grouping with_certificate(arrivals const& in, Cost const& cost, std::vector<std::size_t> ends,
                                         std::optional<double> known = std::nullopt) {
+  double const finish = finish_of(in, ends, cost);
   if constexpr (std::same_as<Cost, affine>) {
-    double const gap = std::max(0.0, finish_of(in, ends, cost) - least_finish(in, cost));
+    double const gap = std::max(0.0, finish - least_finish(in, cost));
     known = known ? std::min(*known, gap) : gap;
   }
   return {std::move(ends), known, {}};
 }
+
+namespace schedule_detail {
+
+/// Groups by a rule that knows no cost: gradient `end` joins those from `begin` on where joins(begin, end) and the
+/// constraints allow it. A group whose cost is infinite or NaN ends with the last gradient up to which it is not.
+/// @throws invalid_argument where there is none.
+template <cost_model Cost, class Joins>
+[[nodiscard]] grouping grown(arrivals const& in, Cost const& cost, Joins const& joins) {
+  std::vector<std::size_t> ends;
+  for (std::size_t begin = 0; begin < in.count();) {
+    std::size_t end = begin + 1;
+    while (end < in.count() && in.first_with(end + 1) <= begin && joins(begin, end)) ++end;
+    std::size_t last = end;
+    while (last > begin && !(seconds_of(cost, in.bytes(begin, last)) < never)) --last;
+    ends.push_back(begin = last > begin ? last : end);
+  }
+  return with_certificate(in, cost, std::move(ends));
+}
+
+/// Throws: the first `planned` gradients have a plan of finite costs, and no more of them have.
+[[noreturn]] inline void refuse_infinite(arrivals const& in, std::size_t planned) {
+  throw invalid_argument("gradsieve: no plan is finite: each has a group whose cost is infinite or NaN; of the first " +
+                         std::to_string(planned == 0 ? 0 : in.layer_end(planned)) + " of " +
+                         std::to_string(in.layer_end(in.count())) + " layers there is one without");
+}
+
+}  // namespace schedule_detail
 
 }  // namespace gradsieve

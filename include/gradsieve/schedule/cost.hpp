@@ -5,22 +5,63 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gradsieve/error.hpp>
 #include <gradsieve/text.hpp>
+#include <gradsieve/types.hpp>
 
 namespace gradsieve {
 
-/// Seconds that one collective takes for the gradients of one group, from their bytes. It never falls as bytes grow, is
-/// never negative, and 0 bytes cost nothing, as nothing is sent. A lambda will do.
+/// Seconds that one collective takes for the gradients of one group, from their bytes: the same whenever it is asked.
+/// It may rise and fall. Infinity and NaN forbid groups of that size; what is negative is refused. 0 bytes cost
+/// nothing, as nothing is sent. A lambda will do. With -ffast-math compilers may drop an infinity that a function
+/// returns: merge_constraints::most_bytes forbids sizes there too.
 template <class C>
 concept cost_model = std::copy_constructible<C> && requires(C const cost, std::uint64_t bytes) {
   { cost(bytes) } -> std::convertible_to<double>;
 };
+
+namespace schedule_detail {
+
+/// Seconds that nothing takes: what is forbidden, or has no plan. Not infinity, so that -ffast-math can do no harm.
+inline constexpr double never = std::numeric_limits<double>::max();
+
+/// What a certificate leaves aside, as a share of the finish: the roundings of some thousand sums.
+inline constexpr double tolerance = 1e-12;
+
+inline constexpr std::uint64_t infinity_bits = 0x7FF0'0000'0000'0000u;
+inline constexpr std::uint64_t minus_infinity_bits = 0xFFF0'0000'0000'0000u;
+
+[[noreturn]] inline void refuse_seconds(std::uint64_t bytes, double seconds, char const* expected) {
+  std::ostringstream message;
+  message << "gradsieve: a group of " << bytes << " bytes costs " << seconds << " seconds, expected " << expected;
+  throw invalid_argument(message.str());
+}
+
+/// Seconds of a group; `never` if its cost is infinite or NaN. @throws invalid_argument if it is negative.
+template <cost_model Cost>
+[[nodiscard]] double seconds_of(Cost const& cost, std::uint64_t bytes) {
+  double const seconds = cost(bytes);
+  bool const finite = is_finite(seconds);
+  if (finite ? seconds < 0 : stored_bits(seconds) == minus_infinity_bits) refuse_seconds(bytes, seconds, "0 or more");
+  return finite ? seconds : never;
+}
+
+/// The same, of a group that a plan has. @throws invalid_argument if they are negative, infinite or NaN.
+template <cost_model Cost>
+[[nodiscard]] double planned_seconds_of(Cost const& cost, std::uint64_t bytes) {
+  double const seconds = seconds_of(cost, bytes);
+  if (!(seconds < never)) refuse_seconds(bytes, cost(bytes), "a finite number");
+  return seconds;
+}
+
+}  // namespace schedule_detail
 
 /// a + b * bytes: startup, and seconds a byte. Costs of this kind are planned in O(L).
 struct affine {
@@ -65,7 +106,7 @@ struct envelope {
 };
 
 /// Measured sizes and times, with straight lines between them: below the first size its time, above the last one the
-/// slope of the last line. Planned in O(L^2).
+/// slope of the last line. An infinite time forbids all sizes above that of the point before. Planned in O(L^2).
 struct table {
   struct point {
     std::uint64_t bytes = 0;
@@ -80,16 +121,18 @@ struct table {
     auto const above = [](std::uint64_t size, point const& each) { return size < each.bytes; };
     auto right = std::upper_bound(points.begin() + 1, points.end() - 1, bytes, above);
     auto const& left = *(right - 1);
+    if (!is_finite(right->seconds)) return bytes == left.bytes ? left.seconds : right->seconds;
     double const slope = (right->seconds - left.seconds) / static_cast<double>(right->bytes - left.bytes);
     return left.seconds + slope * static_cast<double>(bytes - left.bytes);
   }
 
-  /// @throws invalid_argument unless there is a point, bytes rise and seconds never fall and are finite.
+  /// @throws invalid_argument unless there is a point, bytes rise, seconds never fall and are neither negative nor NaN.
   void check() const {
     if (points.empty()) throw invalid_argument("gradsieve: a cost table of 0 points; the least is 1");
     for (std::size_t i = 0; i < points.size(); ++i) {
       auto const text = "seconds at " + std::to_string(points[i].bytes) + " bytes in a cost table";
-      require_between(text, points[i].seconds, i == 0 ? 0 : points[i - 1].seconds, 1e9);
+      if (stored_bits(points[i].seconds) != schedule_detail::infinity_bits)
+        require_between(text, points[i].seconds, i == 0 ? 0 : points[i - 1].seconds, schedule_detail::never);
       if (i > 0 && points[i].bytes <= points[i - 1].bytes)
         throw invalid_argument("gradsieve: a cost table has " + std::to_string(points[i].bytes) + " bytes after " +
                                std::to_string(points[i - 1].bytes) + "; sizes rise");
@@ -106,5 +149,13 @@ void check_cost(Cost const& cost) {
 }
 
 static_assert(cost_model<affine> && cost_model<envelope> && cost_model<table>);
+
+namespace schedule_detail {
+
+/// Costs of which is known that a larger group never costs less.
+template <class C>
+concept rising_cost = std::same_as<C, affine> || std::same_as<C, envelope> || std::same_as<C, table>;
+
+}  // namespace schedule_detail
 
 }  // namespace gradsieve

@@ -6,40 +6,34 @@
 #include <cstdint>
 #include <ostream>
 #include <utility>
-#include <vector>
 
 #include <gradsieve/schedule/arrivals.hpp>
 #include <gradsieve/text.hpp>
 
 namespace gradsieve {
 
+// None of these rules asks for the cost, but where a group's cost is infinite or NaN: that group ends earlier, with the
+// last gradient up to which its cost is finite. They throw invalid_argument if there is no such gradient, and if the
+// cost of a group is negative.
+
 /// Wait-free backpropagation: every gradient travels alone as soon as it is ready.
 /// When not: many small layers, as each pays a startup.
 struct wfbp {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    std::vector<std::size_t> ends(in.count());
-    for (std::size_t i = 0; i < ends.size(); ++i) ends[i] = i + 1;
-    return with_certificate(in, cost, std::move(ends));
+    return schedule_detail::grown(in, cost, [](std::size_t, std::size_t) { return false; });
   }
   friend bool operator==(wfbp const&, wfbp const&) = default;
   friend std::ostream& operator<<(std::ostream& out, wfbp const&) { return describe(out, "wfbp"); }
 };
 
-/// Everything in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. At most twice
-/// the least finish of one group.
+/// Everything in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. With an affine
+/// cost and no constraints at most twice the least finish.
 /// When not: wherever something could overlap.
 struct single {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    std::vector<std::size_t> ends;
-    std::size_t begin = 0;
-    for (std::size_t j = 1; j <= in.count(); ++j) {
-      if (in.first_with(j) <= begin) continue;
-      ends.push_back(begin = j - 1);
-    }
-    if (in.count() > 0) ends.push_back(in.count());
-    return with_certificate(in, cost, std::move(ends));
+    return schedule_detail::grown(in, cost, [](std::size_t, std::size_t) { return true; });
   }
   friend bool operator==(single const&, single const&) = default;
   friend std::ostream& operator<<(std::ostream& out, single const&) { return describe(out, "single"); }
@@ -53,14 +47,9 @@ struct fixed_bucket {
 
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    std::vector<std::size_t> ends;
-    std::size_t begin = 0;
-    for (std::size_t j = 1; j <= in.count(); ++j) {
-      if (j > 1 && in.first_with(j) > begin) ends.push_back(begin = j - 1);
-      if (in.bytes(begin, j) >= (ends.empty() ? first : cap)) ends.push_back(begin = j);
-    }
-    if (begin < in.count()) ends.push_back(in.count());
-    return with_certificate(in, cost, std::move(ends));
+    return schedule_detail::grown(in, cost, [&](std::size_t begin, std::size_t end) {
+      return in.bytes(begin, end) < (begin == 0 ? first : cap);
+    });
   }
   friend bool operator==(fixed_bucket const&, fixed_bucket const&) = default;
   friend std::ostream& operator<<(std::ostream& out, fixed_bucket const& it) {
@@ -80,15 +69,10 @@ struct fusion_buffer {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
     check();
-    std::vector<std::size_t> ends;
-    std::size_t begin = 0;
-    for (std::size_t j = 2; j <= in.count(); ++j) {
-      bool const same_cycle = std::ceil(in.ready(j - 1) / cycle) == std::ceil(in.ready(begin) / cycle);
-      if (same_cycle && in.first_with(j) <= begin && in.bytes(begin, j) <= cap) continue;
-      ends.push_back(begin = j - 1);
-    }
-    if (in.count() > 0) ends.push_back(in.count());
-    return with_certificate(in, cost, std::move(ends));
+    return schedule_detail::grown(in, cost, [&](std::size_t begin, std::size_t end) {
+      bool const same_cycle = std::ceil(in.ready(end) / cycle) == std::ceil(in.ready(begin) / cycle);
+      return same_cycle && in.bytes(begin, end + 1) <= cap;
+    });
   }
   friend bool operator==(fusion_buffer const&, fusion_buffer const&) = default;
   friend std::ostream& operator<<(std::ostream& out, fusion_buffer const& it) {

@@ -2,12 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <concepts>
 #include <cstddef>
-#include <limits>
 #include <ostream>
-#include <span>
 #include <vector>
 
 #include <gradsieve/schedule/arrivals.hpp>
@@ -15,156 +11,172 @@
 
 namespace gradsieve {
 
-/// Which of the plans that finish together: the one with the fewest groups, whose collectives take the least time and
-/// disturb computing the least; or, from the last group on, the one that begins latest, which leaves less to the last
-/// group where the cost turns out higher.
+/// Which of the plans that finish together, to 1e-12 of the finish. Both go from the last group to the first:
+///   fewest_groups   each group is as long as the finish allows: few collectives take the least time and disturb
+///                   computing the least. With affine costs no plan that finishes then has fewer groups.
+///   latest          each group begins as late as it can while those before it finish as early as they can: the last
+///                   group has less to do where the cost turns out higher.
 enum class ties { fewest_groups, latest };
 
 namespace schedule_detail {
 
-/// The states of the recurrence F(j) = min over i < j of max(F(i), ready(j - 1)) + cost(bytes(i, j)), where F(j) is
-/// the least finish of the first j gradients. F never falls, as a gradient less never finishes later. Of last groups
-/// that finish together, to 1e-12 of the whole, the latest to begin is taken.
-class shortest_finish {
- public:
-  template <cost_model Cost>
-  shortest_finish(arrivals const& in, Cost const& cost) : finish_(in.count() + 1), from_(in.count() + 1) {
-    std::size_t const n = in.count();
-    if (n == 0) return;
-    double const scale = std::max(in.ready(n - 1), static_cast<double>(cost(in.bytes(0, n))));
-    grain_ = scale > 0 ? 1e-12 * scale : 1;
-  }
-
-  [[nodiscard]] double operator[](std::size_t i) const noexcept { return finish_[i]; }
-  /// Begins the search for F(j).
-  void open() noexcept { best_grade_ = std::numeric_limits<double>::infinity(); }
-  [[nodiscard]] double best() const noexcept { return best_; }
-  [[nodiscard]] double grain() const noexcept { return grain_; }
-
-  /// A last group that begins with gradient i and finishes then.
-  void consider(std::size_t i, double finish) noexcept {
-    double const grade = grade_of(finish);
-    if (grade > best_grade_ || (grade == best_grade_ && i < best_from_)) return;
-    best_grade_ = grade;
-    best_from_ = i;
-    best_ = finish;
-  }
-  void close(std::size_t j) noexcept {
-    finish_[j] = best_;
-    from_[j] = best_from_;
-  }
-
-  /// Values that differ by less than the grain may have one grade; grades are ordered without a tolerance.
-  [[nodiscard]] double grade_of(double value) const noexcept { return std::floor(value / grain_); }
-
-  [[nodiscard]] std::vector<std::size_t> latest() const {
-    std::vector<std::size_t> ends;
-    for (std::size_t j = finish_.size() - 1; j > 0; j = from_[j]) ends.push_back(j);
-    std::reverse(ends.begin(), ends.end());
-    return ends;
-  }
-
-  /// The fewest groups that are through by then: from the back, each is as long as the deadline of what is before it
-  /// allows. With an affine cost no optimal plan has fewer: a shorter group leaves to those before it at least as many
-  /// bytes more as it leaves them time.
-  template <cost_model Cost>
-  [[nodiscard]] std::vector<std::size_t> fewest(arrivals const& in, Cost const& cost) const {
-    std::vector<std::size_t> ends;
-    std::size_t j = finish_.size() - 1;
-    double deadline = finish_[j];
-    while (j > 0) {
-      ends.push_back(j);
-      std::size_t begin = from_[j];
-      auto const in_time = [&](std::size_t i, double earliest) {
-        return earliest <= deadline - cost(in.bytes(i, j)) + grain_;
-      };
-      std::size_t first = in.first_with(j);  // beginning with it, the group is through in time once it is ready
-      for (std::size_t behind = begin; first < behind;) {
-        std::size_t const middle = first + (behind - first) / 2;
-        if (in_time(middle, in.ready(j - 1)))
-          behind = middle;
-        else
-          first = middle + 1;
-      }
-      while (first < begin && !in_time(first, finish_[first])) ++first;
-      if (first < begin) begin = first;
-      double const left = deadline - cost(in.bytes(begin, j));
-      deadline = std::max(left, finish_[begin]);
-      j = begin;
-    }
-    std::reverse(ends.begin(), ends.end());
-    return ends;
-  }
-
- private:
-  std::vector<double> finish_;
-  std::vector<std::size_t> from_;
-  double grain_ = 1;
-  double best_ = 0;
-  double best_grade_ = 0;
-  std::size_t best_from_ = 0;
-};
-
-/// Any cost: all pairs, but for last groups that alone take longer than the best.
+/// The least finish F(j) of the first j gradients, for each j; `never` where no groups of them have finite costs.
+/// F(0) = 0, and F(j) = min over i < j of max(F(i), ready(j - 1)) + cost(bytes(i, j)). Looks at all pairs, but for
+/// groups that are known to take longer alone than the best does.
 template <cost_model Cost>
-[[nodiscard]] shortest_finish solved(arrivals const& in, Cost const& cost) {
-  shortest_finish state{in, cost};
+[[nodiscard]] std::vector<double> least_finishes(arrivals const& in, Cost const& cost) {
+  std::vector<double> least(in.count() + 1, 0.0);
   for (std::size_t j = 1; j <= in.count(); ++j) {
     double const ready = in.ready(j - 1);
-    state.open();
+    double best = never;
     for (std::size_t i = j; i-- > in.first_with(j);) {
-      double const took = cost(in.bytes(i, j));
-      if (i + 1 < j && ready + took > state.best() + 2 * state.grain()) break;  // and so do all longer ones
-      state.consider(i, std::max(state[i], ready) + took);
+      double const took = seconds_of(cost, in.bytes(i, j));
+      if (rising_cost<Cost> && ready + took >= best) break;
+      if (took < never && least[i] < never) best = std::min(best, std::max(least[i], ready) + took);
     }
-    state.close(j);
+    least[j] = best;
   }
-  return state;
+  return least;
 }
 
-/// Costs that are the least of affine pieces. A last group that begins with i finishes at
-///   ready + cost(bytes)       where F(i) <= ready: the largest such i is the best, and only moves on;
-///   F(i) - b S(i) + a + b S(j) for a piece a, b otherwise: the least key F(i) - b S(i), kept in a monotone queue.
-[[nodiscard]] inline shortest_finish solved(arrivals const& in, std::span<affine const> pieces) {
-  envelope const cost{{pieces.begin(), pieces.end()}};
+/// The same for an affine cost, in O(L). F never falls, as a gradient less never finishes later. With S(i) bytes before
+/// gradient i, F(i) - b S(i) never falls either: without the gradients from i on, a plan is through earlier by at least
+/// b seconds for each of their bytes. So the best last group begins with the last i of F(i) <= ready, which only moves
+/// on, or with the one behind it.
+[[nodiscard]] inline std::vector<double> least_finishes(arrivals const& in, affine const& cost) {
+  std::vector<double> least(in.count() + 1, 0.0);
+  std::size_t free = 0;  // the last i with F(i) <= ready
+  for (std::size_t j = 1; j <= in.count(); ++j) {
+    double const ready = in.ready(j - 1);
+    while (free + 1 < j && least[free + 1] <= ready) ++free;
+    std::size_t const behind = std::max(free + 1, in.first_with(j));
+    double best = never;
+    if (free >= in.first_with(j)) best = ready + cost(in.bytes(free, j));
+    if (behind < j) best = std::min(best, least[behind] + cost(in.bytes(behind, j)));
+    least[j] = best;
+  }
+  return least;
+}
+
+/// The same for the least of affine pieces, in O(L) for each piece. F never falls here either. A last group that begins
+/// with i finishes at
+///   ready + cost(bytes)   where F(i) <= ready: the last such i is the best, and only moves on;
+///   F(i) + piece(bytes)   for one of the pieces otherwise. Of i < k the later one is as good for a piece, whatever the
+///                         end, where F(k) - F(i) <= b (S(k) - S(i)): a monotone queue holds those that matter.
+/// Differences of times are compared to differences of bytes: F(i) - b S(i) loses its digits where b is large.
+[[nodiscard]] inline std::vector<double> least_finishes(arrivals const& in, envelope const& cost) {
   struct candidate {
-    double key;
-    double grade;
+    double finish;
+    double bytes;  // before it
     std::size_t i;
   };
   struct queue {
     std::vector<candidate> all;
     std::size_t front = 0;
   };
-  std::vector<queue> queues(pieces.size());
-  shortest_finish state{in, cost};
+  std::vector<queue> queues(cost.pieces.size());
+  std::vector<double> least(in.count() + 1, 0.0);
   std::size_t free = 0;  // the last i with F(i) <= ready
   for (std::size_t j = 1; j <= in.count(); ++j) {
     double const ready = in.ready(j - 1);
     std::size_t const first = in.first_with(j);
-    while (free + 1 < j && state[free + 1] <= ready) ++free;
-    state.open();
-    if (free >= first) state.consider(free, std::max(state[free], ready) + cost(in.bytes(free, j)));
-    for (std::size_t q = 0; q < pieces.size(); ++q) {
+    while (free + 1 < j && least[free + 1] <= ready) ++free;
+    candidate const latest{least[j - 1], in.bytes_before(j - 1), j - 1};
+    double best = never;
+    for (std::size_t q = 0; q < queues.size(); ++q) {
+      auto const& piece = cost.pieces[q];
       auto& [all, front] = queues[q];
-      double const key = state[j - 1] - pieces[q].b * in.bytes_before(j - 1);
-      double const grade = state.grade_of(key);
-      while (all.size() > front && all.back().grade >= grade) all.pop_back();
-      all.push_back({key, grade, j - 1});
+      while (all.size() > front && latest.finish - all.back().finish <= piece.b * (latest.bytes - all.back().bytes))
+        all.pop_back();
+      all.push_back(latest);
       while (front < all.size() && (all[front].i <= free || all[front].i < first)) ++front;
-      if (front < all.size())
-        state.consider(all[front].i, all[front].key + pieces[q].a + pieces[q].b * in.bytes_before(j));
+      if (front < all.size()) best = std::min(best, all[front].finish + piece(in.bytes(all[front].i, j)));
+      if (free >= first) best = std::min(best, ready + piece(in.bytes(free, j)));
     }
-    state.close(j);
+    least[j] = best;
   }
-  return state;
+  return least;
 }
+
+/// Groups that are through by F(L), or later by less than the tolerance, from the last one back.
+template <cost_model Cost>
+class groups_in_time {
+ public:
+  groups_in_time(arrivals const& in, Cost const& cost, std::vector<double> const& least)
+      : in_{in}, cost_{cost}, least_{least} {}
+
+  /// Each begins as late as it can while those before it are through as early as they can. O(L).
+  [[nodiscard]] std::vector<std::size_t> latest() const {
+    double delay = slack();
+    return from_the_back([&](std::size_t j) {
+      double const deadline = least_[j] + delay;
+      std::size_t i = j - 1;
+      while (i > in_.first_with(j) && through(i, j) > deadline) --i;
+      if (through(i, j) > deadline) i = best_begin(j);
+      delay = std::max(0.0, deadline - through(i, j));
+      return i;
+    });
+  }
+
+  /// Each is as long as the deadline of what is before it allows. With an affine cost no plan in time has fewer: a
+  /// shorter group leaves to those before it at least as many bytes more as it leaves them time. O(L) for each group.
+  [[nodiscard]] std::vector<std::size_t> fewest() const {
+    double deadline = least_.back() + slack();
+    return from_the_back([&](std::size_t j) {
+      std::size_t i = in_.first_with(j);
+      if constexpr (rising_cost<Cost>) {  // the first with which the group is through in time once it is ready
+        for (std::size_t behind = j - 1; i < behind;) {
+          std::size_t const middle = i + (behind - i) / 2;
+          if (in_.ready(j - 1) + seconds_of(cost_, in_.bytes(middle, j)) <= deadline)
+            behind = middle;
+          else
+            i = middle + 1;
+        }
+      }
+      while (i < j && through(i, j) > deadline) ++i;
+      if (i == j) i = best_begin(j);
+      deadline = std::max(least_[i], deadline - seconds_of(cost_, in_.bytes(i, j)));
+      return i;
+    });
+  }
+
+ private:
+  [[nodiscard]] double slack() const noexcept { return 0.5 * tolerance * least_.back(); }
+
+  /// When a last group of gradients i to before j is through; `never` if that is forbidden.
+  [[nodiscard]] double through(std::size_t i, std::size_t j) const {
+    double const took = least_[i] < never ? seconds_of(cost_, in_.bytes(i, j)) : never;
+    return took < never ? std::max(least_[i], in_.ready(j - 1)) + took : never;
+  }
+
+  /// Where F(j) comes from. It is in time, unless a compiler rounds one sum in two ways, as with -ffast-math.
+  [[nodiscard]] std::size_t best_begin(std::size_t j) const {
+    std::size_t best = in_.first_with(j);
+    for (std::size_t i = best + 1; i < j; ++i)
+      if (through(i, j) < through(best, j)) best = i;
+    return best;
+  }
+
+  template <class Begin>
+  [[nodiscard]] std::vector<std::size_t> from_the_back(Begin const& begin_of) const {
+    std::vector<std::size_t> ends;
+    for (std::size_t j = in_.count(); j > 0; j = begin_of(j)) ends.push_back(j);
+    std::reverse(ends.begin(), ends.end());
+    return ends;
+  }
+
+  arrivals const& in_;
+  Cost const& cost_;
+  std::vector<double> const& least_;
+};
 
 }  // namespace schedule_detail
 
 /// Merges so that the last group finishes as early as it can, for one stream and the given constraints. The default.
+/// Exact for any cost, also where it falls as bytes grow; no group has a cost that is infinite or NaN.
 /// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds O(L)
 /// for each group at most. Memory: O(L).
+/// Throws invalid_argument if every plan has a group of infinite or NaN cost, or if a cost is negative.
 /// When not: costs that are far off, above all seconds a byte that are too high; `robust` plans for that, and
 /// ties::latest suffers less.
 struct optimal {
@@ -172,15 +184,17 @@ struct optimal {
 
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    auto const state = [&] {
-      if constexpr (std::same_as<Cost, affine>)
-        return schedule_detail::solved(in, std::span{&cost, 1});
-      else if constexpr (std::same_as<Cost, envelope>)
-        return schedule_detail::solved(in, std::span{cost.pieces});
-      else
-        return schedule_detail::solved(in, cost);
-    }();
-    return {rule == ties::latest ? state.latest() : state.fewest(in, cost), 0.0, {}};
+    using schedule_detail::never, schedule_detail::tolerance;
+    auto const least = schedule_detail::least_finishes(in, cost);
+    if (!(least.back() < never)) {
+      std::size_t planned = in.count();
+      while (!(least[planned] < never)) --planned;
+      schedule_detail::refuse_infinite(in, planned);
+    }
+    schedule_detail::groups_in_time<Cost> const chosen{in, cost, least};
+    auto ends = rule == ties::latest ? chosen.latest() : chosen.fewest();
+    double const behind = finish_of(in, ends, cost) - least.back();
+    return {std::move(ends), behind > tolerance * least.back() ? behind : 0.0, {}};
   }
   friend bool operator==(optimal const&, optimal const&) = default;
   friend std::ostream& operator<<(std::ostream& out, optimal const& it) {

@@ -19,8 +19,9 @@ namespace gradsieve {
 /// the next forward pass, and a layer's forward waits for its group only. `share` of the cost is the reduce-scatter;
 /// half of it with a ring. The plan has the least period of a steady state, all groups of one size for both halves; its
 /// predicted times are those of the reduce-scatters. Exact while no prefix has more than `most_labels` useful pairs of
-/// times. Cost: O(L^2) for each label; hundreds of layers. Source: DeAR (Zhang et al., ICDCS 2023), with the exact
-/// partition in place of its search for a bucket size.
+/// times. Costs may rise and fall; groups whose cost is infinite or NaN are avoided. Cost: O(L^2) for each label;
+/// hundreds of layers. Throws invalid_argument if every plan has a group of infinite cost, or if a cost is negative.
+/// Source: DeAR (Zhang et al., ICDCS 2023), with the exact partition in place of its search for a bucket size.
 struct optimal_rs_ag {
   double share = 0.5;
   std::size_t most_labels = 64;
@@ -36,20 +37,22 @@ struct optimal_rs_ag {
     check();
     using times = schedule_detail::two_times;  // finish of the reduce-scatters; from the all-gathers' start to the
                                                // end of the forward pass
-    auto const extend = [&](times const& at, std::size_t i, std::size_t j) { return extended(in, cost, at, i, j); };
+    auto const extend = [&](times const& at, std::size_t, std::size_t j, double all) {
+      return extended(in, at, j, all);
+    };
     auto made = schedule_detail::pareto_grouping(
-        in, most_labels, extend, [&](times const& at) { return std::max(at.first, in.backward()) + at.second; });
+        in, cost, most_labels, extend, [&](times const& at) { return std::max(at.first, in.backward()) + at.second; });
     made.times = times_of(in, made.ends, [&](std::uint64_t bytes) { return share * cost(bytes); });
     return made;
   }
 
-  /// Seconds from one backward pass to the next with these groups.
+  /// Seconds from one backward pass to the next with these groups. @throws invalid_argument as times_of().
   template <cost_model Cost>
   [[nodiscard]] double period(arrivals const& in, std::vector<std::size_t> const& ends, Cost const& cost) const {
     schedule_detail::two_times at;
     std::size_t begin = 0;
     for (auto const end : ends) {
-      at = extended(in, cost, at, begin, end);
+      at = extended(in, at, end, schedule_detail::planned_seconds_of(cost, in.bytes(begin, end)));
       begin = end;
     }
     return std::max(at.first, in.backward()) + at.second;
@@ -61,11 +64,9 @@ struct optimal_rs_ag {
   }
 
  private:
-  template <cost_model Cost>
-  [[nodiscard]] schedule_detail::two_times extended(arrivals const& in, Cost const& cost,
-                                                    schedule_detail::two_times const& at, std::size_t i,
-                                                    std::size_t j) const {
-    double const all = cost(in.bytes(i, j));
+  /// After one more group, which ends before j and costs `all` seconds.
+  [[nodiscard]] schedule_detail::two_times extended(arrivals const& in, schedule_detail::two_times const& at,
+                                                    std::size_t j, double all) const {
     return {std::max(at.first, in.ready(j - 1)) + share * all, std::max(at.second, in.forward(j)) + (1 - share) * all};
   }
 };

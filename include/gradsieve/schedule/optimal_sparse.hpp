@@ -39,7 +39,7 @@ struct selection_seconds {
 };
 
 /// Start and finish of each group's exchange where its selection runs on the compute stream as soon as its last
-/// gradient is there, and later gradients wait for it.
+/// gradient is there, and later gradients wait for it. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] std::vector<group_times> sparse_times_of(arrivals const& in, std::vector<std::size_t> const& ends,
                                                        Cost const& cost, selection_seconds const& selection) {
@@ -51,7 +51,7 @@ template <cost_model Cost>
     auto const bytes = in.bytes(begin, end);
     selected += selection(bytes);
     double const start = std::max(finish, in.ready(end - 1) + selected);
-    finish = start + cost(bytes);
+    finish = start + schedule_detail::planned_seconds_of(cost, bytes);
     times.push_back({start, finish});
     begin = end;
   }
@@ -60,7 +60,9 @@ template <cost_model Cost>
 
 /// The plan whose last exchange finishes first, selections included: exact while no prefix of the gradients has more
 /// than `most_labels` useful pairs of times, and good behind that. Merging changes what is selected: the k largest of
-/// the group, not of each layer. Cost: O(L^2) for each label; hundreds of layers. Memory: O(L) for each label.
+/// the group, not of each layer. Costs may rise and fall; groups whose cost is infinite or NaN are avoided. Cost:
+/// O(L^2) for each label; hundreds of layers. Memory: O(L) for each label. Throws invalid_argument if every plan has a
+/// group of infinite cost, or if a cost is negative.
 struct optimal_sparse {
   selection_seconds selection{};
   std::size_t most_labels = 64;
@@ -75,12 +77,12 @@ struct optimal_sparse {
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
     check();
     using times = schedule_detail::two_times;  // seconds selected so far; finish
-    auto const extend = [&](times const& at, std::size_t i, std::size_t j) {
-      auto const bytes = in.bytes(i, j);
-      double const selected = at.first + selection(bytes);
-      return times{selected, std::max(at.second, in.ready(j - 1) + selected) + cost(bytes)};
+    auto const extend = [&](times const& at, std::size_t i, std::size_t j, double seconds) {
+      double const selected = at.first + selection(in.bytes(i, j));
+      return times{selected, std::max(at.second, in.ready(j - 1) + selected) + seconds};
     };
-    auto made = schedule_detail::pareto_grouping(in, most_labels, extend, [](times const& at) { return at.second; });
+    auto made =
+        schedule_detail::pareto_grouping(in, cost, most_labels, extend, [](times const& at) { return at.second; });
     made.times = sparse_times_of(in, made.ends, cost, selection);
     return made;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <ostream>
 #include <span>
@@ -64,13 +65,13 @@ class plan {
       if (sum != each.bytes)
         throw invalid_argument("gradsieve: " + name + " says " + std::to_string(each.bytes) +
                                " bytes, its layers have " + std::to_string(sum));
-      require_between("predicted start of " + name, each.start, 0, 1e15);
-      require_between("predicted finish of " + name, each.finish, each.start, 1e15);
+      require_between("predicted start of " + name, each.start, 0, longest);
+      require_between("predicted finish of " + name, each.finish, each.start, longest);
     }
     if (at != bytes_.size())
       throw invalid_argument("gradsieve: a plan's groups end at layer " + std::to_string(at) + " of " +
                              std::to_string(bytes_.size()));
-    if (certificate_) require_between("certificate of a plan, in seconds,", *certificate_, 0, 1e15);
+    if (certificate_) require_between("certificate of a plan, in seconds,", *certificate_, 0, longest);
   }
 
   /// Groups in the order in which they are issued.
@@ -84,8 +85,8 @@ class plan {
   /// When the last group is predicted to be through, in seconds from the start of the backward pass; 0 without groups.
   [[nodiscard]] double finish() const noexcept { return groups_.empty() ? 0 : groups_.back().finish; }
 
-  /// Seconds by which finish() may exceed the least possible at most, for its cost and constraints; 0 is optimal,
-  /// nothing means that nothing is known.
+  /// Seconds by which finish(), or what else its planner makes least, may exceed the least possible at most, for its
+  /// cost and constraints, but for roundings: 1e-12 of it. 0 is optimal, nothing means that nothing is known.
   [[nodiscard]] std::optional<double> certificate() const noexcept { return certificate_; }
 
   /// The borders and the layers' bytes as one number, the same on every machine; predicted times do not enter.
@@ -177,6 +178,7 @@ class plan {
   static constexpr std::uint32_t magic = 0x4C50'5247;  // "GRPL"
   static constexpr std::uint16_t version = 1;
   static constexpr std::size_t header_bytes = 40;
+  static constexpr double longest = std::numeric_limits<double>::max();  // seconds
 
   [[nodiscard]] static std::uint64_t sum_of(std::span<std::byte const> bytes) noexcept {
     return wire::checksum(bytes.first(32)) ^ wire::checksum(bytes.subspan(header_bytes));

@@ -20,7 +20,7 @@ namespace gradsieve {
 /// Costs that may turn out to be up to `a` times more or less startup, and `b` times more or less a byte. Of the
 /// optimal plans for the given cost and for its corners (and in between), the one whose finish exceeds the optimum of
 /// the case by the least factor in its worst case. Measured b that is too high costs most, as the last group gets too
-/// large. Cost: 18 times `optimal` and 17 * 9 evaluations, O(L) each. Affine costs only.
+/// large. Cost: 18 times `optimal` and 17 * 9 evaluations, O(L) each. Affine costs only, which are always finite.
 struct robust {
   double a = 2;
   double b = 2;
@@ -48,7 +48,7 @@ struct robust {
         least.push_back(finish_of(in, optimal{}(in, each).ends, each));
       }
     std::size_t chosen = 0;
-    double least_regret = std::numeric_limits<double>::infinity();
+    double least_regret = std::numeric_limits<double>::max();
     for (std::size_t p = 0; p < candidates.size(); ++p) {
       double const regret = worst(in, candidates[p], cases, least);
       if (regret < least_regret) {

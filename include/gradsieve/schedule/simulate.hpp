@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -23,7 +22,8 @@ namespace gradsieve {
 struct simulation_options {
   int workers = 1;
   int iterations = 1;
-  int streams = 1;               ///< collectives at once; behind its startup each gets an equal share of the bandwidth
+  int streams = 1;  ///< collectives at once; behind its startup, the cost of 1 byte, each has an equal share of the
+                    ///< bandwidth; without a share where that cost is infinite or NaN
   double interference = 1;       ///< factor by which computing is slower while a collective runs
   double jitter = 0;             ///< relative deviation of every layer's time on every worker; all wait for the slowest
   double straggler = 1;          ///< factor by which one worker's computing is slower
@@ -169,8 +169,8 @@ class simulation {
       collective const job = *chosen;
       std::rotate(waiting_.begin() + static_cast<std::ptrdiff_t>(next_), chosen, chosen + 1);
       if (++next_ == waiting_.size()) waiting_.clear(), next_ = 0;
-      double const all = job.share * cost_(job.bytes);
-      double const startup = std::min(all, job.share * static_cast<double>(cost_(1)));
+      double const all = job.share * planned_seconds_of(cost_, job.bytes);
+      double const startup = std::min(all, job.share * seconds_of(cost_, 1));
       each = {job, now_, startup, all - startup, iteration_, true};
     }
   }
@@ -200,7 +200,7 @@ class simulation {
   }
   [[nodiscard]] double next_end() const {
     double const n = sharing();
-    double least = std::numeric_limits<double>::infinity();
+    double least = never;
     for (auto const& each : streams_)
       if (each.running) least = std::min(least, each.startup > 0 ? each.startup : each.work * n);
     return least;
@@ -220,7 +220,7 @@ class simulation {
       if (each.startup > 0 || each.work > 0) continue;
       each.running = false;
       ended = true;
-      busy_ += each.job.share * cost_(each.job.bytes);
+      busy_ += each.job.share * planned_seconds_of(cost_, each.job.bytes);
       --left_[each.job.group];
       if (each.job.kind == activity::reduce_scatter && left_[each.job.group] == 1) ++reduced_;
       result_.events.push_back({each.job.kind, static_cast<std::uint32_t>(s + 1), each.begin, now_, each.job.bytes,
@@ -255,7 +255,8 @@ class simulation {
 /// disturbs, an iteration takes the forward seconds and the later of finish() and the backward pass. Where layers of
 /// the next forward pass wait for their own groups only, `iteration` is the period of a steady state: simulate 3 or
 /// more. Local. Cost: about L + groups events an iteration, times workers for the jitter. Allocates.
-/// @throws invalid_argument if the plan is for other layers, or the cost or an option is out of its limits.
+/// @throws invalid_argument if the plan is for other layers, the cost or an option is out of its limits, or the cost of
+/// a group or of a piece of one is negative, infinite or NaN.
 template <cost_model Cost>
 [[nodiscard]] timeline simulate(trace const& of, plan const& by, Cost const& cost,
                                 simulation_options const& options = {}) {

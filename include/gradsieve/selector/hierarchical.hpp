@@ -22,7 +22,7 @@ struct hierarchical {
   static constexpr char const* name = "hierarchical";
   static constexpr auto fields() {
     return std::tuple{field<&hierarchical::sample_ratio>{"sample_ratio", between(0, 1)},
-                      field<&hierarchical::least>{"least", {.low = 0, .high = 1, .without_low = true}},
+                      field<&hierarchical::least>{"least", above_to(0, 1)},
                       field<&hierarchical::most>{"most", at_least(1)}, field<&hierarchical::seed>{"seed"}};
   }
   float sample_ratio = 0.01f;  ///< of the segment; at least 2 / density elements, at most 2^20
