@@ -21,7 +21,7 @@ set(layers
 # with its name: threads.hpp, threads_check.hpp.
 set(transport_may_include config error process types concepts)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
-set(foreign "mpi.h=comm/mpi.hpp" "nccl.h=comm/nccl.cuh" "omp.h=space/host_team.hpp" "immintrin.h=space/host_simd.hpp"
+set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=space/host_team.hpp" "immintrin.h=space/host_simd.hpp"
     "sys/mman.h=space/host_buffer.hpp" "unistd.h=process.hpp")
 set(cuda_toolkit "^(cuda.*|cub/.*|thrust/.*|cooperative_groups.*|nv/.*)$")
 
