@@ -70,6 +70,8 @@ class device_overlap {
       failure = std::current_exception();
     }
     group_map::require_equal(host{}, through_device{aside_, comm_}, layers, group_, failure);
+    for (std::size_t g = 0; g < parts_.size(); ++g)
+      if (layers_of(g).size() > 0) last_ = g;
   }
   device_overlap(device_overlap const&) = delete;
   device_overlap& operator=(device_overlap const&) = delete;
@@ -107,7 +109,7 @@ class device_overlap {
     stream_ = stream;
     issued_ = 0;
     failure_ = nullptr;
-    cancelled_ = false;
+    ended_ = cancelled_ = false;
     open_ = true;
   }
 
@@ -139,6 +141,7 @@ class device_overlap {
       throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size_bytes(), stream_), "cudaMemsetAsync");
       written_[place].record(stream_);
     });
+    ended_ = true;
     issue();
     join();
     open_ = false;
@@ -154,7 +157,7 @@ class device_overlap {
                   "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
                   "device_dense_mean have it: else the other ranks would wait for this one");
     if (!open_) return;
-    cancelled_ = true;
+    ended_ = cancelled_ = true;
     try {
       tracker_.flush([&](std::size_t place) { written_[place].record(stream_); });
     } catch (...) {  // the device is gone; the other ranks' transport will say so
@@ -215,7 +218,7 @@ class device_overlap {
   /// Exchanges the groups that are complete, in the plan's order.
   void issue() {
     std::scoped_lock const lock{mutex_};
-    for (; issued_ < tracker_.frontier(); ++issued_) {
+    for (; issued_ < tracker_.frontier() && (issued_ < last_ || ended_); ++issued_) {
       try {
         exchange(issued_);
       } catch (...) {
@@ -274,7 +277,9 @@ class device_overlap {
   std::span<T> gradient_;
   cudaStream_t stream_ = nullptr;
   bool open_ = false;
+  bool ended_ = false;  // the backward pass: the last group may go
   bool cancelled_ = false;
+  std::size_t last_ = 0;  // of the groups that have elements
   std::mutex mutex_;
   std::size_t issued_ = 0;  // groups of this step
   std::exception_ptr failure_;

@@ -10,11 +10,10 @@
 
 #include <gradsieve/error.hpp>
 #include <gradsieve/process.hpp>
-#include <gradsieve/schedule/tracker.hpp>
 
 namespace gradsieve {
 
-/// Calls body(group) for every group of a step in order, as soon as a tracker has it complete, on a thread of its own.
+/// Calls body(group) for every group of a step in order, each as soon as it may go, on a thread of its own.
 /// A child of fork() has no such thread: there a call that would wait for it throws, and the destructor does nothing.
 /// memory: what a thread takes. threads: announce() from any; all else from one at a time.
 class group_thread {
@@ -37,11 +36,11 @@ class group_thread {
     if (shared_->thread.joinable()) shared_->thread.join();
   }
 
-  /// Once, before all else. `ready` and what `body`, which must not throw, refers to outlive this object.
-  /// @throws std::system_error if there is no thread.
-  template <class Body>
-  void start(tracker const& ready, Body body) {
-    shared_->thread = std::thread{[&all = *shared_, &ready, body] { work(all, ready, body); }};
+  /// Once, before all else. `may(group)` says whether a group whose turn it is may go; neither it nor `body` may throw,
+  /// and what they refer to outlives this object. @throws std::system_error if there is no thread.
+  template <class May, class Body>
+  void start(std::size_t groups, May may, Body body) {
+    shared_->thread = std::thread{[&all = *shared_, groups, may, body] { work(all, groups, may, body); }};
   }
 
   [[nodiscard]] bool is_child() const noexcept { return process_ != process_id(); }
@@ -54,7 +53,7 @@ class group_thread {
           "in that one");
   }
 
-  /// Begins a step. What was written before is visible to the body. @pre ready.reset(), and the last step is over.
+  /// Begins a step. What was written before is visible to the body. @pre no group may go; the last step is over
   void begin() {
     {
       std::scoped_lock const lock{shared_->mutex};
@@ -63,7 +62,7 @@ class group_thread {
     shared_->work.notify_one();
   }
 
-  /// Groups have become complete. @throws as require_own_process()
+  /// Groups may go that could not before. @throws as require_own_process()
   void announce() {
     require_own_process();
     {
@@ -72,7 +71,7 @@ class group_thread {
     shared_->work.notify_one();
   }
 
-  /// Waits until the step's groups are done. What the body wrote is visible then. @pre all are complete and announced
+  /// Waits until the step's groups are done. What the body wrote is visible then. @pre all may go and are announced
   void wait() {
     std::unique_lock lock{shared_->mutex};
     shared_->done.wait(lock, [&] { return shared_->ended == shared_->begun; });
@@ -89,15 +88,14 @@ class group_thread {
     std::thread thread;
   };
 
-  template <class Body>
-  static void work(state& all, tracker const& ready, Body const& body) noexcept {
+  template <class May, class Body>
+  static void work(state& all, std::size_t groups, May const& may, Body const& body) noexcept {
     for (std::uint64_t step = 1;; ++step) {
-      for (std::size_t g = 0; g <= ready.groups(); ++g) {  // once more for the end, and where there is no group
+      for (std::size_t g = 0; g <= groups; ++g) {  // once more for the end, and where there is no group
         std::unique_lock lock{all.mutex};
-        all.work.wait(
-            lock, [&] { return all.stopped || (all.begun >= step && (g == ready.groups() || ready.frontier() > g)); });
+        all.work.wait(lock, [&] { return all.stopped || (all.begun >= step && (g == groups || may(g))); });
         if (all.stopped) return;
-        if (g < ready.groups()) {
+        if (g < groups) {
           lock.unlock();
           body(g);
         } else {

@@ -31,7 +31,8 @@ namespace gradsieve {
 
 /// Between begin() and wait() the backward pass calls ready(layer) as gradients are complete. A group of the plan whose
 /// layers are all ready is exchanged by a thread of this object's own, in place, one group after the other in the
-/// plan's order, also where a later one is complete first: all ranks issue the same collectives in the same order.
+/// plan's order, also where a later one is complete first: all ranks issue the same collectives in the same order. Only
+/// the last group waits for wait(), or flush().
 ///
 ///   auto make = [&](gs::layout const& part) { return gs::compressor{gs::host{.threads = 1}, part, recipe}; };
 ///   auto exchange = gs::overlap{comm, layers, plan, make};    // one compressor a group, here, once
@@ -52,11 +53,11 @@ namespace gradsieve {
 /// Layers are numbered as in the layout. A group whose layers do not lie side by side in the gradient is exchanged in a
 /// buffer of this object's.
 ///
-/// A step that is cancelled, on one rank or on several, has the same collectives on all ranks. Groups that all ranks
-/// had handed over by then are exchanged and count. Of the groups behind them nothing is given up on any rank:
-/// compressors of ranks that did not cancel keep the gradient in their residuals, as after every exchange that throws.
-/// Which groups count is the same on all ranks, and so are their step counters. discard_step() on all ranks takes the
-/// groups that count back as well; then a cancelled step has sent nothing.
+/// A step comes to its end on all ranks or on none: the last group goes out once wait() says that there is nothing to
+/// cancel. A rank that cancels takes part in the groups that are left as one that has failed, so that wait() throws on
+/// the others. Groups before these were exchanged and count, on all ranks alike, step counters too; of the others
+/// nothing is given up on any rank. As after every exchange that throws, what the other ranks handed over of them is in
+/// their residuals. discard_step() on all ranks takes back what counts: then the step has sent nothing.
 ///
 /// The communicator is used by that thread only, from begin() until wait() or cancel() returns: meanwhile it is not for
 /// others, nor is an MPI that was not initialised with MPI_THREAD_MULTIPLE (between steps MPI_THREAD_SERIALIZED will
@@ -97,7 +98,10 @@ class overlap {
       failure = std::current_exception();
     }
     group_map::require_equal(host{}, comm_, layers, group_, failure);
-    thread_.start(tracker_, [this](std::size_t g) { exchange(g); });
+    for (std::size_t g = 0; g < parts_.size(); ++g)
+      if (layers_of(g).size() > 0) last_ = g;
+    auto const may = [this](std::size_t g) { return tracker_.frontier() > g && (g < last_ || ended_.load()); };
+    thread_.start(parts_.size(), may, [this](std::size_t g) { exchange(g); });
   }
 
   overlap(overlap const&) = delete;
@@ -147,14 +151,15 @@ class overlap {
     if (tracker_.on_ready(group_.place_of(layer)) != before) thread_.announce();
   }
 
-  /// Completes all groups: layers that were not ready in this step, as nothing used them, get a gradient of zero. They
-  /// may be others on other ranks. @throws invalid_argument if no step is open.
+  /// The backward pass has ended: completes all groups. Layers that were not ready in this step, as nothing used them,
+  /// get a gradient of zero. They may be others on other ranks. @throws invalid_argument if no step is open.
   void flush() {
     if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: begin()");
     tracker_.flush([&](std::size_t place) {
       auto const& each = group_.range_of(place);
       std::fill_n(gradient_.begin() + static_cast<std::ptrdiff_t>(each.offset), each.size, T{});
     });
+    ended_.store(true);
     thread_.announce();
   }
 
@@ -171,11 +176,11 @@ class overlap {
     return report_;
   }
 
-  /// Ends the step without this rank, whose backward pass cannot go on: groups that are not complete, or whose turn has
-  /// not come, are exchanged as failed, so that the other ranks throw communication_error from wait(). Returns when all
-  /// groups are through, which takes as long as the other ranks take; the gradient is then free, of no use, and the
-  /// next step may begin. What the exchanges throw is dropped. Nothing happens if no step is open. The exchanges need
-  /// fail(), see failing_exchange.
+  /// Ends the step without this rank, whose backward pass cannot go on: groups whose turn has not come are exchanged as
+  /// failed, so that the other ranks throw communication_error from wait(). Returns when all groups are through, which
+  /// takes as long as the other ranks take; the gradient is then free, of no use, and the next step may begin. What the
+  /// exchanges throw is dropped. Nothing happens if no step is open. Not after flush(). The exchanges need fail(), see
+  /// failing_exchange.
   void cancel() noexcept {
     static_assert(cancels,
                   "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
@@ -183,6 +188,7 @@ class overlap {
     if (!open_.load()) return;
     if (!thread_.is_child()) {
       cancelled_.store(true);
+      ended_.store(true);
       tracker_.flush([](std::size_t) {});
       thread_.announce();
       thread_.wait();
@@ -227,6 +233,7 @@ class overlap {
   void open(std::span<T> gradient) {
     tracker_.reset();
     cancelled_.store(false);
+    ended_.store(false);
     gradient_ = gradient;
     report_ = {};
     began_ = clock::now();
@@ -292,8 +299,10 @@ class overlap {
   std::exception_ptr failure_;
 
   std::atomic<bool> open_{false};
+  std::atomic<bool> ended_{false};  // the backward pass: the last group may go
   std::atomic<bool> cancelled_{false};
-  group_thread thread_;  // the last: it stops before what it works on goes
+  std::size_t last_ = 0;  // of the groups that have elements
+  group_thread thread_;   // the last: it stops before what it works on goes
 };
 
 template <class Comm, class Make>
