@@ -45,7 +45,8 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 /// is never freed; the caller's buffers are not touched any more. All copies throw from then on. What MPI itself can
 /// still do is that MPI's to say: with ULFM make a new communicator of the survivors; else end the process without
 /// MPI_Finalize, which would wait (session leaves it out).
-/// cost of a deadline: a copy of what each call gives, and of what it gets.
+/// cost of a pause or a deadline: nonblocking collectives, which MPI libraries make slower for large messages; of a
+/// deadline also a copy of what each call gives, and of what it gets.
 /// @pre equal sizes, roots and peers on all ranks: otherwise MPI may fail on some ranks or wait for ever.
 /// memory: 2 ints a rank, allocated at construction and shared by copies, and with a deadline the bytes of the longest
 /// call, by the first call that needs them; no other call allocates.

@@ -101,20 +101,18 @@ class waiting : public std::enable_shared_from_this<waiting> {
       if (done) return status;
       auto const waited = clock::now() - start;
       if (has_deadline() && waited >= deadline_) give_up(name, waited);
-      if (pause_.count() == 0)
-        std::this_thread::yield();
-      else
+      if (pause_.count() > 0)
         std::this_thread::sleep_for(has_deadline() ? std::min<clock::duration>(pause_, deadline_ - waited) : pause_);
     }
   }
 
   [[noreturn]] void give_up(char const* name, clock::duration waited) {
+    itself_ = shared_from_this();
+    gave_up.store(true);
     auto const ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
     given_up_ = "gradsieve: " + std::string{name} + ": rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
                 " has waited " + std::to_string(ms) +
                 " ms for the other ranks; this communicator makes no further call";
-    itself_ = shared_from_this();
-    gave_up.store(true);
     throw communication_error(given_up_);
   }
 
