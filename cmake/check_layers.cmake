@@ -5,7 +5,7 @@ cmake_minimum_required(VERSION 3.25)
 
 set(layers
     "config"
-    "fingerprint float_environment types"
+    "fingerprint float_environment process types"
     "error random text view"
     "fields layout selection"
     "bins concepts dense_layers density report search"
@@ -20,10 +20,10 @@ set(layers
 
 # A transport may know the contract and nothing else of the library, not even another transport. Its headers begin
 # with its name: threads.hpp, threads_check.hpp.
-set(transport_may_include config error types concepts)
+set(transport_may_include config error process types concepts)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
-set(foreign "mpi.h=comm/mpi.hpp" "nccl.h=comm/nccl.cuh" "omp.h=space/host_team.hpp" "immintrin.h=space/host_simd.hpp"
-    "sys/mman.h=space/host_buffer.hpp")
+set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=space/host_team.hpp" "immintrin.h=space/host_simd.hpp"
+    "sys/mman.h=space/host_buffer.hpp" "unistd.h=process.hpp")
 set(cuda_toolkit "^(cuda.*|cub/.*|thrust/.*|cooperative_groups.*|nv/.*)$")
 
 # The layer's number, or -1.
@@ -78,7 +78,7 @@ foreach(header IN LISTS headers)
       elseif(family STREQUAL "comm")
         string(REGEX MATCH "^comm/[a-z]+" own "${header}")
         if(NOT target_family IN_LIST transport_may_include AND NOT target MATCHES "^${own}[_.]")
-          refuse("${header} includes ${included}: a transport stands alone on concepts, error and types")
+          refuse("${header} includes ${included}: a transport stands alone on concepts, error, process and types")
         endif()
       elseif(target_family STREQUAL "comm")
         refuse("${header} includes ${included}: transports are opt-in, the user includes them")

@@ -34,7 +34,10 @@ class communicator_of {
         equal_{[comm](Space const& where, bytes mine, room all) { comm.all_gather(where, mine, all); }},
         sized_{
             [comm](Space const& where, bytes mine, room all, sizes each) { comm.all_gather(where, mine, all, each); }},
-        from_one_{[comm](Space const& where, room in_out, int root) { comm.broadcast(where, in_out, root); }} {}
+        from_one_{[comm](Space const& where, room in_out, int root) { comm.broadcast(where, in_out, root); }},
+        threads_{[comm] {
+          if constexpr (requires { comm.require_threads(); }) comm.require_threads();
+        }} {}
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
@@ -51,6 +54,7 @@ class communicator_of {
   void all_gather(Space const& where, bytes mine, room all) const { equal_(where, mine, all); }
   void all_gather(Space const& where, bytes mine, room all, sizes each) const { sized_(where, mine, all, each); }
   void broadcast(Space const& where, room in_out, int root) const { from_one_(where, in_out, root); }
+  void require_threads() const { threads_(); }
 
  private:
   int rank_;
@@ -61,6 +65,7 @@ class communicator_of {
   std::function<void(Space const&, bytes, room)> equal_;
   std::function<void(Space const&, bytes, room, sizes)> sized_;
   std::function<void(Space const&, room, int)> from_one_;
+  std::function<void()> threads_;
 };
 using communicator = communicator_of<gs::host>;
 static_assert(gs::has_all_gather<communicator, gs::host> && gs::has_all_reduce<communicator, gs::host, float> &&

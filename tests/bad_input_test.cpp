@@ -14,6 +14,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
@@ -171,6 +172,46 @@ TEST_CASE("a gradient of another size") {
     CHECK(wrong == std::vector<float>(size, 1.0f));
     CHECK(compressor.state() == before);
   }
+}
+
+TEST_CASE("a compressor that was moved from refuses what needs its memory, and can be given another") {
+  gs::compressor first{here, mixed_layers(), gs::recipe{.density = 0.05}};
+  auto update = gradient(mixed_layers().size(), 0, 0);
+  first.exchange(gs::self{}, update);
+  auto const saved = first.state();
+  gs::compressor second = std::move(first);
+  CHECK(second.state() == saved);
+
+  std::vector<std::span<std::byte const>> const none;
+  std::string const sentence = "invalid_argument: gradsieve: this compressor was moved from";
+  auto const refused = [&](gs::compressor<gs::host, gs::recipe<>>& from) {
+    CHECK(ending([&] { from.exchange(gs::self{}, update); }) == sentence);
+    CHECK(ending([&] { from.fail(gs::self{}, update); }) == sentence);
+    CHECK(ending([&] { from.connect(gs::self{}); }) == sentence);
+    CHECK(ending([&] { from.compress(update); }) == sentence);
+    CHECK(ending([&] { (void)from.encode(); }) == sentence);
+    CHECK(ending([&] { from.apply(none, update); }) == sentence);
+    CHECK(ending([&] { from.discard_step(); }) == sentence);
+    CHECK(ending([&] { from.rescale(2.0f); }) == sentence);
+    CHECK(ending([&] { (void)from.residual_norm(); }) == sentence);
+    CHECK(ending([&] { (void)from.residual(); }) == sentence);
+    CHECK(ending([&] { (void)from.state(); }) == sentence);
+    CHECK(ending([&] { from.restore(saved); }) == sentence);
+    CHECK(ending([&] { from.absorb(saved); }) == sentence);
+    CHECK(from.step() == 1);
+    (void)from.report();
+    (void)from.layers();
+    (void)from.policies();
+  };
+  refused(first);  // NOLINT: on purpose
+
+  gs::compressor third{std::move(first)};  // nothing comes of nothing
+  refused(third);
+
+  first = std::move(second);
+  CHECK(first.state() == saved);
+  CHECK(ending([&] { first.exchange(gs::self{}, update); }) == "");
+  CHECK(ending([&] { second.exchange(gs::self{}, update); }) == sentence);
 }
 
 // ---- Ranks that disagree -----------------------------------------------------------------------------------

@@ -21,9 +21,12 @@
 #include <vector>
 
 #include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/schedule/dense_mean.hpp>
+#include <gradsieve/schedule/overlap.hpp>
 
 #include "allocations.hpp"
 #include "comm_conformance.hpp"
+#include "groups.hpp"
 
 namespace gs = gradsieve;
 using comm_conformance::anywhere;
@@ -55,6 +58,7 @@ int MPI_Sendrecv(void const* out, int count, MPI_Datatype type, int to, int tag,
 namespace {
 
 std::string said_before_init;
+bool gave_up = false;  // whether a deadline has passed on this rank
 
 /// A communicator of the test's own, which returns errors instead of ending the program.
 class returning_errors {
@@ -111,6 +115,96 @@ TEST_CASE("with a pause a call that waits sleeps, and does the same") {
   auto const start = std::clock();
   comm.all_reduce(anywhere{}, std::span{&value, 1}, reduction::sum);
   if (!late) CHECK(std::clock() - start < CLOCKS_PER_SEC / 10);
+}
+
+TEST_CASE("with a deadline a call that is in time does the same, and then allocates nothing") {
+  using namespace std::chrono_literals;
+  CHECK(comm_conformance::run(gs::mpi::communicator_ref{MPI_COMM_WORLD, 1024, 0us, 10min}) == "");
+
+  gs::mpi::communicator_ref const comm{MPI_COMM_WORLD, 7, 1us, 10min};
+  std::vector<float> values(100);
+  std::vector<std::byte> bytes(100);
+  int const to = (comm.rank() + 1) % comm.size();
+  int const from = (comm.rank() + comm.size() - 1) % comm.size();
+  for (bool const first : {true, false}) {
+    auto const before = allocations.load();
+    comm.all_reduce(anywhere{}, std::span{values}, reduction::sum);
+    comm.broadcast(anywhere{}, std::span{bytes}, 0);
+    comm.send_receive(anywhere{}, std::span{bytes}.first(50), to, std::span{bytes}.last(50), from);
+    if (!first) CHECK(allocations.load() == before);
+  }
+}
+
+TEST_CASE("once the deadline has passed a call throws, its buffers are free, and so do all calls after it") {
+  using namespace std::chrono_literals;
+  gs::mpi::communicator_ref const world{MPI_COMM_WORLD};
+  if (world.size() < 2) return;
+  auto const meet = [&] {
+    float one = 1;
+    world.all_reduce(anywhere{}, std::span{&one, 1}, reduction::sum);
+  };
+  bool const late = world.rank() == 0;  // and root of everything
+  auto const told = [](auto const& call) {
+    try {
+      call();
+    } catch (gs::communication_error const& error) {
+      return std::string{error.what()};
+    }
+    return std::string{};
+  };
+  auto const check = [&](std::string const& name, auto const& call) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    gs::mpi::communicator_ref const hasty{comm, gs::mpi::communicator_ref::default_max_count, 100us, late ? 0ms : 50ms};
+    auto const copy = hasty;
+    std::vector<float> values(2000, 1.0f);
+    if (!late) {
+      auto const text = told([&] { call(hasty, values); });
+      auto const start = "gradsieve: " + name + ": rank " + std::to_string(world.rank()) + " of " +
+                         std::to_string(world.size()) + " has waited ";
+      CHECK_MESSAGE(text.starts_with(start), text);
+      CHECK_MESSAGE(text.ends_with(" ms for the other ranks; this communicator makes no further call"), text);
+      gave_up = true;
+      float one = 1;
+      CHECK(told([&] { copy.all_reduce(anywhere{}, std::span{&one, 1}, reduction::sum); }) == text);
+      CHECK(told([&] { call(copy, values); }) == text);
+    }
+    auto const given = values;
+    meet();
+    if (late) call(hasty, values);  // now MPI completes what the others have given up
+    meet();
+    meet();
+    if (!late) CHECK(values == given);
+  };
+  check("MPI_Ibcast", [](auto const& comm, std::vector<float>& values) {
+    comm.broadcast(anywhere{}, std::as_writable_bytes(std::span{values}), 0);
+  });
+  check("MPI_Iallreduce", [](auto const& comm, std::vector<float>& values) {
+    comm.all_reduce(anywhere{}, std::span{values}, reduction::sum);
+  });
+  if (world.size() == 2)
+    check("MPI_Irecv", [](auto const& comm, std::vector<float>& values) {
+      auto const bytes = std::as_writable_bytes(std::span{values});
+      comm.send_receive(anywhere{}, bytes.first(8), 1 - comm.rank(), bytes.last(8), 1 - comm.rank());
+    });
+}
+
+TEST_CASE("what was moved from is as good, and a thread of an algorithm's own needs MPI_THREAD_SERIALIZED") {
+  gs::mpi::communicator_ref comm{MPI_COMM_WORLD};
+  auto const moved = std::move(comm);
+  auto const mine = static_cast<std::byte>(comm.rank());
+  std::vector<std::byte> all(at(comm.size()));
+  std::vector<std::size_t> const sizes(all.size(), 1);
+  comm.all_gather(anywhere{}, std::span{&mine, 1}, std::span{all}, std::span{sizes});  // NOLINT: on purpose
+  for (int r = 0; r < comm.size(); ++r) CHECK(all[at(r)] == static_cast<std::byte>(r));
+  std::string const sentence =
+      "gradsieve: another thread is to call MPI, which needs MPI_THREAD_SERIALIZED; MPI was initialised with "
+      "MPI_THREAD_FUNNELED";
+  CHECK_THROWS_WITH_AS(moved.require_threads(), sentence.c_str(), gs::communication_error);
+  auto const layers = gs::layout{{"a", 3}};
+  auto const plan = groups::plan_of(layers, {0}, {1});
+  auto const make = [](gs::layout const&) { return gs::dense_mean{}; };
+  CHECK_THROWS_WITH_AS((gs::overlap{comm, layers, plan, make}), sentence.c_str(), gs::communication_error);
 }
 
 TEST_CASE("ranks in another order, and fewer of them") {
@@ -182,7 +276,22 @@ TEST_CASE("what MPI reports becomes an error with call, code, text and place") {
                   gs::communication_error);
   static_assert(std::is_base_of_v<gs::communication_error, gs::mpi::error>);
 
-  // It is still a communicator.
+  // It is still a communicator. A receipt that was begun before a send failed does not wait for the next message.
+  for (auto const deadline : {std::chrono::milliseconds{}, std::chrono::milliseconds{60'000}}) {
+    gs::mpi::communicator_ref const patient{own.get(), 1024, std::chrono::microseconds{1}, deadline};
+    std::vector<std::byte> room(4);
+    int const to = (comm.rank() + 1) % comm.size();
+    int const from = (comm.rank() + comm.size() - 1) % comm.size();
+    CHECK_THROWS_AS(patient.send_receive(anywhere{}, std::span{bytes}, comm.size(), std::span{room}, from),
+                    gs::mpi::error);
+    float all_have_failed = 1;
+    patient.all_reduce(anywhere{}, std::span{&all_have_failed, 1}, reduction::sum);
+    std::vector<std::byte> const mine(4, static_cast<std::byte>(1 + comm.rank()));
+    std::vector<std::byte> theirs(4);
+    patient.send_receive(anywhere{}, std::span{mine}, to, std::span{theirs}, from);
+    CHECK(theirs == std::vector<std::byte>(4, static_cast<std::byte>(1 + from)));
+    CHECK(room == std::vector<std::byte>(4));
+  }
   CHECK(comm_conformance::run(comm) == "");
 }
 
@@ -233,6 +342,9 @@ TEST_CASE("constructors refuse what is no communicator") {
   CHECK_THROWS_WITH_AS((gs::mpi::communicator_ref{MPI_COMM_WORLD, 0}),
                        "gradsieve: max_count 0 is not from 1 to 2147483647", gs::invalid_argument);
   CHECK_THROWS_AS((gs::mpi::communicator_ref{MPI_COMM_WORLD, std::size_t{INT_MAX} + 1}), gs::invalid_argument);
+  CHECK_THROWS_WITH_AS(
+      (gs::mpi::communicator_ref{MPI_COMM_WORLD, 1, std::chrono::microseconds{}, std::chrono::milliseconds{-1}}),
+      "gradsieve: a deadline of -1 milliseconds; the least is 0", gs::invalid_argument);
   for (int const pause : {-1, 1'000'001})
     CHECK_THROWS_WITH_AS(
         (gs::mpi::communicator_ref{MPI_COMM_WORLD, 1, std::chrono::microseconds{pause}}),
@@ -269,6 +381,14 @@ int main(int argc, char** argv) {
     world.all_reduce(anywhere{}, std::span{&result, 1}, reduction::max);
     failed = static_cast<int>(result);
   }
+  // A session leaves this out where a deadline has passed. Here all that was given up has come to its end.
+  int finalised = 0;
+  MPI_Finalized(&finalised);
+  if (finalised != (gave_up ? 0 : 1)) {
+    std::cerr << "MPI is " << (finalised ? "" : "not ") << "finalised\n";
+    failed = 1;
+  }
+  if (!finalised) MPI_Finalize();
   if (refusal(MPI_COMM_WORLD) != "gradsieve: MPI is finalised") {
     std::cerr << "a communicator is constructed after the end of MPI\n";
     failed = 1;

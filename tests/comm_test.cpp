@@ -421,9 +421,64 @@ TEST_CASE("a group serves threads of one's own") {
   CHECK(values[1] == 3);
 }
 
+TEST_CASE("with a deadline a rank that others do not come to meet throws, and the others cannot go on") {
+  using std::chrono::milliseconds;
+  for (int which = 0; which < calls; ++which) {
+    std::vector<std::string> said(3);
+    gs::threads::group all{3, milliseconds{30}};
+    auto const work = [&](int rank) {
+      try {
+        call(all.communicator(rank), which);
+      } catch (gs::communication_error const& error) {
+        said[at(rank)] = error.what();
+      }
+    };
+    std::thread other{work, 1};
+    work(0);
+    other.join();
+    std::string const names[] = {"all_reduce", "all_gather", "all_gather of sizes", "broadcast", "send_receive"};
+    int const late = has(said[0], "has waited") ? 0 : 1;
+    auto const start = "gradsieve: " + names[which] + ": rank " + std::to_string(late) + " has waited 30 ms, ";
+    auto const end = " of 3 ranks have come; it has left the group";
+    CHECK_MESSAGE((said[at(late)] == start + "1" + end || said[at(late)] == start + "2" + end), said[at(late)]);
+    CHECK(said[at(1 - late)] == "gradsieve: rank " + std::to_string(late) + " has left the group, rank " +
+                                    std::to_string(1 - late) + " cannot go on");
+    work(2);  // who comes late is told
+    CHECK(has(said[2], "has left the group, rank 2 cannot go on"));
+  }
+}
+
+TEST_CASE("run rethrows what the rank threw whose deadline passed; who is in time does not notice it") {
+  std::atomic<bool> over{false};
+  CHECK_THROWS_WITH_AS(gs::threads::run(
+                           2,
+                           [&](communicator comm) {
+                             if (comm.rank() == 0) {
+                               try {
+                                 call(comm, 0);
+                               } catch (...) {
+                                 over = true;
+                                 throw;
+                               }
+                             }
+                             while (!over) std::this_thread::yield();
+                           },
+                           std::chrono::milliseconds{30}),
+                       "gradsieve: all_reduce: rank 0 has waited 30 ms, 1 of 2 ranks have come; it has left the group",
+                       gs::communication_error);
+  gs::threads::run(
+      3,
+      [](communicator comm) {
+        for (int i = 0; i < 50; ++i) call(comm, i % calls);
+      },
+      std::chrono::minutes{10});
+}
+
 TEST_CASE("groups refuse numbers out of range") {
   CHECK_THROWS_WITH_AS(gs::threads::group{0}, "gradsieve: a group of 0 ranks; the least is 1", gs::invalid_argument);
   CHECK_THROWS_AS(gs::threads::group{-1}, gs::invalid_argument);
+  CHECK_THROWS_WITH_AS((gs::threads::group{2, std::chrono::milliseconds{-1}}),
+                       "gradsieve: a deadline of -1 milliseconds; the least is 0", gs::invalid_argument);
   CHECK_THROWS_AS(gs::threads::run(0, [](communicator) {}), gs::invalid_argument);
   gs::threads::group all{2};
   CHECK(all.size() == 2);

@@ -226,6 +226,48 @@ TEST_CASE("a damaged message: nothing is given up, and the report says so") {
   }
 }
 
+TEST_CASE("a rank that fails: the others are told who it was, nothing is given up, and the next step works") {
+  auto const check = [](auto const& recipe) {
+    std::vector<std::vector<float>> updates(3);
+    auto const said = steps::on_ranks(3, [&](steps::communicator comm) {
+      steps::findings found;
+      stream const own;
+      gs::device const where{own};
+      gs::staged const transport{comm};
+      gs::compressor device{where, layers, recipe};
+      array<float> const gradient{where, steps::gradient(n, comm.rank(), 0)};
+      device.exchange(transport, gradient.span());
+      auto expected = fetched(where, device.residual().data(), n);
+      auto const given = steps::gradient(n, comm.rank(), 1);
+      gradient.put(given);
+      if (comm.rank() == 1) {
+        device.fail(transport, gradient.span());
+        found.expect(steps::ending([&] { static_cast<void>(device.report().get()); }) == "", "it knows");
+      } else {
+        for (std::size_t i = 0; i < n; ++i) expected[i] += given[i];
+        auto const ends = steps::ending([&] { static_cast<void>(device.exchange(transport, gradient.span()).get()); });
+        found.expect(ends == "communication_error: gradsieve: rank 1 failed in this step; nothing was sent", ends);
+      }
+      found.expect(steps::same_bits(fetched(where, device.residual().data(), n), expected), "something was given up");
+      device.discard_step();
+      found.expect(steps::same_bits(fetched(where, device.residual().data(), n), expected), "something came back");
+      found.expect(device.step() == 2, "another step");
+      gradient.put(steps::gradient(n, comm.rank(), 2));
+      auto const report = device.exchange(transport, gradient.span()).get();
+      found.expect(report.union_size > 0, "nothing was sent");
+      updates[steps::at(comm.rank())] = gradient.get();
+      return found.text();
+    });
+    CHECK(steps::joined(said) == "");
+    for (auto const& each : updates) CHECK(steps::same_bits(each, updates[0]));
+  };
+  check(gs::recipe{.density = 0.03});
+  check(gs::recipe{.density = 0.03, .dense = {.patterns = {}}});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}, .on_non_finite = gs::non_finite::fail});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .dense = {.patterns = {}}});
+  check(gs::recipe{.density = 0.03, .exchange = gs::index_union{}, .dense = {.patterns = {}}});
+}
+
 TEST_CASE("messages of one's own transport are the host's") {
   gs::device const where{};
   auto const recipe = gs::recipe{.density = 0.03};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -41,6 +42,12 @@ auto const mean_on_host = [](gs::layout const&) { return gs::dense_mean{}; };
 auto const mean_on_device = [](gs::device where) {
   return [where](gs::layout const&) { return gs::device_dense_mean{where}; };
 };
+
+template <class Compressor>
+std::vector<float> residual_of(Compressor& compressor, gs::device where) {
+  auto const now = compressor.residual();
+  return fetched(where, now.data(), now.size());
+}
 
 /// Steps with layers ready in any order, and one layer not at all in odd steps.
 template <class OfHost, class OfDevice>
@@ -114,6 +121,119 @@ TEST_CASE("small: a step in a graph") {
   for (std::uint64_t at = 0; at < 2; ++at) check(at, step);
   graph const captured{computing, step};
   for (std::uint64_t at = 2; at < 5; ++at) check(at, [&] { captured.launch(); });
+}
+
+TEST_CASE("a backward pass that throws on one rank: groups that were complete count, the others fail on all") {
+  gs::layout const layers{{"a", 300}, {"b", 200}, {"c", 500}, {"d", 100}};
+  order_type const order{2, 0, 3, 1};
+  auto const plan = plan_of(layers, order, {1, 3, 4});  // {c} {a, d} {b}: the second in two pieces
+  auto const without_dense = gs::recipe{.density = 0.05, .dense = {.patterns = {}}};
+  enum class way { run, cancelled, destructor };
+  for (auto const how : {way::run, way::cancelled, way::destructor}) {
+    auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
+      steps::findings found;
+      stream const computing, second;
+      gs::device const aside{second};
+      gs::device const where{computing};
+      auto const make = [&](gs::layout const& part) { return gs::compressor{aside, part, without_dense}; };
+      gs::staged const transport{comm};
+      array<float> const gradient{where, layers.size()};
+      auto exchange = std::make_unique<decltype(gs::device_overlap{aside, transport, layers, plan, make, order})>(
+          aside, transport, layers, plan, make, order);
+      auto const step = [&](std::uint64_t at, bool fails) {
+        gradient.put(steps::gradient(layers.size(), comm.rank(), at));
+        exchange->begin(gradient.span(), computing);
+        exchange->ready(2);
+        exchange->ready(0);
+        if (fails) return;
+        exchange->ready(3);
+        exchange->ready(1);
+        exchange->wait();
+      };
+      step(0, false);
+      std::vector<std::vector<float>> before;
+      for (std::size_t g = 0; g < 3; ++g) before.push_back(residual_of(exchange->exchange_of(g), aside));
+      auto const given = steps::gradient(layers.size(), comm.rank(), 1);
+      if (comm.rank() == 0) {
+        step(1, false);  // the host does not wait: nothing is known yet
+      } else if (how == way::run) {
+        gradient.put(given);
+        auto const ends = steps::ending([&] {
+          exchange->run(gradient.span(), computing, [](auto const& ready) {
+            ready(2);
+            ready(0);
+            throw std::runtime_error("backward failed");
+          });
+        });
+        found.expect(ends == "exception: backward failed", ends);
+      } else {
+        step(1, true);
+        if (how == way::destructor) {
+          exchange.reset();
+          return found.text();
+        }
+        exchange->cancel();
+        exchange->cancel();  // nothing is open
+        found.expect(steps::contains(steps::ending([&] { exchange->wait(); }), "no step is open"), "still open");
+      }
+      for (std::size_t g = 0; g < 3; ++g) {
+        auto const ends = steps::ending([&] { static_cast<void>(exchange->exchange_of(g).report().get()); });
+        if (g == 0 || comm.rank() == 1)
+          found.expect(ends.empty(), ends);
+        else
+          found.expect(ends == "communication_error: gradsieve: rank 1 failed in this step; nothing was sent", ends);
+      }
+      if (how == way::destructor) return found.text();
+      exchange->discard_step();  // the first group's as well
+      for (std::size_t g = 0; g < 3; ++g) {
+        auto expected = before[g];
+        std::size_t at = 0;
+        for (std::size_t i = 0; i < layers.count(); ++i) {
+          bool const mine = g == 0 ? i == 2 : g == 1 ? i == 0 || i == 3 : i == 1;
+          if (!mine) continue;
+          for (std::size_t e = 0; e < layers[i].size; ++e, ++at)
+            if (g == 0 || comm.rank() == 0) expected[at] += given[layers.offset(i) + e];
+        }
+        found.expect(steps::same_bits(residual_of(exchange->exchange_of(g), aside), expected),
+                     "group " + std::to_string(g) + ": another residual");
+      }
+      step(2, false);
+      for (std::size_t g = 0; g < 3; ++g)
+        found.expect(exchange->exchange_of(g).report().get().union_size > 0, "the next step");
+      return found.text();
+    });
+    CHECK(steps::joined(said) == "");
+  }
+}
+
+TEST_CASE("means of a step that a rank cancels are NaN on all, and the next are not") {
+  gs::layout const layers{{"a", 300}, {"b", 200}};
+  auto const plan = plan_of(layers, {1, 0}, {1, 2});
+  auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
+    steps::findings found;
+    stream const computing, second;
+    gs::device const aside{second};
+    gs::device const where{computing};
+    gs::device_overlap exchange{aside, gs::staged{comm}, layers, plan, mean_on_device(aside)};
+    array<float> const gradient{where, layers.size()};
+    for (int step = 0; step < 3; ++step) {
+      gradient.put(std::vector<float>(layers.size(), static_cast<float>(comm.rank())));
+      auto const ends = steps::ending([&] {
+        exchange.run(gradient.span(), computing, [&](auto const& ready) {
+          ready(1);
+          if (step == 1 && comm.rank() == 0) throw std::runtime_error("backward failed");
+          ready(0);
+        });
+      });
+      found.expect(ends == (step == 1 && comm.rank() == 0 ? "exception: backward failed" : ""), ends);
+      auto const mean = gradient.get();
+      found.expect(mean[300] == 0.5f, "the mean of the group that was complete");
+      for (std::size_t i = 0; i < 300; ++i)
+        found.expect(step == 1 ? mean[i] != mean[i] : mean[i] == 0.5f, "another mean");
+    }
+    return found.text();
+  });
+  CHECK(steps::joined(said) == "");
 }
 
 TEST_CASE("small: wrong use of an overlap, and an exchange that throws") {

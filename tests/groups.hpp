@@ -3,18 +3,42 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/layout.hpp>
 #include <gradsieve/schedule/group_map.hpp>
 #include <gradsieve/schedule/plan.hpp>
 
+#include "data.hpp"
+
 namespace groups {
 
 namespace gs = gradsieve;
 using order_type = std::vector<std::size_t>;
+
+inline order_type backwards(std::size_t count) {
+  order_type order(count);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
+
+template <class Values>
+void shuffle(Values& values, data::generator& random) {
+  for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
+}
+
+/// Borders of groups at random, the last behind the last layer.
+inline std::vector<std::size_t> some_borders(std::size_t count, data::generator& random) {
+  std::vector<std::size_t> borders;
+  for (std::size_t i = 1; i < count; ++i)
+    if (random.below(3) == 0) borders.push_back(i);
+  if (count > 0) borders.push_back(count);
+  return borders;
+}
 
 /// Layers in ready order, from the layout's; cut where `borders` says, for gradients of float.
 inline gs::plan plan_of(gs::layout const& layers, order_type const& order, std::vector<std::size_t> const& borders) {

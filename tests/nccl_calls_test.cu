@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -94,7 +95,12 @@ struct ncclComm {
   }
 };
 
+// In place of CUDA's: a stream whose kernels wait for a peer that does not come.
+static bool stuck = false;
+
 extern "C" {
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return stuck ? cudaErrorNotReady : cudaStreamSynchronize(stream); }
 
 char const* ncclGetErrorString(ncclResult_t code) { return code == ncclInvalidUsage ? "wrong use" : "something else"; }
 char const* ncclGetLastError(ncclComm_t) { return "the stand-in's last words"; }
@@ -235,7 +241,7 @@ std::string conformance(ncclComm& comm) {
 std::string thrown(std::function<void()> const& call) {
   try {
     call();
-  } catch (gs::nccl::error const& error) {
+  } catch (gs::communication_error const& error) {
     return error.what();
   }
   return {};
@@ -341,4 +347,38 @@ TEST_CASE("nccl: what went wrong after a call is thrown by the next, whichever i
   CHECK(has(thrown([&] { comm.send_receive(where, mine, 0, room, 0); }), "a call before send_receive failed"));
   CHECK(has(thrown([&] { gs::nccl::communicator_ref{&handle}; }), "failed with code 6"));
   CHECK(handle.calls.empty());
+}
+
+TEST_CASE("nccl: a deadline ends calls and waiting, and a failure ends waiting at once") {
+  using namespace std::chrono_literals;
+  boxes all;
+  ncclComm handle{&all};
+  gs::device const where;
+  gs::cuda_buffer<float> const values{where, 2};
+  gs::nccl::communicator_ref const comm{&handle, 20ms};
+  auto const ends_well = [](std::string const& text) {
+    return text.ends_with(" ms for NCCL; the communicator is to be aborted");
+  };
+  CHECK(thrown([&] { comm.wait(where); }) == "");
+  comm.all_reduce(where, values.span(), gs::reduction::sum);
+
+  handle.left = 1'000'000'000;  // in progress for ever
+  auto text = thrown([&] { comm.all_reduce(where, values.span(), gs::reduction::sum); });
+  CHECK_MESSAGE((has(text, "gradsieve: a call before all_reduce: rank 0 of 1 has waited ") && ends_well(text)), text);
+  text = thrown([&] { gs::nccl::communicator_ref(&handle, 20ms); });
+  CHECK_MESSAGE((has(text, "gradsieve: ncclCommGetAsyncError: this rank has waited ") && ends_well(text)), text);
+  handle.left = 0;
+
+  stuck = true;
+  text = thrown([&] { comm.wait(where); });
+  CHECK_MESSAGE((has(text, "gradsieve: wait: rank 0 of 1 has waited ") && ends_well(text)), text);
+  handle.later = ncclRemoteError;
+  text = thrown([&] { comm.wait(where); });
+  CHECK_MESSAGE(has(text, "a call before wait failed with code 6"), text);
+  stuck = false;
+  CHECK(has(thrown([&] { comm.wait(where); }), "a call before wait failed with code 6"));
+  handle.later = ncclSuccess;
+
+  CHECK_THROWS_WITH_AS((gs::nccl::communicator_ref{&handle, -1ms}),
+                       "gradsieve: a deadline of -1 milliseconds; the least is 0", gs::invalid_argument);
 }

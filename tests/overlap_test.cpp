@@ -7,12 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <concepts>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <mutex>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -30,60 +26,18 @@
 #include "data.hpp"
 #include "groups.hpp"
 #include "steps.hpp"
+#include "watchdog.hpp"
 
 namespace gs = gradsieve;
+using groups::backwards;
 using groups::one_by_one;
 using groups::order_type;
 using groups::plan_of;
+using groups::shuffle;
+using groups::some_borders;
 using steps::communicator;
 
 namespace {
-
-/// Ends the program if a test hangs: a deadlock must not look like a slow machine.
-class watchdog {
- public:
-  explicit watchdog(char const* what)
-      : thread_{[this, what] {
-          std::unique_lock lock{mutex_};
-          if (over_.wait_for(lock, std::chrono::seconds{120}, [this] { return done_; })) return;
-          std::fprintf(stderr, "deadlock: %s did not end in 120 seconds\n", what);
-          std::abort();
-        }} {}
-  ~watchdog() {
-    {
-      std::scoped_lock const lock{mutex_};
-      done_ = true;
-    }
-    over_.notify_one();
-    thread_.join();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable over_;
-  bool done_ = false;
-  std::thread thread_;
-};
-
-order_type backwards(std::size_t count) {
-  order_type order(count);
-  std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  return order;
-}
-
-template <class Values>
-void shuffle(Values& values, data::generator& random) {
-  for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
-}
-
-/// Borders of groups at random, the last behind the last layer.
-std::vector<std::size_t> some_borders(std::size_t count, data::generator& random) {
-  std::vector<std::size_t> borders;
-  for (std::size_t i = 1; i < count; ++i)
-    if (random.below(3) == 0) borders.push_back(i);
-  if (count > 0) borders.push_back(count);
-  return borders;
-}
 
 auto const sparse_recipe = gs::recipe{.density = 0.05};
 auto const deft_recipe = gs::recipe{.density = 0.05, .selector = gs::laplacian{}, .partitioner = gs::deft{}};
@@ -363,17 +317,27 @@ TEST_CASE("what an exchange throws comes out of wait(), and leaves no rank waiti
     CHECK(steps::joined(said) == "");
   }
 
-  SUBCASE("a rank that leaves in mid-step ends the others' wait()") {
-    auto const said = steps::on_ranks(3, [&](communicator comm) -> std::string {
-      auto exchange = gs::overlap{comm, layers, chosen, dense_means};
+  SUBCASE("a rank whose transport is gone in mid-step ends the others' wait()") {
+    gs::threads::group all{3};
+    std::vector<std::string> said(3);
+    auto const work = [&](int rank) {
+      auto exchange = gs::overlap{all.communicator(rank), layers, chosen, dense_means};
       std::vector<float> gradient(150, 1.0f);
       exchange.begin(gradient);
       exchange.ready(2);
-      if (comm.rank() == 1) return {};  // as an exception in its backward pass would have it
-      auto const thrown = steps::ending([&] { exchange.wait(); });
-      return steps::contains(thrown, "communication_error: gradsieve: rank 1 has left") ? "" : "thrown: " + thrown;
-    });
-    CHECK(steps::joined(said) == "");
+      if (rank == 1) {
+        all.leave(1);
+        exchange.cancel();  // finds nobody to cancel with, and returns
+      } else {
+        said[steps::at(rank)] = steps::ending([&] { exchange.wait(); });
+      }
+    };
+    {
+      std::vector<std::jthread> ranks;
+      for (int r = 0; r < 3; ++r) ranks.emplace_back(work, r);
+    }
+    for (std::size_t const r : {0u, 2u})
+      CHECK_MESSAGE(steps::contains(said[r], "communication_error: gradsieve: rank 1 has left"), said[r]);
   }
 }
 

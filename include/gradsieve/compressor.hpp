@@ -31,7 +31,8 @@
 namespace gradsieve {
 
 /// Compresses one flat gradient, step after step. With a communicator: exchange(). With a transport of one's own:
-/// compress(), encode(), and on the other side apply(). One compressor a rank; not for concurrent use.
+/// compress(), encode(), and on the other side apply(). One compressor a rank; not for concurrent use. One that
+/// was moved from throws invalid_argument from every member that is not noexcept, until another is moved into it.
 ///
 /// Nothing is lost: what came in is sent or stays in the residual. An exception in mid-step leaves the gradient
 /// in the residual and nothing given up; one that is thrown for bad input comes before anything changes.
@@ -90,13 +91,28 @@ class compressor {
   /// is a mismatch: begin again from a checkpoint.
   template <communicator Comm, class Gradient>
   step_report exchange(Comm const& comm, Gradient&& gradient) {
-    return exchange_span(comm, checked_span(gradient));
+    require_here();
+    return exchange_span(comm, checked_span(gradient), {});
+  }
+
+  /// Takes part in an exchange() of the other ranks as one that has failed: it throws on them, and no rank gives
+  /// anything up. What this rank holds stays as it is; its step before cannot be discarded any more. The gradient is
+  /// neither read nor written. Collective. @throws as exchange(), but not for this rank's own failure.
+  template <communicator Comm, class Gradient>
+  void fail(Comm const& comm, Gradient&& gradient) {
+    require_here();
+    struct own_failure {};
+    try {
+      exchange_span(comm, checked_span(gradient).first(0), std::make_exception_ptr(own_failure{}));
+    } catch (own_failure const&) {
+    }
   }
 
   /// Makes the buffers for this world, and compares layout, recipe and step of all ranks: what the first exchange()
   /// does. Collective. Allocates. @throws mismatch, on every rank, naming what differs and where.
   template <communicator Comm>
   void connect(Comm const& comm) {
+    require_here();
     preflight_.reserve(comm.size());
     std::exception_ptr failure;
     attempt(failure, [&] { plan(comm.size()); });
@@ -109,6 +125,7 @@ class compressor {
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient.
   template <class Gradient>
   selection_view compress(Gradient const& gradient) {
+    require_here();
     std::span const values = checked_span(gradient);
     return compress_span(std::span<typename decltype(values)::value_type const>{values});
   }
@@ -119,6 +136,7 @@ class compressor {
   /// The last compress() as bytes that describe themselves. The span lives until the next encode().
   /// Cost: one copy. Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode() {
+    require_here();
     float_environment const mode;
     auto const bytes = recipe_.codec.max_bytes(info_.n, capacity_, info_.dense);
     if (outgoing_.size() < bytes) outgoing_ = typename workspace::template buffer<std::byte>(bytes);
@@ -137,6 +155,7 @@ class compressor {
   /// @throws corrupt_message, invalid_argument; std::bad_alloc, and the next call works.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
+    require_here();
     float_environment const mode;
     auto const out = checked_span(gradient);
     check_size(out.size());
@@ -162,11 +181,15 @@ class compressor {
 
   /// The last step's update was not used (an overflow, a rollback): what this rank gave up for it returns to the
   /// residual, bit for bit, and goes out with a later step. The step's gradient stays in. Call it on every rank.
-  void discard_step() { memory_.give_back(work_); }
+  void discard_step() {
+    require_here();
+    memory_.give_back(work_);
+  }
 
   /// Multiplies the residual, after a change of loss scale by new / old. Elements that would not stay finite keep
   /// their value. @throws invalid_argument unless the factor is finite.
   void rescale(float factor) {
+    require_here();
     float_environment const mode;
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
     settle();
@@ -176,6 +199,7 @@ class compressor {
 
   /// L2 norm of what has not been sent. Cost: one pass.
   [[nodiscard]] double residual_norm() {
+    require_here();
     float_environment const mode;
     settle();
     return std::sqrt(work_.sum_squares(std::span<float const>{memory_.state(0)}));
@@ -183,6 +207,7 @@ class compressor {
 
   /// What has not been sent, element by element. Lives until the next step. Cost: O(entries of the last step).
   [[nodiscard]] std::span<float const> residual() {
+    require_here();
     settle();
     return memory_.state(0);
   }
@@ -195,6 +220,7 @@ class compressor {
 
   /// Everything that the next steps depend on, as bytes. Local to a rank. Cost: a copy of the residual. Allocates.
   [[nodiscard]] std::vector<std::byte> state() {
+    require_here();
     settle();
     return checkpoint{residual_type::states,
                       kind_of_store(recipe_.residual),
@@ -209,6 +235,7 @@ class compressor {
   /// Continues where state() was taken. Ranks that are at another step in the next exchange make all ranks throw there.
   /// @throws corrupt_state, mismatch; std::bad_alloc. This compressor is unchanged then.
   void restore(std::span<std::byte const> bytes) {
+    require_here();
     auto found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
     settle();
     for (std::size_t s = 0; s < residual_type::states; ++s)
@@ -224,6 +251,7 @@ class compressor {
   /// shrinks or grows, rescale(new size / old size) all that remain. Elements whose sum would not be finite keep
   /// their value. The last step cannot be discarded any more. @throws as restore().
   void absorb(std::span<std::byte const> bytes) {
+    require_here();
     auto const found = checkpoint::read(bytes, recipe_.residual, info_.n, info_.layout_hash);
     std::vector<float> values(info_.n);
     begin_step();
@@ -236,7 +264,7 @@ class compressor {
 
  private:
   template <class Comm, class T>
-  step_report exchange_span(Comm const& comm, std::span<T> gradient) {
+  step_report exchange_span(Comm const& comm, std::span<T> gradient, std::exception_ptr failure) {
     static_assert(
         has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> && has_all_reduce<Comm, Space, double>,
         "this communicator needs all_gather and all_reduce for float and double");
@@ -247,7 +275,6 @@ class compressor {
     begin_step();
     preflight_.reserve(comm.size());
     preflight_.forget_bytes();
-    std::exception_ptr failure;
     attempt(failure, [&] { check_size(gradient.size()); });
     attempt(failure, [&] {
       if (world_ != comm.size()) plan(comm.size());
@@ -343,6 +370,25 @@ class compressor {
     report_.union_size = last_.indices.size();
     ++step_;
     return last_;
+  }
+
+  /// True until the compressor is moved from.
+  class presence {
+   public:
+    presence() = default;
+    presence(presence&& other) noexcept : here_{std::exchange(other.here_, false)} {}
+    presence& operator=(presence&& other) noexcept {
+      here_ = std::exchange(other.here_, false);
+      return *this;
+    }
+    [[nodiscard]] explicit operator bool() const noexcept { return here_; }
+
+   private:
+    bool here_ = true;
+  };
+
+  void require_here() const {
+    if (!here_) throw invalid_argument("gradsieve: this compressor was moved from");
   }
 
   /// A caller's vector, array or span, as a span.
@@ -576,6 +622,7 @@ class compressor {
     return {indices_.first(count), values_.first(count), {}};
   }
 
+  presence here_;
   layout layers_;
   Recipe recipe_;
   layer_split split_;

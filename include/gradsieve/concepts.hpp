@@ -198,6 +198,9 @@ enum class reduction { sum, max };
 /// A view of a group of ranks that the caller owns. The collectives are concepts of their own, so that an
 /// algorithm asks only for those it calls. All are collective, take the space first (a device adapter stays in
 /// its stream's order), work on trivially copyable memory and throw when the transport reports an error.
+/// A communicator may also have `void require_threads() const`: it throws unless calls may come from another thread
+/// than the one that set the transport up, one at a time. Algorithms that call from a thread of their own, such as
+/// overlap, ask it; where there is none they take it that any thread may call.
 template <class C>
 concept communicator = std::copyable<C> && requires(C const c) {
   { c.rank() } -> std::same_as<int>;

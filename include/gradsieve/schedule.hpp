@@ -10,6 +10,7 @@
 #include <gradsieve/schedule/fit.hpp>
 #include <gradsieve/schedule/fixed.hpp>
 #include <gradsieve/schedule/greedy.hpp>
+#include <gradsieve/schedule/group_exchange.hpp>
 #include <gradsieve/schedule/make_plan.hpp>
 #include <gradsieve/schedule/measure_cost.hpp>
 #include <gradsieve/schedule/networks.hpp>

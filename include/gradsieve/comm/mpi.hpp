@@ -1,63 +1,25 @@
-// Ranks that are MPI processes; the only header that includes <mpi.h>. Host memory only.
+// Ranks that are MPI processes. Host memory only.
 #pragma once
 
-// Without the C++ bindings: they left the standard with MPI 3 and would need a library of their own.
-#ifndef OMPI_SKIP_MPICXX
-#define OMPI_SKIP_MPICXX 1
-#endif
-#ifndef MPICH_SKIP_MPICXX
-#define MPICH_SKIP_MPICXX 1
-#endif
-#include <mpi.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <climits>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <memory>
 #include <numeric>
-#include <source_location>
 #include <span>
 #include <string>
-#include <thread>
 
+#include <gradsieve/comm/mpi_session.hpp>
+#include <gradsieve/comm/mpi_waiting.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
 
 namespace gradsieve::mpi {
 
-/// What an MPI call reported: its name, the code and MPI's text for it, and the place of the call.
-struct error : communication_error {
-  error(char const* call, int code, std::source_location const& place)
-      : communication_error("gradsieve: " + std::string{call} + " failed with code " + std::to_string(code) + " (" +
-                            text(code) + ") at " + place.file_name() + ":" + std::to_string(place.line())),
-        code_{code} {}
-
-  /// MPI's code, for MPI_Error_class.
-  [[nodiscard]] int code() const noexcept { return code_; }
-
- private:
-  static std::string text(int code) {
-    std::array<char, MPI_MAX_ERROR_STRING> buffer{};
-    int length = 0;
-    if (MPI_Error_string(code, buffer.data(), &length) != MPI_SUCCESS) return "no text";
-    return {buffer.data(), static_cast<std::size_t>(length)};
-  }
-
-  int code_;
-};
-
 namespace detail {
-
-/// Every MPI call passes here.
-inline void check(int code, char const* call, std::source_location place = std::source_location::current()) {
-  if (code != MPI_SUCCESS) throw error(call, code, place);
-}
 
 inline MPI_Datatype datatype(float) { return MPI_FLOAT; }
 inline MPI_Datatype datatype(double) { return MPI_DOUBLE; }
@@ -70,58 +32,46 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 
 }  // namespace detail
 
-/// Initialises MPI, and finalises it in its destructor; for programs that do not do so themselves. Where an
-/// exception unwinds it, it does not finalise, as that would wait for ranks that may wait for this one: let
-/// the exception end the process, and the launcher ends the job.
-/// @pre MPI was never initialised. ranks: collective.
-class session {
- public:
-  /// @throws error; communication_error if MPI cannot offer this level of thread support.
-  explicit session(int level = MPI_THREAD_FUNNELED) { start(nullptr, nullptr, level); }
-  session(int& argc, char**& argv, int level = MPI_THREAD_FUNNELED) { start(&argc, &argv, level); }
-  session(session const&) = delete;
-  session& operator=(session const&) = delete;
-  ~session() {
-    if (std::uncaught_exceptions() <= exceptions_) MPI_Finalize();
-  }
-
- private:
-  static void start(int* argc, char*** argv, int level) {
-    int provided = 0;
-    detail::check(MPI_Init_thread(argc, argv, level, &provided), "MPI_Init_thread");
-    if (provided < level)
-      throw communication_error("gradsieve: MPI offers thread level " + std::to_string(provided) + ", asked for " +
-                                std::to_string(level));
-  }
-
-  int exceptions_ = std::uncaught_exceptions();
-};
-
 /// A view of an intracommunicator that the caller owns: nothing is created, duplicated, freed or aborted.
 /// Counts beyond MPI's int are sent in pieces. Messages of send_receive have the tag 26483.
 /// MPI ends the program on errors, unless the caller gave the communicator MPI_ERRORS_RETURN: only then they
 /// are thrown.
 /// With a pause, a call that has to wait sleeps between its looks at MPI, where MPI itself would spin: for a thread
 /// that communicates while others compute on the same cores.
+/// With a deadline, a call that has waited so long for other ranks throws. It is for an MPI that keeps the survivors of
+/// a rank that died, where they would wait for ever (Open MPI 4: mpirun --enable-recovery). It has to be longer than
+/// ranks may be apart for good reasons, such as a slow batch or a checkpoint. A collective cannot be taken back: after
+/// that MPI may still write to the memory it was given. So calls work on memory of the communicator's own, which then
+/// is never freed; the caller's buffers are not touched any more. All copies throw from then on. What MPI itself can
+/// still do is that MPI's to say: with ULFM make a new communicator of the survivors; else end the process without
+/// MPI_Finalize, which would wait (session leaves it out).
+/// cost of a pause or a deadline: nonblocking collectives, which MPI libraries make slower for large messages; of a
+/// deadline also a copy of what each call gives, and of what it gets.
 /// @pre equal sizes, roots and peers on all ranks: otherwise MPI may fail on some ranks or wait for ever.
-/// memory: 2 ints a rank, allocated at construction and shared by copies; no call allocates.
+/// memory: 2 ints a rank, allocated at construction and shared by copies, and with a deadline the bytes of the longest
+/// call, by the first call that needs them; no other call allocates.
 /// ranks: collective; send_receive only for the ranks it names.
-/// @throws error; mismatch, on this rank alone, if its own sizes do not fit together.
+/// @throws error; mismatch, on this rank alone, if its own sizes do not fit together; communication_error, once the
+/// deadline has passed, that names the call, the rank and how long it waited.
 /// threads: one call at a time for all copies.
 class communicator_ref {
  public:
   static constexpr std::size_t default_max_count = std::size_t{1} << 30;
 
   /// `max_count`: most elements, or bytes, in one MPI call; the same on all ranks, from 1 to INT_MAX. `pause`: how long
-  /// a waiting call sleeps at a time, at most a second; 0 leaves it to MPI. Either 0 on all ranks or on none.
+  /// a waiting call sleeps at a time, at most a second; 0 leaves it to MPI. `deadline`: how long a call waits, 0 for
+  /// ever. Both 0 on all ranks, or on none.
   /// ranks: local.
-  /// @throws invalid_argument for max_count and pause; communication_error unless MPI runs and `comm` fits.
+  /// @throws invalid_argument for max_count, pause and deadline; communication_error unless MPI runs and `comm` fits.
   explicit communicator_ref(MPI_Comm comm, std::size_t max_count = default_max_count,
-                            std::chrono::microseconds pause = {})
-      : comm_{comm}, max_count_{max_count}, pause_{pause} {
+                            std::chrono::microseconds pause = {}, std::chrono::milliseconds deadline = {})
+      : comm_{comm}, max_count_{max_count} {
     if (pause < std::chrono::microseconds{} || pause > std::chrono::seconds{1})
       throw invalid_argument("gradsieve: a pause of " + std::to_string(pause.count()) +
                              " microseconds is not from 0 to a second");
+    if (deadline.count() < 0)
+      throw invalid_argument("gradsieve: a deadline of " + std::to_string(deadline.count()) +
+                             " milliseconds; the least is 0");
     if (max_count < 1 || max_count > INT_MAX)
       throw invalid_argument("gradsieve: max_count " + std::to_string(max_count) + " is not from 1 to " +
                              std::to_string(INT_MAX));
@@ -137,22 +87,40 @@ class communicator_ref {
     if (between) throw communication_error("gradsieve: the communicator is an intercommunicator");
     detail::check(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     detail::check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
-    counts_ = std::make_shared<int[]>(2 * ranks());
+    calls_ = std::make_shared<detail::waiting>(rank_, size_, pause, deadline);
   }
+  communicator_ref(communicator_ref const&) = default;  // and no move: what was moved from can still be called
+  communicator_ref& operator=(communicator_ref const&) = default;
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
+  /// For algorithms that call from another thread, one call at a time. ranks: local.
+  /// @throws communication_error if MPI was initialised with less than MPI_THREAD_SERIALIZED.
+  void require_threads() const {
+    int level = MPI_THREAD_SINGLE;
+    detail::check(MPI_Query_thread(&level), "MPI_Query_thread");
+    if (level < MPI_THREAD_SERIALIZED)
+      throw communication_error(
+          "gradsieve: another thread is to call MPI, which needs MPI_THREAD_SERIALIZED; MPI was initialised with " +
+          std::string{level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE"});
+  }
+
   /// MPI has all ranks receive identical results; a sum's last bits may depend on the number of ranks.
   template <class Space, detail::reducible T>
   void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
+    calls_->require_usable();
     MPI_Op const op = how == reduction::max ? MPI_MAX : MPI_SUM;
+    auto const type = detail::datatype(T{});
     for (; !in_out.empty(); in_out = in_out.subspan(piece(in_out.size()))) {
       auto const n = count(in_out.size());
-      if (patient())
-        finish("MPI_Iallreduce", MPI_Iallreduce, MPI_IN_PLACE, in_out.data(), n, detail::datatype(T{}), op, comm_);
+      auto const bytes = std::as_writable_bytes(in_out.first(piece(in_out.size())));
+      if (calls_->is_own())
+        calls_->on(bytes, bytes, [&](void* memory) {
+          calls_->finish("MPI_Iallreduce", MPI_Iallreduce, MPI_IN_PLACE, memory, n, type, op, comm_);
+        });
       else
-        detail::check(MPI_Allreduce(MPI_IN_PLACE, in_out.data(), n, detail::datatype(T{}), op, comm_), "MPI_Allreduce");
+        detail::check(MPI_Allreduce(MPI_IN_PLACE, in_out.data(), n, type, op, comm_), "MPI_Allreduce");
     }
   }
 
@@ -161,14 +129,17 @@ class communicator_ref {
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     expect("has room for bytes:", all.size(), ranks() * mine.size());
+    calls_->require_usable();
     auto const place = [&](int r) { return all.subspan(index(r) * mine.size(), mine.size()); };
-    copy(mine, place(rank_));
+    detail::copy(mine, place(rank_));
     if (all.size() > max_count_) return ring(where, place);
-    if (patient())
-      return finish("MPI_Iallgather", MPI_Iallgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(),
-                    count(mine.size()), MPI_BYTE, comm_);
-    detail::check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), count(mine.size()), MPI_BYTE, comm_),
-                  "MPI_Allgather");
+    auto const n = count(mine.size());
+    if (calls_->is_own())
+      return calls_->on(all, place(rank_), [&](void* memory) {
+        calls_->finish("MPI_Iallgather", MPI_Iallgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, memory, n, MPI_BYTE,
+                       comm_);
+      });
+    detail::check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), n, MPI_BYTE, comm_), "MPI_Allgather");
   }
 
   /// @pre `mine` as above; `sizes` are equal on all ranks and sum to what `all` holds.
@@ -184,31 +155,37 @@ class communicator_ref {
       room -= size;
     }
     expect("has too many bytes of room:", room, 0);
+    calls_->require_usable();
 
     auto const place = [&](int r) {
       return all.subspan(std::accumulate(sizes.begin(), sizes.begin() + r, std::size_t{0}), sizes[index(r)]);
     };
-    copy(mine, place(rank_));
+    detail::copy(mine, place(rank_));
     if (all.size() > max_count_) return ring(where, place);
-    int* const counts = counts_.get();
+    int* const counts = calls_->counts();
     int* const offsets = counts + ranks();
     std::transform(sizes.begin(), sizes.end(), counts, [](std::size_t size) { return static_cast<int>(size); });
     std::exclusive_scan(counts, counts + ranks(), offsets, 0);
-    if (patient())
-      return finish("MPI_Iallgatherv", MPI_Iallgatherv, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), counts, offsets,
-                    MPI_BYTE, comm_);
+    if (calls_->is_own())
+      return calls_->on(all, place(rank_), [&](void* memory) {
+        calls_->finish("MPI_Iallgatherv", MPI_Iallgatherv, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, memory, counts, offsets,
+                       MPI_BYTE, comm_);
+      });
     detail::check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), counts, offsets, MPI_BYTE, comm_),
                   "MPI_Allgatherv");
   }
 
   template <class Space>
   void broadcast(Space const&, std::span<std::byte> in_out, int root) const {
+    calls_->require_usable();
     for (; !in_out.empty(); in_out = in_out.subspan(piece(in_out.size()))) {
+      auto const here = in_out.first(piece(in_out.size()));
       auto const n = count(in_out.size());
-      if (patient())
-        finish("MPI_Ibcast", MPI_Ibcast, in_out.data(), n, MPI_BYTE, root, comm_);
+      if (calls_->is_own())
+        calls_->on(here, here,
+                   [&](void* memory) { calls_->finish("MPI_Ibcast", MPI_Ibcast, memory, n, MPI_BYTE, root, comm_); });
       else
-        detail::check(MPI_Bcast(in_out.data(), n, MPI_BYTE, root, comm_), "MPI_Bcast");
+        detail::check(MPI_Bcast(here.data(), n, MPI_BYTE, root, comm_), "MPI_Bcast");
     }
   }
 
@@ -216,23 +193,22 @@ class communicator_ref {
   /// @throws also mismatch if a message is shorter than `in`.
   template <class Space>
   void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
+    calls_->require_usable();
     do {
+      auto const gives = out.first(piece(out.size()));
+      auto const gets = in.first(piece(in.size()));
       MPI_Status status;
-      if (patient()) {
-        MPI_Request receiving;
-        detail::check(MPI_Irecv(in.data(), count(in.size()), MPI_BYTE, from, tag, comm_, &receiving), "MPI_Irecv");
-        finish("MPI_Isend", MPI_Isend, out.data(), count(out.size()), MPI_BYTE, to, tag, comm_);
-        status = wait(receiving);
-      } else {
-        detail::check(MPI_Sendrecv(out.data(), count(out.size()), MPI_BYTE, to, tag, in.data(), count(in.size()),
-                                   MPI_BYTE, from, tag, comm_, &status),
+      if (calls_->is_own())
+        status = calls_->exchange(gives, to, gets, from, tag, comm_);
+      else
+        detail::check(MPI_Sendrecv(gives.data(), count(gives.size()), MPI_BYTE, to, tag, gets.data(),
+                                   count(gets.size()), MPI_BYTE, from, tag, comm_, &status),
                       "MPI_Sendrecv");
-      }
       int received = 0;
       detail::check(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
-      expect("receives bytes:", index(received), piece(in.size()));
-      out = out.subspan(piece(out.size()));
-      in = in.subspan(piece(in.size()));
+      expect("receives bytes:", index(received), gets.size());
+      out = out.subspan(gives.size());
+      in = in.subspan(gets.size());
       if (out.empty()) to = MPI_PROC_NULL;
       if (in.empty()) from = MPI_PROC_NULL;
     } while (!out.empty() || !in.empty());
@@ -246,33 +222,10 @@ class communicator_ref {
   [[nodiscard]] std::size_t piece(std::size_t n) const noexcept { return std::min(n, max_count_); }
   [[nodiscard]] int count(std::size_t n) const noexcept { return static_cast<int>(piece(n)); }
 
-  [[nodiscard]] bool patient() const noexcept { return pause_.count() > 0; }
-
-  MPI_Status wait(MPI_Request request) const {
-    MPI_Status status;
-    for (int done = 0;;) {
-      detail::check(MPI_Test(&request, &done, &status), "MPI_Test");
-      if (done) return status;
-      std::this_thread::sleep_for(pause_);
-    }
-  }
-
-  /// Starts a nonblocking call with these arguments and waits for it.
-  template <class Call, class... Arguments>
-  void finish(char const* name, Call const& call, Arguments... arguments) const {
-    MPI_Request request;
-    detail::check(call(arguments..., &request), name);
-    (void)wait(request);
-  }
-
   void expect(char const* does, std::size_t n, std::size_t wanted) const {
     if (n != wanted)
       throw mismatch("gradsieve: rank " + std::to_string(rank_) + " " + does + " " + std::to_string(n) + ", expected " +
                      std::to_string(wanted));
-  }
-
-  static void copy(std::span<std::byte const> from, std::span<std::byte> to) noexcept {
-    if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
   }
 
   /// In step s every rank passes on what it got in the step before, beginning with its own.
@@ -287,10 +240,9 @@ class communicator_ref {
 
   MPI_Comm comm_;
   std::size_t max_count_;
-  std::chrono::microseconds pause_;
   int rank_ = 0;
   int size_ = 0;
-  std::shared_ptr<int[]> counts_;  // what MPI_Allgatherv takes: counts, then offsets
+  std::shared_ptr<detail::waiting> calls_;
 };
 
 static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, int, float> &&

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -63,21 +64,30 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 /// enqueued on `where.stream` and returns; what it moves is there once the stream has come so far. A call may be
 /// captured in a CUDA graph. The caller waits for the stream before it destroys the communicator.
 /// With a communicator that does not block, a call polls until NCCL has enqueued it.
+/// A peer that is gone, or does not come, keeps a stream busy for ever: whoever synchronises it waits, as device
+/// compressors do at first contact and for a report. wait() is for before that: it looks at NCCL meanwhile, and with a
+/// deadline throws when it has passed. Then abort the communicator (ncclCommAbort), which ends its kernels; before that
+/// the memory of their spans must not be freed.
 /// @pre spans are device memory of the communicator's device, which is current, and live until the stream has come so
 /// far; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever.
 /// memory: none; NCCL may take its own at the first calls.
 /// ranks: collective; send_receive only for the ranks it names.
 /// @throws error for what a call reports, and for what happened since the call before: NCCL tells of a lost peer or a
 /// broken link only later, and then every call throws it until the caller aborts the communicator. mismatch, on this
-/// rank alone, if its own sizes do not fit together.
+/// rank alone, if its own sizes do not fit together. communication_error if a call has polled for the deadline.
 /// threads: one call at a time for all copies; a thread for each rank of a process.
 class communicator_ref {
  public:
   static constexpr bool stream_ordered = true;
 
-  /// Waits for a communicator that is still being set up. ranks: local.
-  /// @throws communication_error if `comm` is null; error.
-  explicit communicator_ref(ncclComm_t comm) : comm_{comm} {
+  /// Waits for a communicator that is still being set up. `deadline`: how long a call polls, and wait() waits; 0: for
+  /// ever. ranks: local.
+  /// @throws communication_error if `comm` is null; invalid_argument unless deadline >= 0; error.
+  explicit communicator_ref(ncclComm_t comm, std::chrono::milliseconds deadline = {})
+      : comm_{comm}, deadline_{deadline} {
+    if (deadline.count() < 0)
+      throw invalid_argument("gradsieve: a deadline of " + std::to_string(deadline.count()) +
+                             " milliseconds; the least is 0");
     if (comm == nullptr) throw communication_error("gradsieve: the NCCL communicator is null");
     settle("ncclCommGetAsyncError");
     check(ncclCommUserRank(comm, &rank_), "ncclCommUserRank");
@@ -150,7 +160,26 @@ class communicator_ref {
     });
   }
 
+  /// Waits until the stream has done what is enqueued on it, as cudaStreamSynchronize, and looks at NCCL meanwhile.
+  /// ranks: local.
+  /// @throws error for what NCCL reports; communication_error once the deadline has passed; device_error.
+  template <stream_space Space>
+  void wait(Space const& where) const {
+    auto const start = clock::now();
+    for (;; std::this_thread::yield()) {
+      auto const code = cudaStreamQuery(where.stream);
+      if (code == cudaSuccess) return settle("a call before wait");
+      if (code != cudaErrorNotReady)
+        throw device_error("gradsieve: cudaStreamQuery failed with code " + std::to_string(static_cast<int>(code)) +
+                           " (" + cudaGetErrorString(code) + ")");
+      throw_if_failed("a call before wait");
+      require_time("wait", start);
+    }
+  }
+
  private:
+  using clock = std::chrono::steady_clock;
+
   static std::size_t index(int i) noexcept { return static_cast<std::size_t>(i); }
   [[nodiscard]] std::size_t ranks() const noexcept { return index(size_); }
 
@@ -169,13 +198,27 @@ class communicator_ref {
 
   /// Returns once nothing of the host's part is in progress. @throws error if a call failed after it had returned.
   void settle(char const* call, std::source_location const& place = std::source_location::current()) const {
-    for (;; std::this_thread::yield()) {
-      ncclResult_t state = ncclSuccess;
-      if (auto const code = ncclCommGetAsyncError(comm_, &state); code != ncclSuccess)
-        throw error("ncclCommGetAsyncError", code, comm_, place);
-      if (state == ncclSuccess) return;
-      if (state != ncclInProgress) throw error(call, state, comm_, place);
-    }
+    for (auto const start = clock::now(); throw_if_failed(call, place) == ncclInProgress; std::this_thread::yield())
+      require_time(call, start);
+  }
+
+  /// Whether something is in progress.
+  ncclResult_t throw_if_failed(char const* call,
+                               std::source_location const& place = std::source_location::current()) const {
+    ncclResult_t state = ncclSuccess;
+    if (auto const code = ncclCommGetAsyncError(comm_, &state); code != ncclSuccess)
+      throw error("ncclCommGetAsyncError", code, comm_, place);
+    if (state != ncclSuccess && state != ncclInProgress) throw error(call, state, comm_, place);
+    return state;
+  }
+
+  void require_time(char const* call, clock::time_point start) const {
+    auto const waited = clock::now() - start;
+    if (deadline_.count() == 0 || waited < deadline_) return;
+    auto const ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
+    auto const who = size_ == 0 ? "this rank" : "rank " + std::to_string(rank_) + " of " + std::to_string(size_);
+    throw communication_error("gradsieve: " + std::string{call} + ": " + who + " has waited " + std::to_string(ms) +
+                              " ms for NCCL; the communicator is to be aborted");
   }
 
   /// Opens a group, hands `calls` a function that takes each call's code and name, and closes the group, also after
@@ -196,6 +239,7 @@ class communicator_ref {
   }
 
   ncclComm_t comm_;
+  std::chrono::milliseconds deadline_;
   int rank_ = 0;
   int size_ = 0;
 };

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <concepts>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -12,83 +12,32 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
+#include <gradsieve/comm/threads_check.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
+#include <gradsieve/process.hpp>
 
 namespace gradsieve::threads {
 
 class communicator_ref;
 
-namespace detail {
-
-enum class shape : std::uint8_t { reduce, gather, broadcast, exchange };
-
-/// What one rank asks for in one collective.
-struct request {
-  std::string_view call{};
-  shape what{};
-  int kind = 0;  // the root, or of an all_reduce: size of a value, +256 floating, +512 signed, +1024 max
-  std::span<std::byte const> out{};
-  std::span<std::byte> in{};
-  std::size_t share = 0;  // bytes expected of every rank that gives, unless `sizes` says it for each
-  int to = 0;
-  int from = 0;
-  std::span<std::size_t const> sizes{};
-};
-
-/// Why the ranks' requests do not fit together; empty if they do.
-[[nodiscard]] inline std::string objection(std::span<request const> all) {
-  auto const text = [](std::integral auto x) { return std::to_string(x); };
-  auto const say = [&](auto a, std::string const& one, auto b, std::string const& other) {
-    return "gradsieve: " + std::string{all[a].call} + ": rank " + text(a) + one + ", rank " + text(b) + other;
-  };
-  auto const calls = [&](auto r) { return " calls " + std::string{all[r].call} + ", kind " + text(all[r].kind); };
-  auto const exists = [&](int rank) { return rank >= 0 && std::cmp_less(rank, all.size()); };
-  std::size_t const last = all.size() - 1;
-
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    request const& mine = all[r];
-    if (mine.call != all[0].call || mine.kind != all[0].kind) return say(0u, calls(0u), r, calls(r));
-    if (!exists(mine.to) || !exists(mine.from))
-      return say(r, " names rank " + text(exists(mine.to) ? mine.from : mine.to), last, " is the last");
-  }
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    request const& mine = all[r];
-    if (!mine.sizes.empty() && mine.sizes.size() != all.size())
-      return say(r, " passes " + text(mine.sizes.size()) + " sizes", last, " is the last");
-    bool const of_one = mine.what == shape::broadcast || mine.what == shape::exchange;
-    std::size_t sum = 0;
-    for (std::size_t s = 0; s < all.size(); ++s) {
-      if (of_one && std::cmp_not_equal(mine.from, s)) continue;
-      if (mine.what == shape::exchange && std::cmp_not_equal(all[s].to, r))
-        return say(r, " receives from rank " + text(s), s, " sends to rank " + text(all[s].to));
-      std::size_t const expected = mine.sizes.empty() ? mine.share : mine.sizes[s];
-      if (all[s].out.size() != expected)
-        return say(s, " passes " + text(all[s].out.size()) + " bytes", r, " expects " + text(expected));
-      sum += expected;
-    }
-    if (mine.what == shape::gather && sum != mine.in.size())
-      return say(r, " has room for " + text(mine.in.size()) + " bytes", r, " expects " + text(sum));
-  }
-  return {};
-}
-
-}  // namespace detail
-
-/// Owns what P ranks of one process share. Outlives its communicators.
-/// memory: about 90 bytes a rank, allocated here; no collective allocates unless it throws.
-/// threads: each rank is used by one thread at a time.
+/// Owns what P ranks of one process share. Outlives its communicators. With a deadline, a rank that has waited so long
+/// for others in a call leaves the group and throws; none of its buffers is touched any more. In a child of fork()
+/// there are no other ranks: calls throw. memory: about 90 bytes a rank, allocated here; no collective allocates unless
+/// it throws. threads: each rank is used by one thread at a time.
 class group {
  public:
-  /// @throws invalid_argument unless ranks >= 1.
-  explicit group(int ranks) {
+  /// `deadline`: how long a rank waits for the others to make a call; 0: for ever.
+  /// @throws invalid_argument unless ranks >= 1 and deadline >= 0.
+  explicit group(int ranks, std::chrono::milliseconds deadline = {}) : deadline_{deadline} {
     if (ranks < 1) throw invalid_argument("gradsieve: a group of " + std::to_string(ranks) + " ranks; the least is 1");
+    if (deadline.count() < 0)
+      throw invalid_argument("gradsieve: a deadline of " + std::to_string(deadline.count()) +
+                             " milliseconds; the least is 0");
     requests_.resize(static_cast<std::size_t>(ranks));
     told_.resize(requests_.size());
   }
@@ -105,6 +54,7 @@ class group {
   /// communication_error that names the first rank that left. `run` does it; so do owners of own threads.
   /// ranks: local, by the rank itself.
   void leave(int rank) noexcept {
+    if (process_ != process_id()) return;  // the mutex may be locked for ever
     std::scoped_lock const lock{mutex_};
     if (left_ == nobody) left_ = rank;
     all_here_.notify_all();
@@ -120,24 +70,42 @@ class group {
   friend class communicator_ref;
   static constexpr int nobody = -1;
 
-  /// Returns once all ranks are here. The last one compares their requests, while nobody touches a buffer.
-  void meet(int rank, bool compare) {
+  /// Returns once all ranks are here. The last one compares their requests, while nobody touches a buffer. At a second
+  /// meeting of a call all are on their way: no deadline.
+  void meet(int rank, bool first) {
+    if (process_ != process_id() && size() > 1)
+      throw communication_error("gradsieve: rank " + std::to_string(rank) +
+                                " was forked away from the group's threads, which are in its parent");
     std::unique_lock lock{mutex_};
     if (left_ == nobody) {
       auto const now = meeting_;
       if (++here_ == requests_.size()) {
-        if (compare) objection_ = detail::objection(requests_);
+        if (first) objection_ = detail::objection(requests_);
         here_ = 0;
         ++meeting_;
         all_here_.notify_all();
         return;
       }
-      all_here_.wait(lock, [&] { return meeting_ != now || left_ != nobody; });
+      auto const over = [&] { return meeting_ != now || left_ != nobody; };
+      if (!first || deadline_.count() == 0)
+        all_here_.wait(lock, over);
+      else if (!all_here_.wait_for(lock, deadline_, over))
+        give_up(rank);
       if (meeting_ != now) return;
     }
     told_[static_cast<std::size_t>(rank)] = 1;
     throw communication_error("gradsieve: rank " + std::to_string(left_) + " has left the group, rank " +
                               std::to_string(rank) + " cannot go on");
+  }
+
+  /// @pre the mutex is locked
+  [[noreturn]] void give_up(int rank) {
+    left_ = rank;
+    all_here_.notify_all();
+    throw communication_error("gradsieve: " + std::string{requests_[static_cast<std::size_t>(rank)].call} + ": rank " +
+                              std::to_string(rank) + " has waited " + std::to_string(deadline_.count()) + " ms, " +
+                              std::to_string(here_) + " of " + std::to_string(size()) +
+                              " ranks have come; it has left the group");
   }
 
   std::vector<detail::request> requests_;  // one a rank; written before a meeting, read after it
@@ -148,13 +116,16 @@ class group {
   std::size_t here_ = 0;
   std::uint64_t meeting_ = 0;
   int left_ = nobody;
+  std::chrono::milliseconds deadline_;
+  std::int64_t process_ = process_id();
 };
 
 /// One rank's view of a group. A call returns once every rank has made it; ranks wait without spinning.
 /// Sizes, roots and peers are compared before anything is copied: if they disagree, every rank throws
 /// `mismatch`, no buffer has changed and the group remains usable.
 /// memory: none. ranks: collective.
-/// @throws mismatch on every rank; communication_error if a rank has left.
+/// @throws mismatch on every rank; communication_error if a rank has left, the deadline has passed, or in a child of
+/// fork().
 /// threads: copies may go anywhere, but a rank makes one call at a time.
 class communicator_ref {
  public:
@@ -265,13 +236,13 @@ inline communicator_ref group::communicator(int rank) {
 }
 
 /// Calls f(communicator_ref) on `ranks` new threads, a rank each, and returns when all have ended. A rank
-/// whose call ends, by an exception or not, has left the group.
+/// whose call ends, by an exception or not, has left the group. `deadline` as group's.
 /// @pre f may be called by several threads at once.
 /// @throws what the lowest rank threw of those that failed by themselves, not because another rank had left;
-/// invalid_argument unless ranks >= 1; std::system_error if a thread cannot be started.
+/// as group's constructor; std::system_error if a thread cannot be started.
 template <class F>
-void run(int ranks, F&& f) {
-  group all{ranks};
+void run(int ranks, F&& f, std::chrono::milliseconds deadline = {}) {
+  group all{ranks, deadline};
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
   auto const work = [&](int rank) noexcept {
     try {

@@ -111,7 +111,19 @@ class compressor<device, Recipe> {
   /// it; what went wrong in the step before; mismatch at first contact; device_error, communication_error.
   template <communicator Comm, class Gradient>
   device_report exchange(Comm const& comm, Gradient&& gradient) {
-    return exchange_span(comm, checked_span(gradient));
+    return exchange_span(comm, checked_span(gradient), false);
+  }
+
+  /// Takes part in an exchange() of the other ranks as one that has failed: their step fails on the device, nothing is
+  /// given up on any rank, and it counts as a step, as every exchange does that fails on a device. The gradient, which
+  /// is as long as theirs, is overwritten with zeros, which is what enters the residual here. Collective.
+  /// @throws as exchange(), and nothing for this step.
+  template <communicator Comm, class Gradient>
+  void fail(Comm const& comm, Gradient&& gradient) {
+    auto const values = checked_span(gradient);
+    check_size(values.size());
+    throw_on_error(cudaMemsetAsync(values.data(), 0, values.size_bytes(), work_.where().stream), "cudaMemsetAsync");
+    exchange_span(comm, values, true);
   }
 
   /// First contact, as the primary template's: exchange() calls it where the world's size is another one. Where one
@@ -485,14 +497,16 @@ class compressor<device, Recipe> {
     if constexpr (quantises<codec_type>) codec_.quantise(work_, taken);
   }
 
+  /// `fails`: as a rank that has failed, and knows it.
   template <class Comm, class T>
-  device_report exchange_span(Comm const& comm, std::span<T> gradient) {
+  device_report exchange_span(Comm const& comm, std::span<T> gradient, bool fails) {
     check_size(gradient.size());
     if (!connected_ || world_ != comm.size()) connect(comm);
     begin_step(gradient.size());
     auto const pending = pending_error();
     auto const in = memory_.incoming(gradient.data(), world_);
     refuse_non_finite(comm, in);
+    if (fails) work_.launch(cuda_kernels::set_failed<>, 1, 1, static_cast<std::uint32_t>(comm.rank()), error());
     constexpr bool has_places = requires { exchange_.slots(); };
     try {
       enter(comm, in, {world_, comm.rank(), true, has_places});
@@ -521,7 +535,10 @@ class compressor<device, Recipe> {
       auto const divisor = static_cast<float>(world_);
       write_update(result, divisor, gradient.data());
       dense_.write(work_, divisor, gradient.data(), saturated());
-      work_.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(last_error_.span()));
+      if (fails)
+        work_.zero_one(error());
+      else
+        work_.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(last_error_.span()));
     } catch (...) {
       abandon();
       throw;

@@ -22,7 +22,8 @@ __global__ void divide(float* values, std::uint64_t count, float divisor) {
 
 }  // namespace cuda_kernels
 
-/// As dense_mean, in device memory and stream order.
+/// As dense_mean, in device memory and stream order. Nobody waits for the means to look at them: where a rank fails,
+/// they are NaN on all ranks.
 struct device_dense_mean {
   device where;
 
@@ -41,6 +42,14 @@ struct device_dense_mean {
     report.world = comm.size();
     report.bytes_sent = report.bytes_received = report.bytes_dense = gradient.size_bytes();
     return report;
+  }
+
+  /// Takes part in an exchange() of the other ranks as one that has failed: all their means, and this gradient, which
+  /// is as long as theirs, become NaN. Collective. @throws what the transport throws; device_error.
+  template <communicator Comm>
+  void fail(Comm const& comm, std::span<float> gradient) const {
+    throw_on_error(cudaMemsetAsync(gradient.data(), 0xFF, gradient.size_bytes(), where.stream), "cudaMemsetAsync");
+    comm.all_reduce(where, gradient, reduction::sum);
   }
 };
 

@@ -31,7 +31,8 @@ struct device_round {
   cuda_kernels::entry_list sent;  ///< what this rank gives up
   Stored const* accumulator;      ///< of all elements
   std::uint64_t const* decision;  ///< must be equal on all ranks
-  std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up
+  std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up. Where it is
+                                  ///< that beforehand, this rank has failed, and the other ranks are to be told
   float limit;                    ///< of a value that is summed up by the communicator
   std::uint64_t* saturated;       ///< counts values that are cut to the limit
 };
@@ -71,8 +72,8 @@ class device_exchange<gather, Codec> {
     info.dense = 0;  // those layers are all-reduced
     auto& work = round.work;
     auto const senders = inbox_.senders();
-    work.where().copy(std::as_bytes(std::span{round.decision, 1}), mine_.first(8));
-    work.where().copy(std::as_bytes(work.step()), mine_.span().subspan(8, 8));
+    work.launch(cuda_kernels::write_envelope<>, 1, 1, round.decision, work.step().data(), round.error,
+                reinterpret_cast<std::uint64_t*>(mine_.data()));
     encode_message(work, round.how, info, round.sent, nullptr,
                    {mine_.data() + envelope, slot_ - envelope, state_.data()});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
@@ -81,7 +82,7 @@ class device_exchange<gather, Codec> {
   }
 
  private:
-  static constexpr std::uint64_t envelope = 16;  // the decision, and the step
+  static constexpr std::uint64_t envelope = 8 * cuda_kernels::envelope_words;
 
   std::uint64_t slot_ = 0;
   cuda_buffer<std::byte> mine_, all_;
@@ -130,18 +131,21 @@ class device_exchange<index_union, Codec> {
         work.launch(cuda_kernels::list_choices<>, work.tables().segment_count, 256, work.tables(),
                     work.tables().segment_count == 1 ? own_list_ : work.parts(), slots_.data(), whole_.data(), most_,
                     all_.data());
-      work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), all_.data() + most_);
+      work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), round.error,
+                  static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_);
       round.comm.all_reduce(where, all_.span(), reduction::max);
       work.launch(cuda_kernels::read_vote<>, 1, 1, round.decision, work.step().data(), all_.data() + most_,
                   round.error);
     } else {
       work.zero(mine_);
       work.over(most_, cuda_kernels::list_entries<>, own_list_, mine_.data());
+      work.over(std::min<std::uint64_t>(most_, 1), cuda_kernels::list_failure<>, round.error, mine_.data());
       round.comm.all_gather(where, std::as_bytes(mine_.span()), std::as_writable_bytes(all_.span()));
     }
     work.zero(bits_);
     std::uint64_t const listed = disjoint_ ? most_ : all_.size();
-    work.over(listed, cuda_kernels::mark_choices<>, all_.data(), listed, work.size(), bits_.data(), round.error);
+    work.over(listed, cuda_kernels::mark_choices<>, all_.data(), listed, work.size(), disjoint_ ? 0 : most_,
+              bits_.data(), round.error);
     if (cells > 0)
       work.launch(cuda_kernels::count_bits<>, cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
     scan_.run(where, counts_.data(), round.sent.cells);

@@ -109,7 +109,8 @@ class device_exchange<leader, Codec> {
     auto* const sender = vote + cuda_kernels::vote_words;
     work.zero(all_);
     work.over(most_, cuda_kernels::list_entries<>, own_list_, all_.data());
-    work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), vote);
+    work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), round.error,
+                static_cast<std::uint32_t>(round.comm.rank()), vote);
     work.launch(cuda_kernels::write_sender<>, 1, 1, own_list_, static_cast<std::uint32_t>(round.comm.rank()), world,
                 sender);
     round.comm.all_reduce(work.where(), all_.span(), reduction::max);

@@ -48,7 +48,18 @@ struct message_state {
   }
 };
 
-/// What arrived: one slot of equal size a sender, its first words an envelope.
+/// Before a message of an exchange: the decision; the step, and in its highest bit whether the sender has failed.
+inline constexpr std::uint64_t envelope_words = 2;
+inline constexpr std::uint64_t failed_bit = std::uint64_t{1} << 63;
+
+template <int = 0>
+__global__ void write_envelope(std::uint64_t const* decision, std::uint64_t const* step, std::uint64_t const* error,
+                               std::uint64_t* words) {
+  words[0] = *decision;
+  words[1] = *step | (*error != 0 ? failed_bit : 0);
+}
+
+/// What arrived: one slot of equal size a sender, its first words an envelope or nothing.
 struct slots {
   std::byte const* memory;
   std::uint64_t bytes;     // of one
@@ -122,8 +133,11 @@ __global__ void open_messages(message_info const info, std::uint16_t codec, std:
     sums[r] = 0;
     auto const* const mine = reinterpret_cast<std::uint64_t const*>(from.memory + from.bytes * r);
     auto const* const first = reinterpret_cast<std::uint64_t const*>(from.memory);
-    for (std::uint64_t w = 0; w < from.envelope / 8; ++w)
-      if (mine[w] != first[w]) set_fault(error, exchange_fault::decision, r);
+    if (from.envelope == 0) return;
+    if ((mine[1] & failed_bit) != 0)
+      set_fault(error, exchange_fault::failed, r);
+    else if (mine[0] != first[0] || mine[1] != (first[1] & ~failed_bit))
+      set_fault(error, exchange_fault::decision, r);
   });
 }
 

@@ -35,9 +35,11 @@ namespace gradsieve {
 ///   auto aside = gs::device{second_stream};
 ///   auto make = [&](gs::layout const& part) { return gs::compressor{aside, part, recipe}; };
 ///   auto exchange = gs::device_overlap{aside, comm, layers, plan, make};
-///   exchange.begin(gradient, stream);                              // every step
-///   backward(stream, [&](std::size_t layer) { exchange.ready(layer); });
-///   exchange.wait();              // what comes next on `stream` finds the averaged update in the gradient
+///   exchange.run(gradient, stream, [&](auto const& ready) { backward(stream, ready); });  // every step
+///
+/// or begin(), ready(), and wait() or, where the backward pass throws, cancel(). What comes next on `stream` finds the
+/// averaged update in the gradient. A step that is cancelled is overlap's, but that the other ranks are told as of
+/// everything that goes wrong on a device: by the report of an exchange, or from a later step.
 ///
 /// The communicator works in stream order, as a device compressor's: gs::nccl::communicator_ref, or a host's as
 /// staged{comm}, which makes ready() wait for the exchange and hides nothing. Every exchange that make() returns works
@@ -68,12 +70,34 @@ class device_overlap {
       failure = std::current_exception();
     }
     group_map::require_equal(host{}, through_device{aside_, comm_}, layers, group_, failure);
+    for (std::size_t g = 0; g < parts_.size(); ++g)
+      if (layers_of(g).size() > 0) last_ = g;
   }
   device_overlap(device_overlap const&) = delete;
   device_overlap& operator=(device_overlap const&) = delete;
-  ~device_overlap() { cudaStreamSynchronize(aside_.stream); }
+  /// Cancels an open step, as cancel(), and waits for what is enqueued. The exchanges' work on an open step's gradient,
+  /// which must outlive that.
+  ~device_overlap() {
+    if constexpr (cancels) cancel();
+    cudaStreamSynchronize(aside_.stream);
+  }
 
-  /// Begins a step: the gradient, device memory that `stream` writes, is in use until what wait() enqueues there.
+  /// A whole step: begin(), backward(ready), wait(). `ready` does what ready() does. @throws as begin() and wait(), and
+  /// what `backward` throws, after cancel().
+  template <class Backward>
+  void run(std::span<T> gradient, cudaStream_t stream, Backward&& backward) {
+    begin(gradient, stream);
+    try {
+      backward([this](auto... which) { ready(which...); });
+    } catch (...) {
+      cancel();
+      throw;
+    }
+    wait();
+  }
+
+  /// Begins a step: the gradient, device memory that `stream` writes, is in use until what wait() or cancel() enqueues
+  /// there.
   /// @throws invalid_argument if its size is not the layout's or a step is open.
   void begin(std::span<T> gradient, cudaStream_t stream) {
     if (open_) throw invalid_argument("gradsieve: begin() before wait() has ended the step before");
@@ -85,6 +109,7 @@ class device_overlap {
     stream_ = stream;
     issued_ = 0;
     failure_ = nullptr;
+    ended_ = cancelled_ = false;
     open_ = true;
   }
 
@@ -116,13 +141,41 @@ class device_overlap {
       throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size_bytes(), stream_), "cudaMemsetAsync");
       written_[place].record(stream_);
     });
+    ended_ = true;
     issue();
-    if (size_ > 0) {
-      done_.record(aside_.stream);
-      done_.hold(stream_);
-    }
+    join();
     open_ = false;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+  /// Ends the step without this rank, whose backward pass cannot go on: groups that were not complete are exchanged as
+  /// failed, with gradients of zero, so that the other ranks' exchanges fail as well. What comes next on the step's
+  /// stream waits for that; the gradient is of no use then. What the exchanges throw here is dropped. Nothing happens
+  /// if no step is open. The exchanges need fail(), see failing_exchange.
+  void cancel() noexcept {
+    static_assert(cancels,
+                  "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
+                  "device_dense_mean have it: else the other ranks would wait for this one");
+    if (!open_) return;
+    ended_ = cancelled_ = true;
+    try {
+      tracker_.flush([&](std::size_t place) { written_[place].record(stream_); });
+    } catch (...) {  // the device is gone; the other ranks' transport will say so
+    }
+    issue();
+    try {
+      join();
+    } catch (...) {
+    }
+    failure_ = nullptr;
+    open_ = false;
+  }
+
+  /// As overlap's.
+  void discard_step()
+    requires requires(Exchange& exchange) { exchange.discard_step(); }
+  {
+    for (auto& each : parts_) each.exchange.discard_step();
   }
 
   /// The plan that all ranks follow.
@@ -133,6 +186,9 @@ class device_overlap {
   [[nodiscard]] layout const& layers_of(std::size_t group) const noexcept { return group_.groups()[group].layers; }
 
  private:
+  static constexpr bool cancels =
+      requires(Exchange& exchange, Comm const& comm, std::span<T> gradient) { exchange.fail(comm, gradient); };
+
   /// Work that one stream has got, for others to wait for.
   class event {
    public:
@@ -162,13 +218,20 @@ class device_overlap {
   /// Exchanges the groups that are complete, in the plan's order.
   void issue() {
     std::scoped_lock const lock{mutex_};
-    for (; issued_ < tracker_.frontier(); ++issued_) {
+    for (; issued_ < tracker_.frontier() && (issued_ < last_ || ended_); ++issued_) {
       try {
         exchange(issued_);
       } catch (...) {
         if (!failure_) failure_ = std::current_exception();
       }
     }
+  }
+
+  /// What comes next on the step's stream waits for the exchanges.
+  void join() const {
+    if (size_ == 0) return;
+    done_.record(aside_.stream);
+    done_.hold(stream_);
   }
 
   void exchange(std::size_t g) {
@@ -179,10 +242,11 @@ class device_overlap {
     for (std::size_t place = places.begin; place < places.end; ++place)
       if (group_.range_of(place).size > 0) written_[place].hold(aside_.stream);
     auto whole = gradient_.subspan(group.first(), group.packed_size() > 0 ? 0 : group.layers.size());
-    if (group.packed_size() > 0) {
-      whole = mine.packed.span();
+    if (group.packed_size() > 0) whole = mine.packed.span();
+    if constexpr (cancels)
+      if (cancelled_) return void(mine.exchange.fail(comm_, whole));
+    if (group.packed_size() > 0)
       for_each_piece(group, whole, [&](std::span<T> piece, std::span<T> place) { copy(piece, place); });
-    }
     mine.exchange.exchange(comm_, whole);
     if (group.packed_size() > 0)
       for_each_piece(group, whole, [&](std::span<T> piece, std::span<T> place) { copy(place, piece); });
@@ -213,6 +277,9 @@ class device_overlap {
   std::span<T> gradient_;
   cudaStream_t stream_ = nullptr;
   bool open_ = false;
+  bool ended_ = false;  // the backward pass: the last group may go
+  bool cancelled_ = false;
+  std::size_t last_ = 0;  // of the groups that have elements
   std::mutex mutex_;
   std::size_t issued_ = 0;  // groups of this step
   std::exception_ptr failure_;

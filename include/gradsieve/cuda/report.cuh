@@ -69,6 +69,9 @@ struct device_step {
         throw corrupt_message("gradsieve: the message" + sender + " is not what this codec writes");
       case exchange_fault::elsewhere:
         throw communication_error("gradsieve: a message was damaged on its way to another rank");
+      case exchange_fault::failed:
+        throw communication_error("gradsieve: rank " + std::to_string(error >> 32) +
+                                  " failed in this step; nothing was sent");
     }
   }
 };

@@ -26,7 +26,8 @@ enum class exchange_fault : std::uint64_t {
   decision,
   several,
   elsewhere,
-  contents
+  contents,
+  failed
 };
 
 /// What one sender's entries add: index-ordered, with their directory.
@@ -143,8 +144,15 @@ __global__ void list_choices(tables const t, entry_list const parts, std::uint32
     list[slots[s] + i] = 1 + (whole[s] ? mine.offset + i : parts.indices[mine.out + i]);
 }
 
-/// A number and its complement in four words: their maximum over the ranks shows whether all bring the same.
-inline constexpr std::uint64_t vote_words = 4;
+/// A rank that has failed before it sends: every rank's exchange is to fail.
+template <int = 0>
+__global__ void set_failed(std::uint32_t rank, std::uint64_t* error) {
+  *error = static_cast<std::uint64_t>(exchange_fault::failed) | std::uint64_t{rank} << 32;
+}
+
+/// A number and its complement in four words: their maximum over the ranks shows whether all bring the same. The fifth
+/// is of ranks that have failed already: 1 + the last of them.
+inline constexpr std::uint64_t vote_words = 5;
 
 [[nodiscard]] __device__ inline std::uint32_t vote_word(std::uint64_t number, unsigned w) {
   auto const half = static_cast<std::uint32_t>(number >> (w / 2 * 32));
@@ -152,14 +160,22 @@ inline constexpr std::uint64_t vote_words = 4;
 }
 
 template <int = 0>
-__global__ void write_vote(std::uint64_t const* decision, std::uint64_t const* step, std::uint32_t* words) {
-  for (unsigned w = 0; w < vote_words; ++w) words[w] = vote_word(*decision ^ mix(*step), w);
+__global__ void write_vote(std::uint64_t const* decision, std::uint64_t const* step, std::uint64_t const* error,
+                           std::uint32_t rank, std::uint32_t* words) {
+  for (unsigned w = 0; w < vote_words - 1; ++w) words[w] = vote_word(*decision ^ mix(*step), w);
+  words[vote_words - 1] = *error != 0 ? 1 + rank : 0;
 }
 
 template <int = 0>
 __global__ void read_vote(std::uint64_t const* decision, std::uint64_t const* step, std::uint32_t const* words,
                           std::uint64_t* error) {
-  for (unsigned w = 0; w < vote_words; ++w)
+  std::uint32_t const failed = words[vote_words - 1];
+  if (failed != 0) {
+    if (*error == 0)
+      *error = static_cast<std::uint64_t>(exchange_fault::failed) | static_cast<std::uint64_t>(failed - 1) << 32;
+    return;
+  }
+  for (unsigned w = 0; w < vote_words - 1; ++w)
     if (words[w] != vote_word(*decision ^ mix(*step), w)) *error = static_cast<std::uint64_t>(exchange_fault::decision);
 }
 
@@ -169,13 +185,24 @@ __global__ void list_entries(entry_list const own, std::uint32_t* list) {
   for_each(*own.count, [&](std::uint64_t p) { list[p] = own.indices[p] + 1; });
 }
 
-/// A bit for every element that a list names; what names none is an error.
+/// What the first place of a rank's list says if that rank has failed already.
+inline constexpr std::uint32_t failed_list = ~0u;
+
 template <int = 0>
-__global__ void mark_choices(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint32_t* bits,
-                             std::uint64_t* error) {
+__global__ void list_failure(std::uint64_t const* error, std::uint32_t* list) {
+  if (*error != 0) *list = failed_list;
+}
+
+/// A bit for every element that a list names; what names none is an error. `of_rank`: places of a rank's list, where it
+/// may say that the rank has failed; 0 where it does not.
+template <int = 0>
+__global__ void mark_choices(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint64_t of_rank,
+                             std::uint32_t* bits, std::uint64_t* error) {
   for_each(size, [&](std::uint64_t p) {
     std::uint32_t const named = list[p];
-    if (named > n)
+    if (named == failed_list && named > n && of_rank > 0 && p % of_rank == 0)
+      *error = static_cast<std::uint64_t>(exchange_fault::failed) | p / of_rank << 32;
+    else if (named > n)
       *error = static_cast<std::uint64_t>(exchange_fault::order);
     else if (named > 0)
       atomicOr(&bits[(named - 1) / 32], 1u << ((named - 1) % 32));

@@ -5,14 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <concepts>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -23,47 +20,51 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/schedule/agree.hpp>
 #include <gradsieve/schedule/arrivals.hpp>
+#include <gradsieve/schedule/group_exchange.hpp>
 #include <gradsieve/schedule/group_map.hpp>
+#include <gradsieve/schedule/group_thread.hpp>
 #include <gradsieve/schedule/plan.hpp>
 #include <gradsieve/schedule/tracker.hpp>
 #include <gradsieve/space/host.hpp>
 
 namespace gradsieve {
 
-/// What a group is exchanged by: a compressor for the group's layers, dense_mean, or your own.
-template <class E, class Comm, class T>
-concept group_exchange = std::movable<E> && requires(E& exchange, Comm const& comm, std::span<T> gradient) {
-  { exchange.exchange(comm, gradient) } -> std::same_as<step_report>;
-};
-
-/// One step of one rank, all groups together.
-struct overlap_report {
-  step_report exchanged;
-  double busy = 0;     ///< seconds in which groups were exchanged
-  double exposed = 0;  ///< seconds that wait() waited: of `busy`, what the backward pass did not hide
-
-  /// Share of the exchange that was hidden; 1 where nothing was exchanged.
-  [[nodiscard]] double hidden() const noexcept { return busy > 0 ? std::max(0.0, 1 - exposed / busy) : 1; }
-};
-
 /// Between begin() and wait() the backward pass calls ready(layer) as gradients are complete. A group of the plan whose
 /// layers are all ready is exchanged by a thread of this object's own, in place, one group after the other in the
-/// plan's order, also where a later one is complete first: all ranks issue the same collectives in the same order.
+/// plan's order, also where a later one is complete first: all ranks issue the same collectives in the same order. Only
+/// the last group waits for wait(), or flush().
 ///
 ///   auto make = [&](gs::layout const& part) { return gs::compressor{gs::host{.threads = 1}, part, recipe}; };
 ///   auto exchange = gs::overlap{comm, layers, plan, make};    // one compressor a group, here, once
-///   exchange.begin(gradient);                                 // every step
-///   backward([&](std::size_t layer) { exchange.ready(layer); });
+///   auto report = exchange.run(gradient, [&](auto const& ready) { backward(ready); });  // every step
+///
+/// or, where the backward pass is no function of one's own:
+///
+///   exchange.begin(gradient);
+///   try {
+///     backward([&](std::size_t layer) { exchange.ready(layer); });
+///   } catch (...) {
+///     exchange.cancel();                                      // the other ranks' wait() throws
+///     throw;
+///   }
 ///   auto report = exchange.wait();                            // gradient is now the averaged update
 ///
 /// Every group has an exchange of its own: with compressors each group sends the recipe's density of its own layers.
 /// Layers are numbered as in the layout. A group whose layers do not lie side by side in the gradient is exchanged in a
 /// buffer of this object's.
 ///
-/// The communicator is used by that thread only, from begin() until wait() returns: meanwhile it is not for others, nor
-/// is an MPI that was not initialised with MPI_THREAD_MULTIPLE (between steps MPI_THREAD_SERIALIZED will do).
+/// A step comes to its end on all ranks or on none: the last group goes out once wait() says that there is nothing to
+/// cancel. A rank that cancels takes part in the groups that are left as one that has failed, so that wait() throws on
+/// the others. Groups before these were exchanged and count, on all ranks alike, step counters too; of the others
+/// nothing is given up on any rank. As after every exchange that throws, what the other ranks handed over of them is in
+/// their residuals. discard_step() on all ranks takes back what counts: then the step has sent nothing.
+///
+/// The communicator is used by that thread only, from begin() until wait() or cancel() returns: meanwhile it is not for
+/// others, nor is an MPI that was not initialised with MPI_THREAD_MULTIPLE (between steps MPI_THREAD_SERIALIZED will
+/// do; with less the constructor throws).
 /// A step allocates nothing but what its exchanges do. Host memory only; for a device there is device_overlap.
-/// threads: ready() from any; all else from one at a time.
+/// threads: ready() from any; all else from one at a time. In a child of fork() that thread does not exist: what would
+/// wait for it throws communication_error, and cancel() and the destructor do nothing.
 template <class Exchange, communicator Comm, gradient_value T = float>
 class overlap {
   static_assert(group_exchange<Exchange, Comm, T>,
@@ -75,8 +76,9 @@ class overlap {
 
   /// Takes rank 0's plan, which agree() hands to all ranks, and calls make(layout of a group) for every group in order.
   /// `ready_order` says for each layer of the plan which one of the layout it is; empty: the last layer is ready first.
-  /// Collective. @throws invalid_argument if the plan does not fit the layout; mismatch, if ranks differ in layout or
-  /// order, or another rank throws; as agree(), and what make() throws.
+  /// Collective. @throws invalid_argument if the plan does not fit the layout; communication_error if the communicator
+  /// is not for a thread of this object's; mismatch, if ranks differ in layout or order, or another rank throws; as
+  /// agree(), and what make() throws.
   template <std::invocable<layout const&> Make>
   overlap(Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
           std::vector<std::size_t> const& ready_order = {})
@@ -87,6 +89,7 @@ class overlap {
         times_(plan_.groups().size()) {
     std::exception_ptr failure;
     try {
+      if constexpr (requires { comm_.require_threads(); }) comm_.require_threads();
       group_ = group_map{layers, plan_, ready_order, sizeof(T)};
       parts_.reserve(plan_.groups().size());
       for (auto const& each : group_.groups())
@@ -95,39 +98,44 @@ class overlap {
       failure = std::current_exception();
     }
     group_map::require_equal(host{}, comm_, layers, group_, failure);
-    thread_ = std::thread{[this] { communicate(); }};
+    for (std::size_t g = 0; g < parts_.size(); ++g)
+      if (layers_of(g).size() > 0) last_ = g;
+    auto const may = [this](std::size_t g) { return tracker_.frontier() > g && (g < last_ || ended_.load()); };
+    thread_.start(parts_.size(), may, [this](std::size_t g) { exchange(g); });
   }
 
   overlap(overlap const&) = delete;
   overlap& operator=(overlap const&) = delete;
 
-  /// Waits for the group that is being exchanged, if there is one; others of an open step are left.
+  /// Cancels an open step, as cancel(); where the exchanges have no fail() it waits for the group that is being
+  /// exchanged and leaves the others. An open step works on the gradient: it must outlive that.
   ~overlap() {
-    {
-      std::scoped_lock const lock{mutex_};
-      stopped_ = true;
-    }
-    work_.notify_one();
-    thread_.join();
+    if constexpr (cancels) cancel();
   }
 
-  /// Begins a step: the gradient's memory is in use until wait() returns.
-  /// @throws invalid_argument if its size is not the layout's or a step is open.
-  void begin(std::span<T> gradient) {
-    if (open_.load()) throw invalid_argument("gradsieve: begin() before wait() has ended the step before");
-    if (gradient.size() != size_)
-      throw invalid_argument("gradsieve: gradient has " + std::to_string(gradient.size()) +
-                             " elements, the layout has " + std::to_string(size_));
-    tracker_.reset();
-    {
-      std::scoped_lock const lock{mutex_};
-      gradient_ = gradient;
-      report_ = {};
-      began_ = clock::now();
-      ++steps_begun_;
+  /// A whole step: begin(), backward(ready), wait(). `ready` does what ready() does, and may be called from any thread
+  /// until `backward` returns. @throws as begin() and wait(), and what `backward` throws, after cancel(): so everything
+  /// is safe, in whatever order the gradient and this object were made, and however the exception goes on.
+  template <class Backward>
+  overlap_report run(std::span<T> gradient, Backward&& backward) {
+    begin(gradient);
+    try {
+      backward([this](std::size_t layer) { ready(layer); });
+    } catch (...) {
+      cancel();
+      throw;
     }
-    open_.store(true);
-    work_.notify_one();
+    return wait();
+  }
+
+  /// Begins a step: the gradient's memory is in use until wait() or cancel() returns.
+  /// @throws invalid_argument if a step is open; or if its size is not the layout's: then, where the exchanges have
+  /// fail(), this rank takes part in the step as if it had cancelled, so that the others throw as well.
+  void begin(std::span<T> gradient) {
+    thread_.require_own_process();
+    if (open_.load()) throw invalid_argument("gradsieve: begin() before wait() has ended the step before");
+    if (gradient.size() != size_) refuse(gradient.size());
+    open(gradient);
   }
 
   /// The gradient of this layer is complete and will not be touched before wait() returns. Cost: O(1), and a lock where
@@ -140,18 +148,19 @@ class overlap {
       throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, the layout has " +
                              std::to_string(group_.count()) + " layers");
     auto const before = tracker_.frontier();
-    if (tracker_.on_ready(group_.place_of(layer)) != before) announce();
+    if (tracker_.on_ready(group_.place_of(layer)) != before) thread_.announce();
   }
 
-  /// Completes all groups: layers that were not ready in this step, as nothing used them, get a gradient of zero. They
-  /// may be others on other ranks. @throws invalid_argument if no step is open.
+  /// The backward pass has ended: completes all groups. Layers that were not ready in this step, as nothing used them,
+  /// get a gradient of zero. They may be others on other ranks. @throws invalid_argument if no step is open.
   void flush() {
     if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: begin()");
     tracker_.flush([&](std::size_t place) {
       auto const& each = group_.range_of(place);
       std::fill_n(gradient_.begin() + static_cast<std::ptrdiff_t>(each.offset), each.size, T{});
     });
-    announce();
+    ended_.store(true);
+    thread_.announce();
   }
 
   /// Ends the step: flush(), and waits until all groups are exchanged.
@@ -160,12 +169,40 @@ class overlap {
   overlap_report wait() {
     flush();
     auto const start = clock::now();
-    std::unique_lock lock{mutex_};
-    done_.wait(lock, [&] { return steps_done_ == steps_begun_; });
+    thread_.wait();
     report_.exposed = seconds(clock::now() - start);
     open_.store(false);
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     return report_;
+  }
+
+  /// Ends the step without this rank, whose backward pass cannot go on: groups whose turn has not come are exchanged as
+  /// failed, so that the other ranks throw communication_error from wait(). Returns when all groups are through, which
+  /// takes as long as the other ranks take; the gradient is then free, of no use, and the next step may begin. What the
+  /// exchanges throw is dropped. Nothing happens if no step is open. Not after flush(). The exchanges need fail(), see
+  /// failing_exchange.
+  void cancel() noexcept {
+    static_assert(cancels,
+                  "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
+                  "dense_mean have it: else the other ranks would wait for this one");
+    if (!open_.load()) return;
+    if (!thread_.is_child()) {
+      cancelled_.store(true);
+      ended_.store(true);
+      tracker_.flush([](std::size_t) {});
+      thread_.announce();
+      thread_.wait();
+      failure_ = nullptr;
+    }
+    open_.store(false);
+  }
+
+  /// The last step's update was not used, or it was cancelled: discard_step() of every group's exchange. Call it on
+  /// every rank. Not while a step is open.
+  void discard_step()
+    requires requires(Exchange& exchange) { exchange.discard_step(); }
+  {
+    for (auto& each : parts_) each.exchange.discard_step();
   }
 
   /// The plan that all ranks follow.
@@ -187,35 +224,32 @@ class overlap {
     std::vector<T> packed;  // empty where the group's layers lie side by side
   };
 
+  static constexpr bool cancels = failing_exchange<Exchange, Comm, T>;
+
   [[nodiscard]] static double seconds(clock::duration time) noexcept {
     return std::chrono::duration<double>(time).count();
   }
 
-  /// The lock orders this after the check of a thread that is about to wait.
-  void announce() {
-    {
-      std::scoped_lock const lock{mutex_};
-    }
-    work_.notify_one();
+  void open(std::span<T> gradient) {
+    tracker_.reset();
+    cancelled_.store(false);
+    ended_.store(false);
+    gradient_ = gradient;
+    report_ = {};
+    began_ = clock::now();
+    open_.store(true);
+    thread_.begin();
   }
 
-  void communicate() noexcept {
-    for (std::uint64_t step = 1;; ++step) {
-      for (std::size_t g = 0; g <= parts_.size(); ++g) {  // once more for the end, and where there is no group
-        std::unique_lock lock{mutex_};
-        work_.wait(lock, [&] {
-          return stopped_ || (steps_begun_ >= step && (g == parts_.size() || tracker_.frontier() > g));
-        });
-        if (stopped_) return;
-        if (g < parts_.size()) {
-          lock.unlock();
-          exchange(g);
-        } else {
-          steps_done_ = step;
-          done_.notify_one();
-        }
-      }
+  /// A gradient of another size.
+  [[noreturn]] void refuse(std::size_t size) {
+    if constexpr (cancels) {
+      std::vector<T> instead(size_);
+      open(instead);
+      cancel();
     }
+    throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +
+                           std::to_string(size_));
   }
 
   /// A failed group does not stop the ones behind it: if it failed on this rank only, the others exchange them.
@@ -226,6 +260,8 @@ class overlap {
       auto const& group = group_.groups()[g];
       if (group.layers.size() == 0) {
         // nothing to send, on all ranks alike
+      } else if (cancelled_.load()) {
+        fail(mine, group);
       } else if (mine.packed.empty()) {
         add(mine.exchange.exchange(comm_, gradient_.subspan(group.first(), group.layers.size())));
       } else {
@@ -239,6 +275,12 @@ class overlap {
     auto const finish = clock::now();
     times_[g] = {seconds(start - began_), seconds(finish - began_)};
     report_.busy += seconds(finish - start);
+  }
+
+  void fail([[maybe_unused]] part& mine, [[maybe_unused]] group_layers const& group) {
+    if constexpr (cancels)
+      mine.exchange.fail(
+          comm_, mine.packed.empty() ? gradient_.subspan(group.first(), group.layers.size()) : std::span{mine.packed});
   }
 
   void add(step_report const& report) noexcept { report_.exchanged.add(report); }
@@ -257,13 +299,10 @@ class overlap {
   std::exception_ptr failure_;
 
   std::atomic<bool> open_{false};
-  std::mutex mutex_;
-  std::condition_variable work_;
-  std::condition_variable done_;
-  std::uint64_t steps_begun_ = 0;
-  std::uint64_t steps_done_ = 0;
-  bool stopped_ = false;
-  std::thread thread_;
+  std::atomic<bool> ended_{false};  // the backward pass: the last group may go
+  std::atomic<bool> cancelled_{false};
+  std::size_t last_ = 0;  // of the groups that have elements
+  group_thread thread_;   // the last: it stops before what it works on goes
 };
 
 template <class Comm, class Make>

@@ -9,10 +9,14 @@
 #endif
 
 #include <gradsieve/float_environment.hpp>
+#include <gradsieve/process.hpp>
 
 namespace gradsieve {
 
 /// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP.
+/// In a child of fork() the thread that forked has no team if it had one before: GCC's libgomp would wait for ever for
+/// threads that are in the parent. There it runs all workers by itself, with the same results. LLVM's libomp, which
+/// clang links, starts new threads in the child.
 class host_team {
  public:
   /// `threads` 0: as many as OpenMP gives.
@@ -32,7 +36,7 @@ class host_team {
   template <class Body>
   void run(std::uint64_t work, Body const& body) const {
 #if defined(_OPENMP)
-    if (size_ > 1 && work >= least_work) {
+    if (size_ > 1 && work >= least_work && may_start()) {
 #pragma omp parallel for num_threads(size_) schedule(static, 1)
       for (int worker = 0; worker < size_; ++worker) {
         float_environment const standard;
@@ -55,6 +59,22 @@ class host_team {
 
  private:
   static constexpr std::uint64_t least_work = 32'768;
+
+#if defined(_OPENMP)
+  /// Whether the calling thread may enter a parallel region: it has not entered one before in the process that forked
+  /// this one. What the caller's own code did there is not known.
+  [[nodiscard]] static bool may_start() noexcept {
+#if defined(__clang__)
+    return true;
+#else
+    static thread_local std::int64_t started_in = 0;
+    auto const now = process_id();
+    if (started_in == 0) started_in = now;
+    return started_in == now;
+#endif
+  }
+#endif
+
   int size_;
 };
 

@@ -1,0 +1,22 @@
+// Which process runs: after fork() there are two, and the child has one thread.
+#pragma once
+
+#include <cstdint>
+
+#if __has_include(<unistd.h>)
+#include <unistd.h>
+#endif
+
+namespace gradsieve {
+
+/// The number of the calling process: a child has another one than the process that forked it. 0 where there is no
+/// fork(). Cost: a system call.
+[[nodiscard]] inline std::int64_t process_id() noexcept {
+#if __has_include(<unistd.h>)
+  return ::getpid();
+#else
+  return 0;
+#endif
+}
+
+}  // namespace gradsieve

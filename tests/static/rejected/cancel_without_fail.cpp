@@ -1,0 +1,12 @@
+#include <gradsieve/comm/self.hpp>
+#include <gradsieve/schedule/overlap.hpp>
+
+struct plain {
+  gradsieve::step_report exchange(gradsieve::self const&, std::span<float>) { return {}; }
+};
+
+void use(gradsieve::overlap<plain, gradsieve::self>& exchange, std::span<float> gradient) {
+  exchange.begin(gradient);
+  exchange.wait();  // fits
+  exchange.run(gradient, [](auto const&) {});
+}
