@@ -28,14 +28,23 @@ struct shortest {
   }
 };
 
-/// Writes name{field value, field value}; a field is a std::pair of its name and its number.
+/// Writes name{field value, field value}; a field is a std::pair of its name and its value: a number, or what prints
+/// itself.
 template <class... Fields>
 std::ostream& describe(std::ostream& out, std::string_view name, Fields const&... fields) {
   out << name;
   if constexpr (sizeof...(fields) > 0) {
     out << '{';
     std::string_view separator = "";
-    ((out << separator << fields.first << ' ' << shortest{fields.second}, separator = ", "), ...);
+    auto const write = [&](auto const& field) {
+      out << separator << field.first << ' ';
+      if constexpr (std::is_arithmetic_v<decltype(field.second)>)
+        out << shortest{field.second};
+      else
+        out << field.second;
+      separator = ", ";
+    };
+    (write(fields), ...);
     out << '}';
   }
   return out;
