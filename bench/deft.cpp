@@ -107,14 +107,15 @@ class world {
 
  private:
   /// Where error feedback ends up, as settle() has it: budgets k_i that go with norms sqrt(n_i) * sigma / density_i
-  /// leave segment i a density that goes with n_i^(-1/3).
+  /// leave layer i a density that goes with n_i^(-1/3).
   void start() {
     gradient_source<float> triangle{"triangle", at_.n, at_.threads};
     auto const values = triangle.next();
+    auto const layers = layers_of(at_.n);
     double total = 0;
-    for (auto const& each : segments_.all()) total += std::pow(static_cast<double>(each.size), 2.0 / 3);
+    for (auto const& each : layers) total += std::pow(static_cast<double>(each.size), 2.0 / 3);
     for (auto const& each : segments_.all()) {
-      double const density = at_.k() / (total * std::cbrt(static_cast<double>(each.size)));
+      double const density = at_.k() / (total * std::cbrt(static_cast<double>(layers[each.layer].size)));
       double const walk = deviation(at_.law) / std::sqrt(std::min(1.0, density));
       for (auto i = each.offset; i < each.offset + each.size; ++i) residual_[i] = static_cast<float>(walk) * values[i];
     }

@@ -21,6 +21,7 @@ namespace gs = gradsieve;
 inline names const selector_names{"radix", "hierarchical", "laplacian", "adacomp", "chunked"};
 inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic"};
 inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
+inline names const sharing_names{"by_layer", "by_fragment"};  // as deft_sharing
 
 // In the order of selector_names, partitioner_names and residual_names.
 using any_selector = std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked>;
@@ -36,7 +37,7 @@ constexpr bool is_built() {
   if constexpr (std::is_same_v<Selector, adacomp>) return std::is_same_v<Partitioner, layerwise> && plain;
   if constexpr (std::is_same_v<Selector, chunked>) return std::is_same_v<Partitioner, whole> && plain;
   if constexpr (std::is_same_v<Partitioner, cyclic>)
-    return (std::is_same_v<Selector, radix> && (plain || std::is_same_v<Residual, filtered>)) ||
+    return (std::is_same_v<Selector, radix> && !std::is_same_v<Residual, none>) ||
            (std::is_same_v<Selector, laplacian> && plain);
   return !std::is_same_v<Residual, filtered>;
 }
@@ -49,6 +50,7 @@ struct policy_defaults {
   double momentum = 0.9;
   double beta = 0.5;
   std::uint32_t bins = 0;  ///< elements of AdaComp's bins in every layer; 0: its own
+  gs::deft deft{};
 };
 
 struct named_policies {
@@ -126,6 +128,7 @@ class family {
   if (auto* const correction = std::get_if<gs::momentum_correction>(&chosen.residual))
     correction->momentum = static_cast<float>(open.momentum);
   if (auto* const filter = std::get_if<gs::filtered>(&chosen.residual)) filter->beta = static_cast<float>(open.beta);
+  if (auto* const shares = std::get_if<gs::deft>(&chosen.partitioner)) *shares = open.deft;
   if (auto* const bins = std::get_if<gs::adacomp>(&chosen.selector)) {
     if (open.bins > 0) bins->bins = {.rules = {}, .otherwise = open.bins};
     if (std::holds_alternative<gs::whole>(chosen.partitioner)) chosen.partitioner = gs::layerwise{};
@@ -135,8 +138,8 @@ class family {
                  chosen.selector, chosen.partitioner, chosen.residual);
   if (!built)
     throw usage_error("recipe '" + recipe +
-                      "': cyclic and filtered are in radix+cyclic, laplacian+cyclic and radix+cyclic+filtered only; "
-                      "adacomp and chunked stand alone");
+                      "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
+                      "radix+cyclic+filtered only; adacomp and chunked stand alone");
   return chosen;
 }
 

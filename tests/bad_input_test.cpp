@@ -730,8 +730,11 @@ TEST_CASE("a restored compressor goes on as if nothing had been") {
   };
   check(gs::recipe{.density = 0.03});
   check(gs::recipe{.density = 0.03, .selector = gs::laplacian{}});
-  check(gs::recipe{
-      .density = 0.03, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
+  for (std::uint64_t const every : {1u, 2u, 100u})
+    check(gs::recipe{.density = 0.03,
+                     .selector = gs::laplacian{},
+                     .partitioner = gs::deft{.rotate_every = every},
+                     .residual = gs::momentum_correction{}});
   check(gs::recipe{
       .density = 0.03, .selector = gs::hierarchical{}, .partitioner = gs::layerwise{}, .exchange = gs::index_union{}});
   check(gs::recipe{.density = gs::warm_up{.initial = 0.5, .final = 0.01, .steps = 10}, .selector = gs::laplacian{}});

@@ -269,8 +269,9 @@ inline void all(std::string const& name, maker const& make) {
 }
 
 template <class Partitioner, class Exchange, class Selector, class Residual, class Codec = gs::coo>
-void one(Selector selector, Residual residual, Codec codec = {}) {
+void one(Selector selector, Residual residual, Codec codec = {}, Partitioner partitioner = {}) {
   gs::recipe<Selector, Partitioner, Residual, Codec, Exchange> recipe{};
+  recipe.partitioner = partitioner;
   recipe.codec = codec;
   recipe.selector = selector;
   recipe.residual = residual;

@@ -207,7 +207,8 @@ TEST_CASE("cyclic: rank step % world leads, its indices reach all, and no rank w
 TEST_CASE("saved, restored and shared out anew") {
   auto const comm = world();
   auto const n = mixed_layers().size();
-  auto const recipe = gs::recipe{.density = 0.03, .selector = gs::laplacian{}, .partitioner = gs::deft{}};
+  auto const recipe =
+      gs::recipe{.density = 0.03, .selector = gs::laplacian{}, .partitioner = gs::deft{.rotate_every = 2}};
   gs::compressor straight{here, mixed_layers(), recipe};
   for (std::uint64_t step = 0; step < 3; ++step) {
     auto update = gradient(n, comm.rank(), step);

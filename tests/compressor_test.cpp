@@ -913,38 +913,46 @@ TEST_CASE("deft: each fragment belongs to one rank, and the work goes round") {
   constexpr std::uint64_t n = 12'000;
   constexpr int world = 4;
   auto const layers = gs::layout{data::equal_layers(n, 4)};
-  // chosen[step][rank]: where that rank's own entries were
-  std::vector<std::vector<std::vector<std::uint64_t>>> counts(8, std::vector<std::vector<std::uint64_t>>(world));
-  std::vector<std::vector<std::uint64_t>> selected(8, std::vector<std::uint64_t>(world));
-  auto const said = on_ranks(world, [&](communicator comm) {
-    findings found;
-    // gather: a rank's own choice is what left its residual
-    gs::compressor compressor{
-        here, layers,
-        gs::recipe{.density = 0.01, .partitioner = gs::deft{}, .residual = gs::none{}, .exchange = gs::gather{}}};
-    for (std::uint64_t step = 0; step < 8; ++step) {
-      auto const g = data::make(data::law::laplace, n, 5);  // the same every step, on every rank
-      auto update = g;
-      auto const it = compressor.exchange(comm, std::span{update});
-      selected[step][at(comm.rank())] = it.selected;
-      auto& fragments = counts[step][at(comm.rank())];
-      fragments.assign(4, 0);
-      for (std::size_t i = 0; i < n; ++i)
-        if (g[i] != 0 && compressor.residual()[i] == 0) ++fragments[i / 3000];
-      found.expect(it.selected == std::accumulate(fragments.begin(), fragments.end(), std::uint64_t{0}),
-                   "selected elsewhere");
-      found.expect(it.union_size == 120 && it.budget == 120, "the update has not k entries");
-    }
-    return found.text();
-  });
-  CHECK(joined(said) == "");
-  for (std::size_t step = 0; step < 8; ++step) {
-    CHECK(std::accumulate(selected[step].begin(), selected[step].end(), std::uint64_t{0}) == 120);
-    for (std::size_t rank = 0; rank < world; ++rank) {
-      // the data never changes: what a rank does now, the rank before it does next
-      CHECK(counts[(step + 1) % 8][(rank + world - 1) % world] == counts[step][rank]);
-      CHECK(std::count_if(counts[step][rank].begin(), counts[step][rank].end(),
-                          [](std::uint64_t c) { return c > 0; }) == 1);
+  for (std::size_t const every : {1u, 2u, 100u}) {
+    CAPTURE(every);
+    // chosen[step][rank]: where that rank's own entries were
+    std::vector<std::vector<std::vector<std::uint64_t>>> counts(8, std::vector<std::vector<std::uint64_t>>(world));
+    std::vector<std::vector<std::uint64_t>> selected(8, std::vector<std::uint64_t>(world));
+    auto const said = on_ranks(world, [&](communicator comm) {
+      findings found;
+      // gather: a rank's own choice is what left its residual
+      gs::compressor compressor{here, layers,
+                                gs::recipe{.density = 0.01,
+                                           .partitioner = gs::deft{.rotate_every = every},
+                                           .residual = gs::none{},
+                                           .exchange = gs::gather{}}};
+      for (std::uint64_t step = 0; step < 8; ++step) {
+        auto const g = data::make(data::law::laplace, n, 5);  // the same every step, on every rank
+        auto update = g;
+        auto const it = compressor.exchange(comm, std::span{update});
+        selected[step][at(comm.rank())] = it.selected;
+        auto& fragments = counts[step][at(comm.rank())];
+        fragments.assign(4, 0);
+        for (std::size_t i = 0; i < n; ++i)
+          if (g[i] != 0 && compressor.residual()[i] == 0) ++fragments[i / 3000];
+        found.expect(it.selected == std::accumulate(fragments.begin(), fragments.end(), std::uint64_t{0}),
+                     "selected elsewhere");
+        found.expect(it.union_size == 120 && it.budget == 120, "the update has not k entries");
+      }
+      return found.text();
+    });
+    CHECK(joined(said) == "");
+    for (std::size_t step = 0; step < 8; ++step) {
+      CHECK(std::accumulate(selected[step].begin(), selected[step].end(), std::uint64_t{0}) == 120);
+      for (std::size_t rank = 0; rank < world; ++rank) {
+        // the data never changes: what a rank does now, the rank before it does in the next turn
+        if (step + 1 < 8) {
+          bool const moves = (step + 1) % every == 0;
+          CHECK(counts[step + 1][moves ? (rank + world - 1) % world : rank] == counts[step][rank]);
+        }
+        CHECK(std::count_if(counts[step][rank].begin(), counts[step][rank].end(),
+                            [](std::uint64_t c) { return c > 0; }) == 1);
+      }
     }
   }
 }

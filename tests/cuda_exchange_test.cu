@@ -66,6 +66,10 @@ TEST_CASE("segments that are sent whole") {
 
 TEST_CASE("deft and the union of indices") {
   for (int const ranks : {1, 2, 4}) same_on_ranks(gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, ranks);
+  same_on_ranks(gs::recipe{.density = 0.03, .partitioner = gs::deft{.rotate_every = 1}}, 4);
+  same_on_ranks(
+      gs::recipe{.density = 0.03, .partitioner = gs::deft{.sharing = gs::deft_sharing::by_fragment, .rotate_every = 2}},
+      3);
   same_on_ranks(gs::recipe{.density = 0.9, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}}, 2);
   same_on_ranks(gs::recipe{.density = 0.03, .exchange = gs::index_union{}}, 3);
 }

@@ -99,6 +99,9 @@ TEST_CASE("small: layers that are selected from separately") {
 TEST_CASE("small: deft decides in the stream what it decides on the host") {
   auto const recipe = gs::recipe{.density = 0.02, .partitioner = gs::deft{}};
   CHECK(same_as_host(recipe, steps::mixed_layers(), 5, mixed()));
+  auto published = recipe;
+  published.partitioner = {.sharing = gs::deft_sharing::by_fragment, .rotate_every = 1};
+  CHECK(same_as_host(published, steps::mixed_layers(), 5, mixed()));
   auto const band =
       gs::recipe{.density = 0.02, .selector = gs::laplacian{.count = gs::count_mode::exact}, .partitioner = gs::deft{}};
   CHECK(same_as_host(band, gs::layout{data::equal_layers(20'011, 50)}, 3, drifting(20'011)));

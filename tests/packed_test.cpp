@@ -552,7 +552,7 @@ TEST_CASE("any bytes behind a good header") {
 TEST_CASE("parts check their values") {
   auto const made = [](std::uint32_t chunk) {
     try {
-      gs::packed{.indices = gs::fixed_width{.chunk = chunk}}.check();
+      gs::check(gs::packed{.indices = gs::fixed_width{.chunk = chunk}});
     } catch (gs::invalid_argument const& error) {
       return std::string{error.what()};
     }

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <gradsieve/gradsieve.hpp>
@@ -119,6 +120,74 @@ void check_decision(gs::segment_list const& list, std::vector<double> const& squ
       REQUIRE((list[i].owner >= 0 && list[i].owner < world));
   }
 }
+
+/// The rule of deft's shares, in the plainest way: k over parts by their norms, the largest first.
+struct part {
+  double norm = 0;
+  std::uint64_t fragments = 0;  ///< of a norm above zero
+  std::uint64_t elements = 0;   ///< of these
+};
+
+std::vector<std::uint64_t> shares(std::vector<part> const& parts, std::uint64_t k) {
+  std::vector<std::size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return parts[a].norm > parts[b].norm; });
+  double norms = 0;
+  std::uint64_t fragments = 0;
+  for (auto const& each : parts) norms += each.norm, fragments += each.fragments;
+  std::vector<std::uint64_t> given(parts.size());
+  for (auto const i : order) {
+    auto const& each = parts[i];
+    if (each.fragments == 0 || k == 0) continue;
+    double const fraction = !(norms > 0) ? 0.0 : each.norm < norms ? each.norm / norms : 1.0;
+    auto wanted = std::max(std::round(fraction * static_cast<double>(k)), 1.0);
+    if (k >= fragments) {
+      auto const others = static_cast<double>(fragments - each.fragments);
+      wanted = std::clamp(wanted, static_cast<double>(each.fragments), static_cast<double>(k) - others);
+    }
+    given[i] =
+        static_cast<std::uint64_t>(std::min({wanted, static_cast<double>(each.elements), static_cast<double>(k)}));
+    k -= given[i];
+    norms -= each.norm;
+    fragments -= each.fragments;
+  }
+  for (auto const i : order) {
+    auto const more = std::min(k, parts[i].elements - given[i]);
+    given[i] += more;
+    k -= more;
+  }
+  return given;
+}
+
+part part_of(gs::segment const& each, double squared_norm) {
+  return squared_norm > 0 ? part{std::sqrt(squared_norm), 1, each.size} : part{};
+}
+
+/// What deft is to give each of these fragments.
+std::vector<std::uint64_t> expected_shares(gs::segment_list const& list, std::vector<double> const& squared_norms,
+                                           std::vector<gs::range> const& layers, gs::deft_sharing how,
+                                           std::uint64_t k) {
+  std::vector<part> fragments;
+  for (std::size_t i = 0; i < list.size(); ++i) fragments.push_back(part_of(list[i], squared_norms[i]));
+  if (how == gs::deft_sharing::by_fragment) return shares(fragments, k);
+  std::vector<part> whole(layers.size());
+  std::vector<std::vector<part>> inside(layers.size());
+  for (std::size_t i = 0, at = 0; i < list.size(); ++i) {
+    while (list[i].offset >= layers[at].offset + layers[at].size) ++at;
+    inside[at].push_back(fragments[i]);
+    if (squared_norms[i] > 0) whole[at].norm += squared_norms[i];
+    whole[at].fragments += fragments[i].fragments;
+    whole[at].elements += fragments[i].elements;
+  }
+  for (auto& each : whole) each.norm = std::sqrt(each.norm);
+  auto const of_layers = shares(whole, k);
+  std::vector<std::uint64_t> all;
+  for (std::size_t at = 0; at < layers.size(); ++at)
+    for (auto const one : shares(inside[at], of_layers[at])) all.push_back(one);
+  return all;
+}
+
+std::array const both_sharings{gs::deft_sharing::by_layer, gs::deft_sharing::by_fragment};
 
 /// Tensor sizes of a ResNet-18 with 1000 classes.
 std::vector<std::uint64_t> resnet18() {
@@ -312,10 +381,13 @@ TEST_CASE("deft: k in all, for random layers, norms and worlds") {
   data::generator random{11};
   for (int round = 0; round < 3000; ++round) {
     CAPTURE(round);
+    gs::deft const chosen{.sharing = both_sharings[random.below(2)], .rotate_every = 1 + random.below(200)};
     std::vector<std::uint64_t> sizes(1 + random.below(30));
-    for (auto& size : sizes) size = 1 + (random.below(3) == 0 ? random.below(4) : random.below(5000));
+    for (auto& size : sizes) size = random.below(3) == 0 ? random.below(4) : 1 + random.below(5000);
+    sizes[0] = std::max<std::uint64_t>(sizes[0], 1);
     int const world = static_cast<int>(1 + random.below(random.below(2) == 0 ? 4 : 70));
-    auto list = cut(gs::deft{}, back_to_back(sizes), world);
+    auto const layers = back_to_back(sizes);
+    auto list = cut(chosen, layers, world);
     std::vector<double> norms(list.size());
     for (auto& norm : norms) {
       auto const kind = random.below(8);
@@ -325,10 +397,59 @@ TEST_CASE("deft: k in all, for random layers, norms and worlds") {
     for (auto const k : {random.below(n + 1), random.below(list.size() + 2), n}) {
       if (k > n) continue;
       CAPTURE(k);
-      assign(gs::deft{}, list, norms, k, world, random.below(100));
+      assign(chosen, list, norms, k, world, random.below(100));
       check_decision(list, norms, k, world);
+      auto const expected = expected_shares(list, norms, layers, chosen.sharing, k);
+      for (std::size_t i = 0; i < list.size(); ++i) REQUIRE(list[i].k == expected[i]);
     }
   }
+}
+
+TEST_CASE("deft: a layer's share does not depend on how many ranks it is cut for") {
+  std::vector<std::uint64_t> const sizes{100'000, 8'000, 640, 128, 64, 10};
+  std::vector<double> const layer_squares{400, 160, 36, 4, 1, 0.25};
+  auto const layers = back_to_back(sizes);
+  auto const of_layers = [&](gs::deft_sharing how, int world) {
+    auto list = cut(gs::deft{}, layers, world);
+    std::vector<double> squares;
+    for (auto const& each : list)
+      squares.push_back(layer_squares[each.layer] * static_cast<double>(each.size) /
+                        static_cast<double>(sizes[each.layer]));
+    assign(gs::deft{.sharing = how}, list, squares, 1000, world);
+    std::vector<std::uint64_t> sums(sizes.size());
+    for (auto const& each : list) sums[each.layer] += each.k;
+    return sums;
+  };
+  auto const alone = of_layers(gs::deft_sharing::by_layer, 1);
+  CHECK(alone == std::vector<std::uint64_t>{477, 300, 142, 47, 24, 10});  // the last cannot hold its 12
+  CHECK(of_layers(gs::deft_sharing::by_fragment, 1) == alone);
+  for (int const world : {2, 4, 8, 16, 32}) {
+    CAPTURE(world);
+    CHECK(of_layers(gs::deft_sharing::by_layer, world) == alone);
+  }
+  // As published, what is not cut gets less and less: the norms of a cut layer's fragments add up to more.
+  CHECK(of_layers(gs::deft_sharing::by_fragment, 8)[2] < 80);
+  CHECK(of_layers(gs::deft_sharing::by_fragment, 16)[2] < 60);
+}
+
+TEST_CASE("deft tells layers from one another, also empty ones and those that do not touch") {
+  std::vector<gs::range> const layers{{0, 100}, {100, 0}, {100, 20}, {200, 300}};
+  std::vector<std::uint32_t> found;
+  for (auto const& each : cut(gs::deft{}, layers, 2)) found.push_back(each.layer);
+  CHECK(found == std::vector<std::uint32_t>{0, 2, 3, 3});
+}
+
+TEST_CASE("deft refuses what it cannot do") {
+  CHECK_NOTHROW(gs::check(gs::deft{}));
+  CHECK_NOTHROW(gs::check(gs::deft{.cost = {1, 2, 3}, .sharing = gs::deft_sharing::by_fragment, .rotate_every = 1}));
+  CHECK_NOTHROW(gs::check(gs::deft{.rotate_every = ~std::uint64_t{0}}));
+  CHECK_THROWS_WITH_AS(gs::check(gs::deft{.rotate_every = 0}), "gradsieve: deft's rotate_every is 0, expected 1 to inf",
+                       gs::invalid_argument);
+  CHECK_THROWS_WITH_AS(gs::check(gs::deft{.sharing = static_cast<gs::deft_sharing>(7)}),
+                       "gradsieve: deft's sharing is 7, expected 0 to 1", gs::invalid_argument);
+  for (gs::selection_cost const bad : {gs::selection_cost{.fixed = not_a_number}, gs::selection_cost{.per_element = -1},
+                                       gs::selection_cost{.per_selected = infinity}})
+    CHECK_THROWS_WITH_AS(gs::check(gs::deft{.cost = bad}), doctest::Contains("selection_cost's "), gs::invalid_argument);
 }
 
 TEST_CASE("deft: one rank selects everywhere") {
@@ -385,25 +506,48 @@ TEST_CASE("deft balances the cost that was measured") {
   CHECK(gs::selection_cost{1, 2, 3}(10, 5) == 36);
 }
 
-TEST_CASE("deft's bins rotate: in `world` steps every rank works on every fragment") {
+TEST_CASE("deft's bins rotate: in `world` turns every rank works on every fragment") {
   int const world = 5;
-  auto list = cut(gs::deft{}, back_to_back(resnet18()), world);
-  auto const norms = layer_norms(list, 1);
-  std::vector<std::vector<bool>> seen(list.size(), std::vector<bool>(world));
-  std::vector<int> before(list.size(), -1);
-  for (std::uint64_t step = 7; step < 7 + world; ++step) {
-    assign(gs::deft{}, list, norms, 11'000, world, step);
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (list[i].owner == gs::segment::every_rank) continue;
-      if (step > 7) CHECK(list[i].owner == (before[i] + world - 1) % world);
-      before[i] = list[i].owner;
-      seen[i][static_cast<std::size_t>(list[i].owner)] = true;
+  for (std::uint64_t const every : {1u, 3u}) {
+    gs::deft const chosen{.rotate_every = every};
+    auto list = cut(chosen, back_to_back(resnet18()), world);
+    auto const norms = layer_norms(list, 1);
+    std::vector<std::vector<bool>> seen(list.size(), std::vector<bool>(world));
+    std::vector<int> before(list.size(), -1);
+    for (std::uint64_t turn = 7; turn < 7 + world; ++turn) {
+      assign(chosen, list, norms, 11'000, world, turn * every);
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (list[i].owner == gs::segment::every_rank) continue;
+        if (turn > 7) CHECK(list[i].owner == (before[i] + world - 1) % world);
+        before[i] = list[i].owner;
+        seen[i][static_cast<std::size_t>(list[i].owner)] = true;
+      }
+    }
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i].owner != gs::segment::every_rank) CHECK(std::count(seen[i].begin(), seen[i].end(), true) == world);
+    assign(chosen, list, norms, 11'000, world, ~std::uint64_t{0});
+    check_decision(list, norms, 11'000, world);
+  }
+}
+
+TEST_CASE("deft: a rank keeps its fragments for rotate_every steps, whatever the norms") {
+  int const world = 6;
+  for (std::uint64_t const every : {1u, 7u, 100u}) {
+    CAPTURE(every);
+    gs::deft const chosen{.rotate_every = every};
+    CHECK((every == 100) == (chosen == gs::deft{}));
+    auto list = cut(chosen, back_to_back(resnet18()), world);
+    std::vector<int> bin(list.size(), gs::segment::every_rank);
+    for (std::uint64_t step = 0; step < 3 * every; ++step) {
+      assign(chosen, list, layer_norms(list, step), 11'000, world, step);
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (list[i].owner == gs::segment::every_rank) continue;
+        int const found = (list[i].owner + static_cast<int>(step / every)) % world;
+        if (bin[i] == gs::segment::every_rank) bin[i] = found;
+        REQUIRE(bin[i] == found);
+      }
     }
   }
-  for (std::size_t i = 0; i < list.size(); ++i)
-    if (list[i].owner != gs::segment::every_rank) CHECK(std::count(seen[i].begin(), seen[i].end(), true) == world);
-  assign(gs::deft{}, list, norms, 11'000, world, ~std::uint64_t{0});
-  check_decision(list, norms, 11'000, world);
 }
 
 TEST_CASE("deft decides alike from alike inputs, whatever was there before") {

@@ -419,8 +419,9 @@ TEST_CASE("policies print their name and fields") {
 
   CHECK(text(gs::laplacian{}) == "laplacian{tolerance 0.25, count band, warm true}");
   CHECK(text(gs::hierarchical{.seed = 7}) == "hierarchical{sample_ratio 0.01, least 0.8, most 1.3, seed 7}");
-  CHECK(text(gs::deft{}) == "deft{cost n log2 k}");
-  CHECK(text(gs::deft{.cost = {1, 2, 3}}) == "deft{cost 1 + 2 n + 3 k}");
+  CHECK(text(gs::deft{}) == "deft{cost n log2 k, sharing by_layer, rotate_every 100}");
+  CHECK(text(gs::deft{.cost = {1, 2, 3}, .sharing = gs::deft_sharing::by_fragment, .rotate_every = 1}) ==
+        "deft{cost 1 + 2 n + 3 k, sharing by_fragment, rotate_every 1}");
   CHECK(text(gs::density_schedule{gs::warm_up{.initial = 0.25, .final = 0.01, .steps = 9}}) ==
         "warm_up{initial 0.25, final 0.01, steps 9, stages 0}");
   CHECK(text(gs::dense_layers{}) == "dense{up_to 0, *bias*, *norm*}");
@@ -455,9 +456,11 @@ TEST_CASE("a recipe prints, compares and hashes every policy") {
   seen.insert(gs::recipe{.selector = gs::hierarchical{}}.hash());
   seen.insert(gs::recipe{.partitioner = gs::layerwise{}}.hash());
   seen.insert(gs::recipe{.partitioner = gs::deft{}}.hash());
+  seen.insert(gs::recipe{.partitioner = gs::deft{.sharing = gs::deft_sharing::by_fragment}}.hash());
+  seen.insert(gs::recipe{.partitioner = gs::deft{.rotate_every = 1}}.hash());
   seen.insert(gs::recipe{.residual = gs::momentum_correction{}}.hash());
   seen.insert(gs::recipe{.residual = gs::none{}}.hash());
-  CHECK(seen.size() == 17);
+  CHECK(seen.size() == 19);
 }
 
 TEST_CASE("a report says what a step did") {

@@ -67,6 +67,8 @@ struct options {
   double learning_rate = 0.03;
   double momentum = 0.9;
   double beta = 0.5;
+  std::string sharing = "by_layer";
+  int rotate_every = 100;
   std::string csv;
   std::string curves;
   bool help = false;
@@ -131,6 +133,10 @@ struct option {
        [](o to, s v) { to.learning_rate = number("--learning-rate", v, 0.0, 1000.0); }},
       {"--momentum", "X", "[0.9]", [](o to, s v) { to.momentum = number("--momentum", v, 0.0, 1.0); }},
       {"--beta", "X", "of the residual filtered [0.5]", [](o to, s v) { to.beta = number("--beta", v, 0.0, 1.0); }},
+      {"--sharing", "NAME", "how deft shares out k: " + joined(sharing_names) + " [by_layer]",
+       [](o to, s v) { to.sharing = one_of("--sharing", v, sharing_names); }},
+      {"--rotate-every", "STEPS", "for which a rank of deft selects from the same fragments [100]",
+       [](o to, s v) { to.rotate_every = number("--rotate-every", v, 1, many); }},
       {"--csv", "FILE", "writes one row a recipe", [](o to, s v) { to.csv = v; }},
       {"--curves", "FILE", "writes one row a recipe and step, for plot.py", [](o to, s v) { to.curves = v; }},
       {"--help", "", "prints this", [](o to, s) { to.help = true; }},

@@ -65,13 +65,17 @@ template <class Body>
 /// What a name leaves open comes from --selector, --partitioner, --residual and --codec.
 [[nodiscard]] inline named_recipe parse_recipe(std::string const& name, options const& chosen) {
   if (name == "dense") return {.name = name, .policies = {}};
+  gs::deft const shares{
+      .sharing = chosen.sharing == "by_layer" ? gs::deft_sharing::by_layer : gs::deft_sharing::by_fragment,
+      .rotate_every = static_cast<std::uint64_t>(chosen.rotate_every)};
   named_recipe recipe{.name = name,
                       .policies = parse_policies(name, {.selector = chosen.selector,
                                                         .partitioner = chosen.partitioner,
                                                         .residual = chosen.residual,
                                                         .momentum = chosen.momentum,
                                                         .beta = chosen.beta,
-                                                        .bins = static_cast<std::uint32_t>(chosen.bins)})};
+                                                        .bins = static_cast<std::uint32_t>(chosen.bins),
+                                                        .deft = shares})};
   recipe.codec = !chosen.codec.empty() ? chosen.codec : recipe.policies->adapts() && recipe.coded() ? "binned" : "coo";
   if (recipe.codec != "coo" && !recipe.coded())
     throw usage_error("--codec '" + recipe.codec +

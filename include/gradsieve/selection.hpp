@@ -35,6 +35,7 @@ struct segment {
   std::uint64_t size = 0;
   index_type k = 0;
   int owner = every_rank;
+  std::uint32_t layer = 0;  ///< which of the ranges that cut() was given; for partitioners that look at whole layers
 
   friend bool operator==(segment const&, segment const&) = default;
 };

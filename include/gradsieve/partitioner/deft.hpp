@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/fields.hpp>
@@ -14,104 +15,180 @@ namespace gradsieve {
 
 struct index_union;  // exchange/index_union.hpp
 
+/// What deft shares k out over.
+enum class deft_sharing {
+  by_layer,    ///< layers first, by the norm of each, then each layer's share over its fragments
+  by_fragment  ///< all fragments at once, as published
+};
+template <>
+inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer"}, std::string_view{"by_fragment"}};
+
 /// Each fragment of the gradient is selected from by one rank only, so the choices never overlap, the update
 /// stays at k entries for any number of ranks, and each rank's selection costs about 1 / world.
-/// Layers larger than n / world are cut into `world` fragments; k is shared out by the fragments' norms,
-/// all-reduced so that all ranks decide alike; fragments are packed into one bin a rank, longest first; the bins
-/// rotate. k entries in all, where enough elements differ from zero; each fragment gives at least one while k
-/// reaches; a fragment that is sent whole is all-reduced without indices.
-/// When not: it is not the global top-k: large values in layers of small norm wait longer.
+/// Layers larger than n / world are cut into `world` fragments; k is shared out by norms, all-reduced so that all ranks
+/// decide alike; fragments are packed into one bin a rank, longest first. k entries in all, where enough elements
+/// differ from zero; each fragment gives at least one while k reaches; a fragment that is sent whole is all-reduced
+/// without indices.
+///
+/// `by_layer` gives a layer the same share for any number of ranks. `by_fragment` favours layers that are cut: the
+/// norms of P fragments add up to about sqrt(P) times their layer's.
+/// A rank selects from the same fragments for `rotate_every` steps, then the bins move on by one rank. In each rank's
+/// accumulator some elements are large by the noise of its own samples. Bins that rotate in every step, as published,
+/// spend entries on the noise of all ranks in turn, and elements that are large in the sum wait. With
+/// momentum_correction at a density of 0.1 % or less training may then fail.
+///
+/// When not: it is not the global top-k: large values in layers of small norm wait longer. With ranks that see unlike
+/// data: an element that is zero on all ranks but one waits up to world * rotate_every steps for that rank's turn;
+/// choose a smaller rotate_every.
 /// Cost: O(m log m) a step for m fragments, one all-reduce of m doubles, statistics in the accumulate pass.
-/// Source: DEFT (Yoon and Oh, ICPP 2023), with globally agreed norms in place of the leader's broadcast.
+/// Source: DEFT (Yoon and Oh, ICPP 2023), with globally agreed norms in place of the leader's broadcast, and bins that
+/// do not depend on norms. Published are deft{.sharing = deft_sharing::by_fragment, .rotate_every = 1}.
 struct deft {
   static constexpr char const* name = "deft";
-  static constexpr auto fields() { return std::tuple{field<&deft::cost>{"cost"}}; }
+  static constexpr auto fields() {
+    return std::tuple{field<&deft::cost>{"cost"}, field<&deft::sharing>{"sharing"},
+                      field<&deft::rotate_every>{"rotate_every", at_least(1)}};
+  }
   using default_exchange = index_union;
   static constexpr bool needs_norms = true;
   static constexpr bool disjoint = true;
 
   selection_cost cost{};
+  deft_sharing sharing = deft_sharing::by_layer;
+  std::uint64_t rotate_every = 100;  ///< steps, at least 1
 
   void cut(std::span<range const> layers, int world, segment_list& list) const {
     std::uint64_t total = 0;
     for (auto const& each : layers) total += each.size;
     auto const ranks = static_cast<std::uint64_t>(world);
-    for (auto const& each : layers) {
-      if (each.size == 0) continue;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      auto const [offset, size] = layers[i];
+      if (size == 0) continue;
       // more than n / world, in integers; never more fragments than elements
-      std::uint64_t const parts = each.size * ranks > total ? std::min(ranks, each.size) : 1;
+      std::uint64_t const parts = size * ranks > total ? std::min(ranks, size) : 1;
       for (std::uint64_t p = 0; p < parts; ++p) {
-        std::uint64_t const from = each.size * p / parts;
-        list.push_back({each.offset + from, each.size * (p + 1) / parts - from});
+        std::uint64_t const from = size * p / parts;
+        list.push_back(
+            {.offset = offset + from, .size = size * (p + 1) / parts - from, .layer = static_cast<std::uint32_t>(i)});
       }
     }
   }
 
   void assign(std::span<segment> segments, std::span<double const> squared_norms, step_budget const budget,
               partition_scratch& scratch) const {
-    share_out(segments, squared_norms, budget_of(budget.density, budget.elements), scratch);
+    auto const k = budget_of(budget.density, budget.elements);
+    if (sharing == deft_sharing::by_fragment) {
+      share_out(segments, squared_norms, k, scratch, fragment_end);
+    } else {
+      share_out(segments, squared_norms, k, scratch, layer_end);
+      for (std::size_t i = 0; i < segments.size();) {
+        std::size_t const count = layer_end(segments, i) - i;
+        share_out(segments.subspan(i, count), squared_norms.subspan(i, count), segments[i].k, scratch, fragment_end);
+        i += count;
+      }
+    }
     pack(segments, budget, scratch);
   }
 
   friend bool operator==(deft const&, deft const&) = default;
 
  private:
-  /// k by norm, largest first: what one fragment cannot hold goes to those after it, and then round again.
+  static std::size_t fragment_end(std::span<segment const>, std::size_t first) { return first + 1; }
+  static std::size_t layer_end(std::span<segment const> segments, std::size_t first) {
+    auto const layer = segments[first].layer;
+    while (first < segments.size() && segments[first].layer == layer) ++first;
+    return first;
+  }
+
+  /// What the fragments of a part hold that are not zero.
+  struct content {
+    double squared_norm = 0;
+    std::uint64_t fragments = 0;
+    std::uint64_t elements = 0;
+  };
+  static content content_of(std::span<segment const> segments, std::span<double const> squared_norms) {
+    content found;
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      if (!(squared_norms[i] > 0)) continue;  // NaN counts as zero
+      found.squared_norm += squared_norms[i];
+      ++found.fragments;
+      found.elements += segments[i].size;
+    }
+    return found;
+  }
+
+  /// k over parts by their norms, largest first: what one part cannot hold goes to those after it, and then round
+  /// again. A part is the segments from `first` to end_of(segments, first); its share is left in the first one's k.
+  template <class EndOf>
   static void share_out(std::span<segment> segments, std::span<double const> squared_norms, index_type k,
-                        partition_scratch& scratch) {
+                        partition_scratch& scratch, EndOf const& end_of) {
     auto& norm = scratch.weight;
+    auto const part = [&](std::size_t first) {
+      std::size_t const count = end_of(segments, first) - first;
+      return content_of(segments.subspan(first, count), squared_norms.subspan(first, count));
+    };
+    std::size_t parts = 0;
     double norm_left = 0;
     std::uint64_t fragments_left = 0;
-    for (std::size_t i = 0; i < segments.size(); ++i) {
-      norm[i] = squared_norms[i] > 0 ? std::sqrt(squared_norms[i]) : 0;  // NaN counts as zero
-      segments[i].k = 0;
-      norm_left += norm[i];
-      fragments_left += norm[i] > 0 ? 1 : 0;
+    for (std::size_t first = 0; first < segments.size(); first = end_of(segments, first)) {
+      auto const found = part(first);
+      norm[first] = std::sqrt(found.squared_norm);
+      norm_left += norm[first];
+      fragments_left += found.fragments;
+      segments[first].k = 0;
+      scratch.order[parts++] = static_cast<index_type>(first);
     }
-    by_weight(segments.size(), scratch);
-    for (auto const i : scratch.order) {
+    auto const order = std::span{scratch.order}.first(parts);
+    by_weight(order, scratch);
+    for (auto const i : order) {
       if (norm[i] == 0 || k == 0) break;
-      double const share = norm_left > 0 ? static_cast<double>(k) * (norm[i] / norm_left) : 0;
-      auto wanted = static_cast<std::uint64_t>(std::llround(std::min(share, static_cast<double>(k))));
-      if (k >= fragments_left) wanted = std::min<std::uint64_t>(wanted, k - (fragments_left - 1));
-      if (k >= fragments_left || wanted == 0) wanted = std::max<std::uint64_t>(wanted, 1);
-      segments[i].k = static_cast<index_type>(std::min({wanted, segments[i].size, std::uint64_t{k}}));
+      auto const found = part(i);
+      double const share = !(norm_left > 0) ? 0 : norm[i] < norm_left ? norm[i] / norm_left : 1;  // also of infinities
+      auto wanted = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(k)));
+      if (k >= fragments_left) {  // one for each fragment here, and for each of those after it
+        wanted = std::min<std::uint64_t>(wanted, k - (fragments_left - found.fragments));
+        wanted = std::max(wanted, found.fragments);
+      }
+      wanted = std::max<std::uint64_t>(wanted, 1);
+      segments[i].k = static_cast<index_type>(std::min({wanted, found.elements, std::uint64_t{k}}));
       k -= segments[i].k;
       norm_left -= norm[i];
-      --fragments_left;
+      fragments_left -= found.fragments;
     }
-    for (auto const i : scratch.order) {
+    for (auto const i : order) {
       if (norm[i] == 0 || k == 0) break;
-      auto const more = static_cast<index_type>(std::min<std::uint64_t>(k, segments[i].size - segments[i].k));
+      auto const more = static_cast<index_type>(std::min<std::uint64_t>(k, part(i).elements - segments[i].k));
       segments[i].k += more;
       k -= more;
     }
   }
 
-  /// Longest processing time first, into the bin with the least work; bin b belongs to rank (b - step) mod world.
+  /// Longest processing time first, into the bin with the least work. Bins are made for shares in proportion to size:
+  /// they change with the density, not with the norms. Bin b belongs to rank (b - turn) mod world.
   void pack(std::span<segment> segments, step_budget const budget, partition_scratch& scratch) const {
     auto const world = static_cast<std::uint64_t>(budget.world);
+    auto const turn = budget.step / rotate_every % world;
     for (std::size_t i = 0; i < segments.size(); ++i) {
-      bool const sent_whole = segments[i].k == segments[i].size;
-      scratch.weight[i] = segments[i].k == 0 || sent_whole ? 0 : cost(segments[i].size, segments[i].k);
-      segments[i].owner = segment::every_rank;
+      scratch.order[i] = static_cast<index_type>(i);
+      scratch.weight[i] = cost(segments[i].size, budget_of(budget.density, segments[i].size));
     }
-    by_weight(segments.size(), scratch);
+    auto const order = std::span{scratch.order}.first(segments.size());
+    by_weight(order, scratch);
     auto& loads = scratch.loads;  // a heap: least load on top, then the smallest bin
     for (std::size_t b = 0; b < loads.size(); ++b) loads[b] = {0.0, static_cast<int>(b)};
-    for (auto const i : scratch.order) {
-      if (segments[i].k == 0 || segments[i].k == segments[i].size) continue;
+    for (auto const i : order) {
       std::pop_heap(loads.begin(), loads.end(), std::greater<>{});
       auto& [load, bin] = loads.back();
       load += scratch.weight[i];
-      segments[i].owner = static_cast<int>((static_cast<std::uint64_t>(bin) + world - budget.step % world) % world);
+      bool const selects = segments[i].k > 0 && segments[i].k < segments[i].size;
+      segments[i].owner =
+          selects ? static_cast<int>((static_cast<std::uint64_t>(bin) + world - turn) % world) : segment::every_rank;
       std::push_heap(loads.begin(), loads.end(), std::greater<>{});
     }
   }
 
-  static void by_weight(std::size_t count, partition_scratch& scratch) {
-    for (std::size_t i = 0; i < count; ++i) scratch.order[i] = static_cast<index_type>(i);
-    std::sort(scratch.order.begin(), scratch.order.end(), [&](index_type a, index_type b) {
+  static void by_weight(std::span<index_type> order, partition_scratch const& scratch) {
+    std::sort(order.begin(), order.end(), [&](index_type a, index_type b) {
       return scratch.weight[a] != scratch.weight[b] ? scratch.weight[a] > scratch.weight[b] : a < b;
     });
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include <gradsieve/fields.hpp>
 #include <gradsieve/types.hpp>
@@ -15,9 +16,10 @@ namespace gradsieve {
 struct selection_cost {
   static constexpr char const* name = "selection_cost";
   static constexpr auto fields() {
-    return std::tuple{field<&selection_cost::fixed>{"fixed", at_least(0)},
-                      field<&selection_cost::per_element>{"per_element", at_least(0)},
-                      field<&selection_cost::per_selected>{"per_selected", at_least(0)}};
+    constexpr auto finite = between(0, std::numeric_limits<double>::max());
+    return std::tuple{field<&selection_cost::fixed>{"fixed", finite},
+                      field<&selection_cost::per_element>{"per_element", finite},
+                      field<&selection_cost::per_selected>{"per_selected", finite}};
   }
   double fixed = 0;
   double per_element = 0;
