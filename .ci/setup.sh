@@ -67,8 +67,8 @@ import torch.distributed
 from torch.utils import cpp_extension
 
 assert torch.distributed.is_available()
-folders = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
-for header in ("torch/csrc/distributed/c10d/ProcessGroup.hpp", "Python.h"):
+folders = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"], "/usr/include"]
+for header in ("torch/csrc/distributed/c10d/ProcessGroup.hpp", "Python.h", "pybind11/pybind11.h"):
     assert any(os.path.exists(os.path.join(folder, header)) for folder in folders), header
 CHECK
     then
@@ -85,7 +85,7 @@ want_torch() {
     echo "setup: $PYTHON has no torch, or its headers or Python's own are missing; nothing is installed for it"
     return
   fi
-  apt_install python3-torch libtorch-dev python3-dev libopenblas0-pthread || echo "setup: cannot install PyTorch; going on without it"
+  apt_install python3-torch libtorch-dev pybind11-dev python3-dev libopenblas0-pthread || echo "setup: cannot install PyTorch; going on without it"
 }
 
 need g++ command -v g++
