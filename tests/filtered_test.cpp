@@ -234,8 +234,8 @@ TEST_CASE("filtered's beta is above 0 and up to 1, and stands in the recipe's te
   };
   CHECK(made(1.0f) == "");
   CHECK(made(std::numeric_limits<float>::denorm_min()) == "");
-  CHECK(made(0.0f) == "invalid_argument: gradsieve: filtered's beta is 0, expected more");
-  CHECK(made(1.5f) == "invalid_argument: gradsieve: filtered's beta is 1.5, expected 0 to 1");
+  CHECK(made(0.0f) == "invalid_argument: gradsieve: filtered's beta is 0, expected above 0 to 1");
+  CHECK(made(1.5f) == "invalid_argument: gradsieve: filtered's beta is 1.5, expected above 0 to 1");
   CHECK(contains(made(-0.5f), "beta is -0.5"));
   CHECK(contains(made(std::numeric_limits<float>::quiet_NaN()), "beta is nan"));
   CHECK(gs::recipe{.residual = gs::filtered{.beta = 0.1f}}.hash() != gs::recipe{.residual = gs::filtered{}}.hash());

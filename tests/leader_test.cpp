@@ -265,7 +265,7 @@ TEST_CASE("several ranks that select are a mismatch on all") {
   CHECK(ending([&] { alone.exchange(gs::self{}, std::span{update}); }) == "");
 }
 
-TEST_CASE("ranks that disagree on the step disagree on the leader: a mismatch on all") {
+TEST_CASE("ranks that disagree on the step, and so on the leader: a mismatch on all") {
   auto const said = on_ranks(2, [&](communicator comm) {
     gs::compressor compressor{here, gs::layout::flat(120), gs::recipe{.density = 0.1, .partitioner = gs::cyclic{}}};
     std::vector<float> update(120, 1.0f);
@@ -274,7 +274,7 @@ TEST_CASE("ranks that disagree on the step disagree on the leader: a mismatch on
     std::vector<float> more(120, 1.0f);
     return ending([&] { compressor.exchange(comm, std::span{more}); });
   });
-  CHECK(said[0] == "mismatch: gradsieve: rank 1 decided otherwise than rank 0 which rank selects what");
+  CHECK(said[0] == "mismatch: gradsieve: rank 1 and rank 0 differ in step: 2; and 1");
   CHECK(said[1] == said[0]);
 }
 

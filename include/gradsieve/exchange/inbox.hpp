@@ -12,16 +12,17 @@
 namespace gradsieve {
 
 /// Entries that a message of `size` bytes, which may be any, can have at most: what the codec's most_entries(front,
-/// size) says, `front` being a header's length of it or more; n where the codec has none. Cost: O(1).
+/// size) says, `front` being a header's length of it or more; never more than elements that do not pass through. Cost:
+/// O(1).
 template <class Codec>
 [[nodiscard]] std::uint64_t most_entries(Codec const& how, message_info const& info, std::span<std::byte const> front,
                                          std::uint64_t size) noexcept {
   if constexpr (requires {
                   { how.most_entries(front, size) } -> std::same_as<std::uint64_t>;
                 })
-    return smaller(info.n, how.most_entries(front, size));
+    return smaller(info.n - info.dense, how.most_entries(front, size));
   else
-    return info.n;
+    return info.n - info.dense;
 }
 
 /// Room for decoded messages and the views of them, in the order of arrival, back to back.
