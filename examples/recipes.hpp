@@ -61,6 +61,12 @@ struct named_policies {
   /// Momentum correction keeps the momentum in the compressor: the optimiser must not apply it again.
   [[nodiscard]] bool carries_momentum() const { return std::holds_alternative<gs::momentum_correction>(residual); }
 
+  /// Whether ranks send indices and values apart, and values are summed on their way: see gs::separable_codec.
+  [[nodiscard]] bool sums_values() const {
+    return std::visit([](auto const& it) { return !std::remove_cvref_t<decltype(it)>::default_exchange::encodes; },
+                      partitioner);
+  }
+
   /// AdaComp's bins say how much is sent, and the density is no more than a limit.
   [[nodiscard]] bool adapts() const { return std::holds_alternative<gs::adacomp>(selector); }
 

@@ -61,7 +61,7 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
   return {residual::states,
           std::is_same_v<residual, gs::momentum_correction>,
           lossy,
-          lossy && decltype(recipe.exchange)::encodes,
+          lossy,
           [made](communicator const& comm, std::span<float> gradient) { return made->exchange(comm, gradient); },
           [made](std::span<float const> gradient) { return made->compress(gradient); },
           [made] { return made->report(); },
@@ -120,7 +120,8 @@ struct ledger {
         it.leave(state[0], sent, whole_layer);
         return same(sent[1]);
       };
-      bool const may_have_left = given[i] != 0.0f || state[0] == 0.0f || i == single;
+      // what a rank gives may be zero where the exchange rounds a sum: its own share may be what rounding takes off
+      bool const may_have_left = given[i] != 0.0f || state[0] == 0.0f || i == single || lossy;
       second_right = second_right && ((given[i] == 0.0f && same(state[1])) ||
                                       (may_have_left && (left(passes(i)) || (i == single && left(!passes(i))))));
     }

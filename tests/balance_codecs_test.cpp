@@ -21,8 +21,16 @@ TEST_CASE("mass balance, lossy codecs") {
   balance::one<gs::whole, gs::gather>(gs::hierarchical{}, gs::error_feedback{}, gs::binned{});
 }
 
-TEST_CASE("mass balance, an exchange that does not encode: nothing is rounded") {
-  balance::one<gs::deft, gs::index_union>(gs::radix{}, gs::error_feedback{}, gs::packed{.values = gs::ternary{}});
+TEST_CASE("mass balance, exchanges that send indices and values apart") {
+  auto const fp32 = gs::packed{};
+  auto const fp16 = gs::packed{.indices = gs::delta{}, .values = gs::fp16{}};
+  auto const bf16 = gs::packed{.indices = gs::fixed_width{}, .values = gs::bf16{}};
+  balance::one<gs::deft, gs::index_union>(gs::radix{}, gs::error_feedback{}, fp32);
+  balance::one<gs::deft, gs::index_union>(gs::laplacian{}, gs::momentum_correction{}, fp16);
+  balance::one<gs::whole, gs::index_union>(gs::radix{}, gs::error_feedback{}, bf16);
+  balance::one<gs::cyclic, gs::leader>(gs::radix{}, gs::filtered{}, fp32);
+  balance::one<gs::cyclic, gs::leader>(gs::radix{}, gs::error_feedback{}, fp16);
+  balance::one<gs::cyclic, gs::leader>(gs::hierarchical{}, gs::momentum_correction{}, bf16);
 }
 
 namespace {

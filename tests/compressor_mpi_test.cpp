@@ -98,6 +98,10 @@ TEST_CASE("mass balance, and the same bits on every rank") {
                      .residual = gs::momentum_correction{.clip = 1e6f}});
   balance(gs::recipe{.density = 0.03, .selector = gs::hierarchical{}, .exchange = gs::index_union{}});
   balance(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
+  auto const fp16 = gs::packed{.indices = gs::delta{}, .values = gs::fp16{}};
+  auto const bf16 = gs::packed{.values = gs::bf16{}};
+  balance(gs::recipe{.density = 0.03, .partitioner = gs::deft{}, .codec = fp16});
+  balance(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .codec = bf16});
 }
 
 TEST_CASE("gather gives the bits that threads give") {

@@ -128,6 +128,12 @@ struct counting {
     (rank() == root ? moved->sent : moved->received) += in_out.size();
     real.broadcast(where, in_out, root);
   }
+  void send_receive(gs::host const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
+                    int from) const {
+    moved->sent += out.size();
+    moved->received += in.size();
+    real.send_receive(where, out, to, in, from);
+  }
 };
 
 /// What a call ended with: empty, or the kind of exception and its message.

@@ -21,13 +21,13 @@
 
 namespace example {
 
-/// Whether it has that with every codec, too; else with coo alone.
+/// Whether it has that with other codecs than coo, too: with those that fit.
 template <class Selector, class Partitioner, class Residual>
 constexpr bool has_codecs() {
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
   constexpr bool with_radix = false;
 #else
-  constexpr bool with_radix = std::is_same_v<Selector, gs::radix> && std::is_same_v<Partitioner, gs::whole>;
+  constexpr bool with_radix = std::is_same_v<Selector, gs::radix> && !std::is_same_v<Partitioner, gs::layerwise>;
 #endif
   return std::is_same_v<Residual, gs::error_feedback> && (gs::bin_selector<Selector> || with_radix);
 }
@@ -45,20 +45,27 @@ struct named_recipe {
   }
 };
 
+/// Codecs that deft and cyclic are built with: they send indices and values apart.
+inline names const separable_codec_names{"coo", "packed", "fp16", "bf16"};
+
 /// The codecs by their names. Those that need more than a name get it from the recipe.
-template <class Body>
+template <class Exchange, class Body>
 [[nodiscard]] auto with_codec(std::string const& name, gs::bin_lengths const& bins, Body const& body) {
 #if !defined(GRADSIEVE_EXAMPLE_CUDA)
   if (name == "packed") return body(gs::packed<>{});
-  if (name == "raw32") return body(gs::packed<gs::raw32>{});
-  if (name == "delta") return body(gs::packed<gs::delta>{});
-  if (name == "bitmap") return body(gs::packed<gs::bitmap>{});
   if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});
   if (name == "bf16") return body(gs::packed<gs::automatic, gs::bf16>{});
-  if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
+  if constexpr (Exchange::encodes) {
+    if (name == "raw32") return body(gs::packed<gs::raw32>{});
+    if (name == "delta") return body(gs::packed<gs::delta>{});
+    if (name == "bitmap") return body(gs::packed<gs::bitmap>{});
+    if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
+  }
 #endif
-  if (name == "fixed_width") return body(gs::packed<gs::fixed_width, gs::fp32>{});
-  if (name == "binned") return body(gs::binned{bins});
+  if constexpr (Exchange::encodes) {
+    if (name == "fixed_width") return body(gs::packed<gs::fixed_width, gs::fp32>{});
+    if (name == "binned") return body(gs::binned{bins});
+  }
   return body(gs::coo{});
 }
 
@@ -79,8 +86,11 @@ template <class Body>
   recipe.codec = !chosen.codec.empty() ? chosen.codec : recipe.policies->adapts() && recipe.coded() ? "binned" : "coo";
   if (recipe.codec != "coo" && !recipe.coded())
     throw usage_error("--codec '" + recipe.codec +
-                      "': goes with chunked and adacomp, and but for a build with CUDA with " + "radix; '" + name +
-                      "' has coo");
+                      "': goes with chunked and adacomp, and but for a build with CUDA with radix, radix+deft and "
+                      "radix+cyclic; '" +
+                      name + "' has coo");
+  if (recipe.policies->sums_values() && std::ranges::count(separable_codec_names, recipe.codec) == 0)
+    throw usage_error("--codec '" + recipe.codec + "': '" + name + "' has " + joined(separable_codec_names));
   return recipe;
 }
 
@@ -132,7 +142,7 @@ template <class Body>
     gs::bin_lengths bins;
     if constexpr (std::is_same_v<decltype(selector), gs::adacomp>) bins = selector.bins;
     if constexpr (has_codecs<decltype(selector), decltype(partitioner), decltype(residual)>())
-      return with_codec(recipe.codec, bins, with);
+      return with_codec<typename decltype(partitioner)::default_exchange>(recipe.codec, bins, with);
     else
       return with(gs::coo{});
   });

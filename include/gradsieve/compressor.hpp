@@ -320,6 +320,7 @@ class compressor {
       report.bytes_received += preflight_.received() + result.bytes_received + dense_bytes;
       report.saturated += result.saturated;
       account(result.sent, dense_.ranges(), result.message, report);
+      if (*result.index_codec != 0) report.message.indices = result.index_codec;
       memory_.leave(result.sent);
       watch.charge(report.seconds.exchange);
       auto const applied = work_.apply(result.updates, static_cast<float>(world_), gradient);

@@ -190,6 +190,25 @@ concept value_codec = policy<P> && requires(P const p, message_info const info, 
   p.decode(info, indices, from, out);
 };
 
+/// A value codec that codes each value by itself, in `value_bytes()` bytes: `encode`, `decode` and `quantise` do not
+/// look at the indices, which may be empty. Only such values can be summed up; `ternary` is none.
+template <class P>
+concept elementwise_values = requires(P const p) {
+  { p.value_bytes() } noexcept -> std::same_as<std::uint64_t>;
+};
+
+/// A codec of an index codec and such a value codec, `indices` and `values`, whose messages can be sent in two parts:
+/// what index_union and leader need. `coo` is one, and `packed` with fp32, fp16 or bf16.
+template <class C>
+concept separable_codec =
+    requires(C const c, message_info const info, std::span<index_type const> in, std::span<index_type> out,
+             std::span<std::byte const> from, std::span<std::byte> to) {
+      { c.indices.max_bytes(info.n, std::uint64_t{}) } -> std::same_as<std::uint64_t>;
+      { c.indices.encode(info, in, to) } -> std::same_as<std::uint64_t>;
+      { c.indices.decode(info, from, out) } -> std::same_as<std::uint64_t>;
+      requires elementwise_values<std::remove_cvref_t<decltype(c.values)>>;
+    };
+
 // ---- Transport ---------------------------------------------------------------------------------------------
 
 /// What an all-reduce does with the ranks' values.

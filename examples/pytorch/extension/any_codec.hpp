@@ -22,6 +22,74 @@ namespace gs = gradsieve;
 inline names const index_codec_names{"automatic", "raw32", "delta", "bitmap", "fixed_width"};
 inline names const value_codec_names{"fp32", "fp16", "bf16", "ternary"};
 
+/// A part of `packed`, chosen at run time, for exchanges that send the parts apart.
+class any_indices {
+ public:
+  using choice = std::variant<gs::automatic, gs::raw32, gs::delta, gs::bitmap, gs::fixed_width>;  // as the names
+  choice chosen{gs::raw32{}};
+
+  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
+    return std::visit([&](auto const& how) { return how.max_bytes(n, count); }, chosen);
+  }
+  [[nodiscard]] std::uint64_t encode(gs::message_info const& info, std::span<gs::index_type const> indices,
+                                     std::span<std::byte> to) const {
+    return std::visit([&](auto const& how) { return how.encode(info, indices, to); }, chosen);
+  }
+  [[nodiscard]] std::uint64_t decode(gs::message_info const& info, std::span<std::byte const> from,
+                                     std::span<gs::index_type> out) const {
+    return std::visit([&](auto const& how) { return how.decode(info, from, out); }, chosen);
+  }
+  [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
+    return std::visit(
+        [&](auto const& how) -> char const* {
+          if constexpr (requires { how.name_of(part); })
+            return how.name_of(part);
+          else
+            return how.name;
+        },
+        chosen);
+  }
+  friend bool operator==(any_indices const&, any_indices const&) = default;
+};
+
+/// As any_indices, without `ternary`: its values cannot be summed up.
+class any_values {
+ public:
+  using choice = std::variant<gs::fp32, gs::fp16, gs::bf16>;  // as the names
+  choice chosen{};
+
+  [[nodiscard]] std::uint64_t value_bytes() const noexcept {
+    return std::visit([](auto const& how) { return how.value_bytes(); }, chosen);
+  }
+  [[nodiscard]] float largest() const noexcept {
+    return std::visit(
+        [](auto const& how) {
+          if constexpr (requires { how.largest(); })
+            return how.largest();
+          else
+            return gs::largest_value<float>;
+        },
+        chosen);
+  }
+  void quantise(gs::message_info const& info, std::span<gs::index_type const> indices,
+                std::span<float> values) const noexcept {
+    std::visit(
+        [&](auto const& how) {
+          if constexpr (gs::quantises<std::remove_cvref_t<decltype(how)>>) how.quantise(info, indices, values);
+        },
+        chosen);
+  }
+  void encode(gs::message_info const& info, std::span<gs::index_type const> indices, std::span<float const> values,
+              std::span<std::byte> to) const {
+    std::visit([&](auto const& how) { how.encode(info, indices, values, to); }, chosen);
+  }
+  void decode(gs::message_info const& info, std::span<gs::index_type const> indices, std::span<std::byte const> from,
+              std::span<float> values) const {
+    std::visit([&](auto const& how) { how.decode(info, indices, from, values); }, chosen);
+  }
+  friend bool operator==(any_values const&, any_values const&) = default;
+};
+
 /// One of the library's codecs. Writes and reads what that one does, and identifies itself as it does, so that ranks
 /// with another one are found at first contact. Cost: that codec's, and a branch a message.
 class any_codec {
@@ -50,8 +118,24 @@ class any_codec {
     static auto const all = []<std::size_t... Is>(std::index_sequence<Is...>) {
       return std::array{any_codec{choice{std::in_place_index<Is + 2>}}...};
     }(std::make_index_sequence<std::variant_size_v<choice> - 2>{});
-    return all[indices * value_codec_names.size() + values];
+    auto chosen = all[indices * value_codec_names.size() + values];
+    static auto const parts = []<class... Is>(std::variant<Is...>*) {
+      return std::array{std::variant<Is...>{Is{}}...};
+    };
+    chosen.indices.chosen = parts(static_cast<any_indices::choice*>(nullptr))[indices];
+    if (values < std::variant_size_v<any_values::choice>)
+      chosen.values.chosen = parts(static_cast<any_values::choice*>(nullptr))[values];
+    return chosen;
   }
+
+  /// Whether its values can be summed up, as index_union and leader do.
+  [[nodiscard]] bool sums() const {
+    return std::visit([](auto const& codec) { return gs::separable_codec<std::remove_cvref_t<decltype(codec)>>; },
+                      chosen_);
+  }
+
+  any_indices indices{};  // of coo and packed; without meaning in others
+  any_values values{};
 
   void check() const {
     std::visit([](auto const& codec) { gs::check(codec); }, chosen_);

@@ -49,12 +49,16 @@ compression parse_compression(std::string const& recipe, policy_defaults const& 
     chosen.codec = any_codec::binned(adaptive->bins);
   else if (!whole)
     chosen.codec = any_codec::packed(indices.value_or(0), values.value_or(0));
+  if (chosen.policies.sums_values() && !chosen.codec.sums())
+    throw usage_error("recipe '" + recipe +
+                      "': deft and cyclic sum up values, so that their codec is coo, or has fp32, fp16 or bf16");
   return chosen;
 }
 
 std::unique_ptr<any_compressor<gs::host>> make_compressor(gs::host where, compression const& chosen,
                                                           gs::layout const& layers) {
-  return with_recipe(chosen, chosen.codec, [&](auto const& recipe) -> std::unique_ptr<any_compressor<gs::host>> {
+  auto const same_codec = [&](auto const&) { return chosen.codec; };
+  return with_recipe(chosen, same_codec, [&](auto const& recipe) -> std::unique_ptr<any_compressor<gs::host>> {
     using owner = decltype(gs::compressor{where, layers, recipe});
     return std::make_unique<erased<gs::host, owner>>(where, layers, recipe);
   });

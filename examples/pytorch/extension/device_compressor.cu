@@ -10,10 +10,18 @@ namespace example {
 
 std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, compression const& chosen,
                                                             gs::layout const& layers) {
-  if (!(chosen.codec == any_codec::packed(0, 0)))
-    throw usage_error("on a device this extension has the codec packed with automatic indices and fp32 only");
+  bool const apart = chosen.policies.sums_values();
+  if (!(chosen.codec == (apart ? any_codec{} : any_codec::packed(0, 0))))
+    throw usage_error(apart ? "on a device this extension has deft and cyclic with the codec coo only: name it"
+                            : "on a device this extension has the codec packed with automatic indices and fp32 only");
   using result = std::unique_ptr<any_compressor<gs::device>>;
-  return with_recipe(chosen, gs::packed<>{}, [&](auto const& recipe) -> result {
+  auto const codec_for = []<class Partitioner>(Partitioner const&) {
+    if constexpr (Partitioner::default_exchange::encodes)
+      return gs::packed<>{};
+    else
+      return gs::coo{};
+  };
+  return with_recipe(chosen, codec_for, [&](auto const& recipe) -> result {
     using owner = decltype(gs::compressor{where, layers, recipe});
     return std::make_unique<erased<gs::device, owner>>(where, layers, recipe);
   });

@@ -50,9 +50,9 @@ class erased final : public any_compressor<Space> {
   gs::step_report report_;
 };
 
-/// body(gs::recipe) of what is chosen, with this codec.
-template <class Codec, class Body>
-auto with_recipe(compression const& chosen, Codec const& codec, Body const& body) {
+/// body(gs::recipe) of what is chosen, with codec_for(partitioner).
+template <class CodecFor, class Body>
+auto with_recipe(compression const& chosen, CodecFor const& codec_for, Body const& body) {
   return chosen.policies.visit([&](auto selector, auto partitioner, auto residual) {
     auto recipe = gs::recipe{
         .density =
@@ -60,7 +60,7 @@ auto with_recipe(compression const& chosen, Codec const& codec, Body const& body
         .selector = selector,
         .partitioner = partitioner,
         .residual = residual,
-        .codec = codec,
+        .codec = codec_for(partitioner),
         .dense = gs::dense_layers{.patterns = chosen.dense, .up_to = 0},
         .on_non_finite = chosen.on_non_finite == bad_values::skip ? gs::non_finite::skip : gs::non_finite::fail};
     if constexpr (std::is_same_v<decltype(selector), gs::adacomp>)

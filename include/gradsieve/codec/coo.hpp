@@ -6,7 +6,9 @@
 #include <span>
 #include <string>
 
+#include <gradsieve/codec/fp32.hpp>
 #include <gradsieve/codec/message.hpp>
+#include <gradsieve/codec/raw32.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/fields.hpp>
 
@@ -18,6 +20,8 @@ namespace gradsieve {
 struct coo {
   static constexpr char const* name = "coo";
   static constexpr std::uint16_t id = 1;
+  static constexpr raw32 indices{};  ///< its parts, where they travel apart
+  static constexpr fp32 values{};
 
   /// Bytes of a message with `count` entries and `dense` uncompressed elements.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
@@ -54,16 +58,16 @@ struct coo {
                             std::to_string(expected));
     wire::check_count(header.count, out.indices.size());
     wire::check_seal(from);
-    std::span const indices = out.indices.first(header.count);
-    std::span const values = out.values.first(header.count);
+    std::span const places = out.indices.first(header.count);
+    std::span const found = out.values.first(header.count);
     std::span const dense = out.dense.first(header.dense);
-    wire::load(indices, from.subspan(message_header::bytes));
-    wire::load(values, from.subspan(message_header::bytes + 4 * header.count));
+    wire::load(places, from.subspan(message_header::bytes));
+    wire::load(found, from.subspan(message_header::bytes + 4 * header.count));
     wire::load(dense, from.subspan(message_header::bytes + 8 * header.count));
-    wire::check_indices(info.n, indices);
-    wire::check_finite(values);
+    wire::check_indices(info.n, places);
+    wire::check_finite(found);
     wire::check_finite(dense);
-    return {indices, values, dense};
+    return {places, found, dense};
   }
 
   friend bool operator==(coo const&, coo const&) = default;

@@ -16,6 +16,7 @@ struct fp32 {
   static constexpr char const* name = "fp32";
   static constexpr std::uint16_t id = 1;
 
+  [[nodiscard]] constexpr std::uint64_t value_bytes() const noexcept { return 4; }
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 4 * count; }
   /// Values that so many bytes can hold.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 4; }

@@ -29,6 +29,7 @@ struct half_values {
     return from_float_saturated<Format>(x);
   }
 
+  [[nodiscard]] constexpr std::uint64_t value_bytes() const noexcept { return 2; }
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 2 * count; }
   /// Values that so many bytes can hold.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 2; }

@@ -1,10 +1,14 @@
 // Exchanges on a device: in stream order, with messages of fixed size, so that no rank waits to learn a count.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
+#include <gradsieve/codec/fp32.hpp>
+#include <gradsieve/codec/raw32.hpp>
 #include <gradsieve/cuda/codec.cuh>
 #include <gradsieve/cuda/messages.cuh>
 #include <gradsieve/cuda/scan.cuh>
@@ -20,6 +24,13 @@ namespace gradsieve {
 /// list() is where the selector's entries go, or null where that is what is given up; run() is collective.
 template <class Exchange, class Codec>
 class device_exchange;
+
+/// Whether the codec's parts are what index_union and leader send here.
+template <class Codec>
+inline constexpr bool sends_u32_and_binary32 = requires(Codec const how) {
+  requires std::same_as<std::remove_cvref_t<decltype(how.indices)>, raw32>;
+  requires std::same_as<std::remove_cvref_t<decltype(how.values)>, fp32>;
+};
 
 /// What a device exchange works on.
 template <class Comm, class Stored, class Codec>
@@ -122,6 +133,10 @@ class device_exchange<index_union, Codec> {
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
+    static_assert(
+        sends_u32_and_binary32<Codec>,
+        "on a device index_union and leader send indices as u32 and values as binary32: recipe.codec has to be "
+        "coo, or packed with raw32 and fp32");
     auto& work = round.work;
     auto const& where = work.where();
     auto const cells = work.tables().cell_count;

@@ -5,26 +5,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <span>
 #include <string>
 
+#include <gradsieve/exchange/index_list.hpp>
 #include <gradsieve/exchange/round.hpp>
+#include <gradsieve/exchange/value_sum.hpp>
 #include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
-/// The one rank that selected anything broadcasts its indices; every rank's accumulator at these places is all-reduced,
-/// and every rank gives up all of them. Values travel as binary32, indices as u32: the codec is not asked. Indices that
-/// do not rise or are too large make all ranks throw; what else happens to them on their way is the transport's
-/// business. A leader that has nothing to send, as its accumulator is zero, costs all ranks a step in which nothing is
-/// sent. When not: with partitioners by which several ranks select; and see `cyclic`. Cost: one small all-gather, a
-/// broadcast of k indices and an all-reduce of k values, O(k): sent and received together 12 bytes an entry on every
-/// rank, for any number of them, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too;
-/// see cuda/leader.cuh. Memory: 12 bytes an entry. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
+/// The one rank that selected anything broadcasts its indices; every rank's accumulator at these places is summed up, and
+/// every rank gives up all of them. Indices travel as the codec's `indices` writes them, values in the format of its
+/// `values`: see index_list.hpp and value_sum.hpp. Indices that do not rise or are too large make all ranks throw; what
+/// else happens to them on their way is the transport's business. A leader that has nothing to send, as its accumulator
+/// is zero, costs all ranks a step in which nothing is sent.
+/// When not: with partitioners by which several ranks select; and see `cyclic`.
+/// Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values, or what value_sum takes, O(k):
+/// with `coo` 12 bytes an entry, sent and received together, on every rank, for any number of them, besides the
+/// all-gather's 32 bytes a rank. On a device the indices are all-reduced too; see cuda/leader.cuh. Memory: 12 bytes an
+/// entry, and a list as the index codec may write it at most. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr char const* name = "leader";
-  static constexpr bool encodes = false;         ///< values are binary32: nothing is quantised
+  static constexpr bool encodes = false;  ///< no message of the codec's is sent: the exchange itself rounds values
   static constexpr bool needs_broadcast = true;  ///< of the communicator; the compressor asks, on a host
 
   template <class Workspace>
@@ -32,11 +35,15 @@ struct leader {
    public:
     /// Room for one list of at most `capacity` entries. Allocates.
     template <class Codec>
-    void reserve(Workspace& work, Codec const&, message_info const info, int, std::uint64_t capacity, bool) {
+    void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
       std::uint64_t const most = std::min(capacity, info.n);
       indices_ = typename Workspace::template buffer<index_type>(most);
-      own_ = typename Workspace::template buffer<float>(most);
+      own_ = typename Workspace::template buffer<float>(most + 1);
       sums_ = typename Workspace::template buffer<float>(most + 1);
+      if constexpr (separable_codec<Codec>) {
+        list_ = typename Workspace::template buffer<std::byte>(list_room(how.indices, info.n, capacity));
+        sum_.reserve(how.values, most + 1, world);
+      }
       work.reserve_updates(1);
     }
 
@@ -45,47 +52,74 @@ struct leader {
 
     /// Collective. @throws as preflight::meet(); mismatch if several ranks list entries, or one more than reserve()
     /// was told; nothing has been given up then. Indices that are damaged on one rank are returned as damage on all.
+    /// What the index codec's encode() throws is this rank's failure.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
-      auto const own = round.own.indices;
-      round.meet(own.size(), indices_.size());
+      static_assert(separable_codec<Codec>,
+                    "leader sends indices and values apart: recipe.codec has to be coo, or packed with values that are "
+                    "coded one by one (fp32, fp16, bf16); see separable_codec");
+      auto const& index_codec = round.how.indices;
+      auto const& value_codec = round.how.values;
+      auto meeting = round;
+      list_size mine;
+      try {
+        if (!meeting.failure) mine = encode_list(index_codec, round.info, round.own.indices, list_.span());
+      } catch (...) {
+        meeting.failure = std::current_exception();  // the other ranks wait for this one's word
+      }
+      meeting.meet(mine.packed(), ~std::uint64_t{0});
       int const from = sender(round.ranks, round.comm.size());
       exchange_result result{};
       if (from == nobody) return result;
-      std::uint64_t const count = round.ranks.size(static_cast<std::size_t>(from));
+      auto const size = list_size::of(round.ranks.size(static_cast<std::size_t>(from)));
+      if (size.words > size.count || size.count > indices_.size())
+        throw mismatch("gradsieve: rank " + std::to_string(from) + " lists " + std::to_string(size.count) +
+                       " indices in " + std::to_string(size.words) + " words, room is for " +
+                       std::to_string(indices_.size()));
       bool const leads = from == round.comm.rank();
-      auto const indices = indices_.first(count);
-      if (leads) std::copy(own.begin(), own.end(), indices.begin());
-      round.comm.broadcast(round.work.where(), std::as_writable_bytes(indices), from);
-      bool const damaged =
-          std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>{}) != indices.end() ||
-          indices.back() >= round.accumulator.size();
+      auto const indices = indices_.first(size.count);
+      auto const list = list_.first(size.bytes());
+      round.comm.broadcast(round.work.where(), list, from);
+      bool const damaged = !is_read(index_codec, round.info, list, indices);
+      auto const own = own_.first(size.count);
       if (damaged)
-        std::fill_n(own_.data(), count, 0.0f);
+        std::ranges::fill(own, 0.0f);
       else
         round.work.gather(round.accumulator, indices, own_.span());
-      result.saturated = round.work.saturate(own_.first(count), round.limit);
-      std::copy_n(own_.data(), count, sums_.data());
-      sums_[count] = damaged ? 1.0f : 0.0f;  // so that all ranks learn of it
-      round.comm.all_reduce(round.work.where(), sums_.first(count + 1), reduction::sum);
-      result.bytes_sent += 4 * (count + 1 + (leads ? count : 0));
-      result.bytes_received += 4 * (count + 1 + (leads ? 0 : count));
+      result.saturated = round.work.saturate(own, sum_.limit(value_codec, round.comm.size(), round.limit));
+      own_[size.count] = damaged ? 1.0f : 0.0f;  // so that all ranks learn of it
+      auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own_.first(size.count + 1),
+                                  sums_.first(size.count + 1));
+      result.bytes_sent = moved.sent + (leads ? size.bytes() : 0);
+      result.bytes_received = moved.received + (leads ? 0 : size.bytes());
       if (damaged) {
         result.damage = std::make_exception_ptr(
             corrupt_message("gradsieve: rank " + std::to_string(from) + "'s indices came out of order or range"));
-      } else if (sums_[count] > 0) {
+      } else if (sums_[size.count] > 0) {
         result.damage = std::make_exception_ptr(
             communication_error("gradsieve: the leader's indices were damaged on their way to another rank"));
       } else {
-        update_ = {indices, sums_.first(count), {}};
+        update_ = {indices, sums_.first(size.count), {}};
         result.updates = {&update_, 1};
-        result.sent = {indices, own_.first(count), {}};
+        result.sent = {indices, own, {}};
+        if (leads) result.index_codec = list_codec(index_codec, size, list);
       }
       return result;
     }
 
    private:
     static constexpr int nobody = -1;
+
+    template <class Indices>
+    [[nodiscard]] static bool is_read(Indices const& how, message_info const& info, std::span<std::byte const> list,
+                                      std::span<index_type> to) {
+      try {
+        decode_list(how, info, list, to);
+        return true;
+      } catch (corrupt_message const&) {
+        return false;
+      }
+    }
 
     /// The rank that lists entries.
     [[nodiscard]] static int sender(preflight const& ranks, int world) {
@@ -105,6 +139,8 @@ struct leader {
     selection_view update_;
     typename Workspace::template buffer<index_type> indices_;
     typename Workspace::template buffer<float> own_, sums_;
+    typename Workspace::template buffer<std::byte> list_;  // as it travels
+    value_sum<Workspace> sum_;
   };
 
   friend bool operator==(leader const&, leader const&) = default;

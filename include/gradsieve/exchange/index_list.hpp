@@ -1,0 +1,85 @@
+// Lists of indices on their way, as index_union and leader send them.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/codec/raw32.hpp>
+#include <gradsieve/concepts.hpp>
+
+namespace gradsieve {
+
+/// How many indices a list has, and how many words of 4 bytes it takes on its way: never more than indices.
+struct list_size {
+  std::uint64_t count = 0;
+  std::uint64_t words = 0;
+
+  /// Both as the one number that a rank says before it sends.
+  [[nodiscard]] constexpr std::uint64_t packed() const noexcept { return count | words << 32; }
+  [[nodiscard]] static constexpr list_size of(std::uint64_t packed) noexcept {
+    return {packed & 0xFFFF'FFFFu, packed >> 32};
+  }
+
+  [[nodiscard]] constexpr std::uint64_t bytes() const noexcept { return 4 * words; }
+  /// Whether the indices travel as they are.
+  [[nodiscard]] constexpr bool is_raw() const noexcept { return words == count; }
+};
+
+/// Bytes of room that encode_list() needs for `count` of n indices.
+template <class Indices>
+[[nodiscard]] std::uint64_t list_room(Indices const& how, std::uint64_t n, std::uint64_t count) noexcept {
+  if constexpr (std::same_as<Indices, raw32>)
+    return 4 * count;
+  else
+    return (larger(how.max_bytes(n, count), 4 * count) + 3) / 4 * 4;
+}
+
+/// Writes a list with an index codec, filled up with zeros to whole words; as u32 where the codec saves no word.
+/// @pre to.size() >= list_room() @throws what the codec throws.
+template <class Indices>
+[[nodiscard]] list_size encode_list(Indices const& how, message_info const& info, std::span<index_type const> list,
+                                    std::span<std::byte> to) {
+  std::uint64_t const count = list.size();
+  if constexpr (!std::same_as<Indices, raw32>) {
+    auto const bytes = how.encode(info, list, to);
+    auto const words = (bytes + 3) / 4;
+    if (words < count) {
+      std::ranges::fill(to.subspan(bytes, 4 * words - bytes), std::byte{});
+      return {count, words};
+    }
+  }
+  wire::store(to, list);
+  return {count, count};
+}
+
+/// Reads what encode_list() wrote. @throws corrupt_message if it is anything else, or the indices do not rise below n.
+template <class Indices>
+void decode_list(Indices const& how, message_info const& info, std::span<std::byte const> from,
+                 std::span<index_type> out) {
+  if (from.size() == out.size_bytes()) {
+    wire::load(out, from);
+  } else {
+    auto const used = how.decode(info, from, out);
+    wire::expect(from.size() == (used + 3) / 4 * 4, "size of an index list", from.size(), "", (used + 3) / 4 * 4);
+  }
+  wire::check_indices(info.n, out);
+}
+
+/// For the step's report: the index codec that wrote a list; empty where there is no choice.
+template <class Indices>
+[[nodiscard]] char const* list_codec(Indices const& how, list_size size, std::span<std::byte const> list) noexcept {
+  if constexpr (std::same_as<Indices, raw32>)
+    return "";
+  else if (size.is_raw())
+    return raw32::name;
+  else if constexpr (requires { how.name_of(list); })
+    return how.name_of(list);
+  else
+    return Indices::name;
+}
+
+}  // namespace gradsieve

@@ -1,0 +1,106 @@
+// Sums over all ranks, in the format of the recipe's value codec.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+
+namespace gradsieve {
+
+/// Adds up the ranks' values. binary32: an all-reduce. Shorter formats: each rank receives its share of all ranks'
+/// values, adds them up as binary32 in rank order, rounds the sums, and all-gathers them. What rounding takes off a sum
+/// is not given up by the rank that owns the share.
+/// Cost: shorter formats take ranks - 1 calls of send_receive and an all-gather; bytes: sent about a value each,
+/// received about two. Memory: for shorter formats about 4 values and the ranks' number.
+template <class Workspace>
+class value_sum {
+ public:
+  struct traffic {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+  };
+
+  /// Room for `most` values. Allocates.
+  template <class Values>
+  void reserve(Values const& how, std::uint64_t most, int world) {
+    if constexpr (quantises<Values>) {
+      auto const ranks = static_cast<std::uint64_t>(world);
+      auto const share = (most + ranks - 1) / ranks;
+      outgoing_ = typename Workspace::template buffer<std::byte>(share * ranks * how.value_bytes());
+      incoming_ = typename Workspace::template buffer<std::byte>(share * ranks * how.value_bytes());
+      floats_ = typename Workspace::template buffer<float>(2 * share);
+    }
+  }
+
+  /// The largest value that a rank may bring, for sums that no format cuts.
+  template <class Values>
+  [[nodiscard]] static float limit(Values const& how, int world, float limit) noexcept {
+    if constexpr (requires { how.largest(); })
+      return std::min(limit, how.largest() / static_cast<float>(world));
+    else
+      return limit;
+  }
+
+  /// `sums` becomes the ranks' sums, the same bits on all of them, and `own` what this rank gives up for them: together
+  /// the ranks give up the sums. Collective. @pre both are equally long on all ranks, finite, within limit()
+  template <class Comm, class Values>
+  traffic run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
+              std::span<float> sums) {
+    if constexpr (quantises<Values>) {
+      static_assert(has_send_receive<Comm, std::remove_cvref_t<decltype(work.where())>>,
+                    "this communicator needs send_receive, as the recipe's values are summed in a format of their own");
+      return run_rounded(comm, work, how, info, own, sums);
+    } else {
+      std::ranges::copy(own, sums.begin());
+      comm.all_reduce(work.where(), sums, reduction::sum);
+      return {own.size_bytes(), own.size_bytes()};
+    }
+  }
+
+ private:
+  template <class Comm, class Values>
+  GRADSIEVE_PRECISE traffic run_rounded(Comm const& comm, Workspace& work, Values const& how, message_info const& info,
+                                        std::span<float> own, std::span<float> sums) {
+    if (own.empty()) return {};
+    auto const ranks = static_cast<std::size_t>(comm.size());
+    auto const me = static_cast<std::size_t>(comm.rank());
+    std::size_t const share = (own.size() + ranks - 1) / ranks;  // the last ranks' may lie behind the end: zeros
+    std::size_t const bytes = share * how.value_bytes();
+    auto const mine = outgoing_.first(bytes * ranks);
+    auto const theirs = incoming_.first(bytes * ranks);
+    how.quantise(info, {}, own);
+    how.encode(info, {}, own, mine);
+    std::ranges::fill(mine.subspan(own.size() * how.value_bytes()), std::byte{});
+
+    std::ranges::copy(mine.subspan(bytes * me, bytes), theirs.begin() + static_cast<std::ptrdiff_t>(bytes * me));
+    for (std::size_t d = 1; d < ranks; ++d) {
+      std::size_t const to = (me + d) % ranks;
+      std::size_t const from = (me + ranks - d) % ranks;
+      comm.send_receive(work.where(), std::span<std::byte const>{mine.subspan(bytes * to, bytes)}, static_cast<int>(to),
+                        theirs.subspan(bytes * from, bytes), static_cast<int>(from));
+    }
+    auto const total = floats_.first(share);
+    auto const part = floats_.span().subspan(share, share);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      how.decode(info, {}, theirs.subspan(bytes * r, bytes), part);
+      for (std::size_t i = 0; i < share; ++i) total[i] = r == 0 ? part[i] : add(total[i], part[i]);
+    }
+    std::ranges::copy(total, part.begin());
+    how.quantise(info, {}, part);
+    for (std::size_t i = 0, at = share * me; i < share && at < own.size(); ++i, ++at)
+      own[at] = subtract(own[at], subtract(total[i], part[i]));
+    how.encode(info, {}, part, mine.first(bytes));
+    comm.all_gather(work.where(), std::span<std::byte const>{mine.first(bytes)}, theirs);
+    how.decode(info, {}, theirs.first(sums.size() * how.value_bytes()), sums);
+    return {bytes * ranks, 2 * bytes * (ranks - 1)};
+  }
+
+  typename Workspace::template buffer<std::byte> outgoing_, incoming_;
+  typename Workspace::template buffer<float> floats_;
+};
+
+}  // namespace gradsieve

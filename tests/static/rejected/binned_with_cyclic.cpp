@@ -1,0 +1,8 @@
+#include <gradsieve/comm/self.hpp>
+#include <gradsieve/gradsieve.hpp>
+
+void use(std::span<float> gradient) {
+  gradsieve::compressor reducer{gradsieve::host{}, gradsieve::layout::flat(10),
+                                gradsieve::recipe{.partitioner = gradsieve::cyclic{}, .codec = gradsieve::binned{}}};
+  reducer.exchange(gradsieve::self{}, gradient);
+}
