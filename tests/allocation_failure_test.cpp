@@ -32,6 +32,8 @@ gs::recipe const shared_out{
 gs::recipe const led{.density = 0.02, .partitioner = gs::cyclic{}, .on_non_finite = gs::non_finite::fail};
 gs::recipe const in_chunks{
     .density = 0.02, .selector = gs::chunked{.size = 64}, .codec = gs::packed{.values = gs::fp16{}}};
+gs::recipe const apart{
+    .density = 0.02, .partitioner = gs::deft{}, .codec = gs::packed{.indices = gs::delta{}, .values = gs::fp16{}}};
 gs::recipe const in_bins{
     .density = 0.5, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}, .codec = gs::binned{}};
 
@@ -43,6 +45,7 @@ void for_each_recipe(F const& f) {
   f(led);
   f(in_chunks);
   f(in_bins);
+  f(apart);
 }
 
 template <class Recipe>
@@ -51,6 +54,20 @@ auto made(Recipe const& recipe) {
 }
 
 struct nothing {};
+
+/// ending(), which makes its text where memory is to be had again.
+template <class F>
+std::string ending_of(F const& f) {
+  try {
+    f();
+    return {};
+  } catch (std::bad_alloc const&) {
+    failing_allocations::left = -1;
+    return "no memory";
+  } catch (std::exception const& error) {
+    return error.what();
+  }
+}
 
 }  // namespace
 
@@ -224,4 +241,42 @@ TEST_CASE("the states of layers") {
               CHECK(again.state().size() >= state.size() - 64);
               CHECK(residual_of(again) == residual_of(source));
             }) > 2);
+}
+
+TEST_CASE("rescale, after a state without hints") {
+  auto source = made(plain);
+  source.compress(gradient(mixed_layers().size(), 0, 0));
+  gs::layer_states all{mixed_layers()};
+  all.put(mixed_layers(), source.state());
+  auto const state = all.take(mixed_layers());
+  auto const restored = [&] {
+    auto one = made(plain);
+    one.restore(state);
+    return one;
+  };
+  auto scaled = restored();
+  scaled.rescale(0.5f);
+  CHECK(at_every_allocation(
+            restored, [](auto& one) { one.rescale(0.5f); },
+            [&](auto& one, bool failed) {
+              auto untouched = restored();
+              CHECK(residual_of(one) == residual_of(failed ? untouched : scaled));
+            }) >= 1);
+}
+
+TEST_CASE("a rank that gets no memory to meet more ranks than a few tells the others") {
+  for (int const world : {33, 40}) {
+    CAPTURE(world);
+    auto const said = on_ranks(world, [&](communicator comm) {
+      gs::compressor one{here, gs::layout::flat(100), plain};
+      std::vector<float> update(100, 1.0f);
+      if (comm.rank() == 1) failing_allocations::left = 0;
+      auto const how = ending_of([&] { one.exchange(comm, std::span{update}); });
+      failing_allocations::left = -1;
+      auto const expected = comm.rank() == 1 ? how == "no memory" : contains(how, "rank 1 failed in this step");
+      auto const next = ending_of([&] { one.exchange(comm, std::span{update}); });
+      return expected && next.empty() ? std::string{} : how + "; " + next;
+    });
+    CHECK(joined(said) == "");
+  }
 }

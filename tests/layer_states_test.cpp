@@ -139,7 +139,11 @@ TEST_CASE("what does not fit is refused by name") {
   check_refused<gs::corrupt_state>("checksum", [&] { states.put(tail, damaged); });
   CHECK(!states.has("tail"));
 
+  gs::layout const twice{{"tail", 41}, {"tail", 41}};
+  check_refused<gs::mismatch>("names layer 'tail' twice", [&] { states.put(twice, trained(twice, plain, 2).state()); });
+
   states.put(tail, state);
+  check_refused<gs::mismatch>("names layer 'tail' twice", [&] { static_cast<void>(states.take(twice)); });
   gs::layout const conv{{"conv", 60}};
   check_refused<gs::mismatch>("2 states an element, this residual store has 1",
                               [&] { states.put(conv, trained(conv, with_momentum, 2).state()); });

@@ -461,6 +461,48 @@ TEST_CASE("a recipe prints, compares and hashes every policy") {
   seen.insert(gs::recipe{.residual = gs::momentum_correction{}}.hash());
   seen.insert(gs::recipe{.residual = gs::none{}}.hash());
   CHECK(seen.size() == 19);
+  CHECK(gs::recipe{.residual = gs::momentum_correction{.clip = -0.0f}}.hash() ==
+        gs::recipe{.residual = gs::momentum_correction{.clip = 0.0f}}.hash());  // they compare as equal
+}
+
+namespace {
+
+struct in_padding {
+  static constexpr char const* name = "in_padding";
+  static constexpr auto fields() { return std::tuple{gs::field<&in_padding::c>{"c"}, gs::field<&in_padding::a>{"a"}}; }
+  float c = 0;
+  bool a = false;
+  bool b = false;  // has room where nothing else is
+};
+struct named_in_full {
+  static constexpr char const* name = "named_in_full";
+  static constexpr auto fields() {
+    return std::tuple{gs::field<&named_in_full::c>{"c"}, gs::field<&named_in_full::a>{"a"}};
+  }
+  float c = 0;
+  bool a = false;
+};
+struct adds_a_member : named_in_full {
+  bool b = false;
+};
+struct adds_nothing : named_in_full {};
+struct empty_heir : gs::radix {};
+
+}  // namespace
+
+TEST_CASE("a policy must name all members, those that lie in padding too; a heir is another policy") {
+  static_assert(gs::detail::names_all_members<named_in_full>());
+  static_assert(gs::detail::names_all_members<adds_nothing>());
+  static_assert(!gs::detail::names_all_members<in_padding>());
+  static_assert(!gs::detail::names_all_members<adds_a_member>());
+  auto const number = [](auto const& policy) {
+    gs::fingerprint all;
+    gs::add_to(all, policy);
+    return all.value();
+  };
+  CHECK(number(named_in_full{}) != number(adds_nothing{}));
+  CHECK(number(gs::radix{}) != number(empty_heir{}));
+  CHECK(number(gs::radix{}) == number(gs::radix{}));
 }
 
 TEST_CASE("a report says what a step did") {

@@ -14,6 +14,7 @@
 
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/codec/account.hpp>
+#include <gradsieve/codec/limit.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/dense_layers.hpp>
 #include <gradsieve/exchange/dense.hpp>
@@ -113,8 +114,8 @@ class compressor {
   template <communicator Comm>
   void connect(Comm const& comm) {
     require_here();
-    preflight_.reserve(comm.size());
     std::exception_ptr failure;
+    attempt(failure, [&] { preflight_.reserve(comm.size()); });
     attempt(failure, [&] { plan(comm.size()); });
     meet_early(comm, 0, failure);
   }
@@ -134,9 +135,10 @@ class compressor {
   [[nodiscard]] step_report const& report() const noexcept { return report_; }
 
   /// The last compress() as bytes that describe themselves. The span lives until the next encode().
-  /// Cost: one copy. Allocates on first use.
+  /// Cost: one copy. Allocates on first use. @throws invalid_argument unless the last step was a compress().
   [[nodiscard]] std::span<std::byte const> encode() {
     require_here();
+    if (!compressed_) throw invalid_argument("gradsieve: encode() needs a compress() that succeeded as the last step");
     float_environment const mode;
     auto const bytes = recipe_.codec.max_bytes(info_.n, capacity_, info_.dense);
     if (outgoing_.size() < bytes) outgoing_ = typename workspace::template buffer<std::byte>(bytes);
@@ -149,9 +151,9 @@ class compressor {
   /// Overwrites the gradient with the mean of what the messages hold, added in their order; zero where none has an
   /// entry. All messages are read and checked before the gradient is written. Does not touch the residual.
   /// Returns how many elements any message has, and how many are cut to the largest value of the gradient's format.
-  /// Cost: n writes and O(entries). Memory: 8 bytes for each entry that the messages' headers and sizes allow, 4 for
-  /// each element that passes through and message, kept for the next call. Allocates where that is more than ever
-  /// before.
+  /// Cost: n writes and O(entries). Memory: 8 bytes for each entry that the messages' headers and sizes allow, and half
+  /// as much again, 4 for each element that passes through and message, kept for the next call. Allocates where that is
+  /// more than ever before.
   /// @throws corrupt_message, invalid_argument; std::bad_alloc, and the next call works.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
@@ -193,8 +195,8 @@ class compressor {
     float_environment const mode;
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
     settle();
+    segments_.hints().assign(segments_.size(), {});  // before anything changes, as it may allocate
     memory_.rescale(work_, factor);
-    segments_.hints().assign(segments_.size(), {});
   }
 
   /// L2 norm of what has not been sent. Cost: one pass.
@@ -273,8 +275,8 @@ class compressor {
         "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
     float_environment const mode;
     begin_step();
-    preflight_.reserve(comm.size());
     preflight_.forget_bytes();
+    attempt(failure, [&] { preflight_.reserve(comm.size()); });
     attempt(failure, [&] { check_size(gradient.size()); });
     attempt(failure, [&] {
       if (world_ != comm.size()) plan(comm.size());
@@ -299,7 +301,7 @@ class compressor {
     attempt(failure, [&] { enter(incoming, comm.rank(), report); });
     watch.charge(report.seconds.accumulate);
     try {
-      float const summed = largest_value<float> / static_cast<float>(comm.size());
+      float const summed = largest_summand(comm.size());
       if constexpr (partitioner_type::needs_norms) {
         if (!meets_first) meet_early(comm, 0, failure);
         share_norms(comm, failure, report);
@@ -369,6 +371,7 @@ class compressor {
     }
     memory_.leave(last_);
     report_.union_size = last_.indices.size();
+    compressed_ = true;
     ++step_;
     return last_;
   }
@@ -379,7 +382,8 @@ class compressor {
     presence() = default;
     presence(presence&& other) noexcept : here_{std::exchange(other.here_, false)} {}
     presence& operator=(presence&& other) noexcept {
-      here_ = std::exchange(other.here_, false);
+      bool const itself = &other == this;  // whose buffers are empty then
+      here_ = std::exchange(other.here_, false) && !itself;
       return *this;
     }
     [[nodiscard]] explicit operator bool() const noexcept { return here_; }
@@ -450,8 +454,7 @@ class compressor {
   /// would never leave the residual.
   void quantise(selection_view const own, float limit, step_report& report) {
     auto const values = values_.first(own.values.size());
-    if constexpr (requires { recipe_.codec.largest(); }) limit = std::min(limit, recipe_.codec.largest());
-    report.saturated += work_.saturate(values, limit);
+    report.saturated += work_.saturate(values, largest_coded(recipe_.codec, info(), limit));
     if constexpr (quantises<codec_type>) {
       recipe_.codec.quantise(info(), own.indices, values);
       wire::check_finite(own.values);
@@ -470,6 +473,7 @@ class compressor {
   void begin_step() noexcept {
     memory_.begin_step();
     last_ = {};
+    compressed_ = false;
   }
 
   /// What the last step sent leaves the residual.
@@ -645,6 +649,7 @@ class compressor {
   typename workspace::template buffer<float> values_;
   dense_part<workspace> dense_;
 
+  bool compressed_ = false;  // the last step was a compress()
   selection_view last_;
   step_report report_;
   typename workspace::template buffer<std::byte> outgoing_;

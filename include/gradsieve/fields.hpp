@@ -57,6 +57,45 @@ template <class P, auto... Member>
   return (size + alignof(P) - 1) / alignof(P) * alignof(P);
 }
 
+struct anything {
+  template <class T>
+  operator T() const;
+};
+
+/// How many values make an aggregate; 0 for what is none. A base counts as one.
+template <class P, class... Values>
+[[nodiscard]] constexpr std::size_t members_of() {
+  if constexpr (!std::is_aggregate_v<P>)
+    return 0;
+  else if constexpr (requires { P{Values{}..., anything{}}; })
+    return members_of<P, Values..., anything>();
+  else
+    return sizeof...(Values);
+}
+
+template <class P, class First, class... Rest>
+[[nodiscard]] constexpr bool inherits_fields(std::tuple<First, Rest...> const&) {
+  return []<class Owner, class T>(T Owner::*) { return !std::is_same_v<Owner, P>; }(First::member);
+}
+
+/// Whether a policy has its name from a base: it is another policy then.
+template <class P>
+[[nodiscard]] constexpr bool inherits_name() {
+  if constexpr (requires { P::fields(); })
+    return inherits_fields<P>(P::fields());
+  else
+    return members_of<P>() > 0;  // of an empty class: its bases
+}
+
+/// Whether fields() names all data members: of a class that inherits it, that there are no others.
+template <class P>
+[[nodiscard]] constexpr bool names_all_members() {
+  constexpr auto named = P::fields();
+  constexpr std::size_t members = members_of<P>();
+  constexpr std::size_t expected = inherits_fields<P>(named) ? 1 : std::tuple_size_v<decltype(named)>;
+  return size_with<P>(named) == sizeof(P) && (members == 0 || members == expected);
+}
+
 /// Calls f(field) for each field of a policy.
 template <described P, class F>
 constexpr void for_each_field(F const& f) {
@@ -64,7 +103,7 @@ constexpr void for_each_field(F const& f) {
   static_assert(has_fields || std::is_empty_v<P>,
                 "a policy with a name and data members needs static constexpr auto fields(), which names them");
   if constexpr (has_fields) {
-    static_assert(size_with<P>(P::fields()) == sizeof(P),
+    static_assert(names_all_members<P>(),
                   "fields() must name every data member of the policy, in the order of declaration");
     std::apply([&](auto const&... each) { (f(each), ...); }, P::fields());
   }
@@ -125,8 +164,8 @@ void check(P const& policy) {
 }
 
 /// Adds a policy to a fingerprint: its name and its fields; of one that does not name its fields, its own add_to(to),
-/// or its type's name and its bytes. Padding between the members of such a type counts as zero with GCC; with another
-/// compiler it should have none.
+/// or its type's name, which is equal in builds with RTTI, and its bytes. Padding between the members of such a type
+/// counts as zero with GCC; with another compiler it should have none.
 template <class P>
 void add_to(fingerprint& to, P const& policy) {
   if constexpr (std::is_arithmetic_v<P> || std::is_enum_v<P>) {
@@ -135,7 +174,7 @@ void add_to(fingerprint& to, P const& policy) {
     policy.add_to(to);
   } else if constexpr (described<P>) {
     to.add(std::string_view{P::name});
-    to.add(detail::type_name<P>());  // a class that inherits the name is another policy
+    if constexpr (detail::inherits_name<P>()) to.add(detail::type_name<P>());
     detail::for_each_field<P>([&](auto const& each) {
       to.add(each.name);
       gradsieve::add_to(to, policy.*(each.member));

@@ -18,16 +18,16 @@ class fingerprint {
     for (char const each : text) byte(static_cast<unsigned char>(each));
   }
 
-  /// A number by its bits: -0 and 0 differ.
+  /// A number by its bits; -0 counts as 0.
   template <class T>
     requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
   constexpr void add(T value) noexcept {
     if constexpr (std::is_enum_v<T>)
       add(static_cast<std::underlying_type_t<T>>(value));
     else if constexpr (std::is_same_v<T, float>)
-      add(__builtin_bit_cast(std::uint32_t, value));
+      add(without_sign_of_zero(__builtin_bit_cast(std::uint32_t, value)));
     else if constexpr (std::is_same_v<T, double>)
-      add(__builtin_bit_cast(std::uint64_t, value));
+      add(without_sign_of_zero(__builtin_bit_cast(std::uint64_t, value)));
     else
       for (int shift = 0; shift < 64; shift += 8) byte(static_cast<std::uint64_t>(value) >> shift);
   }
@@ -40,6 +40,10 @@ class fingerprint {
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return hash_; }
 
  private:
+  template <class Bits>
+  [[nodiscard]] static constexpr Bits without_sign_of_zero(Bits bits) noexcept {
+    return bits << 1 == 0 ? Bits{0} : bits;
+  }
   constexpr void byte(std::uint64_t each) noexcept { hash_ = (hash_ ^ (each & 0xFFu)) * 0x0000'0100'0000'01B3u; }
 
   std::uint64_t hash_ = 0xCBF2'9CE4'8422'2325u;

@@ -41,7 +41,8 @@ class layer_states {
 
   /// Takes over the state of a compressor of these layers. Later states of a layer replace earlier ones.
   /// Cost: a copy. Allocates. @throws corrupt_state; mismatch if a layer is none of the whole, the state is not of this
-  /// part, or it is of another residual store than those before; std::bad_alloc. Nothing is changed then.
+  /// part, it is of another residual store than those before, or the part names a layer twice; std::bad_alloc. Nothing
+  /// is changed then.
   void put(layout const& part, std::span<std::byte const> state) {
     auto const found = checkpoint::read(state);
     found.require(any_ ? states_ : found.states, any_ ? store_ : found.store, part.size(), part.hash());
@@ -65,7 +66,7 @@ class layer_states {
   }
 
   /// A state for a compressor of these layers: zero for a layer that was never put. Cost: a copy. Allocates.
-  /// @throws mismatch if a layer is none of the whole; invalid_argument if nothing was put.
+  /// @throws mismatch if a layer is none of the whole or named twice; invalid_argument if nothing was put.
   [[nodiscard]] std::vector<std::byte> take(layout const& part) const {
     if (!any_) throw invalid_argument("gradsieve: no state was put, so that there is none to take");
     auto const places = places_of(part);
@@ -90,8 +91,11 @@ class layer_states {
 
   [[nodiscard]] std::vector<std::size_t> places_of(layout const& part) const {
     std::vector<std::size_t> places;
+    std::vector<bool> named(whole_.count(), false);
     for (auto const& each : part) {
       places.push_back(place_of(each.name));
+      if (named[places.back()]) throw mismatch("gradsieve: the part names layer '" + each.name + "' twice");
+      named[places.back()] = true;
       if (auto const size = whole_[places.back()].size; size != each.size)
         throw mismatch("gradsieve: layer '" + each.name + "' has " + std::to_string(each.size) +
                        " elements, in the whole it has " + std::to_string(size));

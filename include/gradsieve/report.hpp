@@ -98,7 +98,7 @@ struct message_account {
 };
 
 /// One step of one rank. Bytes are all that the step hands to the transport and takes from it, what ranks tell each
-/// other before they send included, but for first contact; its own algorithm (ring, tree) may move them several times.
+/// other before they send included; its own algorithm (ring, tree) may move them several times.
 struct step_report {
   std::uint64_t step = 0;
   int world = 1;

@@ -52,6 +52,7 @@ struct coo {
   [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const header = wire::open(info, id, from);
+    wire::check_count(header.count, info.n);
     auto const expected = max_bytes(info.n, header.count, header.dense);
     if (from.size() != expected)
       throw corrupt_message("gradsieve: message size is " + std::to_string(from.size()) + ", expected " +

@@ -491,7 +491,7 @@ class compressor<device, Recipe> {
   /// The values of this rank's own entries become what its receivers will decode: cut to the largest value that the
   /// codec and the output can hold, then rounded as the codec does.
   void quantise(cuda_workspace::entry_list const& taken, float limit) {
-    if constexpr (requires { recipe_.codec.largest(); }) limit = std::min(limit, recipe_.codec.largest());
+    limit = largest_coded(recipe_.codec, info_, limit);
     if (magnitude_key(limit) < infinite_key - 1)
       work_.over(capacity_, cuda_kernels::saturate_entries<>, taken, limit, saturated());
     if constexpr (quantises<codec_type>) codec_.quantise(work_, taken);
@@ -510,7 +510,7 @@ class compressor<device, Recipe> {
     constexpr bool has_places = requires { exchange_.slots(); };
     try {
       enter(comm, in, {world_, comm.rank(), true, has_places});
-      float const summed = largest_value<float> / static_cast<float>(world_);
+      float const summed = largest_summand(world_);
       constexpr float most = largest_value<T>;
       take_dense(std::min(summed, most));
       collect();

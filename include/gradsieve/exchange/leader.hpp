@@ -15,16 +15,16 @@
 
 namespace gradsieve {
 
-/// The one rank that selected anything broadcasts its indices; every rank's accumulator at these places is summed up, and
-/// every rank gives up all of them. Indices travel as the codec's `indices` writes them, values in the format of its
-/// `values`: see index_list.hpp and value_sum.hpp. Indices that do not rise or are too large make all ranks throw; what
-/// else happens to them on their way is the transport's business. A leader that has nothing to send, as its accumulator
-/// is zero, costs all ranks a step in which nothing is sent.
-/// When not: with partitioners by which several ranks select; and see `cyclic`.
-/// Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values, or what value_sum takes, O(k):
-/// with `coo` 12 bytes an entry, sent and received together, on every rank, for any number of them, besides the
-/// all-gather's 32 bytes a rank. On a device the indices are all-reduced too; see cuda/leader.cuh. Memory: 12 bytes an
-/// entry, and a list as the index codec may write it at most. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
+/// The one rank that selected anything broadcasts its indices; every rank's accumulator at these places is summed up,
+/// and every rank gives up all of them. Indices travel as the codec's `indices` writes them, values in the format of
+/// its `values`: see index_list.hpp and value_sum.hpp. Indices that do not rise or are too large make all ranks throw;
+/// what else happens to them on their way is the transport's business. A leader that has nothing to send, as its
+/// accumulator is zero, costs all ranks a step in which nothing is sent. When not: with partitioners by which several
+/// ranks select; and see `cyclic`. Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values,
+/// or what value_sum takes, O(k): with `coo` 12 bytes an entry, sent and received together, on every rank, for any
+/// number of them, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too; see
+/// cuda/leader.cuh. Memory: 12 bytes an entry, and a list as the index codec may write it at most. Source: ScaleCom's
+/// CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr char const* name = "leader";
   static constexpr bool encodes = false;  ///< no message of the codec's is sent: the exchange itself rounds values
@@ -86,7 +86,7 @@ struct leader {
         std::ranges::fill(own, 0.0f);
       else
         round.work.gather(round.accumulator, indices, own_.span());
-      result.saturated = round.work.saturate(own, sum_.limit(value_codec, round.comm.size(), round.limit));
+      result.saturated = round.work.saturate(own, sum_.limit(value_codec, round.info, round.comm.size(), round.limit));
       own_[size.count] = damaged ? 1.0f : 0.0f;  // so that all ranks learn of it
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own_.first(size.count + 1),
                                   sums_.first(size.count + 1));

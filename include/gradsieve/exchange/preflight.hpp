@@ -37,7 +37,8 @@ class preflight {
     origin from = origin::continued;
   };
 
-  /// Makes room for that many ranks. Allocates beyond 32.
+  /// Makes room for that many ranks. Allocates beyond 32. @throws std::bad_alloc: a meeting with that as its failure
+  /// works all the same, up to 2048 ranks; beyond that the other ranks wait.
   void reserve(int world) {
     if (static_cast<std::size_t>(world) > few_.size()) many_.resize(static_cast<std::size_t>(world));
   }
@@ -131,12 +132,23 @@ class preflight {
   template <class Comm, class Space>
   void gather(Comm const& comm, Space const& where, packed_word const& said, std::exception_ptr const& failure) {
     auto const world = static_cast<std::size_t>(comm.size());
+    if (failure && world > few_.size() && world > many_.size()) return tell(comm, where, said, failure);
     all_ = world > few_.size() ? std::span{many_}.first(world) : std::span{few_}.first(world);
     comm.all_gather(where, std::as_bytes(std::span{&said, 1}), std::as_writable_bytes(all_));
     sent_ += sizeof said;
     received_ += sizeof said * (world - 1);
     if (failure) std::rethrow_exception(failure);
     judge(all_);
+  }
+
+  /// Takes part without room of its own, and throws the failure.
+  template <class Comm, class Space>
+  static void tell(Comm const& comm, Space const& where, packed_word const& said, std::exception_ptr const& failure) {
+    std::array<packed_word, 2048> room;
+    auto const world = static_cast<std::size_t>(comm.size());
+    if (world <= room.size())
+      comm.all_gather(where, std::as_bytes(std::span{&said, 1}), std::as_writable_bytes(std::span{room}.first(world)));
+    std::rethrow_exception(failure);
   }
 
   static void compare(std::size_t r, packed_word const& it, packed_word const& zero) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include <gradsieve/codec/limit.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 
@@ -36,13 +37,11 @@ class value_sum {
     }
   }
 
-  /// The largest value that a rank may bring, for sums that no format cuts.
+  /// The largest value that a rank may bring, `limit` at most, for sums that no format cuts.
   template <class Values>
-  [[nodiscard]] static float limit(Values const& how, int world, float limit) noexcept {
-    if constexpr (requires { how.largest(); })
-      return std::min(limit, how.largest() / static_cast<float>(world));
-    else
-      return limit;
+  [[nodiscard]] static float limit(Values const& how, message_info const& info, int world, float limit) noexcept {
+    if constexpr (requires { how.largest(); }) limit = std::min(limit, how.largest() / static_cast<float>(world));
+    return largest_coded(how, info, limit);
   }
 
   /// `sums` becomes the ranks' sums, the same bits on all of them, and `own` what this rank gives up for them: together

@@ -34,7 +34,8 @@ struct filtered {
 
   GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept {
     state[0] = subtract(state[0], sent);
-    state[1] = subtract(state[1], sent);
+    float const left = subtract(state[1], sent);
+    state[1] = is_finite(left) ? left : state[1];  // a codec may send more than the element has
   }
 
   friend bool operator==(filtered const&, filtered const&) = default;

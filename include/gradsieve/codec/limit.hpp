@@ -1,0 +1,38 @@
+// The largest values that a codec, and sums, can take.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+/// The largest magnitude of `ranks` values whose sum is finite, in whatever order they are added: the largest float /
+/// ranks, and beyond two ranks less what rounding may add. Source: an addition rounds by 2^-24 of its result at most,
+/// and a sum of two that fits is rounded to one that fits.
+[[nodiscard]] inline float largest_summand(int ranks) noexcept {
+  double const margin = ranks <= 2 ? 0 : std::min(0.5, static_cast<double>(ranks) * 0x1p-23);
+  return static_cast<float>(static_cast<double>(largest_value<float>) / static_cast<double>(ranks) * (1 - margin));
+}
+
+/// The largest value, `limit` at most, that does not exceed `limit` once the codec, or value codec, has rounded it.
+template <class Codec>
+[[nodiscard]] float largest_coded(Codec const& how, message_info const& info, float limit) noexcept {
+  if constexpr (requires { how.largest(); }) limit = std::min(limit, how.largest());
+  if constexpr (separable_codec<Codec>) {
+    return largest_coded(how.values, info, limit);
+  } else if constexpr (elementwise_values<Codec> && quantises<Codec>) {
+    for (unsigned bits = 0; bits < 24; ++bits) {
+      float const candidate = magnitude_of(magnitude_key(limit) >> bits << bits);
+      float rounded = candidate;
+      how.quantise(info, {}, std::span{&rounded, 1});
+      if (magnitude_key(rounded) <= magnitude_key(limit)) return candidate;
+    }
+  }
+  return limit;
+}
+
+}  // namespace gradsieve
