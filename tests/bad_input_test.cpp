@@ -514,7 +514,7 @@ TEST_CASE("a codec that rounds to infinity: refused, and nothing is given up") {
   gs::compressor alone{here, gs::layout::flat(100),
                        gs::recipe{.density = 0.1, .codec = gs::packed{.values = doubling{}}}};
   CHECK(contains(ending([&] { alone.compress(g); }), "a value that is not finite"));
-  CHECK(alone.encode().size() == 48 + 4 + 1);  // a message without entries
+  CHECK(contains(ending([&] { (void)alone.encode(); }), "encode() needs a compress() that succeeded"));
   CHECK(same_bits(residual_of(alone), g));
 }
 

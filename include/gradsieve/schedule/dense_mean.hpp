@@ -19,6 +19,7 @@ namespace gradsieve {
 /// An all-reduce in the gradient's own format, float or double, and the division by the number of ranks; host memory.
 /// Has no state, so that one serves gradients of any size. A rank that fails sends a NaN as its first element. Where
 /// the first mean is NaN, all ranks then ask each other in a second all-reduce, of one value, whether one has failed.
+/// A plain sum: it is infinite where the ranks' values add up to more than the format holds.
 struct dense_mean {
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws;
   /// communication_error if another rank called fail(): the gradient is of no use then.
