@@ -35,6 +35,9 @@ class communicator_of {
         sized_{
             [comm](Space const& where, bytes mine, room all, sizes each) { comm.all_gather(where, mine, all, each); }},
         from_one_{[comm](Space const& where, room in_out, int root) { comm.broadcast(where, in_out, root); }},
+        pairs_{[comm](Space const& where, bytes out, int to, room in, int from) {
+          comm.send_receive(where, out, to, in, from);
+        }},
         threads_{[comm] {
           if constexpr (requires { comm.require_threads(); }) comm.require_threads();
         }} {}
@@ -54,6 +57,9 @@ class communicator_of {
   void all_gather(Space const& where, bytes mine, room all) const { equal_(where, mine, all); }
   void all_gather(Space const& where, bytes mine, room all, sizes each) const { sized_(where, mine, all, each); }
   void broadcast(Space const& where, room in_out, int root) const { from_one_(where, in_out, root); }
+  void send_receive(Space const& where, bytes out, int to, room in, int from) const {
+    pairs_(where, out, to, in, from);
+  }
   void require_threads() const { threads_(); }
 
  private:
@@ -65,10 +71,11 @@ class communicator_of {
   std::function<void(Space const&, bytes, room)> equal_;
   std::function<void(Space const&, bytes, room, sizes)> sized_;
   std::function<void(Space const&, room, int)> from_one_;
+  std::function<void(Space const&, bytes, int, room, int)> pairs_;
   std::function<void()> threads_;
 };
 using communicator = communicator_of<gs::host>;
 static_assert(gs::has_all_gather<communicator, gs::host> && gs::has_all_reduce<communicator, gs::host, float> &&
-              gs::has_broadcast<communicator, gs::host>);
+              gs::has_broadcast<communicator, gs::host> && gs::has_send_receive<communicator, gs::host>);
 
 }  // namespace example

@@ -22,6 +22,15 @@ namespace gs = gradsieve;
 inline names const index_codec_names{"automatic", "raw32", "delta", "bitmap", "fixed_width"};
 inline names const value_codec_names{"fp32", "fp16", "bf16", "ternary"};
 
+/// The variant's alternative at this place.
+template <class Variant>
+[[nodiscard]] Variant alternative(std::size_t place) {
+  static auto const all = []<std::size_t... Is>(std::index_sequence<Is...>) {
+    return std::array{Variant{std::in_place_index<Is>}...};
+  }(std::make_index_sequence<std::variant_size_v<Variant>>{});
+  return all[place];
+}
+
 /// A part of `packed`, chosen at run time, for exchanges that send the parts apart.
 class any_indices {
  public:
@@ -114,17 +123,11 @@ class any_codec {
   [[nodiscard]] static any_codec binned(gs::bin_lengths const& bins) { return any_codec{choice{gs::binned{bins}}}; }
 
   /// `packed` of the parts with these places in index_codec_names and value_codec_names. @pre both exist
-  [[nodiscard]] static any_codec packed(std::size_t indices, std::size_t values) {
-    static auto const all = []<std::size_t... Is>(std::index_sequence<Is...>) {
-      return std::array{any_codec{choice{std::in_place_index<Is + 2>}}...};
-    }(std::make_index_sequence<std::variant_size_v<choice> - 2>{});
-    auto chosen = all[indices * value_codec_names.size() + values];
-    static auto const parts = []<class... Is>(std::variant<Is...>*) {
-      return std::array{std::variant<Is...>{Is{}}...};
-    };
-    chosen.indices.chosen = parts(static_cast<any_indices::choice*>(nullptr))[indices];
-    if (values < std::variant_size_v<any_values::choice>)
-      chosen.values.chosen = parts(static_cast<any_values::choice*>(nullptr))[values];
+  [[nodiscard]] static any_codec packed(std::size_t index_codec, std::size_t value_codec) {
+    any_codec chosen{alternative<choice>(2 + index_codec * value_codec_names.size() + value_codec)};
+    chosen.indices.chosen = alternative<any_indices::choice>(index_codec);
+    if (value_codec < std::variant_size_v<any_values::choice>)
+      chosen.values.chosen = alternative<any_values::choice>(value_codec);
     return chosen;
   }
 
@@ -159,11 +162,11 @@ class any_codec {
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count, std::uint64_t dense) const noexcept {
     return std::visit([&](auto const& codec) { return codec.max_bytes(n, count, dense); }, chosen_);
   }
-  void quantise(gs::message_info const& info, std::span<gs::index_type const> indices,
-                std::span<float> values) const noexcept {
+  void quantise(gs::message_info const& info, std::span<gs::index_type const> places,
+                std::span<float> in_out) const noexcept {
     std::visit(
         [&](auto const& codec) {
-          if constexpr (gs::quantises<std::remove_cvref_t<decltype(codec)>>) codec.quantise(info, indices, values);
+          if constexpr (gs::quantises<std::remove_cvref_t<decltype(codec)>>) codec.quantise(info, places, in_out);
         },
         chosen_);
   }
