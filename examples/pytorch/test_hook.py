@@ -85,7 +85,15 @@ def every_recipe():
     codecs = ["", "+coo"] + [
         f"+{i}+{v}" for i in gradsieve_ddp.index_codecs for v in gradsieve_ddp.value_codecs
     ]
-    return [name + codecs[i % len(codecs)] for i, name in enumerate(combinations)]
+
+    def fits(name, codec):  # deft and cyclic sum up values
+        return "ternary" not in codec or not ("deft" in name or "cyclic" in name)
+
+    chosen = []
+    for i, name in enumerate(combinations):
+        by_turns = [codecs[(i + more) % len(codecs)] for more in range(len(codecs))]
+        chosen.append(name + next(codec for codec in by_turns if fits(name, codec)))
+    return chosen
 
 
 # ---- cases -----------------------------------------------------------------------------------------------------------

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/codec/raw32.hpp>
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/error.hpp>
 
 namespace gradsieve {
 
@@ -28,6 +30,13 @@ struct list_size {
   /// Whether the indices travel as they are.
   [[nodiscard]] constexpr bool is_raw() const noexcept { return words == count; }
 };
+
+/// @throws mismatch, naming the rank, if it announces more than there is room for.
+inline void require_room(list_size size, std::size_t rank, std::uint64_t room) {
+  if (size.count > room || size.words > size.count)
+    throw mismatch("gradsieve: rank " + std::to_string(rank) + " announces a size of " + std::to_string(size.count) +
+                   " indices in " + std::to_string(size.words) + " words, room is for " + std::to_string(room));
+}
 
 /// Bytes of room that encode_list() needs for `count` of n indices.
 template <class Indices>

@@ -76,13 +76,14 @@ struct index_union {
       list_size total;
       for (std::size_t r = 0; r < sizes_.size(); ++r) {
         auto const size = list_size::of(round.ranks.size(r));
+        require_room(size, r, all_.size());
         sizes_[r] = size.bytes();
         total.count += size.count;
-        total.words += smaller(size.words, size.count);
-        if (size.words > size.count || total.count > all_.size())
-          throw mismatch("gradsieve: the ranks list " + std::to_string(total.count) + " indices in " +
-                         std::to_string(total.words) + " words, room is for " + std::to_string(all_.size()));
+        total.words += size.words;
       }
+      if (total.count > all_.size())
+        throw mismatch("gradsieve: the ranks list " + std::to_string(total.count) + " indices, room is for " +
+                       std::to_string(all_.size()));
       auto const arrived = arrived_.first(total.bytes());
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{list_.first(mine.bytes())}, arrived, sizes_);
       std::size_t byte = 0;

@@ -72,10 +72,7 @@ struct leader {
       exchange_result result{};
       if (from == nobody) return result;
       auto const size = list_size::of(round.ranks.size(static_cast<std::size_t>(from)));
-      if (size.words > size.count || size.count > indices_.size())
-        throw mismatch("gradsieve: rank " + std::to_string(from) + " lists " + std::to_string(size.count) +
-                       " indices in " + std::to_string(size.words) + " words, room is for " +
-                       std::to_string(indices_.size()));
+      require_room(size, static_cast<std::size_t>(from), indices_.size());
       bool const leads = from == round.comm.rank();
       auto const indices = indices_.first(size.count);
       auto const list = list_.first(size.bytes());
