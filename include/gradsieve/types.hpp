@@ -110,8 +110,15 @@ struct bfloat16 {
 }
 
 /// Exact, subnormals included; no step of it has a subnormal operand or result, so that flush-to-zero changes nothing.
-/// No branch, so that loops over it vectorise.
+/// No branch, so that loops over it vectorise. The payload of a NaN may differ on a device.
 [[nodiscard]] GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float converted;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(converted) : "h"(x.bits));
+    return converted;
+  }
+#endif
   constexpr std::uint32_t rebias = 0x3800'0000u;           // from exponent bias 15 to 127
   constexpr std::uint32_t smallest_normal = 0x3880'0000u;  // 2^-14, as binary32
   std::uint32_t const magnitude = static_cast<std::uint32_t>(x.bits & 0x7FFFu) << 13;
