@@ -26,6 +26,11 @@ static std::atomic<std::uint64_t> allocated_bytes{0};  // never fewer
   if (void* const memory = std::aligned_alloc(step, (size + step - 1) / step * step)) return memory;
   throw std::bad_alloc{};
 }
+[[gnu::weak]] void* operator new(std::size_t size, std::nothrow_t const&) noexcept {
+  ++allocations;
+  allocated_bytes += size;
+  return std::malloc(size == 0 ? 1 : size);
+}
 [[gnu::weak]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 [[gnu::weak]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
