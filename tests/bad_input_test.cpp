@@ -250,7 +250,7 @@ struct silent_multiple {
     return work.mean_abs(acc);
   }
   [[nodiscard]] bool keep(float value, float mean) const noexcept { return gs::abs(value) > c * mean; }
-  friend bool operator==(silent_multiple const&, silent_multiple const&) = default;
+  [[maybe_unused]] friend bool operator==(silent_multiple const&, silent_multiple const&) = default;
 };
 
 }  // namespace

@@ -468,7 +468,7 @@ TEST_CASE("a recipe prints, compares and hashes every policy") {
 namespace {
 
 struct in_padding {
-  static constexpr char const* name = "in_padding";
+  [[maybe_unused]] static constexpr char const* name = "in_padding";
   static constexpr auto fields() { return std::tuple{gs::field<&in_padding::c>{"c"}, gs::field<&in_padding::a>{"a"}}; }
   float c = 0;
   bool a = false;
