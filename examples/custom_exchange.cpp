@@ -38,14 +38,10 @@ struct in_turn {
     gs::exchange_result run(gs::exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
       info.dense = 0;  // layers that pass through are all-reduced
-      auto meeting = round;
-      std::uint64_t bytes = 0;
-      try {
-        if (!meeting.failure) bytes = round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
-      } catch (...) {
-        meeting.failure = std::current_exception();  // so that the other ranks do not wait
-      }
-      meeting.meet(bytes, mine_.size());  // all ranks learn all sizes, or all throw
+      // All ranks learn all sizes; if encode() throws on one of them, all ranks throw.
+      auto const bytes = round.meet(mine_.size(), [&] {
+        return round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
+      });
       gs::exchange_result result{.updates = {}, .sent = round.own, .damage = {}};
       result.bytes_sent = bytes;
       result.bytes_received = round.ranks.total() - bytes;

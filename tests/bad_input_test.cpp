@@ -36,23 +36,12 @@ void put(std::vector<std::byte>& bytes, std::size_t at, T value) {
 }
 
 /// A communicator that damages one byte of one rank's share on its way to all, or to one rank, when it is told to.
-struct damaging {
-  communicator real;
+struct damaging : forwarding {
   bool const* armed;
   int victim = -1;
 
-  [[nodiscard]] int rank() const { return real.rank(); }
-  [[nodiscard]] int size() const { return real.size(); }
-  template <class Space, class T>
-  void all_reduce(Space const& where, std::span<T> in_out, gs::reduction how) const {
-    real.all_reduce(where, in_out, how);
-  }
-  template <class Space>
-  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
-    real.all_gather(where, mine, all);
-  }
-  template <class Space>
-  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
+  using forwarding::all_gather;
+  void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
     real.all_gather(where, mine, all, sizes);
     if (*armed && (victim < 0 || victim == rank())) all[sizes[0] / 2] ^= std::byte{0x10};
@@ -540,16 +529,9 @@ TEST_CASE("a codec that throws on one rank: all ranks throw, and nothing is give
 namespace {
 
 /// A communicator that believes what it is told: sizes that ranks 1 and 2 announce, whose sum is what rank 0 expects.
-struct believing {
-  communicator real;
+struct believing : forwarding {
   std::uint64_t lie;
 
-  [[nodiscard]] int rank() const { return real.rank(); }
-  [[nodiscard]] int size() const { return real.size(); }
-  template <class T>
-  void all_reduce(gs::host const& where, std::span<T> in_out, gs::reduction how) const {
-    real.all_reduce(where, in_out, how);
-  }
   void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     real.all_gather(where, mine, all);
     for (auto const r : {std::size_t{1}, std::size_t{2}}) {
@@ -562,9 +544,6 @@ struct believing {
                   std::span<std::size_t const>) const {
     throw std::logic_error("asked for sizes that are lies");
   }
-  void broadcast(gs::host const& where, std::span<std::byte> in_out, int root) const {
-    real.broadcast(where, in_out, root);
-  }
 };
 
 }  // namespace
@@ -575,7 +554,7 @@ TEST_CASE("announced sizes that there is no room for: refused before anything is
       gs::compressor compressor{here, mixed_layers(), recipe};
       compressor.connect(comm);
       auto update = gradient(mixed_layers().size(), comm.rank(), 0);
-      auto const how = ending([&] { compressor.exchange(believing{comm, lie}, std::span{update}); });
+      auto const how = ending([&] { compressor.exchange(believing{{comm}, lie}, std::span{update}); });
       return contains(how, "mismatch: gradsieve: rank 1 announces a size of ") && contains(how, ", room is for ")
                  ? std::string{}
                  : how;

@@ -147,7 +147,7 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
         for (std::uint64_t step = 0; step < 3; ++step) {
           auto update = gradient(mixed_layers().size(), comm.rank(), step);
           traffic moved;
-          auto const it = compressor.exchange(counting{comm, &moved}, std::span{update});
+          auto const it = compressor.exchange(counting{{comm}, &moved}, std::span{update});
           found.expect(it.bytes_sent == moved.sent, "sent");
           found.expect(it.bytes_received == moved.received, "received");
         }

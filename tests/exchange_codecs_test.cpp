@@ -39,7 +39,7 @@ std::vector<ending_of_rank> run(int world, Codec codec, float scale = 1, std::ui
       mine.update = gradient(n, comm.rank(), step);
       for (float& x : mine.update) x *= scale;
       mine.moved = {};
-      mine.report = compressor.exchange(counting{comm, &mine.moved}, std::span{mine.update});
+      mine.report = compressor.exchange(counting{{comm}, &mine.moved}, std::span{mine.update});
     }
     mine.residual = residual_of(compressor);
   });
@@ -148,25 +148,9 @@ void check_failure() {
 }
 
 /// Changes a bit of the leader's coded list on its way to one rank.
-struct flipping {
-  communicator real;
+struct flipping : forwarding {
   bool const* armed;
 
-  [[nodiscard]] int rank() const { return real.rank(); }
-  [[nodiscard]] int size() const { return real.size(); }
-  template <class T>
-  void all_reduce(gs::host const& where, std::span<T> in_out, gs::reduction how) const {
-    real.all_reduce(where, in_out, how);
-  }
-  template <class... Sizes>
-  void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all,
-                  Sizes const&... sizes) const {
-    real.all_gather(where, mine, all, sizes...);
-  }
-  void send_receive(gs::host const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
-                    int from) const {
-    real.send_receive(where, out, to, in, from);
-  }
   void broadcast(gs::host const& where, std::span<std::byte> in_out, int root) const {
     real.broadcast(where, in_out, root);
     if (*armed && rank() == 2) in_out[0] ^= std::byte{0x1F};  // the width of the first block
@@ -230,7 +214,7 @@ TEST_CASE("a coded list that is damaged on its way to one rank makes all ranks t
           auto expected = residual_of(compressor);
           for (std::size_t i = 0; i < many; ++i) expected[i] += update[i];
           armed = step == 1;
-          auto const how = ending([&] { compressor.exchange(flipping{comm, &armed}, std::span{update}); });
+          auto const how = ending([&] { compressor.exchange(flipping{{comm}, &armed}, std::span{update}); });
           bool const good =
               step != 1 ? how.empty() : contains(how, comm.rank() == 2 ? "order or range" : "damaged on their way");
           found.expect(good, "step " + std::to_string(step) + ": " + how);

@@ -28,22 +28,10 @@ gs::host const here{.threads = 1};
 enum class harm { none, swapped, repeated, too_large };
 
 /// A communicator that damages the indices of a broadcast on their way to one rank, when it is told to.
-struct damaging {
-  communicator real;
+struct damaging : forwarding {
   harm const* armed;
   int victim;
 
-  [[nodiscard]] int rank() const { return real.rank(); }
-  [[nodiscard]] int size() const { return real.size(); }
-  template <class T>
-  void all_reduce(gs::host const& where, std::span<T> in_out, gs::reduction how) const {
-    real.all_reduce(where, in_out, how);
-  }
-  template <class... Sizes>
-  void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all,
-                  Sizes const&... sizes) const {
-    real.all_gather(where, mine, all, sizes...);
-  }
   void broadcast(gs::host const& where, std::span<std::byte> in_out, int root) const {
     real.broadcast(where, in_out, root);
     if (victim != rank()) return;
@@ -126,7 +114,7 @@ TEST_CASE("bytes of a worker stay the same as workers are added; with gather the
       for (int step = 0; step < 3; ++step) {
         traffic moved;
         auto update = g;
-        compressor.exchange(counting{comm, &moved}, std::span{update});
+        compressor.exchange(counting{{comm}, &moved}, std::span{update});
         least = std::min(least, moved.sent + moved.received);
         most = std::max(most, moved.sent + moved.received);
       }

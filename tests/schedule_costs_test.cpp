@@ -354,23 +354,10 @@ TEST_CASE("sparse exchanges and two halves avoid what is forbidden, and are the 
     gs::arrivals const in{of, constraints};
     check(
         gs::optimal_sparse{selection, 1000},
-        [&](groups const& cut) {
-          double selected = 0;
-          double end = 0;
-          std::size_t begin = 0;
-          for (auto const each : cut) {
-            auto const bytes = bytes_of(all, begin, each);
-            selected += selection(bytes);
-            end = std::max(end, all[each - 1].ready + selected) + cost(bytes);
-            begin = each;
-          }
-          return end;
-        },
-        sparse);
+        [&](groups const& cut) { return finish_of_sparse(all, cut, cost, selection); }, sparse);
     for (double const share : {0.0, 0.4, 1.0}) {  // period() itself is checked beside optimal_rs_ag
       gs::optimal_rs_ag const policy{share, 1000};
-      check(
-          policy, [&](groups const& cut) { return policy.period(in, cut, cost); }, halves);
+      check(policy, [&](groups const& cut) { return policy.period(in, cut, cost); }, halves);
     }
   }
   CHECK(sparse.planned > 1500);
@@ -386,23 +373,12 @@ TEST_CASE("negative costs are refused, and so are plans that cannot be") {
                                of, [=](std::uint64_t) { return wrong; }, policy),
                            doctest::Contains("seconds, expected 0 or more"), gs::invalid_argument);
     for (double const none : {infinity, not_a_number, -not_a_number})
-      CHECK_THROWS_AS((void)gs::make_plan(
-                          of, [=](std::uint64_t) { return none; }, policy),
-                      gs::invalid_argument);
-    CHECK_THROWS_AS((void)gs::make_plan(
-                        of, [](std::uint64_t) { return 1.7e308; }, gs::wfbp{}),
-                    gs::invalid_argument);
-    CHECK(gs::make_plan(
-              of, [](std::uint64_t) { return -0.0; }, policy)
-              .finish() == 4);
-    CHECK(gs::make_plan(
-              gs::trace{}, [](std::uint64_t) { return infinity; }, policy)
-              .groups()
-              .empty());
+      CHECK_THROWS_AS((void)gs::make_plan(of, [=](std::uint64_t) { return none; }, policy), gs::invalid_argument);
+    CHECK_THROWS_AS((void)gs::make_plan(of, [](std::uint64_t) { return 1.7e308; }, gs::wfbp{}), gs::invalid_argument);
+    CHECK(gs::make_plan(of, [](std::uint64_t) { return -0.0; }, policy).finish() == 4);
+    CHECK(gs::make_plan(gs::trace{}, [](std::uint64_t) { return infinity; }, policy).groups().empty());
     gs::trace const empty{{"a", 0, 1, 0, 0}};
-    CHECK(gs::make_plan(
-              empty, [](std::uint64_t) { return infinity; }, policy)
-              .finish() == 1);
+    CHECK(gs::make_plan(empty, [](std::uint64_t) { return infinity; }, policy).finish() == 1);
   };
   check(gs::wfbp{});
   check(gs::single{});

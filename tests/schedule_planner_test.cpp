@@ -362,18 +362,8 @@ TEST_CASE("sparse exchanges: the best of all partitions, with the selection on t
     auto const all = gradients_of(of);
     if (all.empty()) continue;
     double best = std::numeric_limits<double>::infinity();
-    for_every_cut(all.size(), [&](auto const& cut) {
-      double selected = 0;
-      double end = 0;
-      std::size_t begin = 0;
-      for (auto const each : cut) {
-        auto const bytes = bytes_of(all, begin, each);
-        selected += selection(bytes);
-        end = std::max(end, all[each - 1].ready + selected) + cost(bytes);
-        begin = each;
-      }
-      best = std::min(best, end);
-    });
+    for_every_cut(all.size(),
+                  [&](auto const& cut) { best = std::min(best, finish_of_sparse(all, cut, cost, selection)); });
     auto const made = gs::make_plan(of, cost, gs::optimal_sparse{selection, 1000}, mixed);
     CHECK(is_about(made.finish(), best));
     CHECK(made.certificate() == 0.0);

@@ -78,6 +78,23 @@ inline std::uint64_t bytes_of(std::vector<gradient> const& all, std::size_t begi
   return sum;
 }
 
+/// When the exchange is through if each group is selected from first, on the stream that computes. `cut`: where groups
+/// end.
+template <class Cost, class Selection>
+double finish_of_sparse(std::vector<gradient> const& all, std::vector<std::size_t> const& cut, Cost const& cost,
+                        Selection const& selection) {
+  double selected = 0;
+  double end = 0;
+  std::size_t begin = 0;
+  for (auto const each : cut) {
+    auto const bytes = bytes_of(all, begin, each);
+    selected += selection(bytes);
+    end = std::max(end, all[each - 1].ready + selected) + cost(bytes);
+    begin = each;
+  }
+  return end;
+}
+
 /// When the last of these groups is through, by the recurrence.
 template <class Cost>
 double finish(std::vector<gradient> const& all, std::vector<std::size_t> const& ends, Cost const& cost) {

@@ -46,15 +46,9 @@ struct gather {
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
       info.dense = 0;  // those layers are all-reduced
-      std::uint64_t bytes = 0;
-      auto meeting = round;
-      auto& failure = meeting.failure;
-      try {
-        if (!failure) bytes = round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
-      } catch (...) {
-        failure = std::current_exception();  // the other ranks wait for this one's word
-      }
-      meeting.meet(bytes, mine_.size());
+      auto const bytes = round.meet(mine_.size(), [&] {
+        return round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
+      });
       for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = round.ranks.size(r);
       auto const all = all_.first(round.ranks.total());
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{mine_.first(bytes)}, all, sizes_);

@@ -65,14 +65,9 @@ struct index_union {
           "are coded one by one (fp32, fp16, bf16); see separable_codec");
       auto const& index_codec = round.how.indices;
       auto const& value_codec = round.how.values;
-      auto meeting = round;
-      list_size mine;
-      try {
-        if (!meeting.failure) mine = encode_list(index_codec, round.info, round.own.indices, list_.span());
-      } catch (...) {
-        meeting.failure = std::current_exception();  // the other ranks wait for this one's word
-      }
-      meeting.meet(mine.packed(), ~std::uint64_t{0});
+      auto const mine = list_size::of(round.meet(~std::uint64_t{0}, [&] {
+        return encode_list(index_codec, round.info, round.own.indices, list_.span()).packed();
+      }));
       list_size total;
       for (std::size_t r = 0; r < sizes_.size(); ++r) {
         auto const size = list_size::of(round.ranks.size(r));

@@ -26,9 +26,20 @@ struct exchange_round {
   std::span<float const> accumulator;  ///< of all elements
   float limit = 0;                     ///< of a value that is summed up by the communicator
 
-  /// preflight::meet(), to send `size` of at most `most`.
-  void meet(std::uint64_t size, std::uint64_t most) const {
-    ranks.meet(comm, work.where(), word, size, most, decision, failure);
+  /// Calls write(), unless this rank has failed, and meets the other ranks with the size that it returns, at most
+  /// `most`. What it throws is this rank's failure, of which the others learn. Returns the size. @throws as
+  /// preflight::meet()
+  template <class Write>
+  std::uint64_t meet(std::uint64_t most, Write const& write) const {
+    std::uint64_t size = 0;
+    auto why = failure;
+    try {
+      if (!why) size = write();
+    } catch (...) {
+      why = std::current_exception();
+    }
+    ranks.meet(comm, work.where(), word, size, most, decision, why);
+    return size;
   }
 };
 
