@@ -13,6 +13,7 @@ set(layers
     "codec residual partitioner selector"
     "exchange measure"
     "checkpoint recipe"
+    "step"
     "compressor layer_states"
     "schedule"
     "gradsieve"

@@ -1,12 +1,12 @@
 // All of gradsieve for host and GPU but the transports: comm/ has those, one header each.
 #pragma once
 
-#include <gradsieve/cuda/compressor.cuh>
 #include <gradsieve/cuda/dense_mean.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/overlap.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
+#include <gradsieve/cuda/step.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/gradsieve.hpp>

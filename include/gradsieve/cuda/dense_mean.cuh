@@ -16,7 +16,7 @@ namespace gradsieve {
 namespace cuda_kernels {
 
 template <int = 0>
-__global__ void divide(float* values, std::uint64_t count, float divisor) {
+__global__ void divide_values(float* values, std::uint64_t count, float divisor) {
   for_each(count, [&](std::uint64_t i) { values[i] /= divisor; });
 }
 
@@ -34,9 +34,9 @@ struct device_dense_mean {
     comm.all_reduce(where, gradient, reduction::sum);
     if (!gradient.empty()) {
       auto const blocks = static_cast<unsigned>(std::min<std::uint64_t>((gradient.size() + 255) / 256, 1024));
-      cuda_kernels::divide<<<blocks, 256, 0, where.stream>>>(gradient.data(), gradient.size(),
+      cuda_kernels::divide_values<<<blocks, 256, 0, where.stream>>>(gradient.data(), gradient.size(),
                                                              static_cast<float>(comm.size()));
-      throw_on_error(cudaGetLastError(), "divide");
+      throw_on_error(cudaGetLastError(), "divide_values");
     }
     step_report report;
     report.world = comm.size();

@@ -7,112 +7,100 @@
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/cuda/residual_memory.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/dense_layers.hpp>
 #include <gradsieve/exchange/dense.hpp>
 #include <gradsieve/space/cuda_device.cuh>
 #include <gradsieve/space/cuda_entries.cuh>
-#include <gradsieve/space/host.hpp>
 
 namespace gradsieve {
 
-/// As dense_part, in device memory and stream order, and with the states that its elements had, to be given back.
+/// As dense_part, in device memory and stream order.
 template <class Residual>
 class device_dense_part {
  public:
-  using states_type = cuda_kernels::state_memory<Residual>;
+  using memory_type = device_residual_memory<Residual>;
 
-  /// Room for the layers that pass through and that many segments, and for that many elements. Allocates.
-  void reserve(cuda_workspace const& work, layer_split const& split, std::size_t segments, std::uint64_t elements) {
-    saved_ = work.zeroed<element_state<Residual::states>>(elements);
-    own_ = work.zeroed<float>(elements);
-    sum_ = work.zeroed<float>(elements + 1);
-    ranges_ = work.zeroed<cuda_kernels::dense_range>(2 * split.dense.size() + segments + 1);
-    layer_ranges_ = static_cast<std::uint32_t>(split.dense.size());
-    layer_elements_ = split.dense_elements;
+  device_dense_part(cuda_workspace const& work, memory_type const& memory, layer_split const& split)
+      : work_{work}, memory_{memory}, split_{split} {}
+
+  /// As dense_part's. Allocates.
+  void reserve(std::size_t segments, std::uint64_t most) {
+    auto const elements = split_.dense_elements + most;
+    saved_ = work_.template zeroed<element_state<Residual::states>>(elements);
+    own_ = work_.template zeroed<float>(elements);
+    sum_ = work_.template zeroed<float>(elements + 1);
+    ranges_ = work_.template zeroed<cuda_kernels::dense_range>(2 * split_.dense.size() + segments + 1);
   }
 
-  /// Names the ranges of a step, as dense_part does, and tells the device.
+  /// Names the ranges of a step, and tells the device.
   template <class Segmentation>
-  void choose(cuda_workspace const& work, std::span<range const> layers, Segmentation const& segments,
-              bool whole_segments) {
-    dense_part<host_workspace> parts;
-    parts.choose(layers, segments, whole_segments);
+  void choose(Segmentation const& segments, bool whole_segments) {
+    std::vector<range> named;
+    name_dense_ranges(split_.dense, segments, whole_segments, named);
     std::vector<cuda_kernels::dense_range> ranges;
     size_ = 0;
-    for (auto const& each : parts.ranges()) {
+    for (auto const& each : named) {
       ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
                         static_cast<std::uint32_t>(size_)});
       size_ += each.size;
     }
     range_count_ = static_cast<std::uint32_t>(ranges.size());
-    work.upload(std::span<cuda_kernels::dense_range const>{ranges}, ranges_.first(ranges.size()));
+    work_.upload(std::span<cuda_kernels::dense_range const>{ranges}, ranges_.first(ranges.size()));
   }
 
-  /// How many elements the ranges have.
+  /// Elements in all ranges, and of those in segments that are sent whole.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t in_segments() const noexcept { return size_ - split_.dense_elements; }
 
   /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }
 
   /// The ranges leave the residual, of each value as much as +-limit; counts those that are cut.
-  void take(cuda_workspace const& work, states_type const& memory, float limit, std::uint64_t* saturated) const {
-    work.over(size_, cuda_kernels::take_dense<Residual>, memory, ranges_.data(), range_count_, size_, saved_.data(),
-              own_.data(), limit, saturated);
+  void take(float limit, std::uint64_t* saturated) const {
+    work_.over(size_, cuda_kernels::take_dense<Residual>, memory_.view(), ranges_.data(), range_count_, size_,
+               saved_.data(), own_.data(), limit, saturated);
   }
 
   /// Puts back what take() took, if *condition, in device memory, is not zero.
   template <class Word>
-  void restore(cuda_workspace const& work, states_type const& memory, Word const* condition) const {
-    work.over(size_, cuda_kernels::restore_dense<Residual, Word>, memory, ranges_.data(), range_count_, size_,
-              saved_.data(), condition);
+  void give_back_if(Word const* condition) const {
+    work_.over(size_, cuda_kernels::restore_dense<Residual, Word>, memory_.view(), ranges_.data(), range_count_, size_,
+               saved_.data(), condition);
   }
 
-  /// The states that restore() puts back.
+  /// The states that give_back_if() puts back.
   [[nodiscard]] std::span<element_state<Residual::states>> saved() const noexcept { return saved_.span(); }
 
   /// All-reduces the values, if there are any, and with them whether *error is not zero. Collective. Returns where it
   /// will stand how many ranks have an error; none where there are no values.
   template <class Comm>
-  float const* share(Comm const& comm, cuda_workspace const& work, std::uint64_t const* error) const {
+  float const* share(Comm const& comm, std::uint64_t const* error) const {
     if (size_ == 0) return nullptr;
     auto const sums = sum_.first(size_ + 1);
-    work.over(sums.size(), cuda_kernels::copy_dense<>, static_cast<float const*>(own_.data()), size_, error,
-              sums.data());
-    comm.all_reduce(work.where(), sums, reduction::sum);
+    work_.over(sums.size(), cuda_kernels::copy_dense<>, static_cast<float const*>(own_.data()), size_, error,
+               sums.data());
+    comm.all_reduce(work_.where(), sums, reduction::sum);
     return &sums.back();
   }
 
-  /// Where sums stand: share()'s, or those that the caller makes of other values.
-  [[nodiscard]] std::span<float> sum() const noexcept { return sum_.span(); }
-
   /// Sums / divisor to the ranges of a gradient; counts those that its format cannot hold.
   template <class T>
-  void write(cuda_workspace const& work, float divisor, T* out, std::uint64_t* saturated) const {
-    write(work, range_count_, size_, divisor, out, saturated);
-  }
-
-  /// The same for the layers alone.
-  template <class T>
-  void write_layers(cuda_workspace const& work, float divisor, T* out, std::uint64_t* saturated) const {
-    write(work, layer_ranges_, layer_elements_, divisor, out, saturated);
+  void write(float divisor, std::span<T> out, std::uint64_t* saturated) const {
+    work_.over(size_, cuda_kernels::write_dense<T>, ranges_.data(), range_count_, size_,
+               static_cast<float const*>(sum_.data()), divisor, out.data(), saturated);
   }
 
  private:
-  template <class T>
-  void write(cuda_workspace const& work, std::uint32_t ranges, std::uint64_t elements, float divisor, T* out,
-             std::uint64_t* saturated) const {
-    work.over(elements, cuda_kernels::write_dense<T>, ranges_.data(), ranges, elements,
-              static_cast<float const*>(sum_.data()), divisor, out, saturated);
-  }
-
+  cuda_workspace const& work_;
+  memory_type const& memory_;
+  layer_split const& split_;
   cuda_buffer<element_state<Residual::states>> saved_;
   cuda_buffer<float> own_, sum_;
   cuda_buffer<cuda_kernels::dense_range> ranges_;  // layers, and after them the segments that are sent whole
   std::uint32_t range_count_ = 0;
-  std::uint32_t layer_ranges_ = 0;
   std::uint64_t size_ = 0;
-  std::uint64_t layer_elements_ = 0;
 };
 
 }  // namespace gradsieve

@@ -58,6 +58,16 @@ struct device_updates {
   std::byte const* sent = nullptr;                       ///< that message
 };
 
+/// Adds up the updates, divides, and overwrites the gradient, with zeros where there is nothing; counts elements in
+/// `touched`, and in `saturated` those that its format cannot hold.
+template <class T>
+void write_update(cuda_workspace const& work, device_updates const& from, float divisor, std::span<T> out,
+                  std::uint64_t* touched, std::uint64_t* saturated) {
+  if (auto const cells = work.tables().cell_count; cells > 0)
+    work.launch(cuda_kernels::apply_updates<T>, cells, cuda_kernels::apply_threads, from.updates, from.senders, divisor,
+                out.data(), work.size(), touched, saturated);
+}
+
 /// Slots are as long as the longest message there may be, as no rank waits to learn what it really is: max_bytes() of
 /// the codec decides what travels. Of index codecs fixed_width knows its size beforehand, delta half of it. Memory: as
 /// many slots as ranks and one, 4 bytes for each 4096 elements and rank, and what the codec needs to read.

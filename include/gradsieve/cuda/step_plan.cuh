@@ -13,6 +13,7 @@
 #include <gradsieve/density.hpp>
 #include <gradsieve/segmentation.hpp>
 #include <gradsieve/selector/select.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve {
 
@@ -31,16 +32,10 @@ class step_plan {
  public:
   using partitioner_type = decltype(Recipe::partitioner);
 
-  /// Who asks, and for which kind of step.
-  struct asker {
-    int world = 1;
-    int rank = 0;
-    bool exchanging = false;  // segments that are sent whole are nobody's to select from
-    bool has_places = false;  // the exchange lists them in places of their own, also where they are known late
-    friend bool operator==(asker const&, asker const&) = default;
-  };
-
-  step_plan(Recipe const& recipe, cuda_workspace& work) : recipe_{recipe}, work_{work} {
+  /// `has_places`: the exchange lists segments that are sent whole in places of their own, also where they are known
+  /// late.
+  step_plan(Recipe const& recipe, cuda_workspace& work, bool has_places)
+      : recipe_{recipe}, work_{work}, has_places_{has_places} {
     throw_on_error(cudaEventCreateWithFlags(&told_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
   ~step_plan() { cudaEventDestroy(told_); }
@@ -73,7 +68,7 @@ class step_plan {
   /// owners of step 0, and finds out in stream order whose turn it is: also in a graph.
   /// @throws as segmentation::assign()
   template <class Places>
-  bool decide_now(asker const who, std::uint64_t step, Places const& places) {
+  bool decide_now(step_role const who, std::uint64_t step, Places const& places) {
     segments_.assign(recipe_.partitioner, recipe_.density(step), rotates ? 0 : step, who.world);
     describe(who, now_);
     bool const differs = !known_ || now_ != said_;
@@ -85,7 +80,7 @@ class step_plan {
   /// A partitioner that needs norms: decides when the stream comes to it. `places` as device_exchange's slots() and
   /// whole(), or anything without.
   template <class Places>
-  void decide_later(asker const who, Places const& places) {
+  void decide_later(step_role const who, Places const& places) {
     auto& mine = errands_[who.exchanging ? 1 : 0];
     if (mine.plan != this || mine.who != who) mine = {this, who};
     work_.where().copy(std::as_bytes(norms()), std::as_writable_bytes(norms_.span().first(segments_.size())));
@@ -130,7 +125,7 @@ class step_plan {
 
   struct errand {
     step_plan* plan = nullptr;
-    asker who;
+    step_role who;
   };
 
   /// now_, to a device that knows otherwise or nothing.
@@ -153,7 +148,7 @@ class step_plan {
     }
   }
 
-  void decide(asker const who) noexcept {
+  void decide(step_role const who) noexcept {
     try {
       std::copy_n(norms_.data(), segments_.size(), segments_.norms().begin());
       segments_.assign(recipe_.partitioner, recipe_.density(step_[0]), step_[0], who.world);
@@ -168,12 +163,12 @@ class step_plan {
 
   /// Whether a segment is sent whole, so that nobody selects there: known beforehand it is all-reduced as a dense
   /// range; else its places in the ranks' list say so, if there is one.
-  [[nodiscard]] bool elsewhere(asker const who, segment const& each) const noexcept {
+  [[nodiscard]] bool elsewhere(step_role const who, segment const& each) const noexcept {
     return who.exchanging && gives_whole_segments<decltype(Recipe::selector)> && segments_.sent_whole(each) &&
-           (!partitioner_type::needs_norms || who.has_places);
+           (!partitioner_type::needs_norms || has_places_);
   }
 
-  void describe(asker const who, told& to) const {
+  void describe(step_role const who, told& to) const {
     auto const all = segments_.all();
     auto const capacity = [&](index_type k) { return selection_capacity(recipe_.selector, k); };
     work_.describe_step(
@@ -207,6 +202,7 @@ class step_plan {
   Recipe const& recipe_;
   cuda_workspace& work_;
   segmentation<partitioner_type> segments_;
+  bool has_places_;
   std::uint64_t most_ = 0;
   bool known_ = false;
   told said_, now_;

@@ -165,6 +165,15 @@ class cuda_workspace {
     where_.copy(std::as_bytes(from), std::as_writable_bytes(to));
   }
 
+  /// One value of device memory. Waits.
+  template <class T>
+  [[nodiscard]] T download(T const* from) const {
+    T value{};
+    where_.copy(std::as_bytes(std::span{from, 1}), std::as_writable_bytes(std::span{&value, 1}));
+    where_.synchronize();
+    return value;
+  }
+
   // ---- Segments --------------------------------------------------------------------------------------------
 
   /// What this rank selects in a step: `segments[s].k`, or nothing where `mine(s)` is false. Into `table`, one place a

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/dense_layers.hpp>
+#include <gradsieve/residual/memory.hpp>
 
 namespace gradsieve {
 
@@ -27,64 +30,132 @@ GRADSIEVE_PRECISE std::uint64_t write_ranges(std::span<range const> ranges, std:
   return saturated;
 }
 
-/// Layers that pass through, and segments that are sent whole: their ranges, this rank's values, the ranks' sum.
-template <class Workspace>
+/// Names the ranges of a step that travel without indices: layers that pass through, and after them, where
+/// `whole_segments`, the segments that are sent whole, without the layers that pass through inside of them.
+template <class Segmentation>
+void name_dense_ranges(std::span<range const> layers, Segmentation const& segments, bool whole_segments,
+                       std::vector<range>& ranges) {
+  ranges.assign(layers.begin(), layers.end());
+  if (!whole_segments) return;
+  for (auto const& each : segments.all()) {
+    if (!Segmentation::sent_whole(each)) continue;
+    std::uint64_t begin = each.offset;
+    std::uint64_t const end = each.offset + each.size;
+    for (auto const& hole : layers) {
+      if (hole.offset + hole.size <= begin || hole.offset >= end) continue;
+      if (hole.offset > begin) ranges.push_back({begin, hole.offset - begin});
+      begin = hole.offset + hole.size;
+    }
+    if (begin < end) ranges.push_back({begin, end - begin});
+  }
+}
+
+/// Layers that pass through, and segments that are sent whole: their ranges, this rank's values, the ranks' sum, and
+/// the states that their elements had, to be given back.
+template <class Workspace, class Residual>
 class dense_part {
  public:
-  /// Room for that many ranges and elements. Allocates.
-  void reserve(std::size_t ranges, std::uint64_t elements) {
-    ranges_.reserve(ranges);
-    own_ = typename Workspace::template buffer<float>(elements);
-    sum_ = typename Workspace::template buffer<float>(elements + 1);
+  static constexpr std::size_t states = Residual::states;
+  using buffer = typename Workspace::template buffer<float>;
+  using memory_type = residual_memory<Workspace, Residual>;
+
+  dense_part(Workspace& work, memory_type& memory, layer_split const& split)
+      : work_{work}, memory_{memory}, split_{split} {}
+
+  /// Room for the layers that pass through and these segments, of which a step sends `most` elements whole. Allocates.
+  void reserve(std::size_t segments, std::uint64_t most) {
+    auto const elements = split_.dense_elements + most;
+    ranges_.reserve(2 * split_.dense.size() + segments + 1);
+    own_ = buffer(elements);
+    sum_ = buffer(elements + 1);
+    if (saved_.size() < elements * states) saved_ = buffer(elements * states);
   }
 
-  /// Names the ranges of a step: layers, and after them the segments that are sent whole.
+  /// Names the ranges of a step. @pre reserve()
   template <class Segmentation>
-  void choose(std::span<range const> layers, Segmentation const& segments, bool whole_segments) {
-    ranges_.assign(layers.begin(), layers.end());
-    if (!whole_segments) return;
-    for (auto const& each : segments.all())
-      if (Segmentation::sent_whole(each)) add(layers, {each.offset, each.size});
+  void choose(Segmentation const& segments, bool whole_segments) {
+    name_dense_ranges(split_.dense, segments, whole_segments, ranges_);
+    count_ = 0;
+    for (auto const& each : ranges_) count_ += each.size;
   }
 
   [[nodiscard]] std::span<range const> ranges() const noexcept { return ranges_; }
 
-  /// Where this rank's values go, back to back; set_count() says how many there are.
-  [[nodiscard]] std::span<float> room() const noexcept { return own_.span(); }
-  void set_count(std::uint64_t count) noexcept { count_ = count; }
+  /// Elements in all ranges, and of those in segments that are sent whole.
+  [[nodiscard]] std::uint64_t size() const noexcept { return count_; }
+  [[nodiscard]] std::uint64_t in_segments() const noexcept { return count_ - split_.dense_elements; }
+
+  /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(count_); }
+
+  /// The ranges leave the residual, of each value as much as +-limit; what is cut off stays. Returns how many are cut.
+  std::uint64_t take(float limit) {
+    taken_ = true;
+    std::atomic<std::uint64_t> cut{0};
+    over_ranges([&](std::uint64_t place, auto& now) {
+      for (std::size_t s = 0; s < states; ++s) saved_[place * states + s] = now[s];
+      bool const beyond = magnitude_key(now[0]) > magnitude_key(limit);
+      if (beyond) cut.fetch_add(1, std::memory_order_relaxed);
+      own_[place] = beyond ? with_sign_of(now[0], limit) : now[0];
+      memory_.policy().leave(own_[place], now, true);
+    });
+    return cut.load();
+  }
+
+  /// Puts back, exactly, what take() took in this step. Idempotent.
+  void give_back() {
+    if (taken_)
+      over_ranges([&](std::uint64_t place, auto& now) {
+        for (std::size_t s = 0; s < states; ++s) now[s] = saved_[place * states + s];
+      });
+    forget();
+  }
+
+  /// Nothing can be given back any more.
+  void forget() noexcept { taken_ = false; }
+
+  /// The states that give_back() puts back.
+  [[nodiscard]] std::span<float> saved() const noexcept { return saved_.first(taken_ ? count_ * states : 0); }
 
   /// All-reduces the values, if there are any, and with them whether a rank has `failed`. Collective. Returns the
   /// bytes that this rank sends, and as many it receives.
   template <class Comm>
-  std::uint64_t share(Comm const& comm, Workspace& work, bool failed) {
+  std::uint64_t share(Comm const& comm, bool failed) {
     std::copy_n(own_.data(), count_, sum_.data());
     sum_[count_] = failed ? 1.0f : 0.0f;
     if (count_ == 0) return 0;
-    comm.all_reduce(work.where(), sum_.first(count_ + 1), reduction::sum);
+    comm.all_reduce(work_.where(), sum_.first(count_ + 1), reduction::sum);
     return (count_ + 1) * sizeof(float);
   }
 
   /// Whether any rank had failed when the values were shared.
   [[nodiscard]] bool failed() const noexcept { return sum_[count_] > 0; }
 
-  [[nodiscard]] std::span<float const> sum() const noexcept { return sum_.first(count_); }
-
- private:
-  /// A segment without the layers that pass through inside of it: those are named already.
-  void add(std::span<range const> layers, range whole) {
-    auto const end = whole.offset + whole.size;
-    for (auto const& each : layers) {
-      if (each.offset + each.size <= whole.offset || each.offset >= end) continue;
-      if (each.offset > whole.offset) ranges_.push_back({whole.offset, each.offset - whole.offset});
-      whole.offset = each.offset + each.size;
-    }
-    if (whole.offset < end) ranges_.push_back({whole.offset, end - whole.offset});
+  /// Sums / divisor to the ranges of a gradient. Returns how many its format cannot hold.
+  template <class T>
+  std::uint64_t write(float divisor, std::span<T> out) const noexcept {
+    return write_ranges(ranges(), std::span<float const>{sum_.first(count_)}, divisor, out);
   }
 
+ private:
+  /// Calls body(place, states) for the elements of all ranges, whose places are back to back.
+  template <class Body>
+  void over_ranges(Body const& body) {
+    std::uint64_t at = 0;
+    for (auto const& each : ranges_) {
+      work_.update(memory_.pointers(), each.offset, each.offset + each.size,
+                   [&](std::uint64_t i, auto& now) { body(at + i - each.offset, now); });
+      at += each.size;
+    }
+  }
+
+  Workspace& work_;
+  memory_type& memory_;
+  layer_split const& split_;
   std::vector<range> ranges_;
-  typename Workspace::template buffer<float> own_, sum_;
+  buffer own_, sum_, saved_;
   std::uint64_t count_ = 0;
+  bool taken_ = false;  // the ranges have left the residual in this step
 };
 
 }  // namespace gradsieve

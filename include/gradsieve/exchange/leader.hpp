@@ -60,9 +60,9 @@ struct leader {
                     "coded one by one (fp32, fp16, bf16); see separable_codec");
       auto const& index_codec = round.how.indices;
       auto const& value_codec = round.how.values;
-      auto const mine = list_size::of(round.meet(~std::uint64_t{0}, [&] {
+      round.meet(~std::uint64_t{0}, [&] {
         return encode_list(index_codec, round.info, round.own.indices, list_.span()).packed();
-      }));
+      });
       int const from = sender(round.ranks, round.comm.size());
       exchange_result result{};
       if (from == nobody) return result;

@@ -35,12 +35,16 @@ class cuda_memory_resource final : public std::pmr::memory_resource {
 };
 
 class cuda_workspace;
+template <class Recipe>
+class device_step;
 
 /// A GPU, in the order of one stream. `memory` gives device memory to owners at construction, aligned to 256 bytes; a
 /// step allocates nothing. The caller owns both, and they outlive every owner. The device that is current at
 /// construction is current at every call.
 struct device {
   using workspace = cuda_workspace;
+  template <class Recipe>
+  using step = device_step<Recipe>;
 
   cudaStream_t stream = nullptr;
   std::pmr::memory_resource* memory = cuda_memory_resource::instance();

@@ -15,10 +15,14 @@
 namespace gradsieve {
 
 class host_workspace;
+template <class Recipe>
+class host_step;
 
 /// The memory and the cores of this machine. Results depend on neither field.
 struct host {
   using workspace = host_workspace;
+  template <class Recipe>
+  using step = host_step<Recipe>;
   int threads = 0;                 ///< 0: as many as OpenMP gives; one without OpenMP
   simd simd_limit = simd::avx512;  ///< the best instruction set up to this one that the processor has
   friend bool operator==(host const&, host const&) = default;

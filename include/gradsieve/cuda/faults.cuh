@@ -1,0 +1,129 @@
+// What goes wrong in a device's stream: words in device memory, put into sentences on the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+
+#include <gradsieve/cuda/updates.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/error.hpp>
+#include <gradsieve/space/cuda_device.cuh>
+#include <gradsieve/step/parts.hpp>
+
+namespace gradsieve {
+
+/// Numbers that a step leaves in device memory.
+struct device_numbers {
+  std::uint64_t error = 0;  ///< an exchange_fault and its sender
+  std::uint64_t touched = 0;  ///< union_size
+  std::uint64_t saturated = 0;
+};
+
+/// Owns them, and the error as far as the host has heard of it.
+class device_faults {
+ public:
+  explicit device_faults(cuda_workspace const& work) : numbers_{work.zeroed<device_numbers>(1)}, heard_(1) {}
+
+  /// In device memory.
+  [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }
+  [[nodiscard]] std::uint64_t* touched() const noexcept { return &numbers_.data()->touched; }
+  [[nodiscard]] std::uint64_t* saturated() const noexcept { return &numbers_.data()->saturated; }
+
+  [[nodiscard]] device_numbers const* numbers() const noexcept { return numbers_.data(); }
+
+  void begin_step(cuda_workspace const& work) const { work.zero_one(saturated()); }
+  void begin_apply(cuda_workspace const& work) const { work.zero_one(touched()); }
+
+  /// The host is told of an error, without waiting; one that is `expected` is forgotten.
+  void end_step(cuda_workspace const& work, bool expected) const {
+    if (expected)
+      work.zero_one(error());
+    else
+      work.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(heard_.span()));
+  }
+
+  void set(cuda_workspace const& work) const {
+    throw_on_error(cudaMemsetAsync(error(), 1, 1, work.where().stream), "cudaMemsetAsync");
+  }
+  void clear(cuda_workspace const& work) const { work.zero_one(error()); }
+
+  /// Forgets what has been found. Waits.
+  void forget(device const& where) const {
+    throw_on_error(cudaMemsetAsync(error(), 0, sizeof(std::uint64_t), where.stream), "cudaMemsetAsync");
+    where.synchronize();
+    heard_[0] = 0;
+  }
+
+  /// An error that the host has heard of, which is forgotten; 0 where it has heard of none. Waits in that case.
+  [[nodiscard]] std::uint64_t take_heard(cuda_workspace const& work) const {
+    if (*static_cast<std::uint64_t volatile*>(heard_.data()) == 0) return 0;
+    auto const found = work.download(error());
+    forget(work.where());
+    return found;
+  }
+
+  /// Throws what a word says. @throws corrupt_message, mismatch; device_error
+  static void raise(std::uint64_t error) {
+    using cuda_kernels::exchange_fault;
+    std::string const sender = " of rank " + std::to_string(error >> 32);
+    switch (static_cast<exchange_fault>(error & 0xFFFF'FFFFu)) {
+      case exchange_fault::none:
+        return;
+      case exchange_fault::header:
+        throw corrupt_message("gradsieve: the message" + sender + " is not one of ours");
+      case exchange_fault::checksum:
+        throw corrupt_message("gradsieve: message checksum" + sender + " does not match: the bytes are damaged");
+      case exchange_fault::order:
+        throw corrupt_message("gradsieve: message indices" + sender + " are out of order or range");
+      case exchange_fault::value:
+        throw corrupt_message("gradsieve: the message" + sender + " holds a value that is not finite");
+      case exchange_fault::decision:
+        if (error >> 32 == 0) throw mismatch("gradsieve: ranks decided differently which rank selects what");
+        throw mismatch("gradsieve: rank " + std::to_string(error >> 32) +
+                       " decided otherwise than rank 0 which rank selects what");
+      case exchange_fault::several:
+        throw mismatch(
+            "gradsieve: several ranks selected; the exchange leader is for one rank's choice, as with the partitioner "
+            "cyclic");
+      case exchange_fault::contents:
+        throw corrupt_message("gradsieve: the message" + sender + " is not what this codec writes");
+      case exchange_fault::elsewhere:
+        throw communication_error("gradsieve: a message was damaged on its way to another rank");
+      case exchange_fault::failed:
+        throw communication_error("gradsieve: rank " + std::to_string(error >> 32) +
+                                  " failed in this step; nothing was sent");
+    }
+  }
+
+ private:
+  cuda_buffer<device_numbers> numbers_;
+  pinned_array<std::uint64_t> heard_;
+};
+
+/// A rank's failure where the host does not wait: what it throws goes out at once; a rank that is told to fail says so
+/// in the stream.
+class device_failure {
+ public:
+  using called_for = held_failure::called_for;
+  [[nodiscard]] static device_failure by_caller() noexcept { return device_failure{true}; }
+
+  device_failure() noexcept = default;
+
+  template <class Body>
+  void attempt(Body const& body) const {
+    body();
+  }
+  [[nodiscard]] bool in_stream() const noexcept { return in_stream_; }
+
+  [[nodiscard]] explicit operator bool() const noexcept { return false; }
+  [[nodiscard]] std::exception_ptr why() const noexcept { return nullptr; }
+
+ private:
+  explicit device_failure(bool in_stream) noexcept : in_stream_{in_stream} {}
+  bool in_stream_ = false;
+};
+
+}  // namespace gradsieve

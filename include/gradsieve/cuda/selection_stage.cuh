@@ -1,0 +1,206 @@
+// Decide, accumulate, select: the part of a step that a rank does alone, on a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/codec/limit.hpp>
+#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/faults.cuh>
+#include <gradsieve/cuda/report.cuh>
+#include <gradsieve/cuda/residual_memory.cuh>
+#include <gradsieve/cuda/step_plan.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/step/parts.hpp>
+
+namespace gradsieve {
+
+/// As host_selection_stage, in stream order.
+template <class Recipe>
+class device_selection_stage {
+  using selector_type = decltype(Recipe::selector);
+  using partitioner_type = decltype(Recipe::partitioner);
+  using residual_type = decltype(Recipe::residual);
+  using codec_type = decltype(Recipe::codec);
+  using stored_type = stored_t<residual_type>;
+  using view_type = cuda_kernels::device_view<true, cuda_kernels::from_memory<stored_type>>;
+
+ public:
+  using exchange_type = device_exchange<decltype(Recipe::exchange), codec_type>;
+  using memory_type = device_residual_memory<residual_type>;
+  using entries = cuda_workspace::entry_list;
+  template <class T>
+  using incoming = cuda_kernels::incoming<T, residual_type>;
+
+  device_selection_stage(Recipe const& recipe, cuda_workspace& work, memory_type& memory, exchange_type& exchange,
+                         device_faults const& faults, device_step_record& record)
+      : recipe_{recipe},
+        work_{work},
+        memory_{memory},
+        exchange_{exchange},
+        faults_{faults},
+        record_{record},
+        plan_{recipe, work, requires { exchange.slots(); }} {}
+
+  [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return plan_.segments(); }
+
+  /// Room for what the host tells the device of the segments, and for coding `capacity` entries. Waits, allocates.
+  void reserve(std::uint64_t capacity, layout const& layers) {
+    capacity_ = capacity;
+    plan_.reserve(capacity);
+    codec_.reserve_writing(work_, recipe_.codec, layers, capacity);
+    take_hints();
+  }
+
+  // ---- Decide ------------------------------------------------------------------------------------------------
+
+  /// Budgets and owners of the segments, without norms. Returns whether they are others than before: then the host has
+  /// waited for what the step before has told the device.
+  bool decide(step_role const role) { return plan_.decide_now(role, steps_, exchange_); }
+
+  /// The same with the norms of what is accumulated: a host function in the stream decides, so that the host knows of
+  /// no change. Collective where ranks exchange.
+  template <class Comm>
+  bool decide_by_norms(Comm const& comm, step_role const role, device_failure const&) {
+    work_.segment_norms(plan_.norms().data());
+    if (role.exchanging) {
+      comm.all_reduce(work_.where(), plan_.norms(), reduction::sum);
+      record_.known.bytes_sent += plan_.norms().size_bytes();
+      record_.known.bytes_received += plan_.norms().size_bytes();
+    }
+    plan_.decide_later(role, exchange_);
+    return false;
+  }
+
+  /// step_words in device memory, the first a number that is equal on ranks that decide alike.
+  [[nodiscard]] std::uint64_t const* decision() const noexcept { return plan_.words().data(); }
+
+  // ---- Accumulate --------------------------------------------------------------------------------------------
+
+  /// Cost: a pass, where the residual store wants the gradient's norm.
+  template <class T>
+  [[nodiscard]] incoming<T> prepare(std::span<T const> gradient, int world) {
+    return memory_.incoming(gradient.data(), world);
+  }
+
+  /// Elements that would not be finite in the accumulator. Waits. Cost: a pass.
+  template <class T>
+  [[nodiscard]] std::uint64_t count_non_finite(incoming<T> const& in) {
+    work_.count_not_finite(in);
+    return work_.download(work_.non_finite());
+  }
+
+  /// The gradient into the residual; where segments are decided already, candidates in the same pass.
+  template <class T>
+  void accumulate(incoming<T> const& in, step_role) {
+    if constexpr (!predicts) work_.forget_candidates();
+    if constexpr (needs_norms) {
+      work_.template accumulate<false, measured>(in);
+    } else {
+      bool counting = false;
+      if constexpr (predicts)
+        counting = work_.predict(recipe_.selector, cuda_kernels::from_incoming<T, residual_type>{in, work_.tables()},
+                                 memory_.accumulator());
+      work_.template accumulate<predicts, measured>(in, counting);
+      if constexpr (has_bins) work_.keep_bins(recipe_.selector, in);
+    }
+  }
+
+  // ---- Select ------------------------------------------------------------------------------------------------
+
+  /// This rank's entries of its segments, in index order. The step counter moves on.
+  [[nodiscard]] entries select(step_role const role) {
+    auto const* const accumulator = memory_.accumulator();
+    if constexpr (needs_norms && predicts) {
+      work_.predict(recipe_.selector, cuda_kernels::from_memory<stored_type>{accumulator}, accumulator);
+      work_.collect(accumulator);
+    }
+    auto const* const apart = role.exchanging ? exchange_.list() : nullptr;
+    auto const own = apart != nullptr ? *apart : memory_.taken();
+    work_.select(recipe_.selector, accumulator, measured, own);
+    record_.selected = own.count;
+    record_.words = plan_.words().data();
+    return own;
+  }
+
+  /// As host_selection_stage's.
+  void quantise(entries const& own, message_info const& info, float limit) {
+    limit = largest_coded(recipe_.codec, info, limit);
+    if (magnitude_key(limit) < infinite_key - 1)
+      work_.over(capacity_, cuda_kernels::saturate_entries<>, own, limit, faults_.saturated());
+    if constexpr (quantises<codec_type>) codec_.quantise(work_, own);
+  }
+  [[nodiscard]] device_codec<codec_type> const& codec() const noexcept { return codec_; }
+
+  // ---- Steps and hints ---------------------------------------------------------------------------------------
+
+  void begin_step() noexcept { saved_hints_.clear(); }
+  void end_step() noexcept { ++steps_; }
+
+  /// What a partitioner has thrown in the stream.
+  void rethrow() { plan_.rethrow(); }
+
+  /// Steps so far, also of a graph's launches. Waits.
+  [[nodiscard]] std::uint64_t steps() const { return work_.download(work_.step().data()); }
+  /// Those that the host has begun.
+  [[nodiscard]] std::uint64_t steps_begun() const noexcept { return steps_; }
+
+  /// Also forgets what a partitioner has thrown. Waits.
+  void set_steps(std::uint64_t steps) {
+    steps_ = steps;
+    work_.upload(std::span<std::uint64_t const>{&steps_, 1}, work_.step());
+    work_.where().synchronize();
+    plan_.forget_failure();
+  }
+
+  /// Waits.
+  [[nodiscard]] std::vector<cut_hint> hints() const {
+    if (!saved_hints_.empty()) return saved_hints_;
+    std::vector<cut_hint> all(work_.hints().size());
+    work_.where().copy(std::as_bytes(work_.hints().span()), std::as_writable_bytes(std::span{all}));
+    work_.where().synchronize();
+    return all;
+  }
+
+  /// Hints of a checkpoint, or of the world before, perhaps for another number of segments: kept until a step begins.
+  void set_hints(std::vector<cut_hint> hints) {
+    saved_hints_ = std::move(hints);
+    take_hints();
+  }
+  void forget_hints() {
+    work_.zero(work_.hints());
+    saved_hints_.clear();
+  }
+
+ private:
+  static constexpr bool needs_norms = partitioner_type::needs_norms;
+  static constexpr bool has_bins = bin_selector<selector_type>;
+  static constexpr bool predicts =
+      requires(selector_type const p, view_type& view, accumulator_ref acc) { p.predict(view, acc, index_type{}); };
+  static constexpr bool measured = needs_norms || !(predicts || has_bins);
+
+  /// Saved hints, where they belong to as many segments; none else.
+  void take_hints() {
+    work_.zero(work_.hints());
+    if (saved_hints_.empty() || saved_hints_.size() != work_.hints().size()) return;
+    work_.upload(std::span<cut_hint const>{saved_hints_}, work_.hints().span());
+    work_.where().synchronize();
+  }
+
+  Recipe const& recipe_;
+  cuda_workspace& work_;
+  memory_type& memory_;
+  exchange_type& exchange_;
+  device_faults const& faults_;
+  device_step_record& record_;
+  step_plan<Recipe> plan_;
+  device_codec<codec_type> codec_;  // for what this rank gives
+  std::vector<cut_hint> saved_hints_;
+  std::uint64_t capacity_ = 0;
+  std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,331 @@
+// The stages of a step on a device.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/codec/account.hpp>
+#include <gradsieve/cuda/dense_part.cuh>
+#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/faults.cuh>
+#include <gradsieve/cuda/report.cuh>
+#include <gradsieve/cuda/residual_memory.cuh>
+#include <gradsieve/cuda/selection_stage.cuh>
+#include <gradsieve/cuda/through_device.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/exchange/preflight.hpp>
+#include <gradsieve/step/parts.hpp>
+
+namespace gradsieve {
+
+/// What a step on a device sends: index-ordered entries whose number stands in device memory too, and the elements of
+/// the layers that pass through.
+struct device_selection {
+  index_type const* indices = nullptr;
+  float const* values = nullptr;
+  std::uint32_t const* count = nullptr;
+  std::uint64_t capacity = 0;  ///< entries there may be at most
+  std::span<float const> dense;
+};
+
+/// What compressor<device, Recipe> puts in order. Stages enqueue their work and return; what goes wrong in the stream is
+/// a word in device memory, which every later stage of the step heeds, and which the report or a later call throws.
+template <class Recipe>
+class device_step : public step_parts<Recipe> {
+  using parts = step_parts<Recipe>;
+  using selector_type = typename parts::selector_type;
+  using codec_type = typename parts::codec_type;
+  using residual_type = typename parts::residual_type;
+  using stored_type = stored_t<residual_type>;
+
+ public:
+  struct [[maybe_unused]] arithmetic {};  ///< a device rounds in one way only
+  using failure_type = device_failure;
+  using entries = cuda_workspace::entry_list;  ///< of this rank, before they are sent
+  using selection_type = device_selection;     ///< what compress() returns
+  using report_type = device_report;
+  template <class T>
+  using incoming = cuda_kernels::incoming<T, residual_type>;
+
+  using parts::capacity;
+  using parts::info;
+  using parts::layers;
+  using parts::recipe;
+  using parts::split;
+  using parts::world;
+
+  device_step(device where, layout about, Recipe policies)
+      : parts{std::move(about), std::move(policies)},
+        work{where, layers.size()},
+        memory{work, recipe.residual},
+        passthrough{work, memory, split},
+        ranks{layers, recipe.hash(), 0},
+        faults_{work},
+        selection{recipe, work, memory, exchange_, faults_, record_} {}
+  ~device_step() { cudaStreamSynchronize(work.where().stream); }  // what is enqueued works on what goes now
+
+  // ---- A caller's memory and ranks -----------------------------------------------------------------------------
+
+  /// A caller's span of device memory, in the library's formats.
+  template <class Gradient>
+  [[nodiscard]] static auto span_of(Gradient& gradient) {
+    std::span const values{gradient};
+    using element = typename decltype(values)::element_type;
+    using value = library_value<std::remove_cv_t<element>>;
+    static_assert(gradient_value<value>,
+                  "a gradient is device memory of float, gradsieve::float16 or __half, gradsieve::bfloat16 or "
+                  "__nv_bfloat16");
+    using result = std::conditional_t<std::is_const_v<element>, value const, value>;
+    return std::span<result>{reinterpret_cast<result*>(values.data()), values.size()};
+  }
+
+  /// The gradient of a rank that has failed: zeros, as the step goes on in the stream.
+  template <class T>
+  [[nodiscard]] std::span<T> without_values(std::span<T> gradient) const {
+    this->check_size(gradient.size());
+    throw_on_error(cudaMemsetAsync(gradient.data(), 0, gradient.size_bytes(), work.where().stream), "cudaMemsetAsync");
+    return gradient;
+  }
+
+  template <class Comm>
+  static constexpr void check_communicator() {
+    static_assert(
+        requires { requires Comm::stream_ordered; },
+        "this communicator does not work in stream order: hand it over as staged{comm}");
+    static_assert(has_all_gather<Comm, device> && has_all_reduce<Comm, device, float> &&
+                      has_all_reduce<Comm, device, double> && has_all_reduce<Comm, device, std::uint32_t>,
+                  "this communicator needs all_gather and all_reduce for float, double and std::uint32_t");
+  }
+
+  /// The communicator of host memory, for what the ranks tell each other before a step.
+  template <class Comm>
+  [[nodiscard]] static through_device<Comm> for_host(device const& where, Comm const& comm) {
+    return {where, comm};
+  }
+
+  /// Waits.
+  [[nodiscard]] preflight::word word() const { return {selection.steps(), this->origin}; }
+
+  /// Nothing: a failure in this step travels with what is sent.
+  template <class Meet>
+  void meet_in_order(Meet const&) const noexcept {}
+
+  /// Nothing: ranks meet on the host when all of them see a new world. A rank that was restored to another step is found
+  /// in the stream.
+  void meet_again() const noexcept {}
+
+  // ---- Begin -------------------------------------------------------------------------------------------------
+
+  /// Buffers for the segments in a world of `ranks_planned_for`. Waits, allocates.
+  void reserve(int ranks_planned_for) {
+    record_ = {};
+    auto const& segments = selection.segments();
+    selection.reserve(capacity, layers);
+    exchange_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, segments.size(),
+                      parts::partitioner_type::disjoint);
+    memory.reserve(std::max<std::uint64_t>(capacity, exchange_.most_sent()));
+    passthrough.reserve(segments.size(), segments.most());
+    passthrough.choose(segments, false);
+    memory.forget();
+    work.where().synchronize();
+  }
+
+  void begin_step(std::size_t value_bytes, int of_world) {
+    ranks.forget_bytes();
+    selection.begin_step();
+    faults_.begin_step(work);
+    entered_ = taken_dense_ = compressed = false;
+    record_ = {work.where(), {}, &faults_, memory.taken().count, work.non_finite(), work.step().data()};
+    auto& known = record_.known;
+    known.step = selection.steps_begun();
+    known.world = of_world;
+    known.capacity = static_cast<index_type>(capacity);
+    known.bytes_dense = value_bytes * info.n;
+    constexpr bool has_kinds = requires { requires selector_type::bins_within_layers; };
+    if constexpr (has_kinds || requires { &codec_type::account; }) {
+      record_.account_of = this;
+      record_.account = [](void const* self, std::span<std::byte const> message) {
+        return static_cast<device_step const*>(self)->account(message);
+      };
+    }
+  }
+
+  /// The step before can no longer be discarded, nor encoded. @pre nothing is owed
+  void forget_step() {
+    memory.forget();
+    compressed = false;
+  }
+
+  /// The host's clock knows nothing of a device's stages.
+  static void charge(double step_seconds::*) noexcept {}
+
+  /// What an earlier exchange has found, as far as the host has heard of it; the device forgets it.
+  [[nodiscard]] std::uint64_t earlier_fault() { return faults_.take_heard(work); }
+
+  /// Throws it: at the end of a call, when the other ranks have got what they wait for.
+  void raise(std::uint64_t fault) {
+    selection.rethrow();
+    device_faults::raise(fault);
+  }
+
+  // ---- Accumulate, select, exchange and apply --------------------------------------------------------------------------------
+
+  template <class T>
+  void accumulate(incoming<T> const& in, step_role const role) {
+    selection.accumulate(in, role);
+    entered_ = true;
+  }
+
+  /// What passes through leaves the residual, of each value as much as +-limit.
+  void take_passthrough(float limit) {
+    passthrough.take(limit, faults_.saturated());
+    record_.known.dense_elements = passthrough.size();
+    record_.known.union_size = passthrough.in_segments();
+    taken_dense_ = true;
+  }
+
+  [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
+  void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }
+
+  /// Sends this rank's entries, receives the others', and sums up what passes through. Where that fails on any rank
+  /// nothing is given up and the updates are empty. Collective.
+  template <class Comm>
+  [[nodiscard]] device_updates exchange(Comm const& comm, entries const&, float limit, failure_type const& failure) {
+    failed_here_ = failure.in_stream();
+    if (failed_here_)
+      work.launch(cuda_kernels::set_failed<>, 1, 1, static_cast<std::uint32_t>(comm.rank()), faults_.error());
+    auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
+        comm, work, selection.codec(), info, memory.taken(), memory.accumulator(), selection.decision(),
+        faults_.error(), limit, faults_.saturated()});
+    auto const* const errors = passthrough.share(comm, faults_.error());
+    work.launch(cuda_kernels::judge_exchange<>, 1, 1024, errors, memory.taken(), work.tables().cell_count,
+                result.updates, result.senders, faults_.error());
+    passthrough.give_back_if(faults_.error());
+    count_bytes<Comm>(result);
+    return result;
+  }
+
+  /// What was sent is listed in the residual memory already, and leaves with the next accumulate pass.
+  template <class Sent>
+  static void remove(Sent const&) noexcept {}
+
+  /// The mean of what was exchanged, to the gradient.
+  template <class T>
+  void apply(device_updates const& result, std::span<T> gradient) {
+    auto const divisor = static_cast<float>(world);
+    faults_.begin_apply(work);
+    write_update(work, result, divisor, gradient, faults_.touched(), faults_.saturated());
+    passthrough.write(divisor, gradient, faults_.saturated());
+    faults_.end_step(work, failed_here_);
+  }
+
+  /// Puts back what the last step has taken out. Idempotent.
+  void give_back() {
+    memory.give_back();
+    passthrough.give_back_if(&work.taken()->open);
+    memory.forget();
+  }
+
+  /// A call has thrown in mid-step: nothing leaves, whatever had left comes back; the gradient stays in, if it got
+  /// there.
+  void abandon() noexcept {
+    try {
+      if (taken_dense_) {
+        faults_.set(work);
+        passthrough.give_back_if(faults_.error());
+        faults_.clear(work);
+      }
+      if (entered_)
+        memory.forget();
+      else
+        memory.close();
+    } catch (...) {  // the device is gone: the exception that is under way says so
+    }
+  }
+
+  // ---- Messages and reports --------------------------------------------------------------------------------------
+
+  /// Entries and dense values, as compress() returns them.
+  [[nodiscard]] selection_type selected(entries const& own) noexcept {
+    record_.union_is_selected = true;
+    compressed = true;
+    return {own.indices, own.values, own.count, capacity, passthrough.own()};
+  }
+
+  /// The last compress() as bytes, in room for as many as there may be at most. Allocates on first use.
+  [[nodiscard]] std::span<std::byte const> encode(selection_type const&) {
+    auto const bytes = (recipe.codec.max_bytes(info.n, capacity, info.dense) + 7) / 8 * 8;
+    if (outgoing_.size() < bytes) {
+      outgoing_ = work.template zeroed<std::byte>(bytes);
+      outgoing_state_ = work.template zeroed<cuda_kernels::message_state>(1);
+    }
+    encode_message(work, selection.codec(), info, memory.taken(), passthrough.own().data(),
+                   {outgoing_.data(), bytes, outgoing_state_.data()});
+    record_.known.bytes_sent = bytes;
+    record_.message = outgoing_state_.data();
+    record_.sent = outgoing_.data();
+    return outgoing_.first(bytes);
+  }
+
+  [[nodiscard]] report_type report() const noexcept { return report_type{record_}; }
+
+  cuda_workspace work;
+  device_residual_memory<residual_type> memory;
+  device_dense_part<residual_type> passthrough;
+  preflight ranks;
+
+ private:
+  device_faults faults_;
+  device_step_record record_;
+  device_exchange<typename parts::exchange_type, codec_type> exchange_;
+
+ public:
+  device_selection_stage<Recipe> selection;
+  bool compressed = false;  ///< the last step was a compress()
+
+ private:
+  /// The library's name for a format that a caller may have in CUDA's.
+  template <class T>
+  using library_value = std::conditional_t<std::is_same_v<T, __half>, float16,
+                                           std::conditional_t<std::is_same_v<T, __nv_bfloat16>, bfloat16, T>>;
+
+  template <class Comm>
+  void count_bytes(device_updates const& result) {
+    auto& known = record_.known;
+    std::uint64_t const dense = passthrough.size() > 0 ? 4 * (passthrough.size() + 1) : 0;
+    known.bytes_sent += ranks.sent() + result.bytes_sent + dense;
+    known.bytes_received += ranks.received() + result.bytes_received + dense;
+    record_.message = result.message;
+    record_.sent = result.sent;
+    if constexpr (requires { Comm::stages; }) known.staged = Comm::stages;
+  }
+
+  /// Where the bytes of a message of this rank's own went.
+  [[nodiscard]] message_account account(std::span<std::byte const> message) const {
+    auto about = info;
+    about.dense = wire::load_one<std::uint64_t>(message.subspan(message_header::dense_at));  // none in an exchange
+    auto const header = wire::open(about, codec_type::id, message);
+    wire::check_count(header.count, capacity);
+    std::vector<index_type> indices(header.count);
+    std::vector<float> values(header.count);
+    std::vector<float> dense(header.dense);
+    auto const found = recipe.codec.decode(about, message, {indices, values, dense});
+    return account_of(recipe.selector, recipe.codec, about, found, split.dense, message);
+  }
+
+  cuda_buffer<std::byte> outgoing_;
+  cuda_buffer<cuda_kernels::message_state> outgoing_state_;
+  bool entered_ = false;  // this step's gradient is in the residual
+  bool taken_dense_ = false;
+  bool failed_here_ = false;
+};
+
+}  // namespace gradsieve
