@@ -16,6 +16,14 @@
 using namespace gpu;
 using messages::content;
 
+/// An index codec of a user's own: the bytes of raw32, and a name for the report.
+struct labelled : gs::raw32 {
+  static constexpr std::uint16_t id = 40'000;
+  [[nodiscard]] char const* name_of(std::span<std::byte const>) const noexcept { return "labelled"; }
+};
+template <>
+class gradsieve::device_indices<labelled> : public gradsieve::device_indices<gs::raw32> {};
+
 namespace {
 
 /// A codec on a device, for messages about golden::layers.
@@ -98,7 +106,7 @@ content by_host(Codec const& codec, messages::bytes const& message) {
 }  // namespace
 
 TEST_CASE("small: the host's bytes, there and back") {
-  golden::for_each_codec([](std::string const& name, auto const& codec) {
+  golden::for_each_device_codec([](std::string const& name, auto const& codec) {
     INFO(name);
     subject device{codec, 3000, 3};
     messages::bytes written;
@@ -128,7 +136,7 @@ TEST_CASE("small: the host's bytes, there and back") {
 }
 
 TEST_CASE("damaged messages: refused where the host refuses them, and nothing is read outside") {
-  golden::for_each_codec([](std::string const& name, auto const& codec) {
+  golden::for_each_device_codec([](std::string const& name, auto const& codec) {
     INFO(name);
     subject device{codec, 3000, 1};
     auto const good = messages::encoded(codec, golden::info, golden::contents()[1]);
@@ -167,13 +175,12 @@ TEST_CASE("compressors on ranks, with codecs that lose bits") {
                        [&](int rank, std::uint64_t step) { return steps::gradient(layers.size(), rank, step); });
   };
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}, 2);
-  check(gs::packed{.indices = gs::delta{}, .values = gs::ternary{}}, 3);
-  check(gs::binned{}, 2);
+  check(gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}}, 3);
 }
 
-TEST_CASE("small: messages go from host to device and back") {
+TEST_CASE("small: messages go from host to device and back, with an index codec of one's own") {
   auto const layers = steps::mixed_layers();
-  auto const recipe = gs::recipe{.density = 0.03, .codec = gs::packed{.values = gs::ternary{}}};
+  auto const recipe = gs::recipe{.density = 0.03, .codec = gs::packed{.indices = labelled{}, .values = gs::ternary{}}};
   stream const own;
   gs::device const where{own};
   gs::compressor host{gs::host{}, layers, recipe};
@@ -189,7 +196,7 @@ TEST_CASE("small: messages go from host to device and back") {
     REQUIRE(written.size() >= expected.size());
     auto const fetched_bytes = fetched(where, written.data(), expected.size());
     CHECK(std::ranges::equal(fetched_bytes, expected));
-    CHECK(std::string{device.report().get().message.indices} == "delta");
+    CHECK(std::string{device.report().get().message.indices} == "labelled");
     array<std::byte> const arrived{where, {expected.begin(), expected.end()}};
     std::vector<std::span<std::byte const>> const both{arrived.span(), written};
     std::vector<std::span<std::byte const>> const of_host{expected, expected};
@@ -246,11 +253,11 @@ void same_accounts(Codec const& codec) {
 
 }  // namespace
 
-TEST_CASE("small: a report says what each kind of layer cost, as the host's") { same_accounts(gs::binned{}); }
-
-TEST_CASE("the same with a codec that knows of no bins, and tells its indices") {
-  same_accounts(gs::packed<gs::automatic, gs::ternary>{});
+TEST_CASE("small: a report says what each kind of layer cost, as the host's") {
+  same_accounts(gs::packed<gs::fixed_width, gs::ternary>{});
 }
+
+TEST_CASE("the same with a codec that tells its indices") { same_accounts(gs::packed<labelled, gs::ternary>{}); }
 
 TEST_CASE("small: nothing to send, nobody who sends, and an encode() that no compress() came before") {
   stream const own;
@@ -280,9 +287,8 @@ TEST_CASE("small: nothing to send, nobody who sends, and an encode() that no com
     CHECK(refused);
   };
   for (std::uint64_t const n : {0u, 9000u}) {
-    check(gs::layout::flat(n), gs::packed{.values = gs::ternary{}});
+    check(gs::layout::flat(n), gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}});
     check(gs::layout::flat(n), gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
-    check(gs::layout::flat(n), gs::binned{});
   }
-  check(gs::layout{}, gs::binned{});
+  check(gs::layout{}, gs::packed{.indices = gs::fixed_width{}, .values = gs::ternary{}});
 }

@@ -86,8 +86,9 @@ TEST_CASE("values that a format or a sum cannot hold: cut and counted as on the 
   auto const halves = scaled(60000.0f);
   gpu::same_on_ranks<gs::float16>(gs::recipe{.density = 0.03}, layers, 2, 4, halves);
   gpu::same_on_ranks<gs::float16>(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}}, layers, 2, 4, halves);
-  gpu::same_on_ranks<float>(gs::recipe{.density = 0.03, .codec = gs::packed{.values = gs::fp16{}}}, layers, 2, 4,
-                            scaled(90000.0f));
+  gpu::same_on_ranks<float>(
+      gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}}, layers, 2,
+      4, scaled(90000.0f));
   auto const huge = scaled(0.45f * largest);
   gpu::same_on_ranks<float>(gs::recipe{.density = 0.03}, layers, 3, 4, huge);
   gpu::same_on_ranks<float>(gs::recipe{.density = 0.03, .exchange = gs::index_union{}}, layers, 3, 4, huge);
@@ -155,8 +156,8 @@ TEST_CASE("small: one rank with itself, call by call and then by a graph") {
   };
   check(gs::recipe{.density = 0.03});
   check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
-  check(gs::recipe{.density = 0.03, .codec = gs::packed{.values = gs::ternary{}}});
-  check(gs::recipe{.density = 0.03, .codec = gs::binned{}});
+  check(gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}}});
+  check(gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}});
 }
 
 TEST_CASE("a report's bytes are those that went through the communicator, all of them") {

@@ -10,7 +10,7 @@ namespace example {
 
 exchanger device_exchanger(named_recipe const& recipe, options const& chosen, gs::layout const& layers,
                            communicator const& comm) {
-  return with_recipe(recipe, chosen, [&](auto const& full) -> exchanger {
+  return with_recipe<gs::device>(recipe, chosen, [&](auto const& full) -> exchanger {
     using owner = decltype(gs::compressor{gs::device{}, layers, full});
     struct worker {
       gs::device where;

@@ -48,7 +48,7 @@ struct options {
   std::string selector = "radix";
   std::string partitioner = "whole";
   std::string residual = "error_feedback";
-  std::string codec;  ///< empty: coo, and binned with adacomp
+  std::string codec;  ///< empty: coo, and with adacomp binned, on a device fixed_width
   int bins = 0;       ///< 0: AdaComp's own
   names dense_layers;
   names compare;
@@ -100,7 +100,7 @@ struct option {
        [](o to, s v) { to.partitioner = one_of("--partitioner", v, partitioner_names); }},
       {"--residual", "NAME", joined(residual_names) + " [error_feedback]",
        [](o to, s v) { to.residual = one_of("--residual", v, residual_names); }},
-      {"--codec", "NAME", joined(codec_names) + " [coo; with adacomp binned]",
+      {"--codec", "NAME", joined(codec_names) + " [coo; with adacomp binned, on a device fixed_width]",
        [](o to, s v) { to.codec = one_of("--codec", v, codec_names); }},
       {"--bins", "N", "elements of adacomp's bins in every layer [50 in convolutions, else 500]",
        [](o to, s v) { to.bins = number("--bins", v, 1, 16383); }},

@@ -48,8 +48,8 @@ struct named_recipe {
 /// Codecs that deft and cyclic are built with: they send indices and values apart.
 inline names const separable_codec_names{"coo", "packed", "fp16", "bf16"};
 
-/// The codecs by their names. Those that need more than a name get it from the recipe.
-template <class Exchange, class Body>
+/// The codecs by their names. Those that need more than a name get it from the recipe. A device has no `binned`.
+template <class Space, class Exchange, class Body>
 [[nodiscard]] auto with_codec(std::string const& name, gs::bin_lengths const& bins, Body const& body) {
 #if !defined(GRADSIEVE_EXAMPLE_CUDA)
   if (name == "packed") return body(gs::packed<>{});
@@ -64,7 +64,8 @@ template <class Exchange, class Body>
 #endif
   if constexpr (Exchange::encodes) {
     if (name == "fixed_width") return body(gs::packed<gs::fixed_width, gs::fp32>{});
-    if (name == "binned") return body(gs::binned{bins});
+    if constexpr (std::is_same_v<Space, gs::host>)
+      if (name == "binned") return body(gs::binned{bins});
   }
   return body(gs::coo{});
 }
@@ -83,7 +84,14 @@ template <class Exchange, class Body>
                                                         .beta = chosen.beta,
                                                         .bins = static_cast<std::uint32_t>(chosen.bins),
                                                         .deft = shares})};
-  recipe.codec = !chosen.codec.empty() ? chosen.codec : recipe.policies->adapts() && recipe.coded() ? "binned" : "coo";
+  bool const on_device = chosen.space == "device";
+  recipe.codec = "coo";
+  if (recipe.policies->adapts() && recipe.coded()) recipe.codec = on_device ? "fixed_width" : "binned";
+  if (!chosen.codec.empty()) recipe.codec = chosen.codec;
+  if (recipe.codec == "binned" && on_device)
+    throw usage_error(
+        "--codec 'binned': on a device messages have a fixed size, so that it saves nothing: choose coo or "
+        "fixed_width");
   if (recipe.codec != "coo" && !recipe.coded())
     throw usage_error("--codec '" + recipe.codec +
                       "': goes with chunked and adacomp, and but for a build with CUDA with radix, radix+deft and "
@@ -121,8 +129,8 @@ using exchanger = std::function<gs::step_report(std::span<float>)>;
   };
 }
 
-/// Calls body(recipe) with the library's recipe of these names.
-template <class Body>
+/// Calls body(recipe) with the library's recipe of these names, for a compressor in that space.
+template <class Space, class Body>
 [[nodiscard]] exchanger with_recipe(named_recipe const& recipe, options const& chosen, Body const& body) {
   auto const density = gs::warm_up{.initial = std::max(0.25, chosen.density),
                                    .final = chosen.density,
@@ -142,7 +150,7 @@ template <class Body>
     gs::bin_lengths bins;
     if constexpr (std::is_same_v<decltype(selector), gs::adacomp>) bins = selector.bins;
     if constexpr (has_codecs<decltype(selector), decltype(partitioner), decltype(residual)>())
-      return with_codec<typename decltype(partitioner)::default_exchange>(recipe.codec, bins, with);
+      return with_codec<Space, typename decltype(partitioner)::default_exchange>(recipe.codec, bins, with);
     else
       return with(gs::coo{});
   });
@@ -158,7 +166,7 @@ template <class Body>
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
   if (chosen.space == "device") return device_exchanger(recipe, chosen, layers, comm);
 #endif
-  return with_recipe(recipe, chosen, [&](auto const& full) -> exchanger {
+  return with_recipe<gs::host>(recipe, chosen, [&](auto const& full) -> exchanger {
     using owner = decltype(gs::compressor{gs::host{}, layers, full});
     // std::function copies what it holds; a compressor is not for copying.
     auto reducer = std::make_shared<owner>(gs::host{.threads = chosen.threads}, layers, full);

@@ -16,9 +16,8 @@ using nothing_kept = gs::recipe<gs::radix, gs::whole, gs::none>;
 
 template <class Codec>
 using coded = gs::recipe<gs::radix, gs::whole, gs::error_feedback, Codec>;
-using ternary = coded<gs::packed<gs::automatic, gs::ternary>>;
+using ternary = coded<gs::packed<gs::raw32, gs::ternary>>;
 using chunks = coded<gs::packed<gs::fixed_width, gs::fp16>>;
-using bins = coded<gs::binned>;
 
 /// Of one recipe, a step for each format.
 template <class Recipe, class... Value>
@@ -33,4 +32,3 @@ template void steps<narrow_momentum, float>(gs::compressor<gs::device, narrow_mo
 template void steps<nothing_kept, float>(gs::compressor<gs::device, nothing_kept>&);
 template void steps<ternary, float>(gs::compressor<gs::device, ternary>&);
 template void steps<chunks, float>(gs::compressor<gs::device, chunks>&);
-template void steps<bins, float>(gs::compressor<gs::device, bins>&);

@@ -20,6 +20,7 @@ namespace example {
 namespace gs = gradsieve;
 
 inline names const index_codec_names{"automatic", "raw32", "delta", "bitmap", "fixed_width"};
+inline constexpr std::size_t fixed_width_place = 4;  // in index_codec_names
 inline names const value_codec_names{"fp32", "fp16", "bf16", "ternary"};
 
 /// The variant's alternative at this place.

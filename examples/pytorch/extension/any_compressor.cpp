@@ -28,7 +28,7 @@ std::optional<std::size_t> take(names& tokens, names const& choices, std::string
 
 }  // namespace
 
-compression parse_compression(std::string const& recipe, policy_defaults const& open) {
+compression parse_compression(std::string const& recipe, policy_defaults const& open, bool on_device) {
   auto tokens = split(recipe, '+');
   auto const whole = take(tokens, {"coo", "binned"}, recipe);
   auto const indices = take(tokens, index_codec_names, recipe);
@@ -45,10 +45,11 @@ compression parse_compression(std::string const& recipe, policy_defaults const& 
   }
   auto const* const adaptive = std::get_if<gs::adacomp>(&chosen.policies.selector);
   if (whole == 1 && !adaptive) throw usage_error("recipe '" + recipe + "': binned goes with adacomp");
-  if (whole == 1 || (adaptive && !whole && !indices && !values))
+  bool const none = !whole && !indices && !values;
+  if (whole == 1 || (none && adaptive && !on_device))
     chosen.codec = any_codec::binned(adaptive->bins);
-  else if (!whole)
-    chosen.codec = any_codec::packed(indices.value_or(0), values.value_or(0));
+  else if (!whole && !(none && on_device && chosen.policies.sums_values()))
+    chosen.codec = any_codec::packed(indices.value_or(on_device ? fixed_width_place : 0), values.value_or(0));
   if (chosen.policies.sums_values() && !chosen.codec.sums())
     throw usage_error("recipe '" + recipe +
                       "': deft and cyclic sum up values, so that their codec is coo, or has fp32, fp16 or bf16");

@@ -50,9 +50,11 @@ class any_compressor {
 };
 
 /// Policies and a codec by '+', in any order: "laplacian+deft+bf16". What is left open: radix, whole (layerwise with
-/// adacomp), error_feedback, and packed with automatic indices and fp32 (with adacomp binned).
+/// adacomp), error_feedback, and packed with automatic indices and fp32 (with adacomp binned). For a device, where
+/// messages have a fixed size: packed with fixed_width indices and fp32, and with deft and cyclic coo.
 /// @throws usage_error; std::invalid_argument for numbers outside their limits.
-[[nodiscard]] compression parse_compression(std::string const& recipe, policy_defaults const& open);
+[[nodiscard]] compression parse_compression(std::string const& recipe, policy_defaults const& open,
+                                            bool on_device = false);
 
 /// @throws what gs::compressor does.
 [[nodiscard]] std::unique_ptr<any_compressor<gs::host>> make_compressor(gs::host where, compression const& chosen,

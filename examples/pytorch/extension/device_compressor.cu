@@ -11,13 +11,14 @@ namespace example {
 std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, compression const& chosen,
                                                             gs::layout const& layers) {
   bool const apart = chosen.policies.sums_values();
-  if (!(chosen.codec == (apart ? any_codec{} : any_codec::packed(0, 0))))
-    throw usage_error(apart ? "on a device this extension has deft and cyclic with the codec coo only: name it"
-                            : "on a device this extension has the codec packed with automatic indices and fp32 only");
+  if (!(chosen.codec == (apart ? any_codec{} : any_codec::packed(fixed_width_place, 0))))
+    throw usage_error(apart ? "on a device this extension has deft and cyclic with the codec coo only"
+                            : "on a device messages have a fixed size, so that codecs of variable length save nothing: "
+                              "this extension has fixed_width with fp32 there");
   using result = std::unique_ptr<any_compressor<gs::device>>;
   auto const codec_for = []<class Partitioner>(Partitioner const&) {
     if constexpr (Partitioner::default_exchange::encodes)
-      return gs::packed<>{};
+      return gs::packed<gs::fixed_width>{};
     else
       return gs::coo{};
   };

@@ -36,8 +36,9 @@ void destroy(Hook* target) {
 }
 
 compression compression_of(std::string const& recipe, double density, names const& dense, std::uint64_t warmup,
-                           double momentum, double beta, std::uint32_t bins, std::string const& on_non_finite) {
-  auto chosen = parse_compression(recipe, {.momentum = momentum, .beta = beta, .bins = bins});
+                           double momentum, double beta, std::uint32_t bins, std::string const& on_non_finite,
+                           bool on_device = false) {
+  auto chosen = parse_compression(recipe, {.momentum = momentum, .beta = beta, .bins = bins}, on_device);
   chosen.density = density;
   chosen.warmup = warmup;
   chosen.dense = dense;
@@ -242,8 +243,9 @@ PYBIND11_MODULE(_native, module) {
                        std::string const& on_non_finite, int) {
              c10::cuda::CUDAGuard const guard{parameters.at(0).device()};
              return std::shared_ptr<device_hook>{
-                 new device_hook{group_of(group), parameters, parameter_names,
-                                 compression_of(recipe, density, dense, warmup, momentum, beta, bins, on_non_finite)},
+                 new device_hook{
+                     group_of(group), parameters, parameter_names,
+                     compression_of(recipe, density, dense, warmup, momentum, beta, bins, on_non_finite, true)},
                  destroy<device_hook>};
            }),
            py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"), py::arg("recipe"),

@@ -17,6 +17,7 @@ namespace gradsieve {
 /// One byte with the id of `raw32`, `delta` or `bitmap`, whichever takes the fewest bytes, then what that one writes.
 /// The step's report says which. A receiver takes any of the three. `fixed_width` is not among them: for random
 /// positions it is never the smallest, at any density; where entries stand in clusters that are far apart, it may be.
+/// When not: on a device, where messages have a fixed size and it is refused.
 /// Cost: that of the one it takes, and O(count) for the size of `delta`.
 struct automatic {
   static constexpr char const* name = "automatic";

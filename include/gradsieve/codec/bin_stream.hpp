@@ -23,7 +23,7 @@ struct byte_sink {
 /// As byte_sink, but only counts.
 struct byte_count {
   std::size_t at = 0;
-  GRADSIEVE_HD void put(std::uint64_t, unsigned bytes) noexcept { at += bytes; }
+  void put(std::uint64_t, unsigned bytes) noexcept { at += bytes; }
 };
 
 /// Bytes of a message that may end too early.
@@ -46,8 +46,8 @@ struct byte_source {
 };
 
 /// Seven bits a byte, lowest first, the highest bit set where more follow.
-GRADSIEVE_EITHER_SPACE template <class Sink>
-GRADSIEVE_HD void put_varint(Sink& to, std::uint64_t value) noexcept {
+template <class Sink>
+void put_varint(Sink& to, std::uint64_t value) noexcept {
   for (; value >= 128; value >>= 7) to.put((value & 127) | 128, 1);
   to.put(value, 1);
 }
@@ -75,18 +75,18 @@ struct bin_symbols {
   static constexpr std::uint64_t short_run = 2;   ///< empty bins that code 2 begins to count at
   static constexpr std::uint64_t long_run = 258;  ///< and code 3
 
-  [[nodiscard]] GRADSIEVE_HD constexpr unsigned bytes() const noexcept { return length < 64 ? 1 : 2; }
-  [[nodiscard]] GRADSIEVE_HD constexpr unsigned offset_bits() const noexcept { return 8 * bytes() - 2; }
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t no_entry() const noexcept { return (1u << offset_bits()) - 1; }
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t bins() const noexcept { return (size + length - 1) / length; }
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t symbol(std::uint32_t offset, std::uint32_t code) const noexcept {
+  [[nodiscard]] constexpr unsigned bytes() const noexcept { return length < 64 ? 1 : 2; }
+  [[nodiscard]] constexpr unsigned offset_bits() const noexcept { return 8 * bytes() - 2; }
+  [[nodiscard]] constexpr std::uint32_t no_entry() const noexcept { return (1u << offset_bits()) - 1; }
+  [[nodiscard]] constexpr std::uint64_t bins() const noexcept { return (size + length - 1) / length; }
+  [[nodiscard]] constexpr std::uint32_t symbol(std::uint32_t offset, std::uint32_t code) const noexcept {
     return offset | code << offset_bits();
   }
 };
 
 /// Says that `run` bins are empty. @pre run > 0
-GRADSIEVE_EITHER_SPACE template <class Sink>
-GRADSIEVE_HD void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
+template <class Sink>
+void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
   std::uint32_t const code = run < bin_symbols::short_run ? 1 : run < bin_symbols::long_run ? 2 : 3;
   to.put(bins.symbol(bins.no_entry(), code), bins.bytes());
   if (code == 2) to.put(run - bin_symbols::short_run, 1);

@@ -32,8 +32,8 @@ namespace gradsieve {
 /// The layer ends with its last bin, or with code 0. Whatever can be said in fewer bytes must be: there is one way to
 /// write a selection. A layer without entries, as one that passes through, costs nothing.
 ///
-/// When not: for selections that leave most bins empty, as a top-k of 0.1 %: there `packed` is smaller. Without
-/// info.layers there is no telling bins: invalid_argument.
+/// When not: for selections that leave most bins empty, as a top-k of 0.1 %: there `packed` is smaller; on a device,
+/// where messages have a fixed size and it is refused. Without info.layers there is no telling bins: invalid_argument.
 /// Cost: O(entries + layers), entry by entry. Source: Chen et al. 2018, who leave open how bins end.
 struct binned {
   static constexpr char const* name = "binned";

@@ -17,7 +17,8 @@ namespace gradsieve {
 /// all of them in front, so that a scan finds every block; then each block's fields of w <= 32 bits, 16 w bytes, in the
 /// last block as many as its fields need, and zero bits up to the byte. Of all widths the least: there is one way to
 /// write a selection. Bits an index for random positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001.
-/// When not: above a density of 0.2 a bitmap is smaller; clustered positions fit better than this says.
+/// When not: on a device, where messages have a fixed size and it is refused; above a density of 0.2, where a bitmap
+/// is smaller. Clustered positions fit better than this says.
 /// Cost: O(count), two passes to encode. Source: frame-of-reference packing of gaps as in search engines
 /// (Lemire and Boytsov 2015).
 struct delta {

@@ -17,7 +17,7 @@ struct raw32 {
   static constexpr char const* name = "raw32";
   static constexpr std::uint16_t id = 1;
 
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count) const noexcept {
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count) const noexcept {
     return 4 * count;
   }
 

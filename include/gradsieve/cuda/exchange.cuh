@@ -69,8 +69,8 @@ void write_update(cuda_workspace const& work, device_updates const& from, float 
 }
 
 /// Slots are as long as the longest message there may be, as no rank waits to learn what it really is: max_bytes() of
-/// the codec decides what travels. Of index codecs fixed_width knows its size beforehand, delta half of it. Memory: as
-/// many slots as ranks and one, 4 bytes for each 4096 elements and rank, and what the codec needs to read.
+/// the codec decides what travels, so that a codec whose messages vary in length saves nothing. Memory: as many slots
+/// as ranks and one, 4 bytes for each 4096 elements and rank, and what the codec needs to read.
 template <class Codec>
 class device_exchange<gather, Codec> {
  public:

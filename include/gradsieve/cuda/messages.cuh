@@ -31,14 +31,13 @@ inline constexpr std::uint64_t checksum_word = 5;
 
 /// What a device knows of one message. Places are bytes from its first.
 struct message_state {
-  std::uint64_t room = 0;         // bytes that may be read or written
-  std::uint64_t bytes = 0;        // of the message
-  std::uint64_t indices = 0;      // where the part with the indices begins, if there is one
-  std::uint64_t values = 0;       // and the part with the values
-  std::uint32_t count = 0;        // entries
-  std::uint32_t index_codec = 0;  // whose part it is
-  float const* dense = nullptr;   // the elements that pass through
-  std::uint64_t failed = 0;       // not 0: is not a message, and has no entries
+  std::uint64_t room = 0;        // bytes that may be read or written
+  std::uint64_t bytes = 0;       // of the message
+  std::uint64_t indices = 0;     // where the part with the indices begins, if there is one
+  std::uint64_t values = 0;      // and the part with the values
+  std::uint32_t count = 0;       // entries
+  std::uint32_t failed = 0;      // not 0: is not a message, and has no entries
+  float const* dense = nullptr;  // the elements that pass through
 
   /// What was believed of it is wrong.
   __device__ void fail() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <span>
 #include <vector>
@@ -23,19 +24,17 @@ struct device_step_record {
   std::uint32_t const* selected = nullptr;
   std::uint64_t const* non_finite = nullptr;
   std::uint64_t const* steps = nullptr;
-  std::uint64_t const* words = nullptr;                    // as step_words
-  bool union_is_selected = false;                          // a step without exchange
-  cuda_kernels::message_state const* message = nullptr;    // of the message that was sent
-  std::byte const* sent = nullptr;                         // that message
-  char const* (*index_codec)(std::uint32_t id) = nullptr;  // the name, where the device chooses
-  // Where the message's bytes went, where more than its state is needed to tell; of the compressor.
-  message_account (*account)(void const* step, std::span<std::byte const> message) = nullptr;
-  void const* account_of = nullptr;
+  std::uint64_t const* words = nullptr;  // as step_words
+  bool union_is_selected = false;  // a step without exchange
+  cuda_kernels::message_state const* message = nullptr;  // of the message that was sent
+  std::byte const* sent = nullptr;  // that message
+  // Where the message's bytes went; empty where neither codec nor selector tells.
+  std::function<message_account(std::span<std::byte const>)> account;
 };
 
-/// A step's report that is read when it is asked for: then the host waits for the stream. With `binned`, and with a
-/// selector whose bins lie within layers, it also fetches the message, to say where its bytes went, of those alone that
-/// the message has in its slot. Valid until the compressor's next step.
+/// A step's report that is read when it is asked for: then the host waits for the stream. With a selector whose bins
+/// lie within layers, and with a codec that has account(), it also fetches the message, to say where its bytes went, of
+/// those alone that the message has in its slot. Valid until the compressor's next step.
 class device_report {
  public:
   explicit device_report(device_step_record const& step) noexcept : step_{&step} {}
@@ -63,13 +62,11 @@ class device_report {
     report.budget = static_cast<index_type>(words.budget);
     report.union_size = step_->union_is_selected ? selected : report.union_size + numbers.touched;
     report.dense_elements += words.listed;
-    if (step_->message != nullptr && step_->index_codec != nullptr)
-      report.message.indices = step_->index_codec(message.index_codec);
-    if (step_->message != nullptr && step_->account != nullptr && message.failed == 0) {
+    if (step_->message != nullptr && step_->account && message.failed == 0) {
       std::vector<std::byte> bytes(message.bytes);
       step_->where.copy({step_->sent, bytes.size()}, bytes);
       step_->where.synchronize();
-      report.message = step_->account(step_->account_of, bytes);
+      report.message = step_->account(bytes);
     }
     return report;
   }

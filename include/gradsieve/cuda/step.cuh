@@ -150,12 +150,8 @@ class device_step : public step_parts<Recipe> {
     known.capacity = static_cast<index_type>(capacity);
     known.bytes_dense = value_bytes * info.n;
     constexpr bool has_kinds = requires { requires selector_type::bins_within_layers; };
-    if constexpr (has_kinds || requires { &codec_type::account; }) {
-      record_.account_of = this;
-      record_.account = [](void const* self, std::span<std::byte const> message) {
-        return static_cast<device_step const*>(self)->account(message);
-      };
-    }
+    if constexpr (has_kinds || requires { &codec_type::account; })
+      record_.account = [this](std::span<std::byte const> message) { return account(message); };
   }
 
   /// The step before can no longer be discarded, nor encoded. @pre nothing is owed

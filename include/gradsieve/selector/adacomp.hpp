@@ -17,7 +17,7 @@ namespace gradsieve {
 /// times one scale a layer, the mean of the bins' maxima; what that is off stays in the residual.
 /// The recipe's density is the upper limit: more than that gives the largest elements of a layer. The first steps, when
 /// there is no residual, send a sixth to a half of a bin: a density of 0.5 leaves room for them. With `layerwise`, as
-/// bins do not cross layers; `packed` or `binned` make few bits of the equal values.
+/// bins do not cross layers; `packed` with `ternary`, or on a host `binned`, makes few bits of the equal values.
 /// When not: with many ranks, as the update grows with them; with the plain format, which pays 8 bytes an entry.
 /// Cost: the accumulate pass, and a second look at each bin while it is in the cache.
 /// Memory: candidates, 8 bytes each, in address space for every element. Source: Chen et al. 2018 (AAAI).

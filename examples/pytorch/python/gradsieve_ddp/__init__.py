@@ -130,12 +130,12 @@ def register(
 ):
     """Compresses the gradients of a DistributedDataParallel model; returns a Hook. Collective.
 
-    A model on a GPU needs NCCL, float32 gradients and the codec automatic+fp32 (name it with adacomp). float64
-    gradients pass at density 1 only, and then uncompressed.
+    A model on a GPU needs NCCL, float32 gradients and the codec fixed_width+fp32, with deft and cyclic coo; they are
+    taken there where none is named. float64 gradients pass at density 1 only, and then uncompressed.
 
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
         or coo or binned; gradsieve_ddp.selectors and so on list them. What is left open: radix, whole, error_feedback,
-        automatic, fp32.
+        automatic, fp32 (with adacomp binned).
     density: fraction of the elements to send; adacomp decides for itself.
     dense: patterns of parameter names that are averaged whole ('*' any characters, '?' one).
     warmup: steps over which the density falls from 0.25.

@@ -30,7 +30,6 @@ struct chunk_table {
 template <int = 0>
 __global__ void write_fixed_width(entry_list const own, chunk_table const table, std::byte* message,
                                   message_state* state) {
-  if (!is_of<fixed_width>(*state)) return;
   std::uint64_t const count = state->count;
   std::byte* const part = message + state->indices;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -59,7 +58,7 @@ __global__ void open_fixed_width(slots const from, message_state* states, chunk_
   for_each(from.senders, [&](std::uint64_t sender) {
     auto const r = static_cast<std::uint32_t>(sender);
     auto& state = states[r];
-    if (!is_of<fixed_width>(state)) return;
+    if (state.failed != 0) return;
     end_indices(state, table.bytes(state.count), r, error);
     if (state.failed != 0 || static_cast<unsigned>(from.message(r)[state.indices]) == table.width) return;
     set_fault(error, exchange_fault::contents, r);
@@ -77,7 +76,7 @@ __global__ void read_chunk_counts(slots const from, message_state const* states,
     std::uint64_t const g = i % groups;
     auto* const to = table.counts + r * table.chunks + g * group_fields;
     unsigned const fields = fields_of_group(g, table.chunks);
-    if (!is_of<fixed_width>(states[r])) {
+    if (states[r].failed != 0) {
       for (unsigned f = 0; f < fields; ++f) to[f] = 0;
       return;
     }
@@ -100,7 +99,7 @@ __global__ void end_fixed_width(message_state* states, std::uint32_t senders, ch
   for_each(senders, [&](std::uint64_t sender) {
     auto const r = static_cast<std::uint32_t>(sender);
     auto const* const mine = table.counts + r * table.chunks;
-    if (!is_of<fixed_width>(states[r]) || mine[table.chunks] - mine[0] == states[r].count) return;
+    if (states[r].failed != 0 || mine[table.chunks] - mine[0] == states[r].count) return;
     set_fault(error, exchange_fault::contents, r);
     states[r].fail();
   });
@@ -112,7 +111,6 @@ __global__ void read_offsets(slots const from, message_state const* states, chun
                              device_places const out, std::uint64_t* error) {
   for (std::uint32_t r = 0; r < from.senders; ++r) {
     auto const& state = states[r];
-    if (!is_of<fixed_width>(state)) continue;
     auto const* const before = table.counts + r * table.chunks;
     std::byte const* const part = from.message(r) + state.indices + 1 + table.counts_bytes();
     for_each((std::uint64_t{state.count} + group_fields - 1) / group_fields, [&](std::uint64_t g) {

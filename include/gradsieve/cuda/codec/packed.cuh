@@ -6,9 +6,6 @@
 
 #include <gradsieve/codec/packed.hpp>
 #include <gradsieve/cuda/codec.cuh>
-#include <gradsieve/cuda/codec/automatic.cuh>
-#include <gradsieve/cuda/codec/bitmap.cuh>
-#include <gradsieve/cuda/codec/delta.cuh>
 #include <gradsieve/cuda/codec/fixed_width.cuh>
 #include <gradsieve/cuda/codec/index_codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
@@ -28,7 +25,6 @@ __global__ void write_packed(float const* dense, std::uint64_t dense_elements, s
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     put_bytes(message + message_header::bytes, Indices::id | std::uint32_t{Values::id} << 16, 4);
     state->indices = packed_start + 4 * dense_elements;
-    state->index_codec = Indices::id;
   }
   auto* const to = reinterpret_cast<float*>(message + packed_start);
   for_each(dense_elements, [&](std::uint64_t p) { to[p] = dense[p]; });
@@ -43,7 +39,6 @@ __global__ void open_packed(slots const from, std::uint64_t dense_elements, mess
     auto& state = states[r];
     if (state.failed != 0) return;
     state.indices = packed_start + 4 * dense_elements;
-    state.index_codec = Indices::id;
     state.dense = reinterpret_cast<float const*>(from.message(r) + packed_start);
     if (state.indices <= state.room &&
         get_bytes(from.message(r) + message_header::bytes, 4) == (Indices::id | std::uint32_t{Values::id} << 16))
@@ -61,7 +56,9 @@ class device_codec<packed<Indices, Values>> {
  public:
   static_assert(
       requires { sizeof(device_indices<Indices>); },
-      "packed's indices do not run on a device: specialise device_indices for them");
+      "packed's indices do not run on a device: messages have a fixed size there, so that automatic and delta save "
+      "nothing, nor does bitmap below a density of 0.2; use fixed_width or raw32, or specialise device_indices for a "
+      "codec of one's own");
   static_assert(
       requires { sizeof(device_values<Values>); },
       "packed's values do not run on a device: specialise device_values for them");

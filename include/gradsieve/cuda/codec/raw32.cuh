@@ -14,7 +14,6 @@ namespace cuda_kernels {
 
 template <int = 0>
 __global__ void write_raw32(entry_list const own, std::byte* message, message_state* state) {
-  if (!is_of<raw32>(*state)) return;
   if (blockIdx.x == 0 && threadIdx.x == 0) state->values = state->indices + 4 * std::uint64_t{state->count};
   for_each(state->count, [&](std::uint64_t p) { put_bytes(message + state->indices + 4 * p, own.indices[p], 4); });
 }
@@ -22,7 +21,7 @@ __global__ void write_raw32(entry_list const own, std::byte* message, message_st
 template <int = 0>
 __global__ void end_raw32(message_state* states, std::uint32_t senders, std::uint64_t* error) {
   for_each(senders, [&](std::uint64_t r) {
-    if (is_of<raw32>(states[r]))
+    if (states[r].failed == 0)
       end_indices(states[r], 4 * std::uint64_t{states[r].count}, static_cast<std::uint32_t>(r), error);
   });
 }
@@ -30,11 +29,10 @@ __global__ void end_raw32(message_state* states, std::uint32_t senders, std::uin
 template <int = 0>
 __global__ void read_raw32(slots const from, message_state const* states, device_places const out) {
   for (std::uint32_t r = 0; r < from.senders; ++r)
-    if (is_of<raw32>(states[r]))
-      for_each(states[r].count, [&](std::uint64_t p) {
-        out.indices[r * out.most + p] =
-            static_cast<index_type>(get_bytes(from.message(r) + states[r].indices + 4 * p, 4));
-      });
+    for_each(states[r].count, [&](std::uint64_t p) {
+      out.indices[r * out.most + p] =
+          static_cast<index_type>(get_bytes(from.message(r) + states[r].indices + 4 * p, 4));
+    });
 }
 
 }  // namespace cuda_kernels
