@@ -60,7 +60,7 @@ std::string compare(steps::communicator comm, OfHost const& of_host, OfDevice co
   stream const computing, second;
   gs::device const aside{second};
   one_by_one expected{layers, plan, planned, of_host};
-  gs::device_overlap exchange{aside, gs::staged{comm}, layers, plan, of_device(aside), planned};
+  gs::overlap exchange{aside, gs::staged{comm}, layers, plan, of_device(aside), planned};
   gs::device const where{computing};
   array<float> const gradient{where, layers.size()};
   for (std::uint64_t step = 0; step < 4; ++step) {
@@ -76,9 +76,18 @@ std::string compare(steps::communicator comm, OfHost const& of_host, OfDevice co
       else
         exchange.ready(layer);
     }
-    exchange.wait();
+    auto const report = exchange.wait();
     expected.exchange(comm, values);
     found.expect(steps::same_bits(gradient.get(), values), "an update differs from the host's");
+    auto const told = report.get();
+    std::uint64_t dense = 0;
+    for (std::size_t g = 0; g < plan.groups().size(); ++g) dense += 4 * exchange.layers_of(g).size();
+    found.expect(told.exchanged.bytes_dense == dense && told.exchanged.world == 2, "a report of other groups");
+    found.expect(told.busy > 0 && told.exposed >= 0, "no times in the report");
+    auto const times = exchange.times();
+    for (std::size_t g = 0; g < times.size(); ++g)
+      found.expect(times[g].finish >= times[g].start && (g == 0 || times[g].start >= times[g - 1].finish),
+                   "groups at the same time");
   }
   return found.text();
 }
@@ -100,7 +109,7 @@ TEST_CASE("small: a step in a graph") {
   stream const computing, second;
   gs::device const where{computing};
   one_by_one expected{layers, plan, order, on_host};
-  gs::device_overlap exchange{gs::device{second}, gs::self{}, layers, plan, on_device(gs::device{second}), order};
+  gs::overlap exchange{gs::device{second}, gs::self{}, layers, plan, on_device(gs::device{second}), order};
   array<float> const gradient{where, layers.size()}, fresh{where, layers.size()};
   auto const step = [&] {
     exchange.begin(gradient.span(), computing);
@@ -138,7 +147,7 @@ TEST_CASE("a backward pass that throws on one rank: groups that were complete co
       auto const make = [&](gs::layout const& part) { return gs::compressor{aside, part, without_dense}; };
       gs::staged const transport{comm};
       array<float> const gradient{where, layers.size()};
-      auto exchange = std::make_unique<decltype(gs::device_overlap{aside, transport, layers, plan, make, order})>(
+      auto exchange = std::make_unique<decltype(gs::overlap{aside, transport, layers, plan, make, order})>(
           aside, transport, layers, plan, make, order);
       auto const step = [&](std::uint64_t at, bool fails) {
         gradient.put(steps::gradient(layers.size(), comm.rank(), at));
@@ -206,6 +215,36 @@ TEST_CASE("a backward pass that throws on one rank: groups that were complete co
   }
 }
 
+TEST_CASE("a gradient of another size on one rank: all ranks throw, and the next step works") {
+  gs::layout const layers{{"a", 300}, {"b", 200}};
+  auto const plan = plan_of(layers, {1, 0}, {1, 2});
+  auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
+    steps::findings found;
+    stream const computing, second;
+    gs::device const where{computing};
+    gs::overlap exchange{gs::device{second}, gs::staged{comm}, layers, plan, on_device(gs::device{second})};
+    array<float> const gradient{where, layers.size()};
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      gradient.put(steps::gradient(layers.size(), comm.rank(), step));
+      auto const size = step == 1 && comm.rank() == 1 ? 499u : 500u;
+      auto const ends = steps::ending([&] {
+        exchange.begin(gradient.span().first(size), computing);
+        exchange.ready(1);
+        exchange.flush();
+        static_cast<void>(exchange.wait().get());
+      });
+      if (step != 1)
+        found.expect(ends.empty(), ends);
+      else if (comm.rank() == 1)
+        found.expect(ends == "invalid_argument: gradsieve: gradient has 499 elements, the layout has 500", ends);
+      else
+        found.expect(ends == "communication_error: gradsieve: rank 1 failed in this step; nothing was sent", ends);
+    }
+    return found.text();
+  });
+  CHECK(steps::joined(said) == "");
+}
+
 TEST_CASE("means of a step that a rank cancels are NaN on all, and the next are not") {
   gs::layout const layers{{"a", 300}, {"b", 200}};
   auto const plan = plan_of(layers, {1, 0}, {1, 2});
@@ -214,7 +253,7 @@ TEST_CASE("means of a step that a rank cancels are NaN on all, and the next are 
     stream const computing, second;
     gs::device const aside{second};
     gs::device const where{computing};
-    gs::device_overlap exchange{aside, gs::staged{comm}, layers, plan, mean_on_device(aside)};
+    gs::overlap exchange{aside, gs::staged{comm}, layers, plan, mean_on_device(aside)};
     array<float> const gradient{where, layers.size()};
     for (int step = 0; step < 3; ++step) {
       gradient.put(std::vector<float>(layers.size(), static_cast<float>(comm.rank())));
@@ -250,9 +289,11 @@ TEST_CASE("small: wrong use of an overlap, and an exchange that throws") {
     }
   };
   auto const make = [](gs::layout const& part) { return fails_first{part.size()}; };
-  gs::device_overlap exchange{gs::device{second}, gs::self{}, layers, plan, make};
+  gs::overlap exchange{gs::device{second}, gs::self{}, layers, plan, make};
   CHECK(steps::ending([&] { exchange.ready(0); }).starts_with("invalid_argument: gradsieve: layer 0 is ready, but no"));
-  CHECK(steps::ending([&] { exchange.wait(); }).starts_with("invalid_argument: gradsieve: wait(), but no step"));
+  CHECK(steps::ending([&] {
+          exchange.wait();
+        }).starts_with("invalid_argument: gradsieve: flush() or wait(), but no step"));
   CHECK(steps::ending([&] { exchange.begin(gradient.span().first(4), computing); }) ==
         "invalid_argument: gradsieve: gradient has 4 elements, the layout has 5");
   exchange.begin(gradient, computing);

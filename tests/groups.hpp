@@ -1,6 +1,7 @@
 // Groups of a plan: a plan that is cut where a test wants it, and its groups exchanged without overlap.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -68,9 +69,10 @@ class one_by_one {
       auto const& group = groups_.groups()[g];
       if (group.layers.size() == 0) continue;
       std::vector<float> packed(group.layers.size());
-      group.pack(std::span<float const>{gradient}, std::span{packed});
-      exchanges_[g].exchange(comm, std::span{packed});
-      group.unpack(std::span<float const>{packed}, gradient);
+      auto const all = std::span{packed};
+      group.for_each_piece(gradient, all, [](auto piece, auto place) { std::ranges::copy(piece, place.begin()); });
+      exchanges_[g].exchange(comm, all);
+      group.for_each_piece(gradient, all, [](auto piece, auto place) { std::ranges::copy(place, piece.begin()); });
     }
   }
 

@@ -57,7 +57,7 @@ void check_same(int ranks, order_type const& plan_order, Make const& make) {
   auto const said = steps::on_ranks(ranks, [&](communicator comm) {
     steps::findings found;
     auto reference = one_by_one{layers, chosen, plan_order, make};
-    auto tested = gs::overlap{comm, layers, chosen, make, plan_order};
+    auto tested = gs::overlap{gs::host{}, comm, layers, chosen, make, plan_order};
     data::generator mine{static_cast<std::uint64_t>(comm.rank()) + 77};
     for (std::uint64_t step = 0; step < 4; ++step) {
       auto expected = steps::gradient(layers.size(), comm.rank(), step);
@@ -75,6 +75,7 @@ void check_same(int ranks, order_type const& plan_order, Make const& make) {
         found.expect(steps::same_bits(gradient, whole), "step " + std::to_string(step) + ": not the mean");
       }
       found.expect(report.exchanged.bytes_sent > 0 && report.busy >= 0 && report.exposed >= 0, "no report");
+      found.expect(tested.report().exchanged.bytes_sent == report.exchanged.bytes_sent, "another report");
       for (std::size_t g = 1; g < tested.times().size(); ++g)
         found.expect(tested.times()[g].start >= tested.times()[g - 1].finish, "groups at the same time");
     }

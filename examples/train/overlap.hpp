@@ -204,7 +204,7 @@ template <class Cost>
 
   for (auto const& each : plan.groups()) predicted.planned.push_back({each.start, each.finish});
 
-  using owner = gs::overlap<any_exchange, communicator>;
+  using owner = gs::overlap<gs::host, any_exchange, communicator>;
   auto const running = std::make_shared<owner>(comm, layers, plan, make);
   auto const seen = std::make_shared<std::vector<std::array<std::vector<double>, 2>>>(plan.groups().size());
   return {.begin = [running](std::span<float> gradient) { running->begin(gradient); },

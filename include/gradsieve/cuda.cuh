@@ -3,8 +3,8 @@
 
 #include <gradsieve/cuda/dense_mean.cuh>
 #include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/group_queue.cuh>
 #include <gradsieve/cuda/leader.cuh>
-#include <gradsieve/cuda/overlap.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step.cuh>

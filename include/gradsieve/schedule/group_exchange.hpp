@@ -10,10 +10,11 @@
 
 namespace gradsieve {
 
-/// What a group is exchanged by: a compressor for the group's layers, dense_mean, or your own.
+/// What a group is exchanged by: a compressor for the group's layers, dense_mean, or your own. It need not move. What
+/// exchange() returns is a report, or reads one when it is converted, as a device compressor's does.
 template <class E, class Comm, class T>
-concept group_exchange = std::movable<E> && requires(E& exchange, Comm const& comm, std::span<T> gradient) {
-  { exchange.exchange(comm, gradient) } -> std::same_as<step_report>;
+concept group_exchange = requires(E& exchange, Comm const& comm, std::span<T> gradient) {
+  { exchange.exchange(comm, gradient) } -> std::convertible_to<step_report>;
 };
 
 /// One that a rank can take part in without a gradient: where one rank calls fail() while the others call exchange(),
@@ -28,7 +29,8 @@ concept failing_exchange =
 struct overlap_report {
   step_report exchanged;
   double busy = 0;     ///< seconds in which groups were exchanged
-  double exposed = 0;  ///< seconds that wait() waited: of `busy`, what the backward pass did not hide
+  double exposed = 0;  ///< seconds that wait(), or a device's stream there, waited: of `busy`, what
+                       ///< the backward pass did not hide
 
   /// Share of the exchange that was hidden; 1 where nothing was exchanged.
   [[nodiscard]] double hidden() const noexcept { return busy > 0 ? std::max(0.0, 1 - exposed / busy) : 1; }

@@ -30,17 +30,13 @@ struct group_layers {
   /// Elements of the buffer that the group needs; 0 where it is one piece, and may stay where it is.
   [[nodiscard]] std::size_t packed_size() const noexcept { return pieces.size() > 1 ? layers.size() : 0; }
 
-  /// Copies the group's layers out of the gradient, back to back, and back into it.
-  template <class T>
-  void pack(std::span<T const> gradient, std::span<T> packed) const noexcept {
-    for (auto out = packed.begin(); auto const& each : pieces)
-      out = std::copy_n(gradient.begin() + static_cast<std::ptrdiff_t>(each.offset), each.size, out);
-  }
-  template <class T>
-  void unpack(std::span<T const> packed, std::span<T> gradient) const noexcept {
-    for (auto from = packed.begin(); auto const& each : pieces) {
-      std::copy_n(from, each.size, gradient.begin() + static_cast<std::ptrdiff_t>(each.offset));
-      from += static_cast<std::ptrdiff_t>(each.size);
+  /// Calls copy(a piece of the gradient, its place in `packed`), where pieces lie back to back.
+  template <class T, class Copy>
+  void for_each_piece(std::span<T> gradient, std::span<T> packed, Copy const& copy) const {
+    std::size_t at = 0;
+    for (auto const& each : pieces) {
+      copy(gradient.subspan(each.offset, each.size), packed.subspan(at, each.size));
+      at += each.size;
     }
   }
 };

@@ -5,7 +5,7 @@ struct plain {
   gradsieve::step_report exchange(gradsieve::self const&, std::span<float>) { return {}; }
 };
 
-void use(gradsieve::overlap<plain, gradsieve::self>& exchange, std::span<float> gradient) {
+void use(gradsieve::overlap<gradsieve::host, plain, gradsieve::self>& exchange, std::span<float> gradient) {
   exchange.begin(gradient);
   exchange.wait();  // fits
   exchange.run(gradient, [](auto const&) {});
