@@ -13,7 +13,8 @@ void add_codec(std::string const& codec_name, Codec codec, setting const& at) {
       gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
       row<float> row{state, at};
       auto const entries = reducer.compress(row.gradients.next());
-      gs::message_info const info{at.n, reducer.layers().hash(), 0, &reducer.layers()};
+      auto const bins = gs::bin_lengths{}.of(reducer.layers());
+      gs::message_info const info{at.n, reducer.layers().hash(), 0, &reducer.layers(), bins};
       gs::host_buffer<std::byte> message(codec.max_bytes(at.n, entries.indices.size(), 0));
       gs::host_buffer<gs::index_type> indices(entries.indices.size());
       gs::host_buffer<float> values(entries.indices.size());

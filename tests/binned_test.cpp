@@ -23,7 +23,7 @@ using namespace steps;
 namespace {
 
 /// Bins of one length for all layers.
-constexpr gs::binned bins_of(std::uint32_t length) { return {.bins = {.rules = {}, .otherwise = length}}; }
+constexpr gs::bin_lengths bins_of(std::uint32_t length) { return {.rules = {}, .otherwise = length}; }
 
 /// Signs by turns, magnitudes of any size.
 content with_signs(std::vector<gs::index_type> indices, std::uint64_t dense = 0) {
@@ -48,8 +48,10 @@ std::vector<gs::index_type> random_places(std::uint64_t n, double density) {
   return indices;
 }
 
-bytes there_and_back(gs::binned const& codec, gs::layout const& layers, content const& from) {
-  gs::message_info const info{layers.size(), 9, from.dense.size(), &layers};
+bytes there_and_back(gs::bin_lengths const& bins, gs::layout const& layers, content const& from) {
+  gs::binned const codec{};
+  auto const lengths = bins.of(layers);
+  gs::message_info const info{layers.size(), 9, from.dense.size(), &layers, lengths};
   auto const message = encoded(codec, info, from);
   auto expected = from;
   codec.quantise(info, expected.indices, expected.values);
@@ -60,11 +62,12 @@ bytes there_and_back(gs::binned const& codec, gs::layout const& layers, content 
 }
 
 gs::layout const small_layers{{"a.conv", 130}, {"none", 0}, {"bias", 3}, {"fc", 1200}, {"tail", 1}};
+auto const small_bins = gs::bin_lengths{}.of(small_layers);
 
 }  // namespace
 
 TEST_CASE("the bytes of a binned message") {
-  gs::message_info const info{1334, 0x1122'3344'5566'7788u, 1, &small_layers};
+  gs::message_info const info{1334, 0x1122'3344'5566'7788u, 1, &small_layers, small_bins};
   // bins of 50: 0 and 2 have entries; the bias passes through; bins of 500: the last alone has one
   content const from{{3, 49, 100, 1332}, {1.0f, -1.0f, 1.0f, -2.0f}, {0.5f}};
   auto const message = encoded(gs::binned{}, info, from);
@@ -82,7 +85,7 @@ TEST_CASE("the bytes of a binned message") {
 
 TEST_CASE("bins of every length, layers of every size") {
   for (std::uint32_t const length : {1u, 2u, 50u, 62u, 63u, 64u, 65u, 500u, 16382u, 16383u}) {
-    auto const codec = bins_of(length);
+    auto const bins = bins_of(length);
     std::vector<gs::layer> list;
     for (std::uint64_t const size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{length} - 1,
                                      std::uint64_t{length}, std::uint64_t{length} + 1, std::uint64_t{0},
@@ -92,9 +95,9 @@ TEST_CASE("bins of every length, layers of every size") {
     auto const n = layers.size();
     CAPTURE(length);
     for (double const density : {0.0, 0.001, 0.02, 0.3, 1.0})
-      there_and_back(codec, layers, with_signs(random_places(n, density), 2));
+      there_and_back(bins, layers, with_signs(random_places(n, density), 2));
     for (auto const one : {std::uint64_t{0}, n / 2, n - 1})
-      there_and_back(codec, layers, with_signs({static_cast<gs::index_type>(one)}));
+      there_and_back(bins, layers, with_signs({static_cast<gs::index_type>(one)}));
   }
 }
 
@@ -131,7 +134,8 @@ TEST_CASE("runs of empty bins, and layers without entries") {
 
 TEST_CASE("five entries a bin: compressed 40 and 200 times") {
   gs::layout const layers{{"conv", 500'000}, {"fc", 5'000'000}, {"bias", 100}};
-  gs::message_info const info{layers.size(), 0, 100, &layers};
+  auto const bins = gs::bin_lengths{}.of(layers);
+  gs::message_info const info{layers.size(), 0, 100, &layers, bins};
   auto places = every(500'000, 10);
   for (auto const i : every(5'500'000, 100, 500'000)) places.push_back(i);
   auto const from = with_signs(places, 100);
@@ -161,7 +165,7 @@ TEST_CASE("five entries a bin: compressed 40 and 200 times") {
 }
 
 TEST_CASE("a step's report accounts for every byte") {
-  auto const recipe = gs::recipe{.density = 0.05, .codec = gs::binned{}};
+  auto const recipe = gs::recipe{.density = 0.05, .selector = gs::chunked{.size = 500}, .codec = gs::binned{}};
   gs::compressor alone{gs::host{.threads = 1}, mixed_layers(), recipe};
   alone.compress(std::span<float const>{gradient(mixed_layers().size(), 0, 0)});
   CHECK(alone.report().message.bytes() == 0);
@@ -277,7 +281,7 @@ TEST_CASE("more kinds than a report has places for: the last stands for all othe
 
 // ---- What is not a message ---------------------------------------------------------------------------------
 
-TEST_CASE("a binned message without its layers") {
+TEST_CASE("a binned message without its layers, or without bins that it takes") {
   content const one{{5}, {1.0f}, {}};
   auto const refused = [&](gs::message_info const& info) {
     bytes room(1000);
@@ -288,12 +292,23 @@ TEST_CASE("a binned message without its layers") {
   };
   CHECK(refused({10, 0, 0}) == "invalid_argument: gradsieve: binned needs message_info's layers, of 10 elements");
   CHECK(refused({10, 0, 0, &small_layers}).starts_with("invalid_argument: gradsieve: binned needs"));
-  CHECK(ending([] { gs::compressor{gs::host{}, gs::layout::flat(9), gs::recipe{.codec = bins_of(16384)}}; }) ==
-        "invalid_argument: gradsieve: a bin's length is 16384, expected 1 to 16383");
+  CHECK(refused({1334, 0, 0, &small_layers}) ==
+        "invalid_argument: gradsieve: binned needs message_info's bins, of 5 layers");
+  for (std::uint32_t const length : {0u, 16384u})
+    CHECK(refused({1334, 0, 0, &small_layers, std::vector<std::uint32_t>(5, length)}) ==
+          "invalid_argument: gradsieve: a bin's length is " + std::to_string(length) + ", expected 1 to 16383");
+  auto const with = [](gs::chunked chunks) {
+    return ending([&] {
+      gs::compressor{gs::host{}, gs::layout{{"fc", 9}}, gs::recipe{.selector = chunks, .codec = gs::binned{}}};
+    });
+  };
+  CHECK(with({.size = 16383}) == "");
+  CHECK(with({.size = 16384}) ==
+        "invalid_argument: gradsieve: a bin of layer 'fc' has 16384 elements, this codec takes 1 to 16383");
 }
 
 TEST_CASE("a binned message that is cut, goes on, or is changed") {
-  gs::message_info const info{1334, 9, 1, &small_layers};
+  gs::message_info const info{1334, 9, 1, &small_layers, small_bins};
   gs::binned const codec{};
   auto const from = with_signs({3, 4, 49, 100, 129, 133, 700, 1332, 1333}, 1);
   auto const message = encoded(codec, info, from);
@@ -322,7 +337,8 @@ TEST_CASE("a binned message that is cut, goes on, or is changed") {
 TEST_CASE("symbols that lie, under a right checksum") {
   // a layer of three bins of 50 and one of 10 elements, and a second one; 1.0 as the scale
   gs::layout const layers{{"conv", 160}, {"conv2", 20}};
-  gs::message_info const info{180, 0, 0, &layers};
+  auto const bins = gs::bin_lengths{}.of(layers);
+  gs::message_info const info{180, 0, 0, &layers, bins};
   auto const said = [&](std::uint64_t count, std::vector<unsigned> const& tail,
                         std::vector<unsigned> const& scale = {0, 0, 0x80, 0x3F}) {
     bytes message(48);
@@ -371,7 +387,7 @@ TEST_CASE("symbols that lie, under a right checksum") {
 }
 
 TEST_CASE("any bytes behind the header of a binned message") {
-  gs::message_info const info{1334, 9, 0, &small_layers};
+  gs::message_info const info{1334, 9, 0, &small_layers, small_bins};
   data::generator random{3};
   auto const good = encoded(gs::binned{}, info, with_signs(random_places(1334, 0.1)));
   int taken = 0;

@@ -219,7 +219,7 @@ TEST_CASE("adacomp: a list that is full still gives the largest of the layer") {
 }
 
 TEST_CASE("adacomp needs bins that fit its layers") {
-  auto const across = gs::recipe{.density = 0.5, .selector = gs::adacomp{}};
+  auto const across = gs::recipe{.density = 0.5, .selector = gs::adacomp{}, .partitioner = steps::unsaid<gs::whole>{}};
   CHECK(
       steps::contains(steps::ending([&] { gs::compressor{gs::host{}, layers, across}; }), "bins do not cross layers"));
   auto bad = plain;

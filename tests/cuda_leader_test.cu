@@ -312,7 +312,7 @@ TEST_CASE("a list damaged on its way to one rank: all fail, nothing is given up,
 }
 
 TEST_CASE("several ranks that select, or ranks in different steps: a mismatch on all") {
-  auto const whole = gs::recipe{.density = 0.03, .exchange = gs::leader{}};
+  auto const whole = gs::recipe{.density = 0.03, .partitioner = steps::unsaid<gs::whole>{}, .exchange = gs::leader{}};
   same_on_ranks(whole, layers, 1, 2, laplace);
   auto const both = steps::on_ranks(3, [&](steps::communicator comm) {
     gs::device const where{};

@@ -32,7 +32,8 @@ inline content selection(std::uint64_t most) {
   return made;
 }
 
-inline gs::message_info const info{layers.size(), layers.hash(), 4, &layers};
+inline std::vector<std::uint32_t> const bins = gs::bin_lengths{}.of(layers);
+inline gs::message_info const info{layers.size(), layers.hash(), 4, &layers, bins};
 
 /// None, a few, and many.
 inline std::array<content, 3> contents() {

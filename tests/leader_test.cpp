@@ -245,10 +245,11 @@ TEST_CASE("several ranks that select are a mismatch on all") {
     });
     for (auto const& each : said) CHECK(contains(each, expected));
   };
-  check(gs::recipe{.density = 0.02, .exchange = gs::leader{}},
+  check(gs::recipe{.density = 0.02, .partitioner = unsaid<gs::whole>{}, .exchange = gs::leader{}},
         "mismatch: gradsieve: rank 0 and rank 1 both selected; the exchange leader is for one rank's choice");
-  check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}, .exchange = gs::leader{}}, "both selected");
-  gs::compressor alone{here, mixed_layers(), gs::recipe{.density = 0.02, .exchange = gs::leader{}}};
+  check(gs::recipe{.density = 0.02, .partitioner = unsaid<gs::deft>{}, .exchange = gs::leader{}}, "both selected");
+  gs::compressor alone{here, mixed_layers(),
+                       gs::recipe{.density = 0.02, .partitioner = unsaid<gs::whole>{}, .exchange = gs::leader{}}};
   auto update = gradient(n, 0, 0);
   CHECK(ending([&] { alone.exchange(gs::self{}, std::span{update}); }) == "");
 }

@@ -250,4 +250,23 @@ class findings {
 
 inline bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
+/// A partitioner of one's own that does as another one, and says neither whether one rank selects nor whether segments
+/// lie within layers: what does not fit is found when it runs.
+template <class Other>
+struct unsaid {
+  using default_exchange = typename Other::default_exchange;
+  static constexpr bool needs_norms = Other::needs_norms;
+  static constexpr bool disjoint = Other::disjoint;
+
+  void cut(std::span<gs::range const> layers, int world, gs::segment_list& list) const {
+    Other{}.cut(layers, world, list);
+  }
+  void assign(std::span<gs::segment> segments, std::span<double const> norms, gs::step_budget const budget,
+              gs::partition_scratch& scratch) const {
+    Other{}.assign(segments, norms, budget, scratch);
+  }
+
+  [[maybe_unused]] friend bool operator==(unsaid const&, unsaid const&) = default;
+};
+
 }  // namespace steps

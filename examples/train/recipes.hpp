@@ -39,6 +39,9 @@ struct named_recipe {
   std::string codec = "coo";
 
   [[nodiscard]] bool carries_momentum() const { return policies && policies->carries_momentum(); }
+  [[nodiscard]] bool has_bins() const {
+    return policies && policies->visit([](auto s, auto, auto) { return gs::bin_selector<decltype(s)>; });
+  }
   [[nodiscard]] bool coded() const {
     return policies &&
            policies->visit([](auto s, auto p, auto r) { return has_codecs<decltype(s), decltype(p), decltype(r)>(); });
@@ -48,9 +51,9 @@ struct named_recipe {
 /// Codecs that deft and cyclic are built with: they send indices and values apart.
 inline names const separable_codec_names{"coo", "packed", "fp16", "bf16"};
 
-/// The codecs by their names. Those that need more than a name get it from the recipe. A device has no `binned`.
-template <class Space, class Exchange, class Body>
-[[nodiscard]] auto with_codec(std::string const& name, gs::bin_lengths const& bins, Body const& body) {
+/// The codecs by their names, of those that go with the selector and the exchange. A device has no `binned`.
+template <class Space, class Selector, class Exchange, class Body>
+[[nodiscard]] auto with_codec(std::string const& name, Body const& body) {
 #if !defined(GRADSIEVE_EXAMPLE_CUDA)
   if (name == "packed") return body(gs::packed<>{});
   if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});
@@ -64,8 +67,8 @@ template <class Space, class Exchange, class Body>
 #endif
   if constexpr (Exchange::encodes) {
     if (name == "fixed_width") return body(gs::packed<gs::fixed_width, gs::fp32>{});
-    if constexpr (std::is_same_v<Space, gs::host>)
-      if (name == "binned") return body(gs::binned{bins});
+    if constexpr (std::is_same_v<Space, gs::host> && gs::bin_selector<Selector>)
+      if (name == "binned") return body(gs::binned{});
   }
   return body(gs::coo{});
 }
@@ -97,6 +100,8 @@ template <class Space, class Exchange, class Body>
                       "': goes with chunked and adacomp, and but for a build with CUDA with radix, radix+deft and "
                       "radix+cyclic; '" +
                       name + "' has coo");
+  if (recipe.codec == "binned" && !recipe.has_bins())
+    throw usage_error("--codec 'binned': goes with chunked and adacomp, whose bins it writes; not with '" + name + "'");
   if (recipe.policies->sums_values() && std::ranges::count(separable_codec_names, recipe.codec) == 0)
     throw usage_error("--codec '" + recipe.codec + "': '" + name + "' has " + joined(separable_codec_names));
   return recipe;
@@ -147,10 +152,8 @@ template <class Space, class Body>
         full.density = gs::warm_up{.initial = 0.5, .final = 0.5};
       return body(full);
     };
-    gs::bin_lengths bins;
-    if constexpr (std::is_same_v<decltype(selector), gs::adacomp>) bins = selector.bins;
     if constexpr (has_codecs<decltype(selector), decltype(partitioner), decltype(residual)>())
-      return with_codec<Space, typename decltype(partitioner)::default_exchange>(recipe.codec, bins, with);
+      return with_codec<Space, decltype(selector), typename decltype(partitioner)::default_exchange>(recipe.codec, with);
     else
       return with(gs::coo{});
   });

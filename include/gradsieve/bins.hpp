@@ -8,6 +8,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gradsieve/error.hpp>
 #include <gradsieve/fingerprint.hpp>
@@ -17,9 +18,8 @@
 namespace gradsieve {
 
 /// How long the bins of each layer are: of the first rule whose pattern ('*' any characters, '?' one) the layer's name
-/// fits, else `otherwise`. The last bin of a layer may be shorter. A value of its own for policies, so that the
-/// selector and the codec of a recipe can hold the same. Source: AdaComp (Chen et al. 2018), 50 for convolutions, 500
-/// for fully connected and recurrent layers.
+/// fits, else `otherwise`. The last bin of a layer may be shorter. A value of its own for selectors. Source: AdaComp
+/// (Chen et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
 struct bin_lengths {
   static constexpr std::uint32_t longest = 16383;
 
@@ -36,6 +36,13 @@ struct bin_lengths {
     for (auto const& one : rules)
       if (one.length > 0 && glob(one.pattern, each.name)) return one.length;
     return otherwise;
+  }
+
+  /// The length in each layer, as message_info has it. Allocates.
+  [[nodiscard]] std::vector<std::uint32_t> of(layout const& layers) const {
+    std::vector<std::uint32_t> lengths;
+    for (auto const& each : layers) lengths.push_back((*this)(each));
+    return lengths;
   }
 
   /// @throws invalid_argument for a length outside [1, longest], and for a pattern that fills its array and has no end

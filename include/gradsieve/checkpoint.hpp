@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/error.hpp>
 #include <gradsieve/fields.hpp>
 #include <gradsieve/layout.hpp>
@@ -20,7 +21,7 @@ namespace gradsieve {
 /// states in another format has that one's.
 template <class Residual>
 [[nodiscard]] std::uint32_t kind_of_store(Residual const& policy) {
-  if constexpr (requires { typename Residual::stored; } && requires { policy.store; }) {
+  if constexpr (wrapping_residual_store<Residual>) {
     return kind_of_store(policy.store);
   } else {
     std::string name;
@@ -28,7 +29,7 @@ template <class Residual>
       name = Residual::name;
     else
       name = detail::type_name<Residual>();
-    if constexpr (requires { Residual::meaning; }) name += Residual::meaning;
+    if constexpr (versioned_residual_store<Residual>) name += Residual::meaning;
     auto const hash = layout{{name, 0}}.hash();
     return static_cast<std::uint32_t>(hash >> 32 ^ hash) | 1u;
   }

@@ -53,6 +53,7 @@ class compressor {
   using exchange_type = decltype(Recipe::exchange);
   using selection_type = typename stages::selection_type;  ///< selection_view, or device_selection
   using report_type = typename stages::report_type;        ///< step_report, or a device_report, read when asked for
+  static_assert(compatible<Recipe, Space>);
 
   /// @throws what the recipe's check() throws; device_error.
   compressor(Space where, layout layers, Recipe recipe) {
@@ -97,7 +98,7 @@ class compressor {
   /// @throws mismatch, on every rank, naming what differs and where.
   template <communicator Comm>
   void connect(Comm const& comm) {
-    stages::template check_communicator<Comm>();
+    static_assert(exchangeable<Recipe, Space, Comm>);
     auto& at = here();
     failure_type failure;
     failure.attempt([&] { at.ranks.reserve(comm.size()); });
@@ -218,7 +219,7 @@ class compressor {
   /// One step of all ranks.
   template <class Comm, class T>
   report_type run(Comm const& comm, std::span<T> gradient, failure_type failure) {
-    stages::template check_communicator<Comm>();
+    static_assert(exchangeable<Recipe, Space, Comm>);
     auto& at = here();
     arithmetic const exact;
     step_role const role{comm.size(), comm.rank(), true};

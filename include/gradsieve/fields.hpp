@@ -37,6 +37,15 @@ struct field {
 template <class P>
 concept described = requires { std::string_view{P::name}; };
 
+/// A policy whose values depend on each other, or that has no fields: `check()` throws invalid_argument where they make
+/// no sense.
+template <class P>
+concept self_checking = requires(P const& p) { p.check(); };
+
+/// A policy that adds itself to a fingerprint, which tells apart what is not equal: `add_to(to)`.
+template <class P>
+concept fingerprinted = requires(P const& p, fingerprint& to) { p.add_to(to); };
+
 /// The names of an enumeration's values, counted from 0: specialise it for one that is a field.
 template <class E>
 inline constexpr std::array<std::string_view, 0> value_names{};
@@ -160,7 +169,10 @@ void check(P const& policy) {
       else
         check(policy.*(each.member));
     });
-  if constexpr (requires { policy.check(); }) policy.check();
+  static_assert(self_checking<P> || !(
+                                        requires { &P::check; } || requires(P& p) { p.check(); }),
+                "a policy's check must be void check() const");
+  if constexpr (self_checking<P>) policy.check();
 }
 
 /// Adds a policy to a fingerprint: its name and its fields; of one that does not name its fields, its own add_to(to),
@@ -170,7 +182,7 @@ template <class P>
 void add_to(fingerprint& to, P const& policy) {
   if constexpr (std::is_arithmetic_v<P> || std::is_enum_v<P>) {
     to.add(policy);
-  } else if constexpr (requires { policy.add_to(to); }) {
+  } else if constexpr (fingerprinted<P>) {
     policy.add_to(to);
   } else if constexpr (described<P>) {
     to.add(std::string_view{P::name});

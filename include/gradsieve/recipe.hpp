@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <ostream>
+#include <type_traits>
 
 #include <gradsieve/codec/coo.hpp>
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/dense_layers.hpp>
 #include <gradsieve/density.hpp>
 #include <gradsieve/exchange/gather.hpp>
@@ -74,5 +76,141 @@ struct recipe {
     return all.value();
   }
 };
+
+// ---- What fits with what -----------------------------------------------------------------------------------
+
+namespace detail {
+
+/// Every rule that a recipe must keep in a space. A compiler prints the sentence of a rule that is broken.
+template <class Recipe, class Space>
+struct recipe_rules {
+  using selector_type = decltype(Recipe::selector);
+  using partitioner_type = decltype(Recipe::partitioner);
+  using residual_type = decltype(Recipe::residual);
+  using codec_type = decltype(Recipe::codec);
+  using exchange_type = decltype(Recipe::exchange);
+  using view = typename Space::template selector_view<stored_t<residual_type>>;
+
+  // What each policy must have. On a device, what a step calls of a selector and of a residual store is marked
+  // GRADSIEVE_HD.
+  static_assert(selector<selector_type, view>,
+                "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, cut), or "
+                "select(workspace, accumulator, k, out), or bin_length(layer) and a noexcept cut_of(bin), on a device "
+                "marked GRADSIEVE_HD; it must be comparable and trivially copyable");
+  static_assert(partitioner<partitioner_type>,
+                "recipe.partitioner needs default_exchange, needs_norms, disjoint, cut(layers, world, segments) and "
+                "assign(segments, squared_norms, budget, scratch)");
+  static_assert(residual_store<residual_type>,
+                "recipe.residual needs states, a noexcept enter(gradient, state) and a noexcept leave(sent, state, "
+                "whole_layer), on a device marked GRADSIEVE_HD");
+  static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
+  static_assert(exchange_policy<exchange_type>,
+                "recipe.exchange needs encodes: whether what is sent went through the codec; it must be comparable and "
+                "trivially copyable");
+
+  // What a policy may have, and has in another form than the one that is used.
+  static_assert(capacity_fits<selector_type>,
+                "recipe.selector's capacity must be index_type capacity(index_type k) const");
+  static_assert(predict_fits<selector_type, view>,
+                "recipe.selector's predict must be key_type predict(workspace, accumulator, index_type k) const");
+  static_assert(score_fits<selector_type>,
+                "recipe.selector's score must be float score(float accumulator, float gradient) const, of a selector "
+                "that has bins");
+  static_assert(sent_fits<selector_type>,
+                "recipe.selector's sent must be float sent(float accumulator, float mean) const, of a selector that "
+                "has bins");
+  static_assert(bins_within_layers_fits<selector_type>,
+                "recipe.selector's bins_within_layers must be a static constexpr bool, of a selector that has bins");
+  static_assert(rotates_fits<partitioner_type>, "recipe.partitioner's rotates must be a static constexpr bool");
+  static_assert(within_layers_fits<partitioner_type>,
+                "recipe.partitioner's within_layers must be a static constexpr bool");
+  static_assert(single_owner_fits<partitioner_type>,
+                "recipe.partitioner's single_owner must be a static constexpr bool");
+  static_assert(stored_fits<residual_type>,
+                "recipe.residual's stored must be a type: float, gradsieve::float16 or gradsieve::bfloat16");
+  static_assert(factor_fits<residual_type>,
+                "recipe.residual's factor and needs_norm must be float factor(double norm, int world) const noexcept "
+                "and bool needs_norm() const noexcept");
+  static_assert(meaning_fits<residual_type>, "recipe.residual's meaning must be a static text");
+  static_assert(quantise_fits<codec_type>,
+                "recipe.codec's quantise must be quantise(info, indices, std::span<float>) const noexcept");
+  static_assert(largest_fits<codec_type>, "recipe.codec's largest must be float largest() const");
+  static_assert(most_entries_fits<codec_type>,
+                "recipe.codec's most_entries must be std::uint64_t most_entries(std::span<std::byte const> front, "
+                "std::uint64_t size) const");
+  static_assert(account_fits<codec_type>,
+                "recipe.codec's account must be message_account account(info, selection, std::span<range const> dense, "
+                "std::span<std::byte const> message) const");
+  static_assert(longest_bin_fits<codec_type>, "recipe.codec's longest_bin must be a static constexpr std::uint32_t");
+  static_assert(needs_broadcast_fits<exchange_type>,
+                "recipe.exchange's needs_broadcast must be a static constexpr bool");
+  static_assert(needs_single_owner_fits<exchange_type>,
+                "recipe.exchange's needs_single_owner must be a static constexpr bool");
+  static_assert(sums_values_fits<exchange_type>, "recipe.exchange's sums_values must be a static constexpr bool");
+
+  // What fits with what.
+  static_assert(!bin_selector<selector_type> || !partitioner_type::needs_norms,
+                "a selector that has bins chooses in the accumulate pass: it needs a partitioner without norms");
+  static_assert(!layer_bin_selector<selector_type> || !says_within_layers<partitioner_type> ||
+                    layer_partitioner<partitioner_type>,
+                "this selector's bins do not cross layers: it needs a partitioner whose segments lie within layers, "
+                "such as layerwise");
+  static_assert(!bin_codec<codec_type> || bin_selector<selector_type>,
+                "this codec writes places in the selector's bins: it needs a selector that has bins, such as adacomp");
+  static_assert(!single_owner_exchange<exchange_type> || !says_single_owner<partitioner_type> ||
+                    single_owner_partitioner<partitioner_type>,
+                "this exchange is for one rank's choice: it needs a partitioner by which one rank selects in a step, "
+                "such as cyclic");
+
+  // What fits with the space.
+  static_assert(Space::template keeps<stored_t<residual_type>>, "on the host a residual is kept as float");
+  static_assert(Space::template encodes_with<codec_type>,
+                "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
+                "coo, or packed with fixed_width or raw32, or specialise device_codec, or device_indices or device_values "
+                "for a part of one's own; an exchange that does not encode still needs one, such as coo");
+  static_assert(Space::stream_ordered || Space::template exchanges_with<exchange_type, codec_type>,
+                "recipe.exchange needs a class template buffers<Workspace> with reserve(work, codec, info, world, "
+                "capacity, disjoint) and std::uint64_t most_sent() const");
+  static_assert(!Space::stream_ordered || Space::template exchanges_with<exchange_type, codec_type>,
+                "this exchange does not run on a device: specialise device_exchange for it");
+};
+
+/// Every rule that exchange() asks besides, of the recipe and of the communicator: compress() does without.
+template <class Recipe, class Space, class Comm>
+struct exchange_rules {
+  using codec_type = decltype(Recipe::codec);
+  using exchange_type = decltype(Recipe::exchange);
+  static constexpr bool sums = summing_exchange<exchange_type>;
+  static constexpr bool on_host = !Space::stream_ordered;
+
+  static_assert(!sums || separable_codec<codec_type>,
+                "recipe.exchange sends indices and values apart: recipe.codec has to be coo, or packed with values "
+                "that are coded one by one (fp32, fp16, bf16); see separable_codec");
+  static_assert(!sums || Space::template sums_with<codec_type> || !separable_codec<codec_type>,
+                "on a device index_union and leader send indices as u32 and values as binary32: recipe.codec has to "
+                "be coo, or packed with raw32 and fp32");
+  static_assert(on_host || stream_ordered_communicator<Comm>,
+                "this communicator does not work in stream order: hand it over as staged{comm}");
+  static_assert(has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> &&
+                    has_all_reduce<Comm, Space, double>,
+                "this communicator needs all_gather and all_reduce for float and double");
+  static_assert(on_host || has_all_reduce<Comm, Space, std::uint32_t>,
+                "this communicator needs all_reduce for std::uint32_t");
+  static_assert(!on_host || !broadcasting_exchange<exchange_type> || has_broadcast<Comm, Space>,
+                "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
+  static_assert(!on_host || !sums || !rounding_separable_codec<codec_type> || has_send_receive<Comm, Space>,
+                "this communicator needs send_receive, as the recipe's values are summed in a format of their own");
+  static_assert(stages_fits<Comm>, "this communicator's stages must be a static constexpr bool");
+};
+
+}  // namespace detail
+
+/// Whether a recipe works in a space. It is true, or it does not compile: the sentence of the broken rule says why.
+template <class Recipe, class Space>
+inline constexpr bool compatible = sizeof(detail::recipe_rules<Recipe, Space>) > 0;
+
+/// The same of exchange() with a communicator.
+template <class Recipe, class Space, class Comm>
+inline constexpr bool exchangeable = sizeof(detail::exchange_rules<Recipe, Space, Comm>) > 0;
 
 }  // namespace gradsieve

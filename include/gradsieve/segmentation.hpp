@@ -30,7 +30,7 @@ template <class Selector>
         lengths.push_back(1);
         continue;
       }
-      if constexpr (requires { requires Selector::bins_within_layers; }) {
+      if constexpr (layer_bin_selector<Selector>) {
         if (each.offset + each.size > layers.offset(at + 1))
           throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
       }
@@ -39,6 +39,23 @@ template <class Selector>
         throw invalid_argument("gradsieve: a bin of layer '" + layers[at].name + "' has no elements");
     }
   }
+  return lengths;
+}
+
+/// Length of the bins in each layer, for message_info; nothing where the selector has none. Allocates.
+/// @throws invalid_argument for a length that the codec does not take.
+template <class Selector, class Codec>
+[[nodiscard]] std::vector<std::uint32_t> layer_bins_of([[maybe_unused]] Selector const& chosen, Codec const&,
+                                                       [[maybe_unused]] layout const& layers) {
+  std::vector<std::uint32_t> lengths;
+  if constexpr (bin_selector<Selector>)
+    for (auto const& each : layers) {
+      lengths.push_back(chosen.bin_length(each));
+      if constexpr (bin_codec<Codec>)
+        if (lengths.back() < 1 || lengths.back() > Codec::longest_bin)
+          throw invalid_argument("gradsieve: a bin of layer '" + each.name + "' has " + std::to_string(lengths.back()) +
+                                 " elements, this codec takes 1 to " + std::to_string(Codec::longest_bin));
+    }
   return lengths;
 }
 

@@ -126,6 +126,8 @@ struct message_info {
   std::uint64_t layout_hash = 0;   ///< of both layouts
   std::uint64_t dense = 0;         ///< elements that pass through uncompressed
   layout const* layers = nullptr;  ///< the layout itself, host memory; null where the codec needs none
+  /// Length of the bins in each layer, host memory; empty where the selector has none.
+  std::span<std::uint32_t const> bins{};
 };
 
 }  // namespace gradsieve

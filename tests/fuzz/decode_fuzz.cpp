@@ -140,7 +140,13 @@ void decode_packed(Indices const& indices, unsigned values, input const& given) 
   }
 }
 
-constexpr gs::binned bins_of(std::uint32_t length) { return {.bins = {.rules = {}, .otherwise = length}}; }
+/// With bins of one length for all layers; 0: as the paper has them.
+void decode_binned(std::uint32_t length, input given) {
+  auto const bins =
+      (length == 0 ? gs::bin_lengths{} : gs::bin_lengths{.rules = {}, .otherwise = length}).of(*given.info.layers);
+  given.info.bins = bins;
+  decode(gs::binned{}, given);
+}
 
 constexpr std::array<std::string_view, 12> codecs{"coo",         "raw32",       "delta",     "bitmap",
                                                   "fixed_width", "fixed_width", "automatic", "binned",
@@ -176,15 +182,15 @@ void decode_any(unsigned codec, unsigned values, input const& given) {
     case 6:
       return decode_packed(gs::automatic{}, values, given);
     case 7:
-      return decode(gs::binned{}, given);
+      return decode_binned(0, given);
     case 8:
-      return decode(bins_of(1), given);
+      return decode_binned(1, given);
     case 9:
-      return decode(bins_of(63), given);
+      return decode_binned(63, given);
     case 10:
-      return decode(bins_of(64), given);
+      return decode_binned(64, given);
     default:
-      return decode(bins_of(16383), given);
+      return decode_binned(16383, given);
   }
 }
 

@@ -121,7 +121,7 @@ class any_codec {
 
  public:
   any_codec() = default;
-  [[nodiscard]] static any_codec binned(gs::bin_lengths const& bins) { return any_codec{choice{gs::binned{bins}}}; }
+  [[nodiscard]] static any_codec binned() { return any_codec{choice{gs::binned{}}}; }
 
   /// `packed` of the parts with these places in index_codec_names and value_codec_names. @pre both exist
   [[nodiscard]] static any_codec packed(std::size_t index_codec, std::size_t value_codec) {

@@ -47,7 +47,7 @@ compression parse_compression(std::string const& recipe, policy_defaults const& 
   if (whole == 1 && !adaptive) throw usage_error("recipe '" + recipe + "': binned goes with adacomp");
   bool const none = !whole && !indices && !values;
   if (whole == 1 || (none && adaptive && !on_device))
-    chosen.codec = any_codec::binned(adaptive->bins);
+    chosen.codec = any_codec::binned();
   else if (!whole && !(none && on_device && chosen.policies.sums_values()))
     chosen.codec = any_codec::packed(indices.value_or(on_device ? fixed_width_place : 0), values.value_or(0));
   if (chosen.policies.sums_values() && !chosen.codec.sums())

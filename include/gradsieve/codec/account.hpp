@@ -9,17 +9,17 @@
 
 #include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/layout.hpp>
 #include <gradsieve/report.hpp>
 #include <gradsieve/selection.hpp>
 
 namespace gradsieve {
 
-/// The elements of each kind of layers, `length_of(layer)` being the length of their bins, and of what passes through:
-/// the ranges in `dense`, at 4 bytes an element; and a header's bytes. Layers that pass through are not asked.
-template <class LengthOf>
-[[nodiscard]] message_account account_of_layers(layout const& layers, std::span<range const> dense,
-                                                LengthOf const& length_of) {
+/// The elements of each kind of layers, told apart by the length of their bins, and of what passes through: the ranges
+/// in `dense`, at 4 bytes an element; and a header's bytes. @pre info.layers, info.bins
+[[nodiscard]] inline message_account account_of_layers(message_info const& info, std::span<range const> dense) {
+  auto const& layers = *info.layers;
   auto const falls = [](range const& a, range const& b) { return b.offset < a.offset; };
   auto const second = std::ranges::adjacent_find(dense, falls);  // two lists, either in order: ends the first one
   auto const size = second == dense.end() ? dense.size() : static_cast<std::size_t>(second - dense.begin()) + 1;
@@ -34,7 +34,7 @@ template <class LengthOf>
         passes += smaller(each.offset + each.size, layers.offset(l + 1)) - larger(each.offset, layers.offset(l));
       }
     }
-    if (passes < layers[l].size) result.of(length_of(layers[l])).elements += layers[l].size - passes;
+    if (passes < layers[l].size) result.of(info.bins[l]).elements += layers[l].size - passes;
     if (passes > 0) {
       result.of(0).elements += passes;
       result.of(0).bytes += 4 * static_cast<double>(passes);
@@ -44,17 +44,17 @@ template <class LengthOf>
   return result;
 }
 
-/// The account of any codec's message, with a header as ours and entries that all cost the same. @pre info.layers
-template <class LengthOf>
-[[nodiscard]] message_account account_by_entries(message_info const& info, selection_view const in,
-                                                 std::span<range const> dense, std::span<std::byte const> message,
-                                                 LengthOf const& length_of) {
+/// The account of any codec's message, with a header as ours and entries that all cost the same. @pre info.layers,
+/// info.bins
+[[nodiscard]] inline message_account account_by_entries(message_info const& info, selection_view const in,
+                                                        std::span<range const> dense,
+                                                        std::span<std::byte const> message) {
   std::uint64_t const payload =
       message.size() - smaller<std::uint64_t>(message.size(), message_header::bytes + in.dense.size_bytes());
-  auto result = account_of_layers(*info.layers, dense, length_of);
+  auto result = account_of_layers(info, dense);
   if (in.indices.empty()) result.share_out(static_cast<double>(payload));
   for_each_layer(info, in.indices, [&](std::size_t l, std::size_t first, std::size_t last) {
-    auto& kind = result.of(length_of((*info.layers)[l]));
+    auto& kind = result.of(info.bins[l]);
     auto const count = static_cast<double>(last - first);
     kind.entries += last - first;
     kind.bytes += static_cast<double>(payload) * count / static_cast<double>(in.indices.size());
@@ -65,15 +65,15 @@ template <class LengthOf>
 /// What a codec tells of its message; of kinds of layers where it does not, and the selector has them, by
 /// account_by_entries().
 template <class Selector, class Codec>
-[[nodiscard]] message_account account_of(Selector const& chosen, Codec const& how, message_info const& info,
+[[nodiscard]] message_account account_of(Selector const&, Codec const& how, message_info const& info,
                                          selection_view const in, std::span<range const> dense,
                                          std::span<std::byte const> message) {
   message_account result;
-  if constexpr (requires { how.account(info, in, dense, message); }) result = how.account(info, in, dense, message);
-  if constexpr (requires { requires Selector::bins_within_layers; }) {
+  if constexpr (accounting_codec<Codec>) result = how.account(info, in, dense, message);
+  if constexpr (layer_bin_selector<Selector>) {
     if (result.kind_count > 0) return result;
     auto const* const indices = result.indices;
-    result = account_by_entries(info, in, dense, message, [&](layer const& each) { return chosen.bin_length(each); });
+    result = account_by_entries(info, in, dense, message);
     result.indices = indices;
   }
   return result;

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 
-#include <gradsieve/bins.hpp>
 #include <gradsieve/codec/account.hpp>
 #include <gradsieve/codec/bin_stream.hpp>
 #include <gradsieve/codec/layer_scale.hpp>
@@ -32,14 +31,15 @@ namespace gradsieve {
 /// The layer ends with its last bin, or with code 0. Whatever can be said in fewer bytes must be: there is one way to
 /// write a selection. A layer without entries, as one that passes through, costs nothing.
 ///
+/// The bins are the recipe's selector's, counted from a layer's first element: a compressor leaves their lengths in
+/// info.bins. Without a compressor give them, and info.layers, to message_info; see bin_lengths::of().
 /// When not: for selections that leave most bins empty, as a top-k of 0.1 %: there `packed` is smaller; on a device,
-/// where messages have a fixed size and it is refused. Without info.layers there is no telling bins: invalid_argument.
+/// where messages have a fixed size and it is refused.
 /// Cost: O(entries + layers), entry by entry. Source: Chen et al. 2018, who leave open how bins end.
 struct binned {
   static constexpr char const* name = "binned";
-  static constexpr auto fields() { return std::tuple{field<&binned::bins>{"bins"}}; }
   static constexpr std::uint16_t id = 3;
-  bin_lengths bins{};
+  static constexpr std::uint32_t longest_bin = 16383;  ///< elements
 
   /// For each entry its symbol, an empty run of up to 257 bins before it, and a layer of its own.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
@@ -90,8 +90,8 @@ struct binned {
       l = skip_layers(layers, l, in);
       auto const scale = static_cast<std::uint32_t>(in.take(4));
       wire::expect(scale < infinite_key, "scale of a layer, as bits,", scale, "below ", infinite_key);
-      done += wire::take_bins({layers[l].size, bins(layers[l])}, layers.offset(l), gradsieve::bit_cast<float>(scale),
-                              in, indices.subspan(done), values.subspan(done));
+      done += wire::take_bins({layers[l].size, info.bins[l]}, layers.offset(l), gradsieve::bit_cast<float>(scale), in,
+                              indices.subspan(done), values.subspan(done));
     }
     wire::expect(in.at == from.size(), "size", from.size(), "", in.at);
     return {indices, values, dense};
@@ -101,7 +101,7 @@ struct binned {
   [[nodiscard]] message_account account(message_info const& info, selection_view const in, std::span<range const> dense,
                                         std::span<std::byte const>) const {
     auto const& layers = layers_of(info);
-    auto result = account_of_layers(layers, dense, bins);
+    auto result = account_of_layers(info, dense);
     for_each_part(layers, info, in, [&](bin_layer const& part) {
       wire::byte_count size;
       write(part, in, size);
@@ -124,22 +124,29 @@ struct binned {
     std::size_t last = 0;
   };
 
-  [[nodiscard]] layout const& layers_of(message_info const& info) const {
-    bins.check();
+  /// @throws invalid_argument where there is no telling bins.
+  [[nodiscard]] static layout const& layers_of(message_info const& info) {
     if (info.layers == nullptr || info.layers->size() != info.n)
       throw invalid_argument("gradsieve: binned needs message_info's layers, of " + std::to_string(info.n) +
                              " elements");
+    if (info.bins.size() != info.layers->count())
+      throw invalid_argument("gradsieve: binned needs message_info's bins, of " + std::to_string(info.layers->count()) +
+                             " layers");
+    for (auto const length : info.bins)
+      if (length < 1 || length > longest_bin)
+        throw invalid_argument("gradsieve: a bin's length is " + std::to_string(length) + ", expected 1 to " +
+                               std::to_string(longest_bin));
     return *info.layers;
   }
 
   template <class F>
-  void for_each_part(layout const& layers, message_info const& info, selection_view const in, F const& f) const {
+  static void for_each_part(layout const& layers, message_info const& info, selection_view const in, F const& f) {
     std::size_t next = 0;
     for_each_layer(info, in.indices, [&](std::size_t l, std::size_t first, std::size_t last) {
       std::uint64_t skipped = 0;
       for (; next < l; ++next) skipped += layers[next].size > 0 ? 1 : 0;
       ++next;
-      f(bin_layer{{layers[l].size, bins(layers[l])}, layers.offset(l), skipped, first, last});
+      f(bin_layer{{layers[l].size, info.bins[l]}, layers.offset(l), skipped, first, last});
     });
   }
 

@@ -21,7 +21,7 @@ namespace gradsieve {
 /// The largest value, `limit` at most, that does not exceed `limit` once the codec, or value codec, has rounded it.
 template <class Codec>
 [[nodiscard]] float largest_coded(Codec const& how, message_info const& info, float limit) noexcept {
-  if constexpr (requires { how.largest(); }) limit = std::min(limit, how.largest());
+  if constexpr (limited_codec<Codec>) limit = std::min(limit, how.largest());
   if constexpr (separable_codec<Codec>) {
     return largest_coded(how.values, info, limit);
   } else if constexpr (elementwise_values<Codec> && quantises<Codec>) {

@@ -32,6 +32,12 @@ struct packed {
       "decode(info, indices, from, values); they must be comparable and trivially copyable");
   static_assert(quantise_fits<Values>,
                 "packed's values: quantise must be quantise(info, indices, std::span<float>) const noexcept");
+  static_assert(largest_fits<Values>, "packed's values: largest must be float largest() const");
+  static_assert(most_count_fits<Values>, "packed's values: most_count must be std::uint64_t most_count(bytes) const");
+  static_assert(value_bytes_fits<Values>,
+                "packed's values: value_bytes must be std::uint64_t value_bytes() const noexcept");
+  static_assert(name_of_fits<Indices>,
+                "packed's indices: name_of must be char const* name_of(std::span<std::byte const>) const");
 
   static constexpr char const* name = "packed";
   static constexpr auto fields() {
@@ -49,7 +55,7 @@ struct packed {
 
   /// The largest value that a receiver can be given.
   [[nodiscard]] constexpr float largest() const noexcept {
-    if constexpr (requires { values.largest(); })
+    if constexpr (limited_codec<Values>)
       return values.largest();
     else
       return largest_value<float>;
@@ -59,7 +65,7 @@ struct packed {
   /// hold where its most_count(bytes) tells.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     auto const announced = wire::announced_entries(front);
-    if constexpr (requires { values.most_count(announced); })
+    if constexpr (counting_value_codec<Values>)
       return smaller(announced, values.most_count(size));
     else
       return announced;
@@ -67,7 +73,7 @@ struct packed {
 
   /// What decode() will make of the values.
   void quantise(message_info const& info, std::span<index_type const> places, std::span<float> in_out) const noexcept
-    requires requires(Values const how) { how.quantise(info, places, in_out); }
+    requires quantises<Values>
   {
     values.quantise(info, places, in_out);
   }
@@ -116,7 +122,7 @@ struct packed {
   /// Which index codec `automatic` took.
   [[nodiscard]] message_account account(message_info const&, selection_view const in, std::span<range const>,
                                         std::span<std::byte const> message) const noexcept
-    requires requires(Indices const how) { how.name_of(message); }
+    requires choosing_index_codec<Indices>
   {
     message_account result;
     result.indices = indices.name_of(message.subspan(start + in.dense.size_bytes()));

@@ -7,8 +7,6 @@
 #include <span>
 #include <type_traits>
 
-#include <gradsieve/codec/fp32.hpp>
-#include <gradsieve/codec/raw32.hpp>
 #include <gradsieve/cuda/codec.cuh>
 #include <gradsieve/cuda/messages.cuh>
 #include <gradsieve/cuda/scan.cuh>
@@ -25,11 +23,12 @@ namespace gradsieve {
 template <class Exchange, class Codec>
 class device_exchange;
 
-/// Whether the codec's parts are what index_union and leader send here.
-template <class Codec>
-inline constexpr bool sends_u32_and_binary32 = requires(Codec const how) {
-  requires std::same_as<std::remove_cvref_t<decltype(how.indices)>, raw32>;
-  requires std::same_as<std::remove_cvref_t<decltype(how.values)>, fp32>;
+/// One by which a segment's entries have their place in every rank's list: slots() and whole(), device memory, one a
+/// segment, say where a segment's places begin and whether it is sent whole. A step's plan writes them.
+template <class Parts>
+concept placing_device_exchange = requires(Parts const parts) {
+  { parts.slots() } -> std::same_as<std::span<std::uint32_t>>;
+  { parts.whole() } -> std::same_as<std::span<bool>>;
 };
 
 /// What a device exchange works on.
@@ -143,10 +142,6 @@ class device_exchange<index_union, Codec> {
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
-    static_assert(
-        sends_u32_and_binary32<Codec>,
-        "on a device index_union and leader send indices as u32 and values as binary32: recipe.codec has to be "
-        "coo, or packed with raw32 and fp32");
     auto& work = round.work;
     auto const& where = work.where();
     auto const cells = work.tables().cell_count;

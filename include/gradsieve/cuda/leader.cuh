@@ -102,10 +102,6 @@ class device_exchange<leader, Codec> {
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
-    static_assert(
-        sends_u32_and_binary32<Codec>,
-        "on a device index_union and leader send indices as u32 and values as binary32: recipe.codec has to be "
-        "coo, or packed with raw32 and fp32");
     auto& work = round.work;
     auto const cells = work.tables().cell_count;
     auto const world = static_cast<std::uint32_t>(round.comm.size());

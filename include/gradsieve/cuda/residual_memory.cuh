@@ -59,7 +59,7 @@ class device_residual_memory {
     cuda_kernels::incoming<T, Residual> in{gradient, {}, policy_, nullptr, taken_.list(), false};
     for (std::size_t s = 0; s < states; ++s) in.states[s] = states_[s].data();
     in.aligned = reinterpret_cast<std::uintptr_t>(gradient) % (cuda_kernels::per_vector * sizeof(T)) == 0;
-    if constexpr (requires { policy_.factor(0.0, 1); })
+    if constexpr (scaling_residual_store<Residual>)
       if (policy_.needs_norm()) {
         sum_squares(gradient);
         work_.launch(cuda_kernels::gradient_factor<Residual>, 1, 1, policy_, static_cast<double const*>(parts_.data()),

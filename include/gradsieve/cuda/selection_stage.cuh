@@ -26,7 +26,7 @@ class device_selection_stage {
   using residual_type = decltype(Recipe::residual);
   using codec_type = decltype(Recipe::codec);
   using stored_type = stored_t<residual_type>;
-  using view_type = cuda_kernels::device_view<true, cuda_kernels::from_memory<stored_type>>;
+  using view_type = device::selector_view<stored_type>;
 
  public:
   using exchange_type = device_exchange<decltype(Recipe::exchange), codec_type>;
@@ -43,7 +43,7 @@ class device_selection_stage {
         exchange_{exchange},
         faults_{faults},
         record_{record},
-        plan_{recipe, work, requires { exchange.slots(); }} {}
+        plan_{recipe, work, placing_device_exchange<exchange_type>} {}
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return plan_.segments(); }
 
@@ -178,8 +178,7 @@ class device_selection_stage {
  private:
   static constexpr bool needs_norms = partitioner_type::needs_norms;
   static constexpr bool has_bins = bin_selector<selector_type>;
-  static constexpr bool predicts =
-      requires(selector_type const p, view_type& view, accumulator_ref acc) { p.predict(view, acc, index_type{}); };
+  static constexpr bool predicts = predicting_selector<selector_type, view_type>;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
 
   /// Saved hints, where they belong to as many segments; none else.

@@ -95,16 +95,6 @@ class device_step : public step_parts<Recipe> {
     return gradient;
   }
 
-  template <class Comm>
-  static constexpr void check_communicator() {
-    static_assert(
-        requires { requires Comm::stream_ordered; },
-        "this communicator does not work in stream order: hand it over as staged{comm}");
-    static_assert(has_all_gather<Comm, device> && has_all_reduce<Comm, device, float> &&
-                      has_all_reduce<Comm, device, double> && has_all_reduce<Comm, device, std::uint32_t>,
-                  "this communicator needs all_gather and all_reduce for float, double and std::uint32_t");
-  }
-
   /// The communicator of host memory, for what the ranks tell each other before a step.
   template <class Comm>
   [[nodiscard]] static through_device<Comm> for_host(device const& where, Comm const& comm) {
@@ -149,8 +139,7 @@ class device_step : public step_parts<Recipe> {
     known.world = of_world;
     known.capacity = static_cast<index_type>(capacity);
     known.bytes_dense = value_bytes * info.n;
-    constexpr bool has_kinds = requires { requires selector_type::bins_within_layers; };
-    if constexpr (has_kinds || requires { &codec_type::account; })
+    if constexpr (layer_bin_selector<selector_type> || accounting_codec<codec_type>)
       record_.account = [this](std::span<std::byte const> message) { return account(message); };
   }
 
@@ -301,7 +290,7 @@ class device_step : public step_parts<Recipe> {
     known.bytes_received += ranks.received() + result.bytes_received + dense;
     record_.message = result.message;
     record_.sent = result.sent;
-    if constexpr (requires { Comm::stages; }) known.staged = Comm::stages;
+    known.staged = staging_communicator<Comm>;
   }
 
   /// Where the bytes of a message of this rank's own went.

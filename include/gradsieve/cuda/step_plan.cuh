@@ -105,7 +105,7 @@ class step_plan {
   void forget_failure() noexcept { failed_.store(false); }
 
  private:
-  static constexpr bool rotates = requires { requires partitioner_type::rotates; };
+  static constexpr bool rotates = rotating_partitioner<partitioner_type>;
 
   /// What the device is told, in page-locked memory.
   struct told {
@@ -142,7 +142,7 @@ class step_plan {
   void tell(Places const& places) const {
     work_.upload(std::span<cuda_kernels::device_segment const>{said_.table.span()}, work_.segments());
     work_.upload(std::span<std::uint64_t const>{said_.words.span()}, words());
-    if constexpr (requires { places.slots(); }) {
+    if constexpr (placing_device_exchange<Places>) {
       work_.upload(std::span<std::uint32_t const>{said_.slots.span()}, places.slots());
       work_.upload(std::span<bool const>{said_.whole.span()}, places.whole());
     }

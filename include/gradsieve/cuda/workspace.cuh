@@ -255,7 +255,7 @@ class cuda_workspace {
     over(tables_.segment_count, cuda_kernels::want_marks<>, tables_);
     over(32 * std::uint64_t{bins_.bin_count}, cuda_kernels::mark_bins<Chosen, T, Residual>, chosen, in, tables_, bins_);
     over(32 * std::uint64_t{tables_.tile_count}, cuda_kernels::list_marks<stored>, in.states[0], tables_, bins_);
-    if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
+    if constexpr (quantising_selector<Chosen>) {
       over(bins_.group_count, cuda_kernels::sum_groups<>, bins_);
       over(tables_.segment_count, cuda_kernels::mean_maxima<>, tables_, bins_);
     }

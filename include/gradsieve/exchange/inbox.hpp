@@ -17,9 +17,7 @@ namespace gradsieve {
 template <class Codec>
 [[nodiscard]] std::uint64_t most_entries(Codec const& how, message_info const& info, std::span<std::byte const> front,
                                          std::uint64_t size) noexcept {
-  if constexpr (requires {
-                  { how.most_entries(front, size) } -> std::same_as<std::uint64_t>;
-                })
+  if constexpr (bounded_codec<Codec>)
     return smaller(info.n - info.dense, how.most_entries(front, size));
   else
     return info.n - info.dense;

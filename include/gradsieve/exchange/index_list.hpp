@@ -85,7 +85,7 @@ template <class Indices>
     return "";
   else if (size.is_raw())
     return raw32::name;
-  else if constexpr (requires { how.name_of(list); })
+  else if constexpr (choosing_index_codec<Indices>)
     return how.name_of(list);
   else
     return Indices::name;

@@ -25,7 +25,8 @@ namespace gradsieve {
 /// Source: DEFT (Yoon and Oh 2023), as MiCRO and SAGE.
 struct index_union {
   static constexpr char const* name = "index_union";
-  static constexpr bool encodes = false;  ///< no message of the codec's is sent: the exchange itself rounds values
+  static constexpr bool encodes = false;     ///< no message of the codec's is sent: the exchange itself rounds values
+  static constexpr bool sums_values = true;  ///< of a separable codec
 
   template <class Workspace>
   class buffers {
@@ -59,10 +60,6 @@ struct index_union {
     /// encode() throws is this rank's failure.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
-      static_assert(
-          separable_codec<Codec>,
-          "index_union sends indices and values apart: recipe.codec has to be coo, or packed with values that "
-          "are coded one by one (fp32, fp16, bf16); see separable_codec");
       auto const& index_codec = round.how.indices;
       auto const& value_codec = round.how.values;
       auto const mine = list_size::of(round.meet(~std::uint64_t{0}, [&] {

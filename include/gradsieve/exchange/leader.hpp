@@ -19,16 +19,18 @@ namespace gradsieve {
 /// and every rank gives up all of them. Indices travel as the codec's `indices` writes them, values in the format of
 /// its `values`: see index_list.hpp and value_sum.hpp. Indices that do not rise or are too large make all ranks throw;
 /// what else happens to them on their way is the transport's business. A leader that has nothing to send, as its
-/// accumulator is zero, costs all ranks a step in which nothing is sent. When not: with partitioners by which several
-/// ranks select; and see `cyclic`. Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values,
-/// or what value_sum takes, O(k): with `coo` 12 bytes an entry, sent and received together, on every rank, for any
-/// number of them, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too; see
+/// accumulator is zero, costs all ranks a step in which nothing is sent. Needs a partitioner by which one rank
+/// selects in a step. When not: see `cyclic`. Cost: one small all-gather, a broadcast of k indices and an all-reduce of
+/// k values, or what value_sum takes, O(k): with `coo` 12 bytes an entry, sent and received together, on every rank,
+/// for any number of them, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too; see
 /// cuda/leader.cuh. Memory: 12 bytes an entry, and a list as the index codec may write it at most. Source: ScaleCom's
 /// CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr char const* name = "leader";
-  static constexpr bool encodes = false;  ///< no message of the codec's is sent: the exchange itself rounds values
-  static constexpr bool needs_broadcast = true;  ///< of the communicator; the compressor asks, on a host
+  static constexpr bool encodes = false;            ///< no message is sent: the exchange itself rounds values
+  static constexpr bool sums_values = true;         ///< of a separable codec
+  static constexpr bool needs_broadcast = true;     ///< of the communicator, on a host
+  static constexpr bool needs_single_owner = true;  ///< one rank selects in a step
 
   template <class Workspace>
   class buffers {
@@ -55,9 +57,6 @@ struct leader {
     /// What the index codec's encode() throws is this rank's failure.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
-      static_assert(separable_codec<Codec>,
-                    "leader sends indices and values apart: recipe.codec has to be coo, or packed with values that are "
-                    "coded one by one (fp32, fp16, bf16); see separable_codec");
       auto const& index_codec = round.how.indices;
       auto const& value_codec = round.how.values;
       round.meet(~std::uint64_t{0}, [&] {

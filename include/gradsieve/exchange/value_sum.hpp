@@ -40,7 +40,7 @@ class value_sum {
   /// The largest value that a rank may bring, `limit` at most, for sums that no format cuts.
   template <class Values>
   [[nodiscard]] static float limit(Values const& how, message_info const& info, int world, float limit) noexcept {
-    if constexpr (requires { how.largest(); }) limit = std::min(limit, how.largest() / static_cast<float>(world));
+    if constexpr (limited_codec<Values>) limit = std::min(limit, how.largest() / static_cast<float>(world));
     return largest_coded(how, info, limit);
   }
 
@@ -50,8 +50,6 @@ class value_sum {
   traffic run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
               std::span<float> sums) {
     if constexpr (quantises<Values>) {
-      static_assert(has_send_receive<Comm, std::remove_cvref_t<decltype(work.where())>>,
-                    "this communicator needs send_receive, as the recipe's values are summed in a format of their own");
       return run_rounded(comm, work, how, info, own, sums);
     } else {
       std::ranges::copy(own, sums.begin());

@@ -24,6 +24,8 @@ struct cyclic {
   using default_exchange = leader;
   static constexpr bool needs_norms = false;
   static constexpr bool disjoint = true;
+  static constexpr bool within_layers = false;
+  static constexpr bool single_owner = true;
   static constexpr bool rotates = true;
 
   void cut(std::span<range const> layers, int world, segment_list& list) const { whole{}.cut(layers, world, list); }

@@ -52,6 +52,8 @@ struct deft {
   using default_exchange = index_union;
   static constexpr bool needs_norms = true;
   static constexpr bool disjoint = true;
+  static constexpr bool within_layers = true;
+  static constexpr bool single_owner = false;
 
   selection_cost cost{};
   deft_sharing sharing = deft_sharing::by_layer;

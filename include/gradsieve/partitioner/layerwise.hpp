@@ -15,6 +15,8 @@ struct layerwise {
   using default_exchange = gather;
   static constexpr bool needs_norms = false;
   static constexpr bool disjoint = false;
+  static constexpr bool within_layers = true;
+  static constexpr bool single_owner = false;
 
   void cut(std::span<range const> layers, int, segment_list& list) const {
     for (auto const& each : layers) list.push_back({each.offset, each.size});

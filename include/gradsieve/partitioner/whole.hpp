@@ -16,6 +16,8 @@ struct whole {
   using default_exchange = gather;
   static constexpr bool needs_norms = false;
   static constexpr bool disjoint = false;
+  static constexpr bool within_layers = false;
+  static constexpr bool single_owner = false;
 
   void cut(std::span<range const> layers, int, segment_list& list) const {
     if (layers.empty()) return;

@@ -18,6 +18,10 @@ namespace gradsieve {
 /// Source: stochastic rounding as of Gupta et al. 2015.
 template <class Store = error_feedback>
 struct in_bfloat16 {
+  static_assert(factor_fits<Store>,
+                "in_bfloat16's store: factor and needs_norm must be float factor(double norm, int world) const noexcept "
+                "and bool needs_norm() const noexcept");
+
   static constexpr char const* name = "in_bfloat16";
   static constexpr auto fields() { return std::tuple{field<&in_bfloat16::store>{"store"}}; }
   using stored = bfloat16;
@@ -25,12 +29,12 @@ struct in_bfloat16 {
   Store store;
 
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept
-    requires requires(Store const& it) { it.factor(0.0, 1); }
+    requires scaling_residual_store<Store>
   {
     return store.factor(norm, world);
   }
   [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept
-    requires requires(Store const& it) { it.needs_norm(); }
+    requires scaling_residual_store<Store>
   {
     return store.needs_norm();
   }

@@ -25,6 +25,10 @@ concept failing_exchange =
     group_exchange<E, Comm, T> &&
     requires(E& exchange, Comm const& comm, std::span<T> gradient) { exchange.fail(comm, gradient); };
 
+/// One whose last step can be taken back, so that what it gave up goes out later. Compressors have it.
+template <class E>
+concept discarding_exchange = requires(E& exchange) { exchange.discard_step(); };
+
 /// One step of one rank, all groups together.
 struct overlap_report {
   step_report exchanged;

@@ -92,7 +92,7 @@ class overlap {
         queue_{where} {
     std::exception_ptr failure;
     try {
-      if constexpr (requires { comm_.require_threads(); }) comm_.require_threads();
+      if constexpr (thread_checking_communicator<Comm>) comm_.require_threads();
       group_ = group_map{layers, plan_, ready_order, sizeof(T)};
       for (auto const& each : group_.groups()) parts_.emplace_back(make, queue_, each);
       for (std::size_t g = 0; g < parts_.size(); ++g)
@@ -224,7 +224,7 @@ class overlap {
   /// The last step's update was not used, or it was cancelled: discard_step() of every group's exchange. Call it on
   /// every rank. Not while a step is open.
   void discard_step()
-    requires requires(Exchange& exchange) { exchange.discard_step(); }
+    requires discarding_exchange<Exchange>
   {
     for (auto& each : parts_) each.exchange.discard_step();
   }

@@ -10,9 +10,7 @@ namespace gradsieve {
 GRADSIEVE_EITHER_SPACE
 template <class Selector>
 [[nodiscard]] GRADSIEVE_HD index_type selection_capacity(Selector const& chosen, index_type k) {
-  if constexpr (requires {
-                  { chosen.capacity(k) } -> std::same_as<index_type>;
-                })
+  if constexpr (capacity_selector<Selector>)
     return chosen.capacity(k);
   else
     return k;
@@ -23,9 +21,7 @@ GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 [[nodiscard]] GRADSIEVE_HD key_type predicted_key(Selector const& chosen, Workspace& work, accumulator_ref const acc,
                                                   index_type k) {
-  if constexpr (requires {
-                  { chosen.predict(work, acc, k) } -> std::same_as<key_type>;
-                })
+  if constexpr (predicting_selector<Selector, Workspace>)
     return chosen.predict(work, acc, k);
   else
     return 0;
@@ -52,12 +48,12 @@ struct value_sent {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD value_sent(Selector const& selector, Workspace& work, accumulator_ref const acc) : chosen{selector} {
-    if constexpr (requires { selector.sent(0.0f, 0.0f); }) mean = work.mean_of_maxima(acc);
+    if constexpr (quantising_selector<Selector>) mean = work.mean_of_maxima(acc);
   }
 
   GRADSIEVE_EITHER_SPACE
   [[nodiscard]] GRADSIEVE_HD float operator()(float value) const noexcept {
-    if constexpr (requires { chosen.sent(0.0f, 0.0f); })
+    if constexpr (quantising_selector<Selector>)
       return chosen.sent(value, mean);
     else
       return value;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/random.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/cuda_accumulate.cuh>
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(bin_threads)
     std::uint32_t const k = t.segments[mine.segment].k;
     if (k == 0) continue;
     warp_bin const bin{accumulator, mine, k, b.elements[mine.segment], *t.step};
-    if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
+    if constexpr (quantising_selector<Chosen>) {
       float const largest = magnitude_of(bin.max_key());
       if (lane == 0) b.maxima[at] = largest;
     }
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(bin_threads)
       float const value = valid ? to_float(accumulator[i]) : 0.0f;
       key_type const own = magnitude_key(value);
       key_type key = own;
-      if constexpr (requires { chosen.score(0.0f, 0.0f); }) {
+      if constexpr (scoring_selector<Chosen>) {
         float const entered = valid ? multiply(to_float(in.gradient[i]), factor) : 0.0f;
         key = magnitude_key(chosen.score(value, is_finite(entered) ? entered : 0.0f));
       }

@@ -3,11 +3,13 @@
 
 #include <cuda_runtime.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory_resource>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <gradsieve/space/cuda_error.cuh>
@@ -37,6 +39,18 @@ class cuda_memory_resource final : public std::pmr::memory_resource {
 class cuda_workspace;
 template <class Recipe>
 class device_step;
+template <class Codec>
+class device_codec;  // cuda/codec.cuh
+template <class Exchange, class Codec>
+class device_exchange;  // cuda/exchange.cuh
+struct raw32;
+struct fp32;
+namespace cuda_kernels {
+template <bool WholeGrid, class Read>
+class device_view;
+template <class Stored>
+struct from_memory;
+}  // namespace cuda_kernels
 
 /// A GPU, in the order of one stream. `memory` gives device memory to owners at construction, aligned to 256 bytes; a
 /// step allocates nothing. The caller owns both, and they outlive every owner. The device that is current at
@@ -45,6 +59,21 @@ struct device {
   using workspace = cuda_workspace;
   template <class Recipe>
   using step = device_step<Recipe>;
+  template <class Stored>
+  using selector_view = cuda_kernels::device_view<true, cuda_kernels::from_memory<Stored>>;
+  static constexpr bool stream_ordered = true;
+  template <class>
+  static constexpr bool keeps = true;
+  template <class Codec>
+  static constexpr bool encodes_with = std::default_initializable<device_codec<Codec>>;
+  template <class Exchange, class Codec>
+  static constexpr bool exchanges_with = std::default_initializable<device_exchange<Exchange, Codec>>;
+  /// Sums are of u32 indices and binary32 values.
+  template <class Codec>
+  static constexpr bool sums_with = requires {
+    requires std::same_as<std::remove_cvref_t<decltype(Codec::indices)>, raw32>;
+    requires std::same_as<std::remove_cvref_t<decltype(Codec::values)>, fp32>;
+  };
 
   cudaStream_t stream = nullptr;
   std::pmr::memory_resource* memory = cuda_memory_resource::instance();

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/host_buffer.hpp>
 #include <gradsieve/space/host_ranking.hpp>
@@ -23,6 +25,18 @@ struct host {
   using workspace = host_workspace;
   template <class Recipe>
   using step = host_step<Recipe>;
+  template <class>
+  using selector_view = host_workspace;
+  static constexpr bool stream_ordered = false;
+  template <class Stored>
+  static constexpr bool keeps = std::same_as<Stored, float>;
+  template <class>
+  static constexpr bool encodes_with = true;
+  template <class Exchange, class Codec>
+  static constexpr bool exchanges_with = host_exchange<Exchange, host_workspace, Codec>;
+  template <class Codec>
+  static constexpr bool sums_with = separable_codec<Codec>;
+
   int threads = 0;                 ///< 0: as many as OpenMP gives; one without OpenMP
   simd simd_limit = simd::avx512;  ///< the best instruction set up to this one that the processor has
   friend bool operator==(host const&, host const&) = default;

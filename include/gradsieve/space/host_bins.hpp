@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/host_kernels.hpp>
 #include <gradsieve/space/host_marks.hpp>
@@ -144,7 +145,7 @@ struct accumulate_bins {
         mark_cut<Level>(scratch.scores + at, size, size + block, kept, at, scratch.marks);
       else
         mark_cut<Level>(values + at, size, count - at, kept, at, scratch.marks);
-      if constexpr (requires { chosen.sent(0.0f, 0.0f); }) {
+      if constexpr (quantising_selector<Chosen>) {
         sums.sum_of_maxima += static_cast<double>(magnitude_of(bin.max_key()));
         ++sums.bins;
       }
@@ -155,7 +156,7 @@ struct accumulate_bins {
 
  private:
   template <class Chosen>
-  static constexpr bool scored = requires(Chosen const& chosen) { chosen.score(0.0f, 0.0f); };
+  static constexpr bool scored = scoring_selector<Chosen>;
 
   /// Writes the scores of elements that enter.
   template <class Chosen>

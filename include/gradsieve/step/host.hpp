@@ -72,16 +72,6 @@ class host_step : public step_parts<Recipe> {
     return gradient.first(0);
   }
 
-  template <class Comm>
-  static constexpr void check_communicator() {
-    static_assert(
-        has_all_gather<Comm, host> && has_all_reduce<Comm, host, float> && has_all_reduce<Comm, host, double>,
-        "this communicator needs all_gather and all_reduce for float and double");
-    static_assert(
-        !requires { exchange_type::needs_broadcast; } || has_broadcast<Comm, host>,
-        "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
-  }
-
   /// The communicator of host memory, for what the ranks tell each other before a step.
   template <class Comm>
   [[nodiscard]] static Comm const& for_host(host const&, Comm const& comm) noexcept {

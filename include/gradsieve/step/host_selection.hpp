@@ -87,7 +87,7 @@ class host_selection_stage {
   template <class T>
   [[nodiscard]] host_incoming<T> prepare(std::span<T const> gradient, [[maybe_unused]] int world) {
     float factor = 1;
-    if constexpr (requires { recipe_.residual.factor(0.0, 1); })
+    if constexpr (scaling_residual_store<residual_type>)
       if (recipe_.residual.needs_norm()) factor = recipe_.residual.factor(std::sqrt(work_.sum_squares(gradient)), world);
     return {gradient, factor};
   }

@@ -6,13 +6,14 @@
 #include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/dense_layers.hpp>
 #include <gradsieve/error.hpp>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/layout.hpp>
-#include <gradsieve/selector/select.hpp>
+#include <gradsieve/segmentation.hpp>
 
 namespace gradsieve {
 
@@ -76,6 +77,7 @@ struct step_parts {
   layout layers;
   Recipe recipe;
   layer_split split;
+  std::vector<std::uint32_t> layer_bins;  ///< length of the bins in each layer, where the selector has any
   message_info info;
   std::uint64_t capacity = 0;  ///< entries that one rank selects at most
   int world = no_world;        ///< that segments and buffers are planned for
@@ -86,7 +88,8 @@ struct step_parts {
       : layers{std::move(about)},
         recipe{std::move(policies)},
         split{layers, recipe.dense},
-        info{layers.size(), layers.hash(), split.dense_elements, &layers} {}
+        layer_bins{layer_bins_of(recipe.selector, recipe.codec, layers)},
+        info{layers.size(), layers.hash(), split.dense_elements, &layers, layer_bins} {}
   step_parts(step_parts const&) = delete;
   step_parts& operator=(step_parts const&) = delete;
 

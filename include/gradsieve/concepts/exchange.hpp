@@ -1,0 +1,73 @@
+// What an exchange must offer, and what it may.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include <gradsieve/concepts/policy.hpp>
+#include <gradsieve/selection.hpp>
+
+namespace gradsieve {
+
+template <class Comm, class Workspace, class Codec>
+struct exchange_round;   // exchange/round.hpp
+struct exchange_result;  // exchange/round.hpp
+
+/// How what the ranks have selected comes to all of them. `encodes`: what is sent are the codec's messages, so that
+/// the values are quantised beforehand. On the host it also has `buffers`, see host_exchange; on a device a
+/// specialisation of device_exchange.
+template <class E>
+concept exchange_policy = policy<E> && requires { detail::flag<E::encodes>; };
+
+/// An exchange that runs on a workspace: `buffers<Workspace>`, default-constructible, owns what one compressor needs.
+/// reserve(work, codec, info, world, capacity, disjoint) makes room for `world` ranks of which each selects `capacity`
+/// entries at most, if `disjoint` all of them together; it allocates. most_sent(): entries that a rank gives up in a
+/// step beyond those that it has selected, at most.
+template <class E, class Workspace, class Codec>
+concept host_exchange = exchange_policy<E> && std::movable<typename E::template buffers<Workspace>> &&
+                        requires(typename E::template buffers<Workspace>& buffers, Workspace& work, Codec const& codec,
+                                 message_info const info, int world, std::uint64_t capacity, bool disjoint) {
+                          buffers.reserve(work, codec, info, world, capacity, disjoint);
+                          { buffers.most_sent() } -> std::same_as<std::uint64_t>;
+                        };
+
+/// One whose buffers run a round with this communicator: `exchange_result run(round)`, collective.
+template <class E, class Workspace, class Codec, class Comm>
+concept runs_with =
+    host_exchange<E, Workspace, Codec> &&
+    requires(typename E::template buffers<Workspace>& buffers, exchange_round<Comm, Workspace, Codec> const& round) {
+      { buffers.run(round) } -> std::same_as<exchange_result>;
+    };
+
+// ---- What an exchange may offer ----------------------------------------------------------------------------
+
+/// `needs_broadcast` is true: on the host it needs a communicator with broadcast.
+template <class E>
+concept broadcasting_exchange = requires { requires detail::flag<E::needs_broadcast>; };
+
+/// `needs_single_owner` is true: one rank selects in a step, and no other; see single_owner_partitioner.
+template <class E>
+concept single_owner_exchange = requires { requires detail::flag<E::needs_single_owner>; };
+
+/// `sums_values` is true: it sends indices and values apart and adds up the values; it needs a separable_codec.
+template <class E>
+concept summing_exchange = requires { requires detail::flag<E::sums_values>; };
+
+// ---- Whether an optional member is one that will be read: else it would be passed over ---------------------
+
+template <class E>
+inline constexpr bool needs_broadcast_fits =
+    !(
+        requires { &E::needs_broadcast; } || requires { E::needs_broadcast; }) ||
+    requires { detail::flag<E::needs_broadcast>; };
+template <class E>
+inline constexpr bool needs_single_owner_fits =
+    !(
+        requires { &E::needs_single_owner; } || requires { E::needs_single_owner; }) ||
+    requires { detail::flag<E::needs_single_owner>; };
+template <class E>
+inline constexpr bool sums_values_fits =
+    !(requires { &E::sums_values; } || requires { E::sums_values; }) || requires { detail::flag<E::sums_values>; };
+
+}  // namespace gradsieve

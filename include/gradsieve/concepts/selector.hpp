@@ -1,0 +1,114 @@
+// What a selector must offer, and what it may.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <gradsieve/concepts/policy.hpp>
+#include <gradsieve/layout.hpp>
+#include <gradsieve/selection.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+/// Family 1 of selectors: fits a cut to the accumulator once a step and keeps what the cut keeps. No kernel to
+/// write. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep`
+/// is asked once per element. More than k kept: the k largest of them are sent, the rest waits.
+template <class P, class Workspace>
+concept cut_selector =
+    policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, float value) {
+      p.fit(work, acc, k);
+      { p.keep(value, std::declval<decltype(p.fit(work, acc, k)) const&>()) } noexcept -> std::same_as<bool>;
+    };
+
+/// Family 2 of selectors: writes at most `out.indices.size()` entries, index-ordered, and returns how many. There is
+/// room for `capacity(k)` of them, or k where that is not declared, and less only where a segment is nearly sent whole.
+template <class P, class Workspace>
+concept direct_selector =
+    policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, selection_span out) {
+      { p.select(work, acc, k, out) } -> std::same_as<index_type>;
+    };
+
+/// A bin as selectors of family 3 see it: consecutive elements of one segment, and how many of its k entries are due
+/// here. `kth_largest` gives the cut that keeps the k largest.
+struct bin_archetype {
+  [[nodiscard]] std::size_t size() const noexcept;
+  [[nodiscard]] index_type budget() const noexcept;
+  [[nodiscard]] key_type max_key() const noexcept;
+  [[nodiscard]] cut kth_largest(index_type k) const noexcept;
+};
+
+/// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` says how long they are in the
+/// layer that a segment begins with. `cut_of` gives a bin's cut, which is held against the accumulators, or against
+/// their score. Where bins keep more than the segment's k, its k largest are sent instead. Needs a partitioner without
+/// norms.
+template <class P>
+concept bin_selector = policy<P> && requires(P const p, layer const& each, bin_archetype const& bin) {
+  { p.bin_length(each) } -> std::same_as<std::uint32_t>;
+  { p.cut_of(bin) } noexcept -> std::same_as<cut>;
+};
+
+/// Chooses the entries of an accumulator that are sent.
+template <class P, class Workspace>
+concept selector = cut_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P>;
+
+// ---- What a selector may offer -----------------------------------------------------------------------------
+
+/// `capacity(k)` entries may be sent for a budget of k; without it k.
+template <class P>
+concept capacity_selector = requires(P const p, index_type k) {
+  { p.capacity(k) } -> std::same_as<index_type>;
+};
+
+/// `predict` names, before the accumulate pass, a key that about k or a few more elements will reach; what reaches it
+/// is then collected by that pass, and `select` has it from the workspace without reading again. 0: no such key.
+template <class P, class Workspace>
+concept predicting_selector = requires(P const p, Workspace& work, accumulator_ref const acc, index_type k) {
+  { p.predict(work, acc, k) } -> std::same_as<key_type>;
+};
+
+/// The cut of a bin is held against `score(accumulator, gradient)`.
+template <class P>
+concept scoring_selector = bin_selector<P> && requires(P const p, float value) {
+  { p.score(value, value) } -> std::same_as<float>;
+};
+
+/// `sent(accumulator, mean of the bins' largest magnitudes)` is the value that goes out. k is then a limit only, and a
+/// segment that may give all its elements is not sent whole.
+template <class P>
+concept quantising_selector = bin_selector<P> && requires(P const p, float value) {
+  { p.sent(value, value) } -> std::same_as<float>;
+};
+
+/// `bins_within_layers` is true: no bin may cross from one layer into the next.
+template <class P>
+concept layer_bin_selector = bin_selector<P> && requires { requires detail::flag<P::bins_within_layers>; };
+
+/// Whether a selector that is to give all elements of a segment does: then they need no indices.
+template <class P>
+inline constexpr bool gives_whole_segments = !quantising_selector<P>;
+
+// ---- Whether an optional member is one that will be called: else it would be passed over -------------------
+
+template <class P>
+inline constexpr bool capacity_fits =
+    capacity_selector<P> || !(requires { &P::capacity; } || requires(P& p) { p.capacity(index_type{}); });
+template <class P, class Workspace>
+inline constexpr bool predict_fits =
+    predicting_selector<P, Workspace> || !(requires { &P::predict; } || requires { &P::template predict<Workspace>; });
+template <class P>
+inline constexpr bool score_fits =
+    scoring_selector<P> || !(requires { &P::score; } || requires(P& p) { p.score(0.0f, 0.0f); });
+template <class P>
+inline constexpr bool sent_fits =
+    quantising_selector<P> || !(requires { &P::sent; } || requires(P& p) { p.sent(0.0f, 0.0f); });
+template <class P>
+inline constexpr bool bins_within_layers_fits =
+    !(
+        requires { &P::bins_within_layers; } || requires { P::bins_within_layers; }) ||
+    (bin_selector<P> && requires { detail::flag<P::bins_within_layers>; });
+
+}  // namespace gradsieve

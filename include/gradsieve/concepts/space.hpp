@@ -1,0 +1,74 @@
+// What a space must offer, and what a selector may ask of its workspace.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include <gradsieve/selection.hpp>
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+/// Where memory lives and in which order work runs: `host`, or the CUDA header's `device`. A space is a small value
+/// that holds no gradient. Its `workspace`, made of the space and a gradient's size, owns the scratch of one
+/// compressor; `buffer<T>` is memory of the space. `selector_view<Stored>` is what a selector gets for a workspace
+/// where the residual is kept as `Stored`: a selector_workspace. `keeps<Stored>`: it can keep a residual so.
+/// `encodes_with<Codec>`, `exchanges_with<Exchange, Codec>` and `sums_with<Codec>`: what of the recipe runs there.
+/// `stream_ordered`: collectives are enqueued, and messages have a fixed size.
+template <class S>
+concept space = std::copyable<S> && requires(typename S::workspace const& work) {
+  typename S::workspace::template buffer<float>;
+  typename S::template selector_view<float>;
+  { work.where() } -> std::same_as<S const&>;
+  requires std::constructible_from<typename S::workspace, S, std::uint64_t>;
+  requires S::template keeps<float>;
+  typename std::bool_constant<S::stream_ordered>;
+};
+
+/// Keys of some elements of a segment. `kth_largest(1)` is the largest, and may change their order.
+template <class S>
+concept key_sampling = requires(S keys, std::uint64_t rank, key_type key) {
+  { keys.size() } -> std::same_as<std::uint64_t>;
+  { keys.kth_largest(rank) } -> std::same_as<key_type>;
+  { keys.count_at_least(key) } -> std::same_as<std::uint64_t>;
+  { keys.nonzero() } -> std::same_as<std::uint64_t>;
+  { keys.sum_abs() } -> std::same_as<double>;
+};
+
+/// What is known of all elements of a segment.
+template <class S>
+concept segment_sums = requires(S const sums) {
+  requires std::same_as<std::remove_cvref_t<decltype(sums.sum_abs)>, double>;
+  requires std::same_as<std::remove_cvref_t<decltype(sums.sum_squares)>, double>;
+  requires std::same_as<std::remove_cvref_t<decltype(sums.max_key)>, key_type>;
+  requires std::same_as<std::remove_cvref_t<decltype(sums.nonzero)>, std::uint64_t>;
+};
+
+/// What a selector may call on the workspace that it gets, in every space; `acc` is its segment.
+/// sample(acc, count, seed): keys of about `count` elements at random places, the same for the same step. In `predict`
+/// it is all there is, and sees what the accumulate pass will write.
+/// collected(acc): the candidates of the accumulate pass, or of collect_again(acc, lower), which reads the segment.
+/// measure(acc), mean_abs(acc): sums over the segment; a pass, where the accumulate pass has not measured.
+/// count_at_least(acc, key): a pass.
+/// kth_largest(acc, k): the cut that keeps exactly k elements, or all that are not zero; from the candidates where they
+/// suffice, else some passes. @pre with `low`, at least k elements have that key or more
+/// compact(acc, cut, out): writes what a cut keeps, in index order; returns how many that are. Either with
+/// keep(value) -> bool to choose from those elements only.
+template <class W>
+concept selector_workspace = requires(W& work, accumulator_ref const acc, index_type k, key_type key, cut const at,
+                                      selection_span out, keep_all keep, std::uint64_t number) {
+  { work.sample(acc, number) } -> key_sampling;
+  { work.sample(acc, number, number) } -> key_sampling;
+  { work.collected(acc) } -> std::same_as<candidates>;
+  work.collect_again(acc, key);
+  { work.measure(acc) } -> segment_sums;
+  { work.mean_abs(acc) } -> std::same_as<float>;
+  { work.count_at_least(acc, key) } -> std::same_as<std::uint64_t>;
+  { work.kth_largest(acc, k) } -> std::same_as<cut>;
+  { work.kth_largest(acc, k, key, keep) } -> std::same_as<cut>;
+  { work.compact(acc, at, out) } -> std::same_as<index_type>;
+  { work.compact(acc, at, out, keep) } -> std::same_as<index_type>;
+};
+
+}  // namespace gradsieve

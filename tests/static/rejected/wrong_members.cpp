@@ -1,0 +1,95 @@
+// Policies that are right but for one optional member, of the name that a step looks for and of another type.
+// -DFAMILY=... -DPOLICY=... chooses one.
+#include <gradsieve/gradsieve.hpp>
+
+namespace gs = gradsieve;
+
+struct wrong_capacity : gs::radix {
+  std::uint64_t capacity(gs::index_type k) const { return k; }
+};
+struct wrong_predict : gs::radix {
+  template <class Workspace>
+  float predict(Workspace&, gs::accumulator_ref, gs::index_type) const {
+    return 0;
+  }
+};
+struct wrong_score : gs::chunked {
+  double score(float accumulator, float) const noexcept { return accumulator; }
+};
+struct wrong_sent : gs::chunked {
+  float sent(float accumulator) const noexcept { return accumulator; }
+};
+struct wrong_bins_within_layers : gs::radix {
+  static constexpr bool bins_within_layers = true;
+};
+struct wrong_rotates : gs::whole {
+  static constexpr int rotates = 1;
+};
+struct wrong_within_layers : gs::whole {
+  bool within_layers() const { return true; }
+};
+struct wrong_single_owner : gs::whole {
+  bool single_owner = false;
+};
+struct wrong_stored : gs::error_feedback {
+  using stored = double;
+};
+struct wrong_factor : gs::error_feedback {
+  float factor(double, int) { return 1; }
+  bool needs_norm() const noexcept { return true; }
+};
+struct wrong_needs_norm : gs::error_feedback {
+  bool needs_norm() const noexcept { return true; }
+};
+struct wrong_meaning : gs::error_feedback {
+  static constexpr int meaning = 2;
+};
+struct wrong_quantise : gs::coo {
+  void quantise(gs::message_info const&, std::span<gs::index_type const>, std::span<float>) const {}
+};
+struct wrong_largest : gs::coo {
+  static constexpr double largest = 1;
+};
+struct wrong_most_entries : gs::coo {
+  std::uint64_t most_entries(std::uint64_t size) const { return size / 8; }
+};
+struct wrong_account : gs::coo {
+  double account(gs::message_info const&, gs::selection_view, std::span<gs::range const>,
+                 std::span<std::byte const>) const {
+    return 0;
+  }
+};
+struct wrong_longest_bin : gs::coo {
+  std::uint32_t longest_bin() const { return 100; }
+};
+struct wrong_check : gs::coo {
+  bool check() { return true; }
+};
+struct wrong_needs_broadcast : gs::gather {
+  static constexpr int needs_broadcast = 1;
+};
+struct wrong_needs_single_owner : gs::gather {
+  bool needs_single_owner() const { return true; }
+};
+struct wrong_sums_values : gs::gather {
+  enum { sums_values = 1 };
+};
+struct wrong_values_largest : gs::fp32 {
+  double largest() const { return 1; }
+};
+struct wrong_most_count : gs::fp32 {
+  std::uint64_t most_count() const { return 1; }
+};
+struct wrong_value_bytes : gs::fp32 {
+  int value_bytes() const noexcept { return 4; }
+};
+struct wrong_name_of : gs::delta {
+  std::string name_of(std::span<std::byte const>) const { return name; }
+};
+using packed_values_largest = gs::packed<gs::delta, wrong_values_largest>;
+using packed_most_count = gs::packed<gs::delta, wrong_most_count>;
+using packed_value_bytes = gs::packed<gs::delta, wrong_value_bytes>;
+using packed_name_of = gs::packed<wrong_name_of>;
+using narrow_factor = gs::in_bfloat16<wrong_factor>;
+
+void use() { gs::compressor{gs::host{}, gs::layout::flat(10), gs::recipe{.FAMILY = POLICY{}}}; }
