@@ -55,17 +55,17 @@ void add_apply(int ranks, setting const& at) {
   add("apply/ranks:" + std::to_string(ranks) + "/" + at.name(), [=](benchmark::State& state) {
     gs::recipe const recipe{.density = at.density, .residual = gs::none{}};  // every message from one gradient alone
     gs::compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
+    gs::averager averager{gs::host{at.threads}, reducer.layers(), recipe};
     row<float> row{state, at};
     std::vector<std::vector<std::byte>> messages;
     for (int r = 0; r < ranks; ++r) {
-      reducer.compress(row.gradients.next());
-      auto const bytes = reducer.encode();
+      auto const bytes = reducer.encode(reducer.compress(row.gradients.next()));
       messages.emplace_back(bytes.begin(), bytes.end());
     }
     std::vector<std::span<std::byte const>> const received(messages.begin(), messages.end());
     auto const update = zeros(gs::host_team{at.threads}, at.n);
     row.measure(4 * at.n + 8 * at.k() * received.size(),
-                [&](auto) { return seconds([&] { reducer.apply(std::span{received}, update.span()); }); });
+                [&](auto) { return seconds([&] { averager.apply(std::span{received}, update.span()); }); });
   });
 }
 

@@ -21,15 +21,14 @@ int main() {
     std::normal_distribution<float> normal;
     std::vector<float> gradient(layers.size());
     for (auto& g : gradient) g = normal(random);
-    compressor.compress(gradient);
-    auto const message = compressor.encode();
+    auto const message = compressor.encode(compressor.compress(gradient));
     posted.emplace_back(message.begin(), message.end());
     std::cout << "worker " << worker << ": " << message.size() << " of " << gradient.size() * sizeof(float)
               << " bytes\n";
   }
 
-  // A server averages them. The bytes are checked before anything is written.
-  auto server = gs::compressor{gs::host{}, layers, recipe};
+  // A server averages them, without a residual. The bytes are checked before anything is written.
+  auto server = gs::averager{gs::host{}, layers, recipe};
   std::vector<std::span<std::byte const>> inbox(posted.begin(), posted.end());
   std::vector<float> update(layers.size());
   server.apply(inbox, update);

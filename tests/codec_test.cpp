@@ -225,6 +225,6 @@ TEST_CASE("a compressor's own messages") {
                      {view.dense.begin(), view.dense.end()}};
   CHECK(sent.indices.size() == 50);
   CHECK(sent.dense.size() == 20);
-  CHECK(decoded({5020, layers.hash(), 20}, sender.encode(), 50) == sent);
+  CHECK(decoded({5020, layers.hash(), 20}, sender.encode(view), 50) == sent);
   CHECK(sender.report().bytes_sent == 48 + 8 * 50 + 4 * 20);
 }

@@ -80,14 +80,14 @@ TEST_CASE("steps allocate nothing") {
   SUBCASE("the counter counts") { CHECK(allocations_are_counted()); }
   SUBCASE("compress, encode, apply") {
     gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.02, .selector = gs::laplacian{}}};
+    gs::averager averager{here, mixed_layers()};
     auto const n = mixed_layers().size();
     std::vector<std::vector<float>> gradients;
     for (std::uint64_t s = 0; s < 12; ++s) gradients.push_back(gradient(n, 0, s));
     std::vector<float> update(n);
     auto const one_step = [&](std::size_t s) {
-      compressor.compress(std::span<float const>{gradients[s]});
-      auto const message = compressor.encode();
-      compressor.apply(std::span{&message, 1}, std::span{update});
+      auto const message = compressor.encode(compressor.compress(std::span<float const>{gradients[s]}));
+      averager.apply(std::span{&message, 1}, std::span{update});
     };
     auto const first = allocations.load();
     compressor.compress(std::span<float const>{gradients[0]});
@@ -193,48 +193,6 @@ TEST_CASE("memory: what bins may keep is reserved once, not for every thread") {
   }
 }
 
-TEST_CASE("a server that averages messages needs memory for their entries, not for n") {
-  constexpr std::uint64_t n = 1'000'000;
-  constexpr std::size_t senders = 64;
-  gs::compressor sender{here, gs::layout::flat(n), gs::recipe{.density = 0.001}};
-  sender.compress(gradient(n, 0, 0));
-  auto const message = sender.encode();
-  std::vector<std::span<std::byte const>> const messages(senders, message);
-  std::vector<float> update(n);
-  auto const entries = 1000 * senders;
-  SUBCASE("with coo") {
-    gs::compressor server{here, gs::layout::flat(n), gs::recipe{.density = 0.001}};
-    auto const before = allocated_bytes.load();
-    server.apply(messages, update);
-    if (!sanitized) CHECK(allocated_bytes.load() - before < 2 * 8 * entries + 100 * senders);
-  }
-  SUBCASE("also where a header lies") {
-    gs::compressor server{here, gs::layout::flat(n), gs::recipe{.density = 0.001}};
-    std::vector<std::byte> liar(message.begin(), message.end());
-    gs::wire::store_one(std::span{liar}.subspan(24), std::uint64_t{n});
-    std::vector<std::span<std::byte const>> const lies(senders, liar);
-    auto const before = allocated_bytes.load();
-    CHECK(contains(ending([&] { server.apply(lies, update); }), "corrupt_message: gradsieve: message size is "));
-    if (!sanitized) CHECK(allocated_bytes.load() - before < 2 * 8 * entries + 100 * senders + 1000);
-  }
-  SUBCASE("with packed") {
-    auto const check = [&](auto const& codec) {
-      gs::recipe<gs::radix, gs::whole, gs::error_feedback, std::remove_cvref_t<decltype(codec)>> recipe{};
-      recipe.density = 0.001;
-      recipe.codec = codec;
-      gs::compressor packing{here, gs::layout::flat(n), recipe};
-      packing.compress(gradient(n, 0, 0));
-      std::vector<std::span<std::byte const>> const packed(senders, packing.encode());
-      auto const before = allocated_bytes.load();
-      packing.apply(packed, update);
-      if (!sanitized) CHECK(allocated_bytes.load() - before < 2 * 8 * entries + 100 * senders);
-    };
-    check(gs::packed{.indices = gs::delta{}, .values = gs::ternary{}});
-    check(gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
-    check(gs::packed<>{});
-  }
-}
-
 TEST_CASE("values that a format or a sum cannot hold are cut, counted, and kept") {
   auto const layers = gs::layout{{"w", 100}, {"bias", 2}};
   auto const balance = [&]<class T>(T, auto const& recipe, float large, int world) {
@@ -336,45 +294,6 @@ TEST_CASE("filtered with a codec that sends more than an element has stays finit
   CHECK(ending([&] { compressor.restore(saved); }) == "");
 }
 
-TEST_CASE("encode() needs a compress() before it") {
-  gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.05}};
-  auto update = gradient(mixed_layers().size(), 0, 0);
-  auto const refused = [&] {
-    return contains(ending([&] { (void)compressor.encode(); }), "encode() needs a compress()");
-  };
-  CHECK(refused());
-  compressor.compress(update);
-  CHECK(compressor.encode().size() == compressor.report().bytes_sent);
-  compressor.exchange(gs::self{}, std::span{update});
-  CHECK(refused());
-}
-
-TEST_CASE("the mean of messages is finite, whatever they hold") {
-  gs::layout const layers{{"w", 50}, {"bias", 2}};
-  gs::compressor sender{here, layers, gs::recipe{.density = 0.02}};
-  std::vector<float> g(52);
-  g[7] = g[50] = 0.9f * largest;
-  sender.compress(g);
-  auto const message = sender.encode();
-  std::vector<std::span<std::byte const>> const five(5, message);
-  gs::compressor server{here, layers, gs::recipe{.density = 0.02}};
-  SUBCASE("in binary32 it is what each of them holds") {
-    std::vector<float> update(52);
-    auto const applied = server.apply(five, update);
-    CHECK(update[7] == 0.9f * largest);
-    CHECK(update[50] == 0.9f * largest);
-    CHECK(applied.saturated == 0);
-    CHECK(applied.entries == 1);
-  }
-  SUBCASE("in float16 it is the largest number, and that is counted") {
-    std::vector<gs::float16> update(52);
-    auto const applied = server.apply(five, update);
-    CHECK(gs::to_float(update[7]) == 65504.0f);
-    CHECK(gs::to_float(update[50]) == 65504.0f);
-    CHECK(applied.saturated == 2);
-  }
-}
-
 TEST_CASE("a report says what the step did") {
   auto const layers = mixed_layers();
   auto const n = layers.size();
@@ -432,8 +351,7 @@ TEST_CASE("a report says what the step did") {
   }
   SUBCASE("compress") {
     gs::compressor compressor{here, layers, gs::recipe{.density = 0.02}};
-    compressor.compress(std::span<float const>{gradient(n, 0, 0)});
-    auto const message = compressor.encode();
+    auto const message = compressor.encode(compressor.compress(std::span<float const>{gradient(n, 0, 0)}));
     auto const& it = compressor.report();
     CHECK(it.step == 0);
     CHECK(it.world == 1);
@@ -628,7 +546,7 @@ TEST_CASE("a selector that throws in compress") {
   auto const n = mixed_layers().size();
   gs::compressor compressor{here, mixed_layers(), gs::recipe{.density = 0.02, .selector = fails_on_demand{}}};
   auto const g = gradient(n, 0, 0);
-  compressor.compress(std::span<float const>{g});
+  auto const sent = compressor.compress(std::span<float const>{g});
   auto const before = residual_of(compressor);
   failing = true;
   CHECK(contains(ending([&] { compressor.compress(std::span<float const>{g}); }), "this selector fails"));
@@ -637,7 +555,7 @@ TEST_CASE("a selector that throws in compress") {
   bool entered = true;
   for (std::size_t i = 0; i < n; ++i) entered = entered && after[i] == before[i] + g[i];
   CHECK(entered);
-  CHECK(contains(ending([&] { (void)compressor.encode(); }), "encode() needs a compress() that succeeded"));
+  CHECK(contains(ending([&] { (void)compressor.encode(sent); }), "encode() needs a compress() that succeeded"));
 }
 
 TEST_CASE("a gradient of another size on one rank") {
@@ -1082,14 +1000,14 @@ TEST_CASE("one rank: what is sent is the accumulator's part, unchanged") {
   auto const n = mixed_layers().size();
   gs::compressor alone{here, mixed_layers(), gs::recipe{.density = 0.02}};
   gs::compressor by_hand{here, mixed_layers(), gs::recipe{.density = 0.02}};
+  gs::averager server{here, mixed_layers()};
   for (std::uint64_t step = 0; step < 3; ++step) {
     auto const g = gradient(n, 0, step);
     auto update = g;
     alone.exchange(gs::self{}, std::span{update});
-    by_hand.compress(std::span<float const>{g});
-    auto const message = by_hand.encode();
+    auto const message = by_hand.encode(by_hand.compress(std::span<float const>{g}));
     std::vector<float> applied(n, not_a_number);
-    by_hand.apply(std::span{&message, 1}, std::span{applied});
+    server.apply(std::span{&message, 1}, std::span{applied});
     CHECK(same_bits(update, applied));
     CHECK(alone.state() == by_hand.state());
   }
@@ -1111,64 +1029,20 @@ TEST_CASE("two peers that carry their messages themselves get what exchange give
     });
     gs::compressor a{here, mixed_layers(), recipe};
     gs::compressor b{here, mixed_layers(), recipe};
+    gs::averager of_a{here, a.layers(), recipe.codec, recipe.dense};
+    gs::averager of_b{here, b.layers(), recipe.codec, recipe.dense};
     for (std::uint64_t step = 0; step < 4; ++step) {
-      a.compress(std::span<float const>{gradient(n, 0, step)});
-      b.compress(std::span<float const>{gradient(n, 1, step)});
-      std::vector<std::span<std::byte const>> const messages{a.encode(), b.encode()};
-      auto const before = a.state();
+      auto const from_a = a.compress(std::span<float const>{gradient(n, 0, step)});
+      auto const from_b = b.compress(std::span<float const>{gradient(n, 1, step)});
+      std::vector<std::span<std::byte const>> const messages{a.encode(from_a), b.encode(from_b)};
       std::vector<float> at_a(n, not_a_number);
       std::vector<float> at_b(n, 7.0f);
-      a.apply(std::span{messages}, std::span{at_a});
-      b.apply(std::span{messages}, std::span{at_b});
+      of_a.apply(std::span{messages}, std::span{at_a});
+      of_b.apply(std::span{messages}, std::span{at_b});
       CHECK(same_bits(at_a, at_b));
       CHECK(same_bits(at_a, exchanged[step]));
-      CHECK(a.state() == before);
     }
   };
   check(gs::recipe{.density = 0.02});
   check(gs::recipe{.density = 0.02, .selector = gs::laplacian{}, .residual = gs::momentum_correction{}});
-}
-
-TEST_CASE("apply takes any number of messages") {
-  auto const layers = mixed_layers();
-  auto const n = layers.size();
-  std::vector<std::vector<std::byte>> kept;
-  std::vector<std::vector<float>> sent;
-  for (int r = 0; r < 3; ++r) {
-    gs::compressor sender{here, layers, gs::recipe{.density = 0.02}};
-    auto const g = gradient(n, r, 0);
-    auto const view = sender.compress(std::span<float const>{g});
-    std::vector<float> values(n);
-    for (std::size_t i = 0; i < view.indices.size(); ++i) values[view.indices[i]] = view.values[i];
-    for (std::size_t l = 0; l < layers.count(); ++l)
-      if (contains(layers[l].name, "bias") || contains(layers[l].name, "norm"))
-        for (auto i = layers.offset(l); i < layers.offset(l) + layers[l].size; ++i) values[i] = g[i];
-    sent.push_back(values);
-    auto const message = sender.encode();
-    kept.emplace_back(message.begin(), message.end());
-  }
-  auto const applied = [&](auto& server, std::size_t count) {
-    std::vector<std::span<std::byte const>> const messages(kept.begin(),
-                                                           kept.begin() + static_cast<std::ptrdiff_t>(count));
-    std::vector<float> update(n, not_a_number);
-    server.apply(std::span{messages}, std::span{update});
-    return update;
-  };
-  auto const mean = [&](std::size_t count) {
-    std::vector<float> sum(n);
-    for (std::size_t m = 0; m < count; ++m)
-      for (std::size_t i = 0; i < n; ++i) sum[i] += sent[m][i];
-    for (float& x : sum) x /= static_cast<float>(std::max<std::size_t>(count, 1));
-    return sum;
-  };
-  for (auto const& order : {std::vector<std::size_t>{0, 1, 3}, {3, 1, 0, 2}, {1, 0}}) {
-    gs::compressor server{here, layers, gs::recipe{.density = 0.02}};
-    for (auto const count : order) {
-      CAPTURE(count);
-      CHECK(applied(server, count) == mean(count));
-    }
-  }
-  // another density at the server is no obstacle: messages say how long they are
-  gs::compressor sparse{here, layers, gs::recipe{.density = 0.0001}};
-  CHECK(applied(sparse, 2) == mean(2));
 }

@@ -155,11 +155,12 @@ TEST_CASE("binned has the bins of the recipe's selector") {
     messages::content const sent{{entries.indices.begin(), entries.indices.end()},
                                  {entries.values.begin(), entries.values.end()},
                                  {entries.dense.begin(), entries.dense.end()}};
-    auto const message = sender.encode();
+    auto const message = sender.encode(entries);
     gs::message_info const info{layers.size(), layers.hash(), sent.dense.size(), &layers, lengths};
     CHECK(messages::encoded(gs::binned{}, info, sent) == messages::bytes(message.begin(), message.end()));
     std::vector<float> mean(layers.size());
-    CHECK(sender.apply(std::vector{message}, mean).entries == sent.indices.size());
+    gs::averager server{gs::host{.threads = 1}, layers, recipe};
+    CHECK(server.apply(std::span{&message, 1}, mean).entries == sent.indices.size());
   };
   gs::bin_lengths const bins{.rules = {{{"*0*", 64}}}, .otherwise = 20};
   check(gs::adacomp{.bins = bins}, bins.of(layers));

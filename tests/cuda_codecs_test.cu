@@ -78,9 +78,9 @@ class subject {
         got.push_back({fetched(where_, each.indices, each.count), fetched(where_, each.values, each.count), {}});
     }
     if (wrong) return got;
-    auto const sums = work_.template zeroed<float>(golden::info.dense);
-    inbox_.sum_dense(work_, golden::info.dense, sums.data());
-    got[0].dense = fetched(where_, sums.data(), golden::info.dense);
+    auto const means = work_.template zeroed<float>(golden::info.dense);
+    inbox_.mean_of_dense(work_, golden::info.dense, 1.0f, means.data());
+    got[0].dense = fetched(where_, means.data(), golden::info.dense);
     return got;
   }
 
@@ -185,14 +185,14 @@ TEST_CASE("small: messages go from host to device and back, with an index codec 
   gs::device const where{own};
   gs::compressor host{gs::host{}, layers, recipe};
   gs::compressor device{where, layers, recipe};
+  gs::averager on_host{gs::host{}, layers, recipe.codec};
+  gs::averager on_device{where, layers, recipe.codec};
   array<float> const gradient{where, layers.size()};
   for (std::uint64_t step = 0; step < 2; ++step) {
     auto values = steps::gradient(layers.size(), 0, step);
     gradient.put(values);
-    host.compress(values);
-    device.compress(gradient.span());
-    auto const expected = host.encode();
-    auto const written = device.encode();
+    auto const expected = host.encode(host.compress(values));
+    auto const written = device.encode(device.compress(gradient.span()));
     REQUIRE(written.size() >= expected.size());
     auto const fetched_bytes = fetched(where, written.data(), expected.size());
     CHECK(std::ranges::equal(fetched_bytes, expected));
@@ -200,8 +200,8 @@ TEST_CASE("small: messages go from host to device and back, with an index codec 
     array<std::byte> const arrived{where, {expected.begin(), expected.end()}};
     std::vector<std::span<std::byte const>> const both{arrived.span(), written};
     std::vector<std::span<std::byte const>> const of_host{expected, expected};
-    device.apply(both, gradient.span());
-    host.apply(of_host, values);
+    auto const applied = on_device.apply(both, gradient.span());
+    CHECK(applied.entries == on_host.apply(of_host, values).entries);
     CHECK(steps::same_bits(gradient.get(), values));
   }
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
@@ -244,10 +244,8 @@ void same_accounts(Codec const& codec) {
   }
   auto const values = steps::gradient(layers.size(), 0, 2);
   gradient.put(values);
-  host.compress(values);
-  device.compress(gradient.span());
-  static_cast<void>(host.encode());
-  static_cast<void>(device.encode());
+  static_cast<void>(host.encode(host.compress(values)));
+  static_cast<void>(device.encode(device.compress(gradient.span())));
   same_account(device.report().get().message, host.report().message);
 }
 
@@ -259,7 +257,7 @@ TEST_CASE("small: a report says what each kind of layer cost, as the host's") {
 
 TEST_CASE("the same with a codec that tells its indices") { same_accounts(gs::packed<labelled, gs::ternary>{}); }
 
-TEST_CASE("small: nothing to send, nobody who sends, and an encode() that no compress() came before") {
+TEST_CASE("small: nothing to send, nobody who sends, and a message that is none") {
   stream const own;
   poisoned_memory memory;
   gs::device const where{own, &memory};
@@ -270,19 +268,17 @@ TEST_CASE("small: nothing to send, nobody who sends, and an encode() that no com
   auto const check = [&](gs::layout const& layers, auto const& codec) {
     gs::compressor device{where, layers, gs::recipe{.density = 0.5, .codec = codec}};
     array<float> const gradient{where, std::vector<float>(layers.size(), 1.0f)};
-    device.compress(gradient.span());
-    std::vector<std::span<std::byte const>> const messages{device.encode()};
+    std::vector<std::span<std::byte const>> const messages{device.encode(device.compress(gradient.span()))};
     CHECK(count_of(messages[0]) == (layers.size() + 1) / 2);
-    device.apply(messages, gradient.span());
-    device.apply({}, gradient.span());
+    gs::averager server{where, layers, codec};
+    server.apply(messages, gradient.span());
+    server.apply({}, gradient.span());
     CHECK(gradient.get() == std::vector<float>(layers.size()));
-    device.exchange(gs::self{}, gradient.span());
-    CHECK(count_of(device.encode()) == 0);
     bool const refused = steps::ending([&] {
                            std::vector<std::byte> const none(48, std::byte{0xFF});
                            array<std::byte> const there{where, none};
                            std::vector<std::span<std::byte const>> const hostile{there.span()};
-                           device.apply(hostile, gradient.span());
+                           server.apply(hostile, gradient.span());
                          }).starts_with("corrupt_message: ");
     CHECK(refused);
   };

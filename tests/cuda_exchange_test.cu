@@ -280,10 +280,8 @@ TEST_CASE("messages of one's own transport are the host's") {
   gs::compressor device{where, layers, recipe};
   auto const values = steps::gradient(n, 0, 0);
   array<float> const gradient{where, values};
-  host.compress(values);
-  device.compress(gradient.span());
-  auto const expected = host.encode();
-  auto const message = device.encode();
+  auto const expected = host.encode(host.compress(values));
+  auto const message = device.encode(device.compress(gradient.span()));
   auto bytes = fetched(where, message.data(), message.size());
   REQUIRE(bytes.size() >= expected.size());
   CHECK(steps::same_bits(std::span<std::byte const>{bytes}.first(expected.size()), expected));
@@ -291,12 +289,14 @@ TEST_CASE("messages of one's own transport are the host's") {
   array<float> const applied{where, update};
   std::vector<std::span<std::byte const>> const on_host{expected, expected};
   std::vector<std::span<std::byte const>> const on_device{message, message};
-  host.apply(on_host, update);
-  device.apply(on_device, applied.span());
+  gs::averager server{gs::host{}, layers};
+  gs::averager device_server{where, layers};
+  server.apply(on_host, update);
+  device_server.apply(on_device, applied.span());
   CHECK(steps::same_bits(applied.get(), update));
   bytes[60] ^= std::byte{1};
   array<std::byte> const damaged{where, bytes};
   std::vector<std::span<std::byte const>> const one_bad{message, damaged.span()};
-  CHECK_THROWS_AS(device.apply(one_bad, applied.span()), gs::corrupt_message);
+  CHECK_THROWS_AS(device_server.apply(one_bad, applied.span()), gs::corrupt_message);
   CHECK(steps::same_bits(applied.get(), update));
 }

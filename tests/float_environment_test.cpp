@@ -88,6 +88,7 @@ std::vector<std::string> steps_of(Recipe const& recipe, whose flushed, mode_word
     auto const before = read_mode();
     findings found;
     gs::compressor compressor{where, gs::layout{{"w", n - 50}, {"bias", 50}}, recipe};
+    gs::averager averager{where, compressor.layers(), recipe};
     std::uint64_t all = 0;
     std::uint64_t lost = 0;
     for (std::uint64_t step = 0; step < 4; ++step) {
@@ -95,10 +96,9 @@ std::vector<std::string> steps_of(Recipe const& recipe, whose flushed, mode_word
       auto const report = compressor.exchange(comm, std::span{update});
       all = hash(update, all + 1);
       lost += report.non_finite;
-      compressor.compress(update);
-      auto const message = compressor.encode();
+      auto const message = compressor.encode(compressor.compress(update));
       all = steps::hash(message, all + 1);
-      compressor.apply(std::span{&message, 1}, std::span{update});
+      averager.apply(std::span{&message, 1}, std::span{update});
       all = hash(update, all + 1);
     }
     all = steps::hash(compressor.state(), all + 1);

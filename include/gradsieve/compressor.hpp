@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/arguments.hpp>
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/concepts.hpp>
@@ -24,7 +26,7 @@
 namespace gradsieve {
 
 /// Compresses one flat gradient, step after step. With a communicator: exchange(). With a transport of one's own:
-/// compress(), encode(), and on the other side apply(). One compressor a rank; not for concurrent use. One that
+/// compress(), encode(), and on the other side an averager. One compressor a rank; not for concurrent use. One that
 /// was moved from throws invalid_argument from every member, until another is moved into it.
 ///
 /// Nothing is lost: what came in is sent or stays in the residual. An exception in mid-step leaves the gradient
@@ -51,7 +53,7 @@ class compressor {
   using residual_type = decltype(Recipe::residual);
   using codec_type = decltype(Recipe::codec);
   using exchange_type = decltype(Recipe::exchange);
-  using selection_type = typename stages::selection_type;  ///< selection_view, or device_selection
+  using selection_type = typename stages::selection_type;  ///< host_selection, or device_selection
   using report_type = typename stages::report_type;        ///< step_report, or a device_report, read when asked for
   static_assert(compatible<Recipe, Space>);
 
@@ -116,14 +118,46 @@ class compressor {
     return select_from(std::span<typename decltype(values)::value_type const>{values});
   }
 
+  /// What the last compress() returned, as bytes that describe themselves, in memory of the space; report() then counts
+  /// them. The span lives until the next encode(). On a device it has room for as many as there may be at most, of which
+  /// the message is the first, as an averager will find. Cost: one copy. Allocates on first use.
+  /// @throws invalid_argument unless the last step was a compress() that returned this, and was not discarded.
+  [[nodiscard]] std::span<std::byte const> encode(selection_type const& selection) {
+    auto& at = here();
+    if (at.last.number == 0)
+      throw invalid_argument("gradsieve: encode() needs a compress() that succeeded as the last step");
+    if (!at.is_last(selection) || selection.number != at.last.number) refuse_selection();
+    arithmetic const exact;
+    return at.encode(selection);
+  }
+
+  /// A selection in the caller's own memory on the host, such as a copy of what an earlier compress() returned. No
+  /// report counts it. Cost: a copy, a pass over the entries that checks them, and where the codec loses bits another
+  /// copy. Allocates.
+  /// @throws invalid_argument as check_selection() does, and where it is memory of this compressor that is not, or not
+  /// any more, what the last compress() returned.
+  [[nodiscard]] std::span<std::byte const> encode(selection_view const selection)
+    requires std::same_as<Space, host>
+  {
+    auto& at = here();
+    if (at.last.number != 0 && at.is_last(selection)) return encode(at.last);
+    if (at.owns_part_of(selection)) refuse_selection();
+    arithmetic const exact;
+    return at.encode_copy(selection);
+  }
+
   /// The report of the last step.
   [[nodiscard]] decltype(auto) report() const { return here().report(); }
 
   // ---- Around a step ---------------------------------------------------------------------------------------
 
   /// The last step's update was not used (an overflow, a rollback): what this rank gave up for it returns to the
-  /// residual, bit for bit, and goes out with a later step. The step's gradient stays in. Call it on every rank.
-  void discard_step() { here().give_back(); }
+  /// residual, bit for bit, and goes out with a later step. The step's gradient stays in. encode() refuses what it
+  /// had selected. Call it on every rank.
+  void discard_step() {
+    here().give_back();
+    here().last = {};
+  }
 
   /// Multiplies the residual, after a change of loss scale by new / old. Elements that would not stay finite keep
   /// their value. @throws invalid_argument unless the factor is finite.
@@ -226,7 +260,7 @@ class compressor {
     float const most = largest_value<T>;
     float const most_in_sum = std::min(largest_summand(role.world), most);
     failure.attempt([&] { at.ranks.reserve(role.world); });
-    failure.attempt([&] { at.check_size(gradient.size()); });
+    failure.attempt([&] { check_gradient_size(gradient.size(), at.info.n); });
     failure.attempt([&] {
       if (at.world != role.world) plan(role.world);
     });
@@ -269,7 +303,8 @@ class compressor {
     auto& at = here();
     arithmetic const exact;
     step_role const role{};
-    at.check_size(gradient.size());
+    at.last = {};
+    check_gradient_size(gradient.size(), at.info.n);
     if (at.world == stages::no_world) plan(1);
     auto const fault = begin(sizeof(T), role.world);
     auto const in = at.selection.prepare(gradient, at.world);
@@ -353,6 +388,10 @@ class compressor {
     auto const& where = at.work.where();
     at.ranks.meet_early(stages::for_host(where, comm), host{}, at.word(), count, failure.why());
     at.met = true;
+  }
+
+  [[noreturn]] static void refuse_selection() {
+    throw invalid_argument("gradsieve: encode() was given a selection that the last compress() did not return");
   }
 
   [[nodiscard]] static std::string non_finite_text(std::uint64_t count) {

@@ -1,6 +1,7 @@
 // All of gradsieve for host and GPU but the transports: comm/ has those, one header each.
 #pragma once
 
+#include <gradsieve/cuda/averager.cuh>
 #include <gradsieve/cuda/dense_mean.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/group_queue.cuh>

@@ -1,6 +1,7 @@
 // Everything for the host but the adapters to a transport, which are included one by one from comm/.
 #pragma once
 
+#include <gradsieve/averager.hpp>
 #include <gradsieve/codec/binned.hpp>
 #include <gradsieve/codec/fixed_width.hpp>
 #include <gradsieve/codec/half.hpp>

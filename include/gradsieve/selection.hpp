@@ -20,6 +20,14 @@ struct selection_view {
   std::span<float const> dense;
 };
 
+/// What compress() returns on the host, in the compressor's memory.
+struct host_selection : selection_view {
+  std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
+
+  host_selection() = default;
+  host_selection(selection_view const& from, std::uint64_t which) : selection_view{from}, number{which} {}
+};
+
 /// Room for a selection. `indices` and `values` are equally long.
 struct selection_span {
   view<index_type> indices;

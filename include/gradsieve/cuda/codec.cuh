@@ -202,9 +202,9 @@ class device_inbox {
     return updates_.data();
   }
 
-  /// What the messages hold of elements that pass through. @pre read() has found nothing wrong
-  void sum_dense(cuda_workspace const& work, std::uint64_t elements, float* sums) const {
-    work.over(elements, cuda_kernels::sum_dense<>, states_.data(), senders_, elements, sums);
+  /// What the messages hold of elements that pass through: their sum / divisor. @pre read() has found nothing wrong
+  void mean_of_dense(cuda_workspace const& work, std::uint64_t elements, float divisor, float* means) const {
+    work.over(elements, cuda_kernels::mean_of_dense<>, states_.data(), senders_, elements, divisor, means);
   }
 
  private:

@@ -159,13 +159,17 @@ __global__ void check_messages(message_info const info, slots const from, messag
   }
 }
 
-/// The senders' uncompressed elements, added in their order. @pre no message has failed
+/// The senders' uncompressed elements, added in their order, / divisor. A sum that overflows is formed again in
+/// binary64. @pre no message has failed
 template <int = 0>
-__global__ void sum_dense(message_state const* states, std::uint32_t senders, std::uint64_t elements, float* sums) {
+__global__ void mean_of_dense(message_state const* states, std::uint32_t senders, std::uint64_t elements, float divisor,
+                              float* means) {
   for_each(elements, [&](std::uint64_t p) {
     float total = senders == 0 ? 0.0f : states[0].dense[p];
-    for (std::uint32_t u = 1; u < senders; ++u) total += states[u].dense[p];
-    sums[p] = total;
+    for (std::uint32_t u = 1; u < senders; ++u) total = add(total, states[u].dense[p]);
+    double wide = 0;
+    for (std::uint32_t u = 0; !is_finite(total) && u < senders; ++u) wide += static_cast<double>(states[u].dense[p]);
+    means[p] = is_finite(total) ? divide(total, divisor) : static_cast<float>(wide / static_cast<double>(divisor));
   });
 }
 

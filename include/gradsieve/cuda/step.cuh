@@ -1,18 +1,16 @@
 // The stages of a step on a device.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <gradsieve/arguments.hpp>
 #include <gradsieve/codec/account.hpp>
+#include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/dense_part.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/faults.cuh>
@@ -34,6 +32,7 @@ struct device_selection {
   std::uint32_t const* count = nullptr;
   std::uint64_t capacity = 0;  ///< entries there may be at most
   std::span<float const> dense;
+  std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
 };
 
 /// What compressor<device, Recipe> puts in order. Stages enqueue their work and return; what goes wrong in the stream is
@@ -74,23 +73,15 @@ class device_step : public step_parts<Recipe> {
 
   // ---- A caller's memory and ranks -----------------------------------------------------------------------------
 
-  /// A caller's span of device memory, in the library's formats.
   template <class Gradient>
   [[nodiscard]] static auto span_of(Gradient& gradient) {
-    std::span const values{gradient};
-    using element = typename decltype(values)::element_type;
-    using value = library_value<std::remove_cv_t<element>>;
-    static_assert(gradient_value<value>,
-                  "a gradient is device memory of float, gradsieve::float16 or __half, gradsieve::bfloat16 or "
-                  "__nv_bfloat16");
-    using result = std::conditional_t<std::is_const_v<element>, value const, value>;
-    return std::span<result>{reinterpret_cast<result*>(values.data()), values.size()};
+    return checked_device_span(gradient);
   }
 
   /// The gradient of a rank that has failed: zeros, as the step goes on in the stream.
   template <class T>
   [[nodiscard]] std::span<T> without_values(std::span<T> gradient) const {
-    this->check_size(gradient.size());
+    check_gradient_size(gradient.size(), info.n);
     throw_on_error(cudaMemsetAsync(gradient.data(), 0, gradient.size_bytes(), work.where().stream), "cudaMemsetAsync");
     return gradient;
   }
@@ -132,8 +123,14 @@ class device_step : public step_parts<Recipe> {
     ranks.forget_bytes();
     selection.begin_step();
     faults_.begin_step(work);
-    entered_ = taken_dense_ = compressed = false;
-    record_ = {work.where(), {}, &faults_, memory.taken().count, work.non_finite(), work.step().data()};
+    entered_ = taken_dense_ = false;
+    last = {};
+    record_ = {};
+    record_.where = work.where();
+    record_.faults = &faults_;
+    record_.selected = memory.taken().count;
+    record_.non_finite = work.non_finite();
+    record_.steps = work.step().data();
     auto& known = record_.known;
     known.step = selection.steps_begun();
     known.world = of_world;
@@ -146,7 +143,7 @@ class device_step : public step_parts<Recipe> {
   /// The step before can no longer be discarded, nor encoded. @pre nothing is owed
   void forget_step() {
     memory.forget();
-    compressed = false;
+    last = {};
   }
 
   /// The host's clock knows nothing of a device's stages.
@@ -241,11 +238,17 @@ class device_step : public step_parts<Recipe> {
   /// Entries and dense values, as compress() returns them.
   [[nodiscard]] selection_type selected(entries const& own) noexcept {
     record_.union_is_selected = true;
-    compressed = true;
-    return {own.indices, own.values, own.count, capacity, passthrough.own()};
+    last = {own.indices, own.values, own.count, capacity, passthrough.own(), ++compressions_};
+    return last;
   }
 
-  /// The last compress() as bytes, in room for as many as there may be at most. Allocates on first use.
+  /// Whether it is what the last compress() selected, in the same memory.
+  [[nodiscard]] bool is_last(selection_type const& chosen) const noexcept {
+    return chosen.indices == last.indices && chosen.values == last.values && chosen.count == last.count &&
+           chosen.dense.data() == last.dense.data() && chosen.dense.size() == last.dense.size();
+  }
+
+  /// The last selection as bytes, in room for as many as there may be at most. Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const&) {
     auto const bytes = (recipe.codec.max_bytes(info.n, capacity, info.dense) + 7) / 8 * 8;
     if (outgoing_.size() < bytes) {
@@ -274,14 +277,9 @@ class device_step : public step_parts<Recipe> {
 
  public:
   device_selection_stage<Recipe> selection;
-  bool compressed = false;  ///< the last step was a compress()
+  device_selection last;  ///< of the last step, if that was a compress(); else its number is 0
 
  private:
-  /// The library's name for a format that a caller may have in CUDA's.
-  template <class T>
-  using library_value = std::conditional_t<std::is_same_v<T, __half>, float16,
-                                           std::conditional_t<std::is_same_v<T, __nv_bfloat16>, bfloat16, T>>;
-
   template <class Comm>
   void count_bytes(device_updates const& result) {
     auto& known = record_.known;
@@ -306,6 +304,7 @@ class device_step : public step_parts<Recipe> {
     return account_of(recipe.selector, recipe.codec, about, found, split.dense, message);
   }
 
+  std::uint64_t compressions_ = 0;
   cuda_buffer<std::byte> outgoing_;
   cuda_buffer<cuda_kernels::message_state> outgoing_state_;
   bool entered_ = false;  // this step's gradient is in the residual

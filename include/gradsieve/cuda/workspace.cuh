@@ -39,6 +39,8 @@ class cuda_workspace {
     board_ = zeroed<cuda_kernels::shared_board>(1);
     counters_ = zeroed<std::uint64_t>(2);
     taken_ = zeroed<cuda_kernels::taken_state>(1);
+    tables_.n = n_;
+    tables_.cell_count = cells_;
   }
 
   [[nodiscard]] device const& where() const noexcept { return where_; }

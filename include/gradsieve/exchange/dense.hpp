@@ -87,6 +87,8 @@ class dense_part {
 
   /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(count_); }
+  /// Where they stand, of any step.
+  [[nodiscard]] std::span<float const> room() const noexcept { return own_.span(); }
 
   /// The ranges leave the residual, of each value as much as +-limit; what is cut off stays. Returns how many are cut.
   std::uint64_t take(float limit) {

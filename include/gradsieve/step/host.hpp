@@ -8,7 +8,9 @@
 #include <span>
 #include <utility>
 
+#include <gradsieve/arguments.hpp>
 #include <gradsieve/codec/account.hpp>
+#include <gradsieve/codec/check_selection.hpp>
 #include <gradsieve/error.hpp>
 #include <gradsieve/exchange/dense.hpp>
 #include <gradsieve/exchange/preflight.hpp>
@@ -35,7 +37,7 @@ class host_step : public step_parts<Recipe> {
   using arithmetic = float_environment;  ///< lives as long as a call that computes
   using failure_type = held_failure;
   using entries = selection_view;         ///< of this rank, before they are sent
-  using selection_type = selection_view;  ///< what compress() returns
+  using selection_type = host_selection;  ///< what compress() returns
   using report_type = step_report;
   template <class T>
   using incoming = host_incoming<T>;
@@ -57,13 +59,9 @@ class host_step : public step_parts<Recipe> {
 
   // ---- A caller's memory and ranks -----------------------------------------------------------------------------
 
-  /// A caller's vector, array or span, as a span.
   template <class Gradient>
   [[nodiscard]] static auto span_of(Gradient& gradient) {
-    std::span const values{gradient};
-    static_assert(gradient_value<typename decltype(values)::value_type>,
-                  "a gradient is contiguous memory of float, gradsieve::float16 or gradsieve::bfloat16");
-    return std::span<typename decltype(values)::element_type>{values};
+    return checked_span(gradient);
   }
 
   /// The gradient of a rank that has failed: none.
@@ -116,7 +114,6 @@ class host_step : public step_parts<Recipe> {
     memory.forget();
     passthrough.forget();
     last = {};
-    compressed = false;
   }
 
   /// Seconds since the last call, to a stage of the report.
@@ -187,19 +184,33 @@ class host_step : public step_parts<Recipe> {
   /// Entries and dense values, as compress() returns them.
   [[nodiscard]] selection_type selected(entries const& own) noexcept {
     report_.union_size = own.indices.size();
-    compressed = true;
-    last = {own.indices, own.values, passthrough.own()};
+    last = {{own.indices, own.values, passthrough.own()}, ++compressions_};
     return last;
   }
 
-  /// A selection as bytes. Allocates on first use.
+  /// Whether it is what the last compress() selected, in the same memory.
+  [[nodiscard]] bool is_last(selection_view const chosen) const noexcept {
+    auto const same = [](auto const a, auto const b) { return a.data() == b.data() && a.size() == b.size(); };
+    return same(chosen.indices, last.indices) && same(chosen.values, last.values) && same(chosen.dense, last.dense);
+  }
+
+  [[nodiscard]] bool owns_part_of(selection_view const chosen) const noexcept {
+    return selection.owns_part_of(chosen) ||
+           shares_memory(std::as_bytes(chosen.dense), std::as_bytes(passthrough.room()));
+  }
+
+  /// The last selection as bytes, which the report counts. Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) {
-    auto const bytes = recipe.codec.max_bytes(info.n, capacity, info.dense);
-    if (outgoing_.size() < bytes) outgoing_ = host_buffer<std::byte>(bytes);
-    report_.bytes_sent = recipe.codec.encode(info, chosen, outgoing_.span());
-    auto const message = outgoing_.first(report_.bytes_sent);
+    auto const message = write_message(chosen);
+    report_.bytes_sent = message.size();
     account(chosen, chosen.dense.empty() ? std::span<range const>{} : passthrough.ranges(), message);
     return message;
+  }
+
+  /// A caller's. @throws invalid_argument as check_selection()
+  [[nodiscard]] std::span<std::byte const> encode_copy(selection_view const chosen) {
+    check_selection(recipe.codec, info, std::span<range const>{split.dense}, chosen, capacity);
+    return write_message(chosen);
   }
 
   [[nodiscard]] step_report const& report() const noexcept { return report_; }
@@ -209,8 +220,7 @@ class host_step : public step_parts<Recipe> {
   dense_part<host_workspace, residual_type> passthrough;
   preflight ranks;
   host_selection_stage<Recipe> selection;
-  selection_view last;      ///< of the last step, if that was a compress()
-  bool compressed = false;  ///< whether it was
+  host_selection last;  ///< of the last step, if that was a compress(); else its number is 0
 
  private:
   /// Where the bytes of a message went, as far as it can be told, and with it all other bytes of the step.
@@ -220,8 +230,16 @@ class host_step : public step_parts<Recipe> {
     report_.message.share_out(static_cast<double>(report_.bytes_sent) - report_.message.bytes());
   }
 
+  /// @pre no more entries than capacity
+  [[nodiscard]] std::span<std::byte const> write_message(selection_view const chosen) {
+    auto const bytes = recipe.codec.max_bytes(info.n, capacity, info.dense);
+    if (outgoing_.size() < bytes) outgoing_ = host_buffer<std::byte>(bytes);
+    return outgoing_.first(recipe.codec.encode(info, chosen, outgoing_.span()));
+  }
+
   typename exchange_type::template buffers<host_workspace> buffers_;
   host_buffer<std::byte> outgoing_;
+  std::uint64_t compressions_ = 0;
   step_report report_;  // of the last step
   stopwatch watch_;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/codec/check_selection.hpp>
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/error.hpp>
 #include <gradsieve/report.hpp>
@@ -158,6 +159,12 @@ class host_selection_stage {
       recipe_.codec.quantise(info, own.indices, values);
       wire::check_finite(own.values);
     }
+  }
+
+  /// Whether a selection lies in the memory that the next step writes.
+  [[nodiscard]] bool owns_part_of(selection_view const chosen) const noexcept {
+    return shares_memory(std::as_bytes(chosen.indices), std::as_bytes(indices_.span())) ||
+           shares_memory(std::as_bytes(chosen.values), std::as_bytes(values_.span()));
   }
 
   // ---- Steps and hints ---------------------------------------------------------------------------------------

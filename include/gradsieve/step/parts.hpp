@@ -1,16 +1,13 @@
 // What a compressor has in every space, and what differs between spaces: how a step ends that a rank cannot finish.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/dense_layers.hpp>
-#include <gradsieve/error.hpp>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/layout.hpp>
 #include <gradsieve/segmentation.hpp>
@@ -92,13 +89,6 @@ struct step_parts {
         info{layers.size(), layers.hash(), split.dense_elements, &layers, layer_bins} {}
   step_parts(step_parts const&) = delete;
   step_parts& operator=(step_parts const&) = delete;
-
-  /// @throws invalid_argument
-  void check_size(std::size_t size) const {
-    if (size != info.n)
-      throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +
-                             std::to_string(info.n));
-  }
 
  protected:
   ~step_parts() = default;

@@ -1,0 +1,132 @@
+// The receiving side of a transport of one's own: messages go in, the averaged sparse update comes out.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/arguments.hpp>
+#include <gradsieve/codec/coo.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/dense_layers.hpp>
+#include <gradsieve/exchange/dense.hpp>
+#include <gradsieve/exchange/inbox.hpp>
+#include <gradsieve/fields.hpp>
+#include <gradsieve/float_environment.hpp>
+#include <gradsieve/layout.hpp>
+#include <gradsieve/segmentation.hpp>
+#include <gradsieve/space/host.hpp>
+
+namespace gradsieve {
+
+/// Averages messages of compressors that have the same layout, codec and dense layers; other policies may differ.
+/// averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes.
+/// It has no residual: memory for the entries of the messages alone, see apply(). Not for concurrent use. One that was
+/// moved from throws invalid_argument from apply(), until another is moved into it.
+template <space Space, class Codec = coo>
+class averager {
+ public:
+  using workspace = typename Space::workspace;
+  using codec_type = Codec;
+  static_assert(gradsieve::codec<codec_type>, "an averager's codec needs max_bytes, encode and decode");
+
+  /// @throws invalid_argument if the codec's check() says so.
+  averager(Space where, layout layers, Codec codec = {}, dense_layers passthrough_layers = {})
+      : averager{where, std::move(layers), codec, passthrough_layers, no_bins{}} {
+    static_assert(!bin_codec<Codec>, "this codec writes places in a selector's bins: make the averager of the recipe");
+  }
+
+  /// Of a recipe: its codec, its layers that pass through, and its selector's bins.
+  template <class Recipe>
+    requires std::same_as<decltype(Recipe::codec), Codec>
+  averager(Space where, layout layers, Recipe const& recipe)
+      : averager{where, std::move(layers), recipe.codec, recipe.dense, recipe.selector} {}
+
+  /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16) with the mean of what the messages
+  /// hold, added in their order; zero where none has an entry. All messages are read and checked before the gradient is
+  /// written. Returns how many elements any message has, those that pass through not counted, and how many are cut to
+  /// the largest value of the gradient's format.
+  /// Cost: n writes and O(entries). Memory: 8 bytes for each entry that the messages' headers and sizes allow, and half
+  /// as much again, 4 for each element that passes through and message, kept for the next call. Allocates where that is
+  /// more than ever before.
+  /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, and the next
+  /// call works.
+  template <class Gradient>
+  applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
+    if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
+    float_environment const mode;
+    auto const out = checked_span(gradient);
+    check_gradient_size(out.size(), info_.n);
+    std::uint64_t entries = 0;
+    for (auto const& each : messages) {
+      wire::expect(each.size() >= 4 * info_.dense, "size", each.size(), "at least ", 4 * info_.dense);
+      entries += most_entries(codec_, info_, each, each.size());
+    }
+    inbox_.reserve(messages.size(), entries, info_.dense * messages.size());
+    work_.reserve_updates(messages.size());
+    if (dense_mean_.size() < info_.dense) dense_mean_ = typename workspace::template buffer<float>(info_.dense);
+    for (auto const& each : messages) inbox_.add(codec_, info(), each, most_entries(codec_, info_, each, each.size()));
+    auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
+    auto applied = work_.apply(inbox_.messages(), divisor, out);
+    for (std::size_t i = 0; i < info_.dense; ++i) dense_mean_[i] = mean_of_dense(i, divisor);
+    applied.saturated += write_ranges(std::span<range const>{split_.dense},
+                                      std::span<float const>{dense_mean_.first(info_.dense)}, 1.0f, out);
+    return applied;
+  }
+
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }
+  [[nodiscard]] Codec const& codec() const noexcept { return codec_; }
+
+ private:
+  struct no_bins {};
+
+  template <class Selector>
+  averager(Space where, layout layers, Codec codec, dense_layers const& passthrough_layers, Selector const& selector)
+      : layers_{std::move(layers)},
+        codec_{codec},
+        split_{layers_, passthrough_layers},
+        layer_bins_{layer_bins_of(selector, codec, layers_)},
+        info_{layers_.size(), layers_.hash(), split_.dense_elements},
+        work_{where, layers_.size()} {
+    check(codec_);
+  }
+
+  /// The mean of an element that passes through, over the messages in the inbox.
+  [[nodiscard]] GRADSIEVE_PRECISE float mean_of_dense(std::size_t i, float divisor) const noexcept {
+    auto const all = inbox_.messages();
+    float sum = all.empty() ? 0.0f : all[0].dense[i];
+    for (std::size_t m = 1; m < all.size(); ++m) sum = add(sum, all[m].dense[i]);
+    if (is_finite(sum)) return divide(sum, divisor);
+    double wide = 0;  // a sum that overflows
+    for (auto const& each : all) wide += static_cast<double>(each.dense[i]);
+    return static_cast<float>(wide / static_cast<double>(divisor));
+  }
+
+  /// What the messages are about. Made anew: an averager may be moved, and its layout with it.
+  [[nodiscard]] message_info info() const noexcept {
+    auto about = info_;
+    about.layers = &layers_;
+    about.bins = layer_bins_;
+    return about;
+  }
+
+  presence here_;
+  layout layers_;
+  Codec codec_;
+  layer_split split_;
+  std::vector<std::uint32_t> layer_bins_;
+  message_info info_;
+  workspace work_;
+  inbox<workspace> inbox_;
+  typename workspace::template buffer<float> dense_mean_;
+};
+
+template <class Space, class Recipe>
+  requires requires(Recipe const& of) { of.codec; }
+averager(Space, layout, Recipe) -> averager<Space, decltype(Recipe::codec)>;
+
+}  // namespace gradsieve

@@ -1,0 +1,32 @@
+// What compressors and averagers on a device check of what a caller hands them.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <span>
+#include <type_traits>
+
+#include <gradsieve/types.hpp>
+
+namespace gradsieve {
+
+/// The library's name for a format that a caller may have in CUDA's.
+template <class T>
+using library_value = std::conditional_t<std::is_same_v<T, __half>, float16,
+                                         std::conditional_t<std::is_same_v<T, __nv_bfloat16>, bfloat16, T>>;
+
+/// A caller's span of device memory, in the library's formats.
+template <class Gradient>
+[[nodiscard]] auto checked_device_span(Gradient& gradient) {
+  std::span const values{gradient};
+  using element = typename decltype(values)::element_type;
+  using value = library_value<std::remove_cv_t<element>>;
+  static_assert(gradient_value<value>,
+                "a gradient is device memory of float, gradsieve::float16 or __half, gradsieve::bfloat16 or "
+                "__nv_bfloat16");
+  using result = std::conditional_t<std::is_const_v<element>, value const, value>;
+  return std::span<result>{reinterpret_cast<result*>(values.data()), values.size()};
+}
+
+}  // namespace gradsieve

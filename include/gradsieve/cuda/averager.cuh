@@ -1,0 +1,142 @@
+// The receiving side of a transport of one's own on a GPU: messages go in, the averaged sparse update comes out.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/arguments.hpp>
+#include <gradsieve/averager.hpp>
+#include <gradsieve/cuda/arguments.cuh>
+#include <gradsieve/cuda/codec.cuh>
+#include <gradsieve/cuda/codec/packed.cuh>
+#include <gradsieve/cuda/faults.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/exchange/inbox.hpp>
+
+namespace gradsieve {
+
+/// As the primary template, on a GPU: messages and gradients are device memory. Not copied.
+template <class Codec>
+class averager<device, Codec> {
+ public:
+  using workspace = cuda_workspace;
+  using codec_type = Codec;
+  static_assert(gradsieve::codec<codec_type>, "an averager's codec needs max_bytes, encode and decode");
+  static_assert(device::encodes_with<codec_type>,
+                "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
+                "coo, or packed with fixed_width or raw32, or specialise device_codec, or device_indices or device_values "
+                "for a part of one's own");
+
+  /// @throws invalid_argument if the codec's check() says so; device_error.
+  averager(device where, layout layers, Codec codec = {}, dense_layers passthrough_layers = {})
+      : layers_{std::move(layers)}, codec_{codec}, work_{where, layers_.size()} {
+    check(codec_);
+    layer_split const split{layers_, passthrough_layers};
+    info_ = {layers_.size(), layers_.hash(), split.dense_elements};
+    std::vector<cuda_kernels::dense_range> ranges;
+    std::uint64_t place = 0;
+    for (auto const& each : split.dense) {
+      ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
+                        static_cast<std::uint32_t>(place)});
+      place += each.size;
+    }
+    ranges_ = work_.template uploaded<cuda_kernels::dense_range>(ranges);
+    dense_mean_ = work_.template zeroed<float>(info_.dense);
+    numbers_ = work_.template zeroed<device_numbers>(1);
+  }
+
+  /// As the primary template's.
+  template <class Recipe>
+    requires std::same_as<decltype(Recipe::codec), Codec>
+  averager(device where, layout layers, Recipe const& recipe)
+      : averager{where, std::move(layers), recipe.codec, recipe.dense} {}
+
+  /// As the primary template's: messages of encode(), each in device memory, as they are or longer. Waits for their
+  /// headers, for the check of all messages before the gradient is written, and at its end. Allocates, and frees it
+  /// again. @throws corrupt_message, invalid_argument; device_error.
+  template <class Gradient>
+  applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
+    if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
+    auto const out = checked_device_span(gradient);
+    check_gradient_size(out.size(), info_.n);
+    auto const senders = static_cast<std::uint32_t>(messages.size());
+    std::vector<std::array<std::byte, message_header::bytes>> headers(senders);
+    std::vector<std::uint64_t> sizes;
+    for (std::size_t m = 0; m < senders; ++m) {
+      sizes.push_back(messages[m].size());
+      work_.where().copy(messages[m].first(std::min(messages[m].size(), headers[m].size())), headers[m]);
+    }
+    work_.where().synchronize();
+    std::uint64_t most = 0;
+    std::uint64_t bytes = message_header::bytes;
+    for (std::size_t m = 0; m < senders; ++m) {
+      auto const here =
+          std::span<std::byte const>{headers[m]}.first(std::min<std::size_t>(sizes[m], headers[m].size()));
+      static_cast<void>(wire::open(info_, codec_type::id, here));
+      most = std::max(most, most_entries(codec_, info_, here, sizes[m]));
+      bytes = std::max(bytes, (sizes[m] + 7) / 8 * 8);
+    }
+    cuda_buffer<std::byte> inbox;
+    cuda_buffer<std::uint64_t> rooms, fault;
+    device_inbox<codec_type> reader;
+    stream_end const at_end{work_.where().stream};
+    inbox = work_.template zeroed<std::byte>(bytes * senders);
+    for (std::size_t m = 0; m < senders; ++m)
+      work_.where().copy(messages[m], inbox.span().subspan(bytes * m, sizes[m]));
+    rooms = work_.template uploaded<std::uint64_t>(sizes);
+    fault = work_.template zeroed<std::uint64_t>(1);
+    reader.reserve(work_, codec_, layers_, most, senders);
+    reader.read(work_, info(), inbox.data(), bytes, 0, rooms.data(), fault.data());
+    device_faults::raise(work_.download(fault.data()));
+    auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
+    auto* const numbers = numbers_.data();
+    work_.zero(numbers_);
+    if (auto const cells = work_.tables().cell_count; cells > 0)
+      work_.launch(cuda_kernels::apply_updates<typename decltype(out)::value_type>, cells, cuda_kernels::apply_threads,
+                   reader.updates(work_), senders, divisor, out.data(), info_.n, &numbers->touched,
+                   &numbers->saturated);
+    if (info_.dense > 0) {
+      reader.mean_of_dense(work_, info_.dense, divisor, dense_mean_.data());
+      work_.over(info_.dense, cuda_kernels::write_dense<typename decltype(out)::value_type>, ranges_.data(),
+                 static_cast<std::uint32_t>(ranges_.size()), info_.dense, dense_mean_.data(), 1.0f, out.data(),
+                 &numbers->saturated);
+    }
+    auto const found = work_.download(static_cast<device_numbers const*>(numbers));
+    return {found.touched, found.saturated};
+  }
+
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }
+  [[nodiscard]] Codec const& codec() const noexcept { return codec_; }
+
+ private:
+  /// Waits for the stream at the end of a scope, before memory goes that what is enqueued works on.
+  struct stream_end {
+    cudaStream_t stream;
+    ~stream_end() { cudaStreamSynchronize(stream); }
+  };
+
+  /// What the messages are about. Made anew: an averager may be moved, and its layout with it.
+  [[nodiscard]] message_info info() const noexcept {
+    auto about = info_;
+    about.layers = &layers_;
+    return about;
+  }
+
+  presence here_;
+  layout layers_;
+  Codec codec_;
+  message_info info_;
+  cuda_workspace work_;
+  cuda_buffer<cuda_kernels::dense_range> ranges_;  // of the layers that pass through
+  cuda_buffer<float> dense_mean_;
+  cuda_buffer<device_numbers> numbers_;
+};
+
+}  // namespace gradsieve
