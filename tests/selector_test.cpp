@@ -247,9 +247,8 @@ TEST_CASE("a prediction from the step before spares the second pass") {
     auto const gradient = data::drifting(n, step, 6);
     std::span<float const> const incoming = gradient;
     gs::accumulator_ref const acc{state, 0, 0, step, &hint};
-    gs::key_type lower = 0;
-    work.before_accumulate(
-        residual, states, incoming, 1.0f, [] {}, [&] { lower = gs::predicted_key(gs::radix{}, work, acc, k); });
+    auto preview = work.preview(gs::host_kernels::incoming{states, incoming, 1.0f, residual}, [] {});
+    gs::key_type const lower = gs::predicted_key(gs::radix{}, preview, acc, k);
     work.accumulate(residual, states, incoming, 1.0f, false, std::span{&lower, 1});
     auto const found = work.collected(acc);
     missed += found.complete && found.count >= k ? 0 : 1;
@@ -622,6 +621,68 @@ TEST_CASE("a selector of one's own that writes its entries itself") {
 }
 
 // ---- The passes, directly --------------------------------------------------------------------------------
+
+TEST_CASE("a preview samples what the accumulate pass will write, and settles once, for a sample only") {
+  std::uint64_t const n = 100'000;
+  std::array<gs::segment, 2> const segments{gs::segment{0, 60'000}, gs::segment{60'000, 40'000}};
+  gs::range const hole{20'000, 30'000};
+  auto gradient = data::as<gs::bfloat16>(data::make(data::law::laplace, n, 1));
+  gradient[70'000] = gs::from_float<gs::bfloat16>(std::numeric_limits<float>::infinity());
+  std::span<gs::bfloat16 const> const incoming{gradient};
+  gs::momentum_correction const residual{.momentum = 0.5f};
+  for (int const threads : {1, 3}) {
+    gs::host_workspace before{gs::host{threads}, n};
+    before.plan(segments, std::span{&hole, 1}, 100);
+    auto work = std::move(before);  // nothing in it points into it
+    auto accumulator = data::make(data::law::gauss, n, 2);
+    auto velocity = data::make(data::law::laplace, n, 3);
+    std::array<float*, 2> const states{accumulator.data(), velocity.data()};
+    auto const view = [&](std::size_t s, gs::cut_hint* hint) {
+      auto const& [first, size, k, owner, layer] = segments[s];
+      return gs::accumulator_ref{std::span{accumulator}.subspan(first, size), first, s, 7, hint};
+    };
+    int settled = 0;
+    auto preview = work.preview(gs::host_kernels::incoming{states, incoming, 0.7f, residual}, [&] {
+      ++settled;
+      for (auto& x : velocity) x *= 2;  // what a step does here is seen by the sample
+    });
+    gs::cut_hint warm{17, 100};
+    CHECK(gs::predicted_key(gs::radix{}, preview, view(0, &warm), 100) == 17);
+    CHECK(settled == 0);
+    std::vector<gs::key_type> expected;
+    for (std::size_t s = 0; s < 2; ++s)
+      for (std::uint64_t const count : {1u, 1000u, 200'000u}) {
+        auto const keys = preview.sample(view(s, nullptr), count, 5).keys();
+        expected.insert(expected.end(), keys.begin(), keys.end());
+      }
+    CHECK(settled == 1);
+    std::array<gs::key_type, 2> const lower{};
+    work.accumulate(residual, states, incoming, 0.7f, false, lower);
+    std::fill_n(accumulator.begin() + 20'000, 30'000, 0.0f);
+    std::vector<gs::key_type> written;
+    for (std::size_t s = 0; s < 2; ++s)
+      for (std::uint64_t const count : {1u, 1000u, 200'000u}) {
+        auto const keys = work.sample(view(s, nullptr), count, 5).keys();
+        written.insert(written.end(), keys.begin(), keys.end());
+      }
+    CHECK(written.size() == 102'002);
+    CHECK(expected == written);
+  }
+}
+
+TEST_CASE("elements that reach a key are counted") {
+  std::uint64_t const n = 50'000;
+  auto const values = data::make(data::law::two_values, n);
+  gs::host_workspace work{gs::host{2}, n};
+  gs::segment const all{0, n};
+  work.plan(std::span{&all, 1}, {}, n);
+  gs::accumulator_ref const acc{values, 0, 0, 0, nullptr};
+  auto const some = gs::magnitude_key(values[0]);
+  for (gs::key_type const key : {gs::key_type{0}, gs::key_type{1}, some - 1, some, some + 1, gs::infinite_key}) {
+    auto const reached = std::ranges::count_if(values, [&](float x) { return gs::magnitude_key(x) >= key; });
+    CHECK(work.count_at_least(acc, key) == static_cast<std::uint64_t>(reached));
+  }
+}
 
 TEST_CASE("select writes nothing outside of its room") {
   std::uint64_t const n = 10'000;

@@ -64,7 +64,8 @@ concept capacity_selector = requires(P const p, index_type k) {
 };
 
 /// `predict` names, before the accumulate pass, a key that about k or a few more elements will reach; what reaches it
-/// is then collected by that pass, and `select` has it from the workspace without reading again. 0: no such key.
+/// is then collected by that pass, and `select` has it from the workspace without reading again. 0: no such key. It is
+/// a template of the workspace, which may be a preview: that answers `sample()` alone, of what the pass will write.
 template <class P, class Workspace>
 concept predicting_selector = requires(P const p, Workspace& work, accumulator_ref const acc, index_type k) {
   { p.predict(work, acc, k) } -> std::same_as<key_type>;

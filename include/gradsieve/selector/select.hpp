@@ -16,15 +16,20 @@ template <class Selector>
     return k;
 }
 
-/// The key from which the accumulate pass shall collect candidates for a selector; 0: none.
+/// The key from which the accumulate pass shall collect candidates for a selector; 0: none. `work` may be a preview.
 GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 [[nodiscard]] GRADSIEVE_HD key_type predicted_key(Selector const& chosen, Workspace& work, accumulator_ref const acc,
                                                   index_type k) {
   if constexpr (predicting_selector<Selector, Workspace>)
     return chosen.predict(work, acc, k);
-  else
+  else {
+    static_assert(
+        !requires { &Selector::predict; },
+        "a selector's predict() is a template of the workspace: before the accumulate pass it gets a preview; "
+        "it returns a key_type");
     return 0;
+  }
 }
 
 /// A selector's keep() with the cut that it fitted.

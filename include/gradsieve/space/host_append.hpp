@@ -229,4 +229,25 @@ GRADSIEVE_INLINE void append(float const* values, std::size_t count, std::uint64
                                  lower, list.indices + list.count, list.values + list.count);
 }
 
+/// Counts the keys above `high` and writes those in [low, high] to `out`, at most `room` of them.
+struct split_keys {
+  struct result {
+    std::uint64_t above = 0;
+    std::uint64_t inside = 0;
+    bool complete = true;
+  };
+
+  template <simd Level>
+  GRADSIEVE_INLINE static result run(float const* values, std::size_t count, key_type low, key_type high, key_type* out,
+                                     std::uint64_t room) noexcept {
+    result found;
+    for (std::size_t i = 0; i < count; i += block) {
+      if (found.inside + block > room) return {found.above, found.inside, false};
+      found.inside +=
+          split_block<Level>::run(values + i, std::min(block, count - i), low, high, out + found.inside, found.above);
+    }
+    return found;
+  }
+};
+
 }  // namespace gradsieve::host_kernels

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include <gradsieve/search.hpp>
 #include <gradsieve/selection.hpp>
 #include <gradsieve/space/enter.hpp>
 #include <gradsieve/space/host_append.hpp>
@@ -77,58 +76,54 @@ GRADSIEVE_INLINE std::uint64_t enter(Residual const& policy, std::array<float*, 
 
 /// Four lanes at a time, in the compiler's own vectors: loops over lanes are vectorised by some compilers and levels
 /// only, and eight sums in fixed lanes are the same for any of them.
-[[nodiscard]] GRADSIEVE_INLINE statistics measure(float const* values, std::size_t count) noexcept {
-  constexpr std::size_t width = 4;
-  constexpr std::size_t lanes = 2 * width;
-  using doubles [[gnu::vector_size(width * sizeof(double))]] = double;
-  using floats [[gnu::vector_size(width * sizeof(float))]] = float;
-  using keys [[gnu::vector_size(width * sizeof(float))]] = std::int32_t;
-  doubles sum_abs[2]{};
-  doubles sum_squares[2]{};
-  keys largest[2]{};
-  keys nonzero[2]{};
-  auto const add = [&](float const* from) {
-    for (std::size_t half = 0; half < 2; ++half) {
-      keys key;
-      std::memcpy(&key, from + width * half, sizeof key);
-      key &= 0x7FFF'FFFF;
-      floats magnitude;
-      std::memcpy(&magnitude, &key, sizeof key);
-      doubles const x = __builtin_convertvector(magnitude, doubles);
-      sum_abs[half] += x;
-      doubles const square = x * x;
-      sum_squares[half] += square;
-      largest[half] = key > largest[half] ? key : largest[half];
-      nonzero[half] -= key != 0;  // true is -1
+struct measure_tile {
+  template <simd>
+  GRADSIEVE_INLINE static statistics run(float const* values, std::size_t count) noexcept {
+    constexpr std::size_t width = 4;
+    constexpr std::size_t lanes = 2 * width;
+    using doubles [[gnu::vector_size(width * sizeof(double))]] = double;
+    using floats [[gnu::vector_size(width * sizeof(float))]] = float;
+    using keys [[gnu::vector_size(width * sizeof(float))]] = std::int32_t;
+    doubles sum_abs[2]{};
+    doubles sum_squares[2]{};
+    keys largest[2]{};
+    keys nonzero[2]{};
+    auto const add = [&](float const* from) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        keys key;
+        std::memcpy(&key, from + width * half, sizeof key);
+        key &= 0x7FFF'FFFF;
+        floats magnitude;
+        std::memcpy(&magnitude, &key, sizeof key);
+        doubles const x = __builtin_convertvector(magnitude, doubles);
+        sum_abs[half] += x;
+        doubles const square = x * x;
+        sum_squares[half] += square;
+        largest[half] = key > largest[half] ? key : largest[half];
+        nonzero[half] -= key != 0;  // true is -1
+      }
+    };
+    std::size_t i = 0;
+    while (i + lanes <= count) {
+      prefetch(values + i + ahead, strip);
+      for (std::size_t const end = std::min(i + strip, count); i + lanes <= end; i += lanes) add(values + i);
     }
-  };
-  std::size_t i = 0;
-  while (i + lanes <= count) {
-    prefetch(values + i + ahead, strip);
-    for (std::size_t const end = std::min(i + strip, count); i + lanes <= end; i += lanes) add(values + i);
-  }
-  if (i < count) {
-    std::array<float, lanes> rest{};
-    std::copy(values + i, values + count, rest.begin());
-    add(rest.data());
-  }
-  statistics result;
-  for (std::size_t half = 0; half < 2; ++half)
-    for (std::size_t lane = 0; lane < width; ++lane) {
-      result.sum_abs += sum_abs[half][lane];
-      result.sum_squares += sum_squares[half][lane];
-      result.max_key = std::max(result.max_key, static_cast<key_type>(largest[half][lane]));
-      result.nonzero += static_cast<std::uint64_t>(nonzero[half][lane]);
+    if (i < count) {
+      std::array<float, lanes> rest{};
+      std::copy(values + i, values + count, rest.begin());
+      add(rest.data());
     }
-  return result;
-}
-
-[[nodiscard]] GRADSIEVE_INLINE std::uint64_t count_at_least(float const* values, std::size_t count,
-                                                            key_type key) noexcept {
-  std::uint32_t found = 0;
-  for (std::size_t i = 0; i < count; ++i) found += magnitude_key(values[i]) >= key ? 1u : 0u;
-  return found;
-}
+    statistics result;
+    for (std::size_t half = 0; half < 2; ++half)
+      for (std::size_t lane = 0; lane < width; ++lane) {
+        result.sum_abs += sum_abs[half][lane];
+        result.sum_squares += sum_squares[half][lane];
+        result.max_key = std::max(result.max_key, static_cast<key_type>(largest[half][lane]));
+        result.nonzero += static_cast<std::uint64_t>(nonzero[half][lane]);
+      }
+    return result;
+  }
+};
 
 /// Lets a value leave the states of one element.
 template <class Residual, std::size_t States>
@@ -172,24 +167,17 @@ struct accumulate_tile {
       for (auto& state : states) state += size;
       seen.advance(size);
     }
-    if (sums != nullptr) *sums = measure(states[0] - count, count);
+    if (sums != nullptr) *sums = measure_tile::run<Level>(states[0] - count, count);
     return bad;
   }
 };
 
-struct enter_some {
+template <bool Write>
+struct enter_tile {
   template <simd, class Residual, class T, std::size_t States>
   GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
                                             float factor, std::size_t count) noexcept {
-    return enter<true>(policy, states, gradient, factor, count);
-  }
-};
-
-struct count_bad {
-  template <simd, class Residual, class T, std::size_t States>
-  GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
-                                            float factor, std::size_t count) noexcept {
-    return enter<false>(policy, states, gradient, factor, count);
+    return enter<Write>(policy, states, gradient, factor, count);
   }
 };
 
@@ -201,25 +189,6 @@ struct append_tile {
       prefetch(values + at + ahead, strip);
       append<Level>(values + at, std::min(strip, count - at), first + at, lower, *list);
     }
-  }
-};
-
-struct measure_tile {
-  template <simd>
-  GRADSIEVE_INLINE static statistics run(float const* values, std::size_t count) noexcept {
-    return measure(values, count);
-  }
-};
-
-struct count_tile {
-  template <simd>
-  GRADSIEVE_INLINE static std::uint64_t run(float const* values, std::size_t count, key_type key) noexcept {
-    std::uint64_t found = 0;
-    for (std::size_t at = 0; at < count; at += strip) {
-      prefetch(values + at + ahead, strip);
-      found += count_at_least(values + at, std::min(strip, count - at), key);
-    }
-    return found;
   }
 };
 
@@ -273,7 +242,7 @@ void write_kept(float const* values, std::size_t count, key_type key, Keep const
 struct count_candidates {
   template <simd>
   GRADSIEVE_INLINE static kept run(float const* values, std::size_t count, key_type key) noexcept {
-    return count_kept(values, count, key, [](float) { return true; });
+    return count_kept(values, count, key, keep_all{});
   }
 };
 
@@ -292,34 +261,8 @@ struct write_candidates {
       at.above += pack_block<Level>::run(values + i, from + i, lower, indices + at.above, out + at.above);
       at.equal -= equal;
     }
-    for (; i < count && at.above < end; ++i) {
-      key_type const here = magnitude_key(values[i]);
-      if (here < key || (here == key && at.equal == 0)) continue;
-      at.equal -= here == key ? 1u : 0u;
-      indices[at.above] = from[i];
-      out[at.above++] = values[i];
-    }
-  }
-};
-
-/// Counts the keys above `high` and writes those in [low, high] to `out`, at most `room` of them.
-struct split_keys {
-  struct result {
-    std::uint64_t above = 0;
-    std::uint64_t inside = 0;
-    bool complete = true;
-  };
-
-  template <simd Level>
-  GRADSIEVE_INLINE static result run(float const* values, std::size_t count, key_type low, key_type high, key_type* out,
-                                     std::uint64_t room) noexcept {
-    result found;
-    for (std::size_t i = 0; i < count; i += block) {
-      if (found.inside + block > room) return {found.above, found.inside, false};
-      found.inside +=
-          split_block<Level>::run(values + i, std::min(block, count - i), low, high, out + found.inside, found.above);
-    }
-    return found;
+    write_kept(values + i, count - i, key, keep_all{}, at, end, {{indices, end}, {out, end}, {}},
+               [&](std::size_t j) { return from[i + j]; });
   }
 };
 

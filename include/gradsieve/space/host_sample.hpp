@@ -1,12 +1,18 @@
-// A sample of a segment, as selectors see it.
+// Samples of a segment: as selectors see them, and how they are drawn, before the accumulate pass too.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 
+#include <gradsieve/random.hpp>
+#include <gradsieve/selection.hpp>
+#include <gradsieve/space/enter.hpp>
+#include <gradsieve/space/host_scope.hpp>
 #include <gradsieve/types.hpp>
 
 namespace gradsieve {
@@ -49,6 +55,74 @@ class key_sample {
   }
 
   std::span<key_type> keys_;
+};
+
+namespace host_kernels {
+
+/// Reads an accumulator as it is.
+struct from_memory {
+  accumulator_ref acc;
+
+  [[nodiscard]] float operator()(std::uint64_t i) const noexcept { return acc.values[i - acc.first]; }
+};
+
+/// A gradient, times `factor`, on its way into the states. Reads the accumulator of an element as the accumulate pass
+/// will write it, where nothing is owed.
+template <class T, class Residual>
+struct incoming {
+  std::array<float*, Residual::states> states;
+  std::span<T const> gradient;
+  float factor;
+  Residual policy;
+
+  [[nodiscard]] float operator()(std::uint64_t i) const noexcept {
+    element_state<Residual::states> now{};
+    for (std::size_t s = 0; s < now.size(); ++s) now[s] = states[s][i];
+    enter_one(policy, multiply(to_float(gradient[i]), factor), now);
+    return now[0];
+  }
+
+  [[nodiscard]] std::array<float*, Residual::states> states_from(std::uint64_t first) const noexcept {
+    auto all = states;
+    for (auto& each : all) each += first;
+    return all;
+  }
+};
+
+}  // namespace host_kernels
+
+/// As host_workspace::sample(), of what read(i) gives for the elements i of the gradient that lie in the segment.
+template <class Read>
+[[nodiscard]] key_sample draw_sample(host_scope const& scope, accumulator_ref const acc, std::uint64_t count,
+                                     std::uint64_t seed, Read const& read) {
+  std::uint64_t const n = acc.values.size();
+  auto const keys = scope.keys.first(std::min({count, n, host_scope::most_samples}));
+  sample_places const places{n, keys.size(), mix(seed ^ mix(acc.step ^ mix(acc.first)))};
+  scope.each(keys.size(), [&](std::uint64_t j) { keys[j] = magnitude_key(read(acc.first + places[j])); });
+  return key_sample{keys};
+}
+
+/// What a selector's predict() gets before the accumulate pass: a workspace that can draw samples, and nothing else.
+/// `Read` gives the accumulators; those in holes are 0. `settle` is called once, before the first sample, if there is
+/// any. The workspace that it comes from must not be moved meanwhile.
+template <class Read, class Settle>
+class host_preview {
+ public:
+  host_preview(host_scope const& scope, Read const& read, Settle const& settle)
+      : scope_{scope}, read_{read}, settle_{settle} {}
+
+  /// As host_workspace::sample().
+  [[nodiscard]] key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
+    if (!std::exchange(settled_, true)) settle_();
+    return draw_sample(scope_, acc, count, seed,
+                       [&](std::uint64_t i) { return scope_.tiles.in_hole(i) ? 0.0f : read_(i); });
+  }
+
+ private:
+  host_scope const& scope_;
+  Read read_;
+  Settle settle_;
+  bool settled_ = false;
 };
 
 }  // namespace gradsieve

@@ -115,8 +115,9 @@ class host_selection_stage {
     } else {
       bool measure = partitioner_type::needs_norms;
       if constexpr (!partitioner_type::needs_norms) {
-        work_.before_accumulate(
-            recipe_.residual, states, in.gradient, in.factor, [&] { memory_.settle(); }, [&] { predict(mine); });
+        host_kernels::incoming const read{states, in.gradient, in.factor, recipe_.residual};
+        auto preview = work_.preview(read, [&] { memory_.settle(); });
+        predict(preview, mine);
         for (std::size_t s = 0; s < segments_.size(); ++s) measure = measure || (lower_[s] == 0 && mine(s));
       }
       report_.non_finite =
@@ -131,7 +132,7 @@ class host_selection_stage {
   [[nodiscard]] selection_view select(step_role const role) {
     auto const mine = [&](std::size_t s) { return selects(s, role.rank, role.exchanging); };
     if constexpr (partitioner_type::needs_norms) {
-      predict(mine);
+      predict(work_, mine);
       work_.collect(memory_.state(0), lower_);
     }
     std::size_t found = 0;
@@ -192,10 +193,10 @@ class host_selection_stage {
   }
 
   /// The keys from which candidates are collected.
-  template <class Mine>
-  void predict(Mine const& mine) {
+  template <class View, class Mine>
+  void predict(View& view, Mine const& mine) {
     for (std::size_t s = 0; s < segments_.size(); ++s)
-      lower_[s] = mine(s) ? predicted_key(recipe_.selector, work_, accumulator(s), segments_[s].k) : 0;
+      lower_[s] = mine(s) ? predicted_key(recipe_.selector, view, accumulator(s), segments_[s].k) : 0;
   }
 
   Recipe const& recipe_;
