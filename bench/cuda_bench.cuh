@@ -17,9 +17,9 @@
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/random.hpp>
-#include <gradsieve/space/cuda_device.cuh>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/random.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/device.cuh>
 
 namespace bench {
 

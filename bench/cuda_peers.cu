@@ -83,12 +83,14 @@ __global__ void gather_kernel(float const* values, gs::index_type const* from, s
 }
 
 /// A threshold 0.8 times as large.
-__global__ void lower_kernel(gs::key_type* cut) { *cut = gs::magnitude_key(0.8f * gs::magnitude_of(*cut)); }
+__global__ void lower_kernel(gs::key_type* threshold) {
+  *threshold = gs::magnitude_key(0.8f * gs::magnitude_of(*threshold));
+}
 
 struct at_least {
-  gs::key_type const* cut;
+  gs::key_type const* threshold;
   __device__ bool operator()(thrust::tuple<gs::index_type, float> const& entry) const {
-    return gs::magnitude_key(thrust::get<1>(entry)) >= *cut;
+    return gs::magnitude_key(thrust::get<1>(entry)) >= *threshold;
   }
 };
 
@@ -97,19 +99,19 @@ class collector : public peer {
  protected:
   using peer::peer;
 
-  void collect(gs::key_type const* cut) {
+  void collect(gs::key_type const* threshold) {
     collect(thrust::make_zip_iterator(thrust::counting_iterator<gs::index_type>{0},
                                       static_cast<float const*>(residual_.data())),
-            n_, cut, indices_, values_);
+            n_, threshold, indices_, values_);
   }
 
   template <class Entries>
-  void collect(Entries from, std::uint64_t count, gs::key_type const* cut, gs::cuda_buffer<gs::index_type>& indices,
-               gs::cuda_buffer<float>& values) {
+  void collect(Entries from, std::uint64_t count, gs::key_type const* threshold,
+               gs::cuda_buffer<gs::index_type>& indices, gs::cuda_buffer<float>& values) {
     auto const to = thrust::make_zip_iterator(indices.data(), values.data());
     with_memory([&](void* memory, std::size_t& bytes) {
       return cub::DeviceSelect::If(memory, bytes, from, to, count_.data(), static_cast<std::int64_t>(count),
-                                   at_least{cut}, stream());
+                                   at_least{threshold}, stream());
     });
   }
 };
@@ -123,19 +125,19 @@ class select_oracle : public collector {
   void prepare(std::span<float const> gradient) {
     where_.copy(std::as_bytes(residual_.span()), std::as_writable_bytes(accumulator_.span()));
     accumulate(accumulator_.data(), gradient);
-    cut_ = select_(accumulator_.span(), k_);
+    threshold_ = select_(accumulator_.span(), k_);
   }
 
   void step(std::span<float const> gradient) {
     accumulate(residual_.data(), gradient);
-    collect(cut_);
+    collect(threshold_);
     zero_sent(sent(), n_, residual_.data());
   }
 
  private:
   radix_select select_;
   gs::cuda_buffer<float> accumulator_;
-  gs::key_type const* cut_ = nullptr;
+  gs::key_type const* threshold_ = nullptr;
 };
 
 /// radix_select, and a pass that collects.
@@ -221,13 +223,13 @@ class two_level : public collector {
 
   void step(std::span<float const> gradient) {
     accumulate(residual_.data(), gradient);
-    auto* const cut = sample_cut();
-    collect(cut);
+    auto* const threshold = sample_threshold();
+    collect(threshold);
     auto count = read_count();
     for (int tries = 0; tries < 10 && count < k_ - k_ / 5; ++tries) {
-      lower_kernel<<<1, 1, 0, stream()>>>(cut);
+      lower_kernel<<<1, 1, 0, stream()>>>(threshold);
       launched();
-      collect(cut);
+      collect(threshold);
       count = read_count();
     }
     if (count > (Sorts ? k_ + k_ / 10 * 3 : k_)) shorten(count);
@@ -237,7 +239,7 @@ class two_level : public collector {
  private:
   static constexpr std::uint64_t stride = 100;
 
-  gs::key_type* sample_cut() {
+  gs::key_type* sample_threshold() {
     auto const size = (n_ + stride - 1) / stride;
     sample_kernel<<<blocks(size), threads, 0, stream()>>>(residual_.data(), stride, size, sample_.data());
     launched();
@@ -256,10 +258,10 @@ class two_level : public collector {
   /// Of more entries than wanted, the k largest.
   void shorten(gs::index_type count) {
     if constexpr (!Sorts) {
-      auto const* const cut = select_(values_.first(count), k_);
+      auto const* const threshold = select_(values_.first(count), k_);
       auto const found = thrust::make_zip_iterator(static_cast<gs::index_type const*>(indices_.data()),
                                                    static_cast<float const*>(values_.data()));
-      collect(found, count, cut, again_, sorted_);
+      collect(found, count, threshold, again_, sorted_);
       std::swap(indices_, again_);
       std::swap(values_, sorted_);
     } else {

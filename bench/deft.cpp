@@ -59,8 +59,8 @@ class world {
     work_.plan(segments_.all(), {}, room);
     indices_ = gs::host_buffer<gs::index_type>(room);
     values_ = gs::host_buffer<float>(room);
-    lower_.assign(segments_.size(), 0);
-    hints_.assign(static_cast<std::size_t>(ranks), std::vector<gs::cut_hint>(segments_.size()));
+    candidate_thresholds_.assign(segments_.size(), 0);
+    warm_thresholds_.assign(static_cast<std::size_t>(ranks), std::vector<gs::warm_threshold>(segments_.size()));
     start();
   }
 
@@ -79,16 +79,16 @@ class world {
     result.partition = seconds([&] { segments_.assign(gs::deft{}, at_.density, step_, ranks_); });
     std::size_t count = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
-      std::swap(segments_.hints(), hints_[static_cast<std::size_t>(rank)]);
+      std::swap(segments_.warm_thresholds(), warm_thresholds_[static_cast<std::size_t>(rank)]);
       double const time = seconds([&] { count += select(rank, count); });
-      std::swap(segments_.hints(), hints_[static_cast<std::size_t>(rank)]);
+      std::swap(segments_.warm_thresholds(), warm_thresholds_[static_cast<std::size_t>(rank)]);
       result.slowest = std::max(result.slowest, time);
       result.mean += time / ranks_;
     }
     result.entries = count;
     for (auto const i : indices_.first(count)) residual_[i] = 0;
     for (auto const& each : segments_.all()) {
-      if (!segments_.sent_whole(each)) continue;
+      if (!segments_.sent_in_full(each)) continue;
       result.entries += each.size;
       std::fill_n(residual_.data() + each.offset, each.size, 0.0f);
     }
@@ -96,12 +96,12 @@ class world {
     return result;
   }
 
-  /// As after a long time, when every rank has met every fragment: who has not yet takes another's hint.
-  void share_hints() {
+  /// As after a long time, when every rank has met every fragment: who has not yet takes another's warm threshold.
+  void share_warm_thresholds() {
     for (std::size_t s = 0; s < segments_.size(); ++s) {
-      gs::cut_hint known;
-      for (auto const& each : hints_) known = each[s].lower != 0 ? each[s] : known;
-      for (auto& each : hints_) each[s] = each[s].lower != 0 ? each[s] : known;
+      gs::warm_threshold known;
+      for (auto const& each : warm_thresholds_) known = each[s].key != 0 ? each[s] : known;
+      for (auto& each : warm_thresholds_) each[s] = each[s].key != 0 ? each[s] : known;
     }
   }
 
@@ -126,8 +126,9 @@ class world {
   /// One rank's selection; returns how many entries it has written from `at` on.
   std::size_t select(int rank, std::size_t at) {
     for (std::size_t s = 0; s < segments_.size(); ++s)
-      lower_[s] = segments_[s].owner == rank ? gs::predicted_key(selector_, work_, view(s), segments_[s].k) : 0;
-    work_.collect(residual_.span(), lower_);
+      candidate_thresholds_[s] =
+          segments_[s].owner == rank ? gs::predict_candidate_threshold(selector_, work_, view(s), segments_[s].k) : 0;
+    work_.collect(residual_.span(), candidate_thresholds_);
     std::size_t count = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       if (segments_[s].owner != rank) continue;
@@ -147,8 +148,8 @@ class world {
   gs::host_workspace work_;
   gs::host_buffer<float> residual_;
   gs::segmentation<gs::deft> segments_;
-  std::vector<gs::key_type> lower_;
-  std::vector<std::vector<gs::cut_hint>> hints_;  // of each rank
+  std::vector<gs::key_type> candidate_thresholds_;
+  std::vector<std::vector<gs::warm_threshold>> warm_thresholds_;  // of each rank
   gs::host_buffer<gs::index_type> indices_;
   gs::host_buffer<float> values_;
   std::uint64_t step_ = 0;
@@ -163,7 +164,7 @@ void add_shares(std::string const& selector_name, Selector selector, int ranks, 
     world many{at, ranks, selector};
     for (int i = 0; i < 24; ++i) one.step(row.gradients.next());
     for (int i = 0; i < 24 + ranks; ++i) many.step(row.gradients.next());
-    many.share_hints();
+    many.share_warm_thresholds();
     std::vector<double> alone, partition, mean;
     std::uint64_t entries = 0;
     auto const step = [&](std::span<float const> gradient) {

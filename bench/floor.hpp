@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/space/host.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/workspace.hpp>
 
 namespace bench {
 

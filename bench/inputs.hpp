@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include <gradsieve/random.hpp>
-#include <gradsieve/space/host.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/random.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/workspace.hpp>
 
 namespace bench {
 

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/selection.hpp>
-#include <gradsieve/space/host.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/workspace.hpp>
 
 namespace bench {
 
@@ -48,7 +48,7 @@ class peer {
 
  protected:
   struct alignas(64) worker_state {
-    std::uint64_t above = 0;  // of the cut's key; then: where to write the next
+    std::uint64_t above = 0;  // of the threshold's key; then: where to write the next
     std::uint64_t equal = 0;  // to it; then: how many of them to take
     std::vector<std::uint32_t> counts;
     std::vector<gs::index_type> indices;
@@ -108,7 +108,7 @@ class peer {
         });
   }
 
-  /// What a cut keeps of the accumulator, from counts that are there.
+  /// What a threshold keeps of the accumulator, from counts that are there.
   gs::index_type compact(std::span<float const> acc, gs::key_type key, gs::selection_span out) {
     auto const written = place();
     parts(n_, [&](worker_state& mine, std::uint64_t begin, std::uint64_t end) {

@@ -69,11 +69,11 @@ class published_hierarchical : peer {
     auto count = survivors(acc, gs::magnitude_key(threshold));
     for (int tries = 0; tries < 10 && count < k_ - k_ / 5; ++tries)
       count = survivors(acc, gs::magnitude_key(threshold *= 0.8f));
-    gs::key_type const cut = count > k_ ? kth_survivor(count) : 0;
-    parts(n_, [&](worker_state& mine, std::uint64_t, std::uint64_t) { peer::count(mine, mine.values, cut); });
+    gs::key_type const kth = count > k_ ? kth_survivor(count) : 0;
+    parts(n_, [&](worker_state& mine, std::uint64_t, std::uint64_t) { peer::count(mine, mine.values, kth); });
     auto const written = place();
     parts(n_, [&](worker_state& mine, std::uint64_t, std::uint64_t) {
-      write(mine, mine.values, cut, out, [&](std::size_t i) { return mine.indices[i]; });
+      write(mine, mine.values, kth, out, [&](std::size_t i) { return mine.indices[i]; });
     });
     return written;
   }

@@ -1,6 +1,6 @@
 // How long does planning take? Milliseconds, for layers whose sizes and times vary as those of real ones do. No floor.
 #include <cmath>
-#include <gradsieve/random.hpp>
+#include <gradsieve/core/random.hpp>
 #include <gradsieve/schedule.hpp>
 
 #include "rows.hpp"

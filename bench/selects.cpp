@@ -14,16 +14,16 @@ void add_select(std::string const& selector_name, Selector selector, setting con
     work.plan(std::span{&all, 1}, {}, capacity);
     gs::host_buffer<gs::index_type> indices(capacity);
     gs::host_buffer<float> values(capacity);
-    gs::cut_hint hint;
+    gs::warm_threshold remembered;
     std::uint64_t step = 0;
     gs::index_type selected = 0;
     row<float> row{state, at};
     row.measure(4 * at.n, [&](std::span<float const> accumulator) {
-      if (!warm) hint = {};
+      if (!warm) remembered = {};
       return seconds([&] {
-        gs::accumulator_ref const acc{accumulator, 0, 0, step++, &hint};
-        gs::key_type const lower = gs::predicted_key(selector, work, acc, at.k());
-        work.collect(accumulator, std::span{&lower, 1});
+        gs::accumulator_ref const acc{accumulator, 0, 0, step++, &remembered};
+        gs::key_type const candidate_threshold = gs::predict_candidate_threshold(selector, work, acc, at.k());
+        work.collect(accumulator, std::span{&candidate_threshold, 1});
         selected = gs::select(selector, work, acc, at.k(), {indices.span(), values.span(), {}});
       });
     });

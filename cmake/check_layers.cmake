@@ -1,48 +1,101 @@
 # cmake -DROOT=<include folder> -P check_layers.cmake
-# Includes run strictly downwards. A layer is one line, lowest first; its names are headers or folders. Headers
-# of one folder may include each other, and the header of a folder's name all of them; folders of one layer may not. A new header that is in no layer is refused.
+# Includes run strictly downwards, between folders and inside of them. Below, one line is one layer, lowest first. A
+# name is a header (core/types, without its extension) or a folder (codec/index/): what is in the folder and in no
+# longer name. Headers of one folder's layer may include each other, but not in a circle; other headers of one layer
+# may not. A header that is in no layer is refused.
 cmake_minimum_required(VERSION 3.25)
 
 set(layers
-    "config"
-    "fingerprint float_environment process types"
-    "error random text view"
-    "arguments fields layout selection"
-    "bins concepts dense_layers density report search"
-    "segmentation space"
-    "codec residual partitioner selector"
-    "exchange measure"
+    "core/config"
+    "core/fingerprint core/float_environment core/process core/random core/types core/view"
+    "core/error core/text"
+    "core/arguments core/density core/fields core/layout core/selection"
+    "core/"
+    "concepts/policy"
+    "concepts/"
+    "concepts report"
+    "codec/layer_scale codec/limit codec/message"
+    "codec/bin_stream codec/bits codec/byte_breakdown"
+    "codec/index/ codec/value/"
+    "codec/"
+    "residual/ selector/prediction"
+    "selector/"
+    "partitioner/"
+    "exchange/decoded_messages exchange/index_list exchange/preflight exchange/value_sum"
+    "exchange/round"
+    "exchange/"
     "checkpoint recipe"
-    "averager step"
-    "compressor layer_states"
-    "schedule"
-    "gradsieve"
+    "step"
+    "host/buffer host/simd/ host/team"
+    "host/passes/"
+    "host/workspace"
+    "host/memory"
+    "host/passthrough"
+    "host/"
+    "host/step"
+    "layer_states"
+    "averager"
+    "compressor"
+    "schedule/cost schedule/trace"
+    "schedule/"
+    "schedule/planners/"
+    "schedule/make_plan schedule/measure/ schedule/overlap/ schedule/simulate/"
+    "gradsieve schedule"
+    "cuda/error"
+    "cuda/device"
+    "cuda/passes/"
+    "cuda/workspace"
+    "cuda/arguments cuda/faults"
+    "cuda/codec/"
+    "cuda/memory cuda/plan"
+    "cuda/passthrough"
+    "cuda/dense_mean cuda/exchange cuda/report cuda/staged cuda/through_device"
+    "cuda/leader"
+    "cuda/selection_stage"
+    "cuda/step"
+    "cuda/"
+    "cuda/averager"
+    "cuda/compressor"
+    "cuda/group_queue cuda/overlap"
     "cuda")
 
 # A transport may know the contract and nothing else of the library, not even another transport. Its headers begin
 # with its name: threads.hpp, threads_check.hpp.
-set(transport_may_include config error process types concepts)
+set(transport_may_include core/config core/error core/process core/types concepts concepts/communicator)
+# What device code may use of the host's space: its workspace, for what runs there, the choice of the ranges that pass
+# through, and how a gradient is split into tiles.
+set(device_may_include host/workspace host/passthrough host/passes/tiles)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
-set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=space/host_team.hpp" "immintrin.h=space/host_simd.hpp"
-    "sys/mman.h=space/host_buffer.hpp" "unistd.h=process.hpp")
+set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/team.hpp" "immintrin.h=host/simd/simd.hpp"
+    "sys/mman.h=host/buffer.hpp" "unistd.h=core/process.hpp")
 set(cuda_toolkit "^(cuda.*|cub/.*|thrust/.*|cooperative_groups.*|nv/.*)$")
 
-# The layer's number, or -1.
-function(rank_of family result)
-  set(${result} -1 PARENT_SCOPE)
+# The longest name in `layers` that a header without its extension belongs to, and its layer's number; or "" and -1.
+function(place_of header name_result rank_result)
+  set(name "")
+  set(found -1)
   set(rank 0)
   foreach(layer IN LISTS layers)
-    if(" ${layer} " MATCHES " ${family} ")
-      set(${result} ${rank} PARENT_SCOPE)
-    endif()
+    string(REPLACE " " ";" names "${layer}")
+    foreach(each IN LISTS names)
+      if(each MATCHES "/$")
+        string(FIND "${header}" "${each}" at)
+      elseif(each STREQUAL header)
+        set(at 0)
+      else()
+        set(at -1)
+      endif()
+      string(LENGTH "${each}" length)
+      string(LENGTH "${name}" known)
+      if(at EQUAL 0 AND length GREATER known)
+        set(name "${each}")
+        set(found ${rank})
+      endif()
+    endforeach()
     math(EXPR rank "${rank} + 1")
   endforeach()
-endfunction()
-
-# "selector/radix.hpp" -> "selector", "types.hpp" -> "types"
-function(family_of header result)
-  string(REGEX REPLACE "[/.].*" "" family "${header}")
-  set(${result} "${family}" PARENT_SCOPE)
+  set(${name_result} "${name}" PARENT_SCOPE)
+  set(${rank_result} ${found} PARENT_SCOPE)
 endfunction()
 
 cmake_path(ABSOLUTE_PATH ROOT)
@@ -55,13 +108,18 @@ file(GLOB_RECURSE headers RELATIVE "${ROOT}/gradsieve" "${ROOT}/gradsieve/*.hpp"
 if(NOT headers)
   message(FATAL_ERROR "no headers below ${ROOT}/gradsieve")
 endif()
+list(SORT headers)
 foreach(header IN LISTS headers)
-  family_of("${header}" family)
-  rank_of("${family}" rank)
-  if(rank EQUAL -1 AND NOT family STREQUAL "comm")
+  string(REGEX REPLACE "[.](hpp|cuh)$" "" stem "${header}")
+  place_of("${stem}" place rank)
+  set(is_transport FALSE)
+  if(header MATCHES "^comm/")
+    set(is_transport TRUE)
+  elseif(rank EQUAL -1)
     refuse("${header} is in no layer: add it to cmake/check_layers.cmake")
     continue()
   endif()
+  set(beside_${header} "")  # headers of the same folder's layer that it includes
   file(STRINGS "${ROOT}/gradsieve/${header}" lines REGEX "^[ \t]*#[ \t]*include")
   foreach(line IN LISTS lines)
     if(NOT line MATCHES "<([^>]+)>")
@@ -70,39 +128,71 @@ foreach(header IN LISTS headers)
     endif()
     set(included "${CMAKE_MATCH_1}")
 
-    if(included MATCHES "^gradsieve/(.*)$")
+    if(included MATCHES "^gradsieve/(.*)[.](hpp|cuh)$")
       set(target "${CMAKE_MATCH_1}")
-      family_of("${target}" target_family)
-      rank_of("${target_family}" target_rank)
-      if(header MATCHES "hpp$" AND target MATCHES "cuh$")
+      set(kind "${CMAKE_MATCH_2}")
+      place_of("${target}" target_place target_rank)
+      if(header MATCHES "hpp$" AND kind STREQUAL "cuh")
         refuse("${header} includes ${included}: a .hpp is for any compiler, a .cuh is not")
-      elseif(family STREQUAL "comm")
+      elseif(is_transport)
         string(REGEX MATCH "^comm/[a-z]+" own "${header}")
-        if(NOT target_family IN_LIST transport_may_include AND NOT target MATCHES "^${own}[_.]")
+        if(NOT target IN_LIST transport_may_include AND NOT target MATCHES "^${own}(_|$)")
           refuse("${header} includes ${included}: a transport stands alone on concepts, error, process and types")
         endif()
-      elseif(target_family STREQUAL "comm")
+      elseif(target MATCHES "^comm/")
         refuse("${header} includes ${included}: transports are opt-in, the user includes them")
-      elseif(NOT target_rank LESS rank AND NOT (family STREQUAL target_family AND target MATCHES "/"))
+      elseif(header MATCHES "cuh$" AND target MATCHES "^host/" AND NOT target IN_LIST device_may_include)
+        refuse("${header} includes ${included}: a device part may include of host/ only ${device_may_include}")
+      elseif(place MATCHES "/$" AND place STREQUAL target_place)
+        list(APPEND beside_${header} "${target}.${kind}")
+      elseif(NOT target_rank LESS rank)
         refuse("${header} includes ${included}: includes run downwards")
       endif()
     elseif(included MATCHES "^[a-z_]+$" OR (header MATCHES "cuh$" AND included MATCHES "${cuda_toolkit}"))
       continue()  # the standard library; the CUDA toolkit
     else()
-      set(place "")
+      set(only "")
       foreach(pair IN LISTS foreign)
         if(pair MATCHES "^(.*)=(.*)$" AND CMAKE_MATCH_1 STREQUAL included)
-          set(place "${CMAKE_MATCH_2}")
+          set(only "${CMAKE_MATCH_2}")
         endif()
       endforeach()
-      if(NOT place)
+      if(NOT only)
         refuse("${header} includes ${included}: the core needs the standard library only")
-      elseif(NOT header STREQUAL place)
-        refuse("${header} includes ${included}: only ${place} may")
+      elseif(NOT header STREQUAL only)
+        refuse("${header} includes ${included}: only ${only} may")
       endif()
     endif()
   endforeach()
 endforeach()
+
+# What is left when headers without neighbours to wait for are taken away, again and again, goes in circles.
+set(left "")
+foreach(header IN LISTS headers)
+  if(beside_${header})
+    list(APPEND left "${header}")
+  endif()
+endforeach()
+set(before -1)
+list(LENGTH left count)
+while(NOT count EQUAL before)
+  set(before ${count})
+  set(next "")
+  foreach(header IN LISTS left)
+    foreach(each IN LISTS beside_${header})
+      if(each IN_LIST left)
+        list(APPEND next "${header}")
+        break()
+      endif()
+    endforeach()
+  endforeach()
+  set(left "${next}")
+  list(LENGTH left count)
+endwhile()
+if(left)
+  list(JOIN left " " circle)
+  refuse("these include each other in a circle: ${circle}")
+endif()
 
 list(LENGTH headers count)
 if(problems)

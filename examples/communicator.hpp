@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/space/host.hpp>
+#include <gradsieve/host/workspace.hpp>
 
 namespace example {
 

@@ -27,7 +27,7 @@ struct in_turn {
       auto const ranks = static_cast<std::size_t>(world);
       mine_ = typename Workspace::template buffer<std::byte>(codec.max_bytes(info.n, capacity, 0));
       theirs_ = typename Workspace::template buffer<std::byte>(mine_.size());
-      inbox_.reserve(ranks, capacity * ranks, 0);
+      decoded_.reserve(ranks, capacity * ranks, 0);
       capacity_ = capacity;
       work.reserve_updates(ranks);
     }
@@ -37,7 +37,7 @@ struct in_turn {
     template <class Comm, class Codec>
     gs::exchange_result run(gs::exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
-      info.dense = 0;  // layers that pass through are all-reduced
+      info.passthrough = 0;  // layers that pass through are all-reduced
       // All ranks learn all sizes; if encode() throws on one of them, all ranks throw.
       auto const bytes = round.meet(mine_.size(), [&] {
         return round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
@@ -45,24 +45,24 @@ struct in_turn {
       gs::exchange_result result{.updates = {}, .sent = round.own, .damage = {}};
       result.bytes_sent = bytes;
       result.bytes_received = round.ranks.total() - bytes;
-      inbox_.clear();
+      decoded_.clear();
       for (int from = 0; from < round.comm.size(); ++from) {
         auto const& place = from == round.comm.rank() ? mine_ : theirs_;
         auto const message = place.first(round.ranks.size(static_cast<std::size_t>(from)));
         round.comm.broadcast(round.work.where(), message, from);
         try {
-          if (!result.damage) inbox_.add(round.how, info, message, capacity_);
+          if (!result.damage) decoded_.add(round.how, info, message, capacity_);
         } catch (...) {
           result.damage = std::current_exception();
         }
       }
-      if (!result.damage) result.updates = inbox_.messages();
+      if (!result.damage) result.updates = decoded_.messages();
       return result;
     }
 
    private:
     typename Workspace::template buffer<std::byte> mine_, theirs_;
-    gs::inbox<Workspace> inbox_;
+    gs::decoded_messages<Workspace> decoded_;
     std::uint64_t capacity_ = 0;
   };
 

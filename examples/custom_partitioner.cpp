@@ -16,7 +16,7 @@ struct layers_in_turn {
   static constexpr bool disjoint = true;  // no element is chosen by two ranks
 
   /// Once for a world: the segments.
-  void cut(std::span<gs::range const> layers, int, gs::segment_list& list) const {
+  void split(std::span<gs::range const> layers, int, gs::segment_list& list) const {
     for (auto const& each : layers) list.push_back({.offset = each.offset, .size = each.size});
   }
 

@@ -15,14 +15,15 @@ struct nesterov {
   static constexpr std::size_t states = 2;
   float momentum = 0.9f;
 
-  GRADSIEVE_HD constexpr void enter(float gradient, gs::element_state<states>& state) const noexcept {
+  GRADSIEVE_HD constexpr void accumulate_element(float gradient, gs::element_state<states>& state) const noexcept {
     state[1] = gs::multiply_add(momentum, state[1], gradient);
     state[0] = gs::add(state[0], gs::multiply_add(momentum, state[1], gradient));
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, gs::element_state<states>& state, bool whole_layer) const noexcept {
+  GRADSIEVE_HD constexpr void remove_sent(float sent, gs::element_state<states>& state,
+                                          bool full_layer) const noexcept {
     state[0] = gs::subtract(state[0], sent);
-    if (!whole_layer) state[1] = 0;
+    if (!full_layer) state[1] = 0;
   }
 
   friend bool operator==(nesterov const&, nesterov const&) = default;

@@ -12,7 +12,7 @@ struct mean_multiple {
 
   // The GRADSIEVE_ marks are all it takes to run on a GPU too; a selector for the host alone needs none.
 
-  /// The cut: one number, from one pass over the accumulator. The accumulate pass has measured it already.
+  /// The threshold: one number, from one pass over the accumulator. The accumulate pass has measured it already.
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD float fit(Workspace& work, gs::accumulator_ref accumulator, gs::index_type) const {
@@ -20,7 +20,7 @@ struct mean_multiple {
   }
 
   /// Asked once for each element.
-  GRADSIEVE_HD constexpr bool keep(float value, float cut) const noexcept { return gs::abs(value) > cut; }
+  GRADSIEVE_HD constexpr bool keep(float value, float threshold) const noexcept { return gs::abs(value) > threshold; }
 
   friend bool operator==(mean_multiple const&, mean_multiple const&) = default;
 };

@@ -29,13 +29,13 @@ int main() {
 
   // A server averages them, without a residual. The bytes are checked before anything is written.
   auto server = gs::averager{gs::host{}, layers, recipe};
-  std::vector<std::span<std::byte const>> inbox(posted.begin(), posted.end());
+  std::vector<std::span<std::byte const>> received(posted.begin(), posted.end());
   std::vector<float> update(layers.size());
-  server.apply(inbox, update);
+  server.apply(received, update);
 
   posted[1][1'000] ^= std::byte{1};  // a flipped bit on the way
   try {
-    server.apply(inbox, update);
+    server.apply(received, update);
   } catch (gs::corrupt_message const& refused) {
     std::cout << "refused: " << refused.what() << '\n';
     return 0;

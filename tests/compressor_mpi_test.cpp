@@ -49,11 +49,11 @@ void balance(Recipe const& recipe) {
     for (std::size_t i = 0; i < n; ++i) {
       gs::element_state<states> state{};
       for (std::size_t s = 0; s < states; ++s) state[s] = before[s * n + i];
-      policy.enter(update[i], state);
+      policy.accumulate_element(update[i], state);
       balance[i] += static_cast<double>(state[0]) - static_cast<double>(before[i]);
     }
     auto const report = compressor.exchange(comm, std::span{update});
-    CHECK(report.dense_elements >= 64);
+    CHECK(report.passthrough_elements >= 64);
     CHECK(report.world == comm.size());
     same_bits_everywhere = same_everywhere(hash(update)) && same_bits_everywhere;
     for (std::size_t i = 0; i < n; ++i) balance[i] -= static_cast<double>(update[i]);
@@ -107,8 +107,8 @@ TEST_CASE("mass balance, and the same bits on every rank") {
 TEST_CASE("gather gives the bits that threads give") {
   auto const n = mixed_layers().size();
   auto const check = [&](auto recipe) {
-    // dense layers are summed by MPI, in an order of its own: compressed like the others they are not
-    recipe.dense = {.patterns = {}};
+    // passthrough layers are summed by MPI, in an order of its own: compressed like the others they are not
+    recipe.passthrough = {.patterns = {}};
     auto const expected = by_threads(recipe, 6);
     gs::compressor compressor{here, mixed_layers(), recipe};
     for (std::uint64_t step = 0; step < 6; ++step) {

@@ -40,8 +40,8 @@ std::vector<double> sum_over_ranks(communicator comm, std::span<float const> val
 /// One segment a layer, of which the last are missing when it throws.
 struct moody : gs::layerwise {
   static inline bool fails = false;
-  void cut(std::span<gs::range const> ranges, int world, gs::segment_list& list) const {
-    gs::layerwise::cut(fails ? ranges.first(1) : ranges, world, list);
+  void split(std::span<gs::range const> ranges, int world, gs::segment_list& list) const {
+    gs::layerwise::split(fails ? ranges.first(1) : ranges, world, list);
     if (fails) throw std::runtime_error{"in a bad mood"};
   }
 };
@@ -126,7 +126,7 @@ TEST_CASE("steps allocate nothing") {
                            world) == 0);
       CHECK(allocations_of(gs::recipe{.density = 0.5, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}},
                            world) == 0);
-      // the density falls, from layers sent whole to a few entries
+      // the density falls, from layers sent in full to a few entries
       CHECK(allocations_of(gs::recipe{.density = gs::warm_up{.initial = 1.0, .final = 0.01, .steps = 8, .stages = 4},
                                       .partitioner = gs::deft{},
                                       .on_non_finite = gs::non_finite::fail},
@@ -159,7 +159,7 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
   };
   check(gs::recipe{.density = 0.02});
   check(gs::recipe{.density = 1.0});
-  check(gs::recipe{.density = 0.02, .dense = {.patterns = {}}, .on_non_finite = gs::non_finite::fail});
+  check(gs::recipe{.density = 0.02, .passthrough = {.patterns = {}}, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 0.02, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}});
@@ -193,7 +193,7 @@ TEST_CASE("memory: what bins may keep is reserved once, not for every thread") {
   }
 }
 
-TEST_CASE("values that a format or a sum cannot hold are cut, counted, and kept") {
+TEST_CASE("values that a format or a sum cannot hold are clamped, counted, and kept") {
   auto const layers = gs::layout{{"w", 100}, {"bias", 2}};
   auto const balance = [&]<class T>(T, auto const& recipe, float large, int world) {
     float const most = gs::largest_value<T>;
@@ -297,9 +297,9 @@ TEST_CASE("filtered with a codec that sends more than an element has stays finit
 TEST_CASE("a report says what the step did") {
   auto const layers = mixed_layers();
   auto const n = layers.size();
-  auto const dense = std::uint64_t{16 + 40 + 8};
+  auto const passthrough = std::uint64_t{16 + 40 + 8};
   constexpr std::uint64_t word = 32;  // what a rank says before it sends; twice in the first step
-  auto const k = gs::budget_of(0.02, n - dense);
+  auto const k = gs::budget_of(0.02, n - passthrough);
   auto const non_negative = [](gs::step_report const& it) {
     auto const& s = it.seconds;
     return s.accumulate >= 0 && s.partition >= 0 && s.select >= 0 && s.exchange >= 0 && s.apply >= 0 &&
@@ -314,7 +314,7 @@ TEST_CASE("a report says what the step did") {
       found.expect(it.step == step && it.world == 3, "step, world");
       found.expect(it.budget == k && it.selected == k, "budget, selected");
       found.expect(it.capacity >= k && it.capacity <= k + 1, "capacity");
-      found.expect(it.dense_elements == dense, "dense elements");
+      found.expect(it.passthrough_elements == passthrough, "passthrough elements");
       std::uint64_t nonzero = 0;
       for (std::size_t l = 0; l < layers.count(); ++l)
         if (!contains(layers[l].name, "bias") && !contains(layers[l].name, "norm"))
@@ -322,9 +322,9 @@ TEST_CASE("a report says what the step did") {
       found.expect(it.union_size == nonzero, "union size");
       found.expect(it.build_up() == static_cast<double>(nonzero) / static_cast<double>(k), "build-up");
       auto const words = step == 0 ? 2 * word : word;
-      found.expect(it.bytes_sent == words + 48 + 8 * k + 4 * (dense + 1), "bytes sent");
-      found.expect(it.bytes_received == 2 * (words + 48 + 8 * k) + 4 * (dense + 1), "bytes received");
-      found.expect(it.bytes_dense == 4 * n, "bytes of a dense all-reduce");
+      found.expect(it.bytes_sent == words + 48 + 8 * k + 4 * (passthrough + 1), "bytes sent");
+      found.expect(it.bytes_received == 2 * (words + 48 + 8 * k) + 4 * (passthrough + 1), "bytes received");
+      found.expect(it.baseline_bytes == 4 * n, "bytes of a dense all-reduce");
       found.expect(it.non_finite == 0, "non-finite");
       found.expect(non_negative(it), "seconds");
     }
@@ -335,7 +335,7 @@ TEST_CASE("a report says what the step did") {
   SUBCASE("half precision counts its own bytes") {
     gs::compressor compressor{here, layers, gs::recipe{.density = 0.02}};
     std::vector<gs::float16> half(n);
-    CHECK(compressor.exchange(gs::self{}, std::span{half}).bytes_dense == 2 * n);
+    CHECK(compressor.exchange(gs::self{}, std::span{half}).baseline_bytes == 2 * n);
   }
   SUBCASE("index union counts lists and values") {
     auto const lists = on_ranks(2, [&](communicator comm) {
@@ -343,8 +343,8 @@ TEST_CASE("a report says what the step did") {
       gs::compressor compressor{here, layers, gs::recipe{.density = 0.02, .exchange = gs::index_union{}}};
       auto update = gradient(n, comm.rank(), 0);
       auto const it = compressor.exchange(comm, std::span{update});
-      found.expect(it.bytes_sent == 2 * word + 4 * (k + it.union_size + dense + 1), "bytes sent");
-      found.expect(it.bytes_received == 2 * word + 4 * (k + it.union_size + dense + 1), "bytes received");
+      found.expect(it.bytes_sent == 2 * word + 4 * (k + it.union_size + passthrough + 1), "bytes sent");
+      found.expect(it.bytes_received == 2 * word + 4 * (k + it.union_size + passthrough + 1), "bytes received");
       return found.text();
     });
     CHECK(joined(lists) == "");
@@ -359,8 +359,8 @@ TEST_CASE("a report says what the step did") {
     CHECK(it.union_size == k);
     CHECK(it.build_up() == 1.0);
     CHECK(it.bytes_sent == message.size());
-    CHECK(message.size() == 48 + 8 * k + 4 * dense);
-    CHECK(it.bytes_dense == 4 * n);
+    CHECK(message.size() == 48 + 8 * k + 4 * passthrough);
+    CHECK(it.baseline_bytes == 4 * n);
     CHECK(non_negative(it));
     CHECK(gs::step_report{}.build_up() == 0.0);
   }
@@ -392,13 +392,13 @@ void check_non_finite(Recipe const& recipe) {
   CHECK(compressor.report().non_finite == bad.size());
   CHECK(all_finite(after));
   CHECK(all_finite(sent.values));
-  CHECK(all_finite(sent.dense));
+  CHECK(all_finite(sent.passthrough));
   CHECK(sent.indices.size() == gs::budget_of(0.02, n - 64));
   constexpr std::size_t states = decltype(Recipe::residual)::states;
   for (auto const i : bad) {  // a gradient of zero: the old residual, or what its momentum adds to it
     gs::element_state<states> state{};
     for (std::size_t s = 0; s < states; ++s) state[s] = before[s * n + i];
-    recipe.residual.enter(0.0f, state);
+    recipe.residual.accumulate_element(0.0f, state);
     bool const was_sent = i == 1500 || std::find(sent.indices.begin(), sent.indices.end(), i) != sent.indices.end();
     CHECK(after[i] == (was_sent ? 0.0f : state[0]));
   }
@@ -442,8 +442,8 @@ TEST_CASE("sums that overflow") {
       huge[100] = -largest;
       auto const it = compressor.exchange(comm, std::span{huge});
       found.expect(huge[3] == largest, "the mean of two equal numbers");
-      found.expect(huge[100] == -largest / 2, "what is summed by the communicator is cut to a share that fits");
-      found.expect(it.saturated == 1, "the cut is counted");
+      found.expect(huge[100] == -largest / 2, "what is summed by the communicator is clamped to a share that fits");
+      found.expect(it.saturated == 1, "the clamping is counted");
       found.expect(compressor.residual()[3] == 0 && compressor.residual()[100] == -largest / 2, "the rest stays");
       compressor.discard_step();
       found.expect(compressor.residual()[3] == largest && compressor.residual()[100] == -largest,
@@ -690,7 +690,7 @@ TEST_CASE("discard_step() restores bit for bit, and again changes nothing") {
         for (std::size_t i = 0; i < n; ++i) {
           gs::element_state<states> state{};
           for (std::size_t s = 0; s < states; ++s) state[s] = before[s * n + i];
-          policy.enter(g[i], state);
+          policy.accumulate_element(g[i], state);
           for (std::size_t s = 0; s < states; ++s) entered[s * n + i] = state[s];
         }
         found.expect(same_bits(states_of(compressor), entered), "not the accumulator of step " + std::to_string(step));
@@ -952,7 +952,7 @@ TEST_CASE("nothing to send, nothing to send it of, nobody to send it to") {
           std::vector<float> empty;
           for (int step = 0; step < 2; ++step) {
             auto const it = compressor.exchange(comm, std::span{empty});
-            found.expect(it.selected == 0 && it.bytes_dense == 0 && it.union_size == 0, "no elements gave some");
+            found.expect(it.selected == 0 && it.baseline_bytes == 0 && it.union_size == 0, "no elements gave some");
           }
           found.expect(compressor.compress(std::span<float const>{empty}).indices.empty(), "compress of nothing");
           compressor.discard_step();
@@ -970,7 +970,7 @@ TEST_CASE("nothing to send, nothing to send it of, nobody to send it to") {
             auto const k = (n + 1) / 2;
             auto const sent = data::count_nonzero(update);
             found.expect(sent <= k && sent >= std::max<std::uint64_t>(1, k * 4 / 5), "k of a tiny gradient");
-            found.expect(it.union_size == sent && it.dense_elements <= sent, "report of a tiny gradient");
+            found.expect(it.union_size == sent && it.passthrough_elements <= sent, "report of a tiny gradient");
           }
         }
         {  // nothing but zeros, and nothing but NaN
@@ -1029,8 +1029,8 @@ TEST_CASE("two peers that carry their messages themselves get what exchange give
     });
     gs::compressor a{here, mixed_layers(), recipe};
     gs::compressor b{here, mixed_layers(), recipe};
-    gs::averager of_a{here, a.layers(), recipe.codec, recipe.dense};
-    gs::averager of_b{here, b.layers(), recipe.codec, recipe.dense};
+    gs::averager of_a{here, a.layers(), recipe.codec, recipe.passthrough};
+    gs::averager of_b{here, b.layers(), recipe.codec, recipe.passthrough};
     for (std::uint64_t step = 0; step < 4; ++step) {
       auto const from_a = a.compress(std::span<float const>{gradient(n, 0, step)});
       auto const from_b = b.compress(std::span<float const>{gradient(n, 1, step)});

@@ -31,7 +31,7 @@ static_assert(gs::scoring_selector<gs::adacomp> && gs::quantising_selector<gs::a
               gs::layer_bin_selector<gs::adacomp>);
 static_assert(gs::bin_selector<gs::chunked> && !gs::scoring_selector<gs::chunked> &&
               !gs::quantising_selector<gs::chunked> && !gs::layer_bin_selector<gs::chunked>);
-static_assert(gs::gives_whole_segments<gs::radix> && !gs::gives_whole_segments<gs::adacomp>);
+static_assert(gs::gives_full_segments<gs::radix> && !gs::gives_full_segments<gs::adacomp>);
 
 static_assert(gs::rotating_partitioner<gs::cyclic> && !gs::rotating_partitioner<gs::deft>);
 static_assert(gs::layer_partitioner<gs::layerwise> && gs::layer_partitioner<gs::deft>);
@@ -85,8 +85,8 @@ struct turns {
   static constexpr bool within_layers = true;
   static constexpr bool single_owner = true;
 
-  void cut(std::span<gs::range const> layers, int world, gs::segment_list& list) const {
-    gs::layerwise{}.cut(layers, world, list);
+  void split(std::span<gs::range const> layers, int world, gs::segment_list& list) const {
+    gs::layerwise{}.split(layers, world, list);
   }
   void assign(std::span<gs::segment> segments, std::span<double const> norms, gs::step_budget const budget,
               gs::partition_scratch& scratch) const {
@@ -104,7 +104,7 @@ struct hundredths {
     return static_cast<std::uint32_t>(each.size / 100 + 1);
   }
   template <class Bin>
-  [[nodiscard]] gs::cut cut_of(Bin const& bin) const noexcept {
+  [[nodiscard]] gs::threshold threshold_of(Bin const& bin) const noexcept {
     return bin.kth_largest(1);
   }
   friend bool operator==(hundredths const&, hundredths const&) = default;
@@ -154,9 +154,9 @@ TEST_CASE("binned has the bins of the recipe's selector") {
     auto const entries = sender.compress(gradient(layers.size(), 0, 0));
     messages::content const sent{{entries.indices.begin(), entries.indices.end()},
                                  {entries.values.begin(), entries.values.end()},
-                                 {entries.dense.begin(), entries.dense.end()}};
+                                 {entries.passthrough.begin(), entries.passthrough.end()}};
     auto const message = sender.encode(entries);
-    gs::message_info const info{layers.size(), layers.hash(), sent.dense.size(), &layers, lengths};
+    gs::message_info const info{layers.size(), layers.hash(), sent.passthrough.size(), &layers, lengths};
     CHECK(messages::encoded(gs::binned{}, info, sent) == messages::bytes(message.begin(), message.end()));
     std::vector<float> mean(layers.size());
     gs::averager server{gs::host{.threads = 1}, layers, recipe};

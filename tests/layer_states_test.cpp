@@ -15,7 +15,7 @@ namespace gs = gradsieve;
 
 namespace {
 
-gs::layout const whole{{"conv", 60}, {"norm", 0}, {"head", 100}, {"tail", 41}};
+gs::layout const model{{"conv", 60}, {"norm", 0}, {"head", 100}, {"tail", 41}};
 auto const plain = gs::recipe{.density = 0.1};
 auto const with_momentum = gs::recipe{.density = 0.1, .residual = gs::momentum_correction{}};
 
@@ -44,22 +44,22 @@ std::vector<float> of_layer(std::span<float const> residual, gs::layout const& l
 
 template <class Recipe>
 void check_there_and_back(Recipe const& recipe) {
-  auto source = trained(whole, recipe, 4);
+  auto source = trained(model, recipe, 4);
   auto const before = source.state();
-  auto out = gs::layer_states{whole};
-  out.put(whole, before);
+  auto out = gs::layer_states{model};
+  out.put(model, before);
 
-  auto back = gs::layer_states{whole};
+  auto back = gs::layer_states{model};
   for (auto const& part : {gs::layout{{"tail", 41}, {"conv", 60}}, gs::layout{{"head", 100}, {"norm", 0}}}) {
     auto group = gs::compressor{gs::host{}, part, recipe};
     group.restore(out.take(part));
     CHECK(group.step() == 4);
     for (auto const& each : part)
-      CHECK(of_layer(group.residual(), part, each.name) == of_layer(source.residual(), whole, each.name));
+      CHECK(of_layer(group.residual(), part, each.name) == of_layer(source.residual(), model, each.name));
     back.put(part, group.state());
   }
-  auto again = gs::compressor{gs::host{}, whole, recipe};
-  again.restore(back.take(whole));
+  auto again = gs::compressor{gs::host{}, model, recipe};
+  again.restore(back.take(model));
   CHECK(again.step() == source.step());
   // All states, and not only the one that residual() shows.
   auto const values = [](std::vector<std::byte> const& bytes) {
@@ -89,7 +89,7 @@ TEST_CASE("states go into other groups and back without a change, all of an elem
 TEST_CASE("layers that were never put begin at zero; later states replace earlier ones") {
   gs::layout const tail{{"tail", 41}};
   auto source = trained(tail, plain, 3);
-  auto states = gs::layer_states{whole};
+  auto states = gs::layer_states{model};
   CHECK(!states.has("tail"));
   states.put(tail, source.state());
   CHECK(states.has("tail"));
@@ -110,19 +110,19 @@ TEST_CASE("layers that were never put begin at zero; later states replace earlie
 TEST_CASE("states of several steps count as the latest") {
   gs::layout const tail{{"tail", 41}};
   gs::layout const conv{{"conv", 60}};
-  auto states = gs::layer_states{whole};
+  auto states = gs::layer_states{model};
   states.put(tail, trained(tail, plain, 3).state());
   states.put(conv, trained(conv, plain, 2).state());
-  auto all = gs::compressor{gs::host{}, whole, plain};
-  all.restore(states.take(whole));
+  auto all = gs::compressor{gs::host{}, model, plain};
+  all.restore(states.take(model));
   CHECK(all.step() == 3);
 }
 
 TEST_CASE("what does not fit is refused by name") {
   check_refused<gs::invalid_argument>("two layers are called 'a'",
                                       [] { gs::layer_states{gs::layout{{"a", 1}, {"b", 2}, {"a", 3}}}; });
-  auto states = gs::layer_states{whole};
-  check_refused<gs::invalid_argument>("no state was put", [&] { static_cast<void>(states.take(whole)); });
+  auto states = gs::layer_states{model};
+  check_refused<gs::invalid_argument>("no state was put", [&] { static_cast<void>(states.take(model)); });
   check_refused<gs::mismatch>("no layer 'foot'", [&] { static_cast<void>(states.has("foot")); });
 
   gs::layout const tail{{"tail", 41}};
@@ -130,7 +130,7 @@ TEST_CASE("what does not fit is refused by name") {
   gs::layout const shorter{{"tail", 40}};
   auto const state = trained(tail, plain, 2).state();
   check_refused<gs::mismatch>("no layer 'foot'", [&] { states.put(foot, trained(foot, plain, 2).state()); });
-  check_refused<gs::mismatch>("'tail' has 40 elements, in the whole it has 41",
+  check_refused<gs::mismatch>("'tail' has 40 elements, in the model it has 41",
                               [&] { states.put(shorter, trained(shorter, plain, 2).state()); });
   check_refused<gs::mismatch>("another layout", [&] { states.put(gs::layout{{"conv", 60}}, state); });
   check_refused<gs::corrupt_state>("0 bytes", [&] { states.put(tail, {}); });

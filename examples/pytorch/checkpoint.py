@@ -20,7 +20,7 @@ from options import UsageError
 
 FORMAT = 1
 SAME = ("model", "width", "layers", "heads", "context", "dtype", "steps", "batch", "optimizer", "lr", "momentum",
-        "seed", "density", "dense", "warmup")
+        "seed", "density", "passthrough", "warmup")
 
 
 def settings(chosen: argparse.Namespace, data_digest: int) -> dict[str, Any]:

@@ -127,7 +127,8 @@ class Gradsieve(Plain):
             raise UsageError(f"--hook {hook.name}: there is no gradsieve_ddp for this Python, which "
                              f"examples/pytorch/run.sh builds ({error})") from None
         try:
-            self.engine = gradsieve_ddp.register(ddp, recipe=hook.recipe, density=chosen.density, dense=chosen.dense,
+            self.engine = gradsieve_ddp.register(ddp, recipe=hook.recipe, density=chosen.density,
+                                                 passthrough=chosen.passthrough,
                                                  warmup=chosen.warmup, momentum=chosen.momentum, route=chosen.route)
         except (ValueError, TypeError) as error:
             raise UsageError(f"--hook {hook.name}: {error}") from None

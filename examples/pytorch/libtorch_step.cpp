@@ -152,7 +152,7 @@ void train(gs::mpi::communicator_ref const& comm, int steps) {
     bytes += static_cast<double>(report.bytes_sent);
     if (comm.rank() == 0 && (step * 10 / steps != (step - 1) * 10 / steps))
       std::cout << "step " << step << ", loss " << loss.item<float>() << ", sent " << report.bytes_sent << " of "
-                << report.bytes_dense << " B\n";
+                << report.baseline_bytes << " B\n";
   }
 
   std::vector<std::uint64_t> digests(static_cast<std::size_t>(comm.size()));

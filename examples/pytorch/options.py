@@ -142,7 +142,7 @@ def parser() -> Parser:
     sent.add_argument("--hook", type=hooks, metavar="A,B", default="none,fp16,powersgd", help="see below [%(default)s]")
     sent.add_argument("--density", type=number(0, 1), metavar="X", default=0.01,
                       help="fraction of the elements that gradsieve sends [0.01]")
-    sent.add_argument("--dense", metavar="PATTERNS", default="*.bias,*norm*",
+    sent.add_argument("--passthrough", metavar="PATTERNS", default="*.bias,*norm*",
                       help="parameters that gradsieve sends whole, by comma [%(default)s]")
     sent.add_argument("--warmup", type=whole(0, many), metavar="N",
                       help="steps over which gradsieve's density falls to --density; dense steps of powersgd [a tenth]")
@@ -175,7 +175,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         chosen.lr = 0.002 if chosen.optimizer == "adamw" else 0.15 if text else 0.05
     if isinstance(chosen.hook, str):
         chosen.hook = hooks(chosen.hook)
-    chosen.dense = tuple(pattern for pattern in chosen.dense.split(",") if pattern)
+    chosen.passthrough = tuple(pattern for pattern in chosen.passthrough.split(",") if pattern)
     try:
         check(chosen)
     except UsageError as wrong:

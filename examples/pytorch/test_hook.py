@@ -127,7 +127,7 @@ def case_ranks_agree_with_every_recipe():
         assert not torch.equal(start, weights(model))
         report = hook.report()
         assert report["step"] == steps - 1 and report["world"] == dist.get_world_size()
-        assert 0 < report["bytes_sent"] < report["bytes_dense"], f"{recipe}: {report}"
+        assert 0 < report["bytes_sent"] < report["baseline_bytes"], f"{recipe}: {report}"
 
 
 def case_stopped_and_continued_is_as_if_not():
@@ -231,7 +231,7 @@ def case_half_precision():
     hook = gradsieve_ddp.register(model, recipe="radix+bf16", density=0.05)
     train(model, sgd(model), 20, torch.bfloat16)
     assert_same_on_all_ranks(weights(model), "bfloat16")
-    assert hook.report()["bytes_dense"] == 2 * len(weights(model))
+    assert hook.report()["baseline_bytes"] == 2 * len(weights(model))
 
 
 def case_discard_and_rescale():
@@ -356,7 +356,7 @@ def case_errors_reach_every_rank():
         ("density is 1.5", {"density": 1.5}),
         ("route is 'rust'", {"route": "rust"}),
         ("on_non_finite is 'hope'", {"on_non_finite": "hope"}),
-        ("not the string", {"dense": "*bias*"}),
+        ("not the string", {"passthrough": "*bias*"}),
     ):
         assert_raises(ValueError, text, lambda arguments=arguments: gradsieve_ddp.register(model, **arguments))
 
@@ -405,7 +405,7 @@ def case_another_world_size():
         here = None
         if dist.get_rank() < old:
             model = of(old)
-            hook = gradsieve_ddp.register(model, density=0.05, dense=[], process_group=hook_groups[old])
+            hook = gradsieve_ddp.register(model, density=0.05, passthrough=[], process_group=hook_groups[old])
             train(model, sgd(model), 8)
             here = hook.state_dict()
         dist.all_gather_object(states, here)
@@ -413,7 +413,7 @@ def case_another_world_size():
         sums = sum(residual_of(each) for each in states) / old
         if dist.get_rank() < new:
             model = of(new)
-            hook = gradsieve_ddp.register(model, density=1.0, dense=[], process_group=hook_groups[new])
+            hook = gradsieve_ddp.register(model, density=1.0, passthrough=[], process_group=hook_groups[new])
             hook.load_state_dict(states)
             out = model(torch.zeros(8, 16))
             (out * 0).sum().backward()

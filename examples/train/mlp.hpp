@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <gradsieve/layout.hpp>
+#include <gradsieve/core/layout.hpp>
 
 #include "eigen.hpp"
 

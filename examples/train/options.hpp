@@ -50,7 +50,7 @@ struct options {
   std::string residual = "error_feedback";
   std::string codec;  ///< empty: coo, and with adacomp binned, on a device fixed_width
   int bins = 0;       ///< 0: AdaComp's own
-  names dense_layers;
+  names passthrough_layers;
   names compare;
   std::vector<int> workers{4};
   bool workers_given = false;
@@ -104,8 +104,8 @@ struct option {
        [](o to, s v) { to.codec = one_of("--codec", v, codec_names); }},
       {"--bins", "N", "elements of adacomp's bins in every layer [50 in convolutions, else 500]",
        [](o to, s v) { to.bins = number("--bins", v, 1, 16383); }},
-      {"--dense-layers", "PATTERNS", "layers that are sent whole, such as '*.bias,fc3.*' [none]",
-       [](o to, s v) { to.dense_layers = split(v, ','); }},
+      {"--passthrough-layers", "PATTERNS", "layers that are sent in full, such as '*.bias,fc3.*' [none]",
+       [](o to, s v) { to.passthrough_layers = split(v, ','); }},
       {"--compare", "NAMES", "recipes to train, by comma, or all [dense and the three names above]",
        [](o to, s v) { to.compare = v == "all" ? every_recipe : split(v, ','); }},
       {"--workers", "P,P", "worker threads; a list adds the build-up table; mpirun's size wins [4]",

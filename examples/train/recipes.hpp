@@ -129,7 +129,7 @@ using exchanger = std::function<gs::step_report(std::span<float>)>;
     comm.all_reduce(gs::host{}, gradient, gs::reduction::sum);
     for (float& value : gradient) value /= static_cast<float>(comm.size());
     gs::step_report report;
-    report.bytes_sent = report.bytes_received = report.bytes_dense = gradient.size_bytes();
+    report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();
     return report;
   };
 }
@@ -147,13 +147,14 @@ template <class Space, class Body>
                              .partitioner = partitioner,
                              .residual = residual,
                              .codec = codec,
-                             .dense = gs::dense_layers{.patterns = chosen.dense_layers, .up_to = 0}};
+                             .passthrough = gs::passthrough_layers{.patterns = chosen.passthrough_layers, .up_to = 0}};
       if constexpr (std::is_same_v<decltype(selector), gs::adacomp>)
         full.density = gs::warm_up{.initial = 0.5, .final = 0.5};
       return body(full);
     };
     if constexpr (has_codecs<decltype(selector), decltype(partitioner), decltype(residual)>())
-      return with_codec<Space, decltype(selector), typename decltype(partitioner)::default_exchange>(recipe.codec, with);
+      return with_codec<Space, decltype(selector), typename decltype(partitioner)::default_exchange>(recipe.codec,
+                                                                                                     with);
     else
       return with(gs::coo{});
   });

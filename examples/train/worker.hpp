@@ -71,7 +71,7 @@ class tally {
     auto const& report = step.exchanged;
     double const select = report.seconds.accumulate + report.seconds.partition + report.seconds.select;
     bool const settled = step_ >= settled_;
-    auto const elements = static_cast<double>(report.dense_elements);
+    auto const elements = static_cast<double>(report.passthrough_elements);
     std::array<double, 10> mean{loss,
                                 static_cast<double>(report.bytes_sent),
                                 static_cast<double>(report.bytes_received),
@@ -89,7 +89,7 @@ class tally {
     total_.select_ms += 1e3 * mean[3] / steps_;
     total_.exchange_ms += 1e3 * mean[4] / steps_;
     total_.step_ms += 1e3 * mean[5] / steps_;
-    total_.dense_sent = static_cast<double>(report.bytes_dense);
+    total_.dense_sent = static_cast<double>(report.baseline_bytes);
     if (step_ >= steps_ - tail_) total_.loss += mean[0] / tail_;
     for (auto const& kind : report.message.kinds)
       if (kind.elements > 0 && kind.bin_length > 0) add_rate(kind);
@@ -119,7 +119,7 @@ class tally {
 
  private:
   /// Rates of this rank's messages. Their means are those of bytes: 1 over the mean of 1 over the rates.
-  void add_rate(gs::kind_account const& kind) {
+  void add_rate(gs::layer_kind_bytes const& kind) {
     auto found = std::find_if(total_.rates.begin(), total_.rates.end(),
                               [&](auto const& each) { return each.bin_length == kind.bin_length; });
     if (found == total_.rates.end()) found = total_.rates.insert(found, {kind.bin_length, kind.rate(), 0, 0});

@@ -9,21 +9,21 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/arguments.hpp>
 #include <gradsieve/codec/coo.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/dense_layers.hpp>
-#include <gradsieve/exchange/dense.hpp>
-#include <gradsieve/exchange/inbox.hpp>
-#include <gradsieve/fields.hpp>
-#include <gradsieve/float_environment.hpp>
-#include <gradsieve/layout.hpp>
-#include <gradsieve/segmentation.hpp>
-#include <gradsieve/space/host.hpp>
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/exchange/decoded_messages.hpp>
+#include <gradsieve/host/passthrough.hpp>
+#include <gradsieve/host/workspace.hpp>
+#include <gradsieve/partitioner/segmentation.hpp>
 
 namespace gradsieve {
 
-/// Averages messages of compressors that have the same layout, codec and dense layers; other policies may differ.
+/// Averages messages of compressors that have the same layout, codec and passthrough layers; other policies may differ.
 /// averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes.
 /// It has no residual: memory for the entries of the messages alone, see apply(). Not for concurrent use. One that was
 /// moved from throws invalid_argument from apply(), until another is moved into it.
@@ -35,8 +35,8 @@ class averager {
   static_assert(gradsieve::codec<codec_type>, "an averager's codec needs max_bytes, encode and decode");
 
   /// @throws invalid_argument if the codec's check() says so.
-  averager(Space where, layout layers, Codec codec = {}, dense_layers passthrough_layers = {})
-      : averager{where, std::move(layers), codec, passthrough_layers, no_bins{}} {
+  averager(Space where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})
+      : averager{where, std::move(layers), codec, passthrough, no_bins{}} {
     static_assert(!bin_codec<Codec>, "this codec writes places in a selector's bins: make the averager of the recipe");
   }
 
@@ -44,15 +44,14 @@ class averager {
   template <class Recipe>
     requires std::same_as<decltype(Recipe::codec), Codec>
   averager(Space where, layout layers, Recipe const& recipe)
-      : averager{where, std::move(layers), recipe.codec, recipe.dense, recipe.selector} {}
+      : averager{where, std::move(layers), recipe.codec, recipe.passthrough, recipe.selector} {}
 
   /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16) with the mean of what the messages
   /// hold, added in their order; zero where none has an entry. All messages are read and checked before the gradient is
-  /// written. Returns how many elements any message has, those that pass through not counted, and how many are cut to
-  /// the largest value of the gradient's format.
-  /// Cost: n writes and O(entries). Memory: 8 bytes for each entry that the messages' headers and sizes allow, and half
-  /// as much again, 4 for each element that passes through and message, kept for the next call. Allocates where that is
-  /// more than ever before.
+  /// written. Returns how many elements any message has, those that pass through not counted, and how many are clamped
+  /// to the largest value of the gradient's format. Cost: n writes and O(entries). Memory: 8 bytes for each entry that
+  /// the messages' headers and sizes allow, and half as much again, 4 for each element that passes through and message,
+  /// kept for the next call. Allocates where that is more than ever before.
   /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, and the next
   /// call works.
   template <class Gradient>
@@ -63,18 +62,20 @@ class averager {
     check_gradient_size(out.size(), info_.n);
     std::uint64_t entries = 0;
     for (auto const& each : messages) {
-      wire::expect(each.size() >= 4 * info_.dense, "size", each.size(), "at least ", 4 * info_.dense);
+      wire::expect(each.size() >= 4 * info_.passthrough, "size", each.size(), "at least ", 4 * info_.passthrough);
       entries += most_entries(codec_, info_, each, each.size());
     }
-    inbox_.reserve(messages.size(), entries, info_.dense * messages.size());
+    decoded_.reserve(messages.size(), entries, info_.passthrough * messages.size());
     work_.reserve_updates(messages.size());
-    if (dense_mean_.size() < info_.dense) dense_mean_ = typename workspace::template buffer<float>(info_.dense);
-    for (auto const& each : messages) inbox_.add(codec_, info(), each, most_entries(codec_, info_, each, each.size()));
+    if (passthrough_mean_.size() < info_.passthrough)
+      passthrough_mean_ = typename workspace::template buffer<float>(info_.passthrough);
+    for (auto const& each : messages)
+      decoded_.add(codec_, info(), each, most_entries(codec_, info_, each, each.size()));
     auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
-    auto applied = work_.apply(inbox_.messages(), divisor, out);
-    for (std::size_t i = 0; i < info_.dense; ++i) dense_mean_[i] = mean_of_dense(i, divisor);
-    applied.saturated += write_ranges(std::span<range const>{split_.dense},
-                                      std::span<float const>{dense_mean_.first(info_.dense)}, 1.0f, out);
+    auto applied = work_.apply(decoded_.messages(), divisor, out);
+    for (std::size_t i = 0; i < info_.passthrough; ++i) passthrough_mean_[i] = mean_of_passthrough(i, divisor);
+    applied.saturated += write_ranges(std::span<range const>{split_.passthrough},
+                                      std::span<float const>{passthrough_mean_.first(info_.passthrough)}, 1.0f, out);
     return applied;
   }
 
@@ -85,24 +86,24 @@ class averager {
   struct no_bins {};
 
   template <class Selector>
-  averager(Space where, layout layers, Codec codec, dense_layers const& passthrough_layers, Selector const& selector)
+  averager(Space where, layout layers, Codec codec, passthrough_layers const& passthrough, Selector const& selector)
       : layers_{std::move(layers)},
         codec_{codec},
-        split_{layers_, passthrough_layers},
+        split_{layers_, passthrough},
         layer_bins_{layer_bins_of(selector, codec, layers_)},
-        info_{layers_.size(), layers_.hash(), split_.dense_elements},
+        info_{layers_.size(), layers_.hash(), split_.passthrough_elements},
         work_{where, layers_.size()} {
     check(codec_);
   }
 
-  /// The mean of an element that passes through, over the messages in the inbox.
-  [[nodiscard]] GRADSIEVE_PRECISE float mean_of_dense(std::size_t i, float divisor) const noexcept {
-    auto const all = inbox_.messages();
-    float sum = all.empty() ? 0.0f : all[0].dense[i];
-    for (std::size_t m = 1; m < all.size(); ++m) sum = add(sum, all[m].dense[i]);
+  /// The mean of an element that passes through, over the decoded messages.
+  [[nodiscard]] GRADSIEVE_PRECISE float mean_of_passthrough(std::size_t i, float divisor) const noexcept {
+    auto const all = decoded_.messages();
+    float sum = all.empty() ? 0.0f : all[0].passthrough[i];
+    for (std::size_t m = 1; m < all.size(); ++m) sum = add(sum, all[m].passthrough[i]);
     if (is_finite(sum)) return divide(sum, divisor);
     double wide = 0;  // a sum that overflows
-    for (auto const& each : all) wide += static_cast<double>(each.dense[i]);
+    for (auto const& each : all) wide += static_cast<double>(each.passthrough[i]);
     return static_cast<float>(wide / static_cast<double>(divisor));
   }
 
@@ -121,8 +122,8 @@ class averager {
   std::vector<std::uint32_t> layer_bins_;
   message_info info_;
   workspace work_;
-  inbox<workspace> inbox_;
-  typename workspace::template buffer<float> dense_mean_;
+  decoded_messages<workspace> decoded_;
+  typename workspace::template buffer<float> passthrough_mean_;
 };
 
 template <class Space, class Recipe>

@@ -9,10 +9,10 @@
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/fields.hpp>
-#include <gradsieve/layout.hpp>
-#include <gradsieve/selection.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/selection.hpp>
 
 namespace gradsieve {
 
@@ -36,7 +36,8 @@ template <class Residual>
 }
 
 /// One rank's state, little-endian: magic u32 | version u16 | states u16 | n u64 | layout hash u64 | step u64 |
-/// hints u32 | kind of store u32 | checksum u64, then the hints (lower u32, k u32), then the states, n binary32 each.
+/// warm thresholds u32 | kind of store u32 | checksum u64, then the warm thresholds (key u32, k u32), then the states,
+/// n binary32 each.
 struct checkpoint {
   static constexpr std::uint32_t magic = 0x4353'5247;  // "GRSC"
   static constexpr std::uint16_t version = 2;
@@ -48,13 +49,13 @@ struct checkpoint {
   std::uint64_t n = 0;
   std::uint64_t layout_hash = 0;
   std::uint64_t step = 0;
-  std::vector<cut_hint> hints;
+  std::vector<warm_threshold> warm_thresholds;
   std::span<std::byte const> values;  ///< of a checkpoint that was read: n * states binary32
 
   /// Bytes of this state; `state(s)` gives the n floats of a state.
   template <class State>
   [[nodiscard]] std::vector<std::byte> write(State const& state) const {
-    std::vector<std::byte> out(header_bytes + 8 * hints.size() + 4 * n * states);
+    std::vector<std::byte> out(header_bytes + 8 * warm_thresholds.size() + 4 * n * states);
     auto const bytes = std::span{out};
     wire::store_one(bytes, magic);
     wire::store_one(bytes.subspan(4), version);
@@ -62,11 +63,11 @@ struct checkpoint {
     wire::store_one(bytes.subspan(8), n);
     wire::store_one(bytes.subspan(16), layout_hash);
     wire::store_one(bytes.subspan(24), step);
-    wire::store_one(bytes.subspan(32), static_cast<std::uint32_t>(hints.size()));
+    wire::store_one(bytes.subspan(32), static_cast<std::uint32_t>(warm_thresholds.size()));
     wire::store_one(bytes.subspan(36), store);
     std::size_t at = header_bytes;
-    for (auto const& each : hints) {
-      wire::store_one(bytes.subspan(at), each.lower);
+    for (auto const& each : warm_thresholds) {
+      wire::store_one(bytes.subspan(at), each.key);
       wire::store_one(bytes.subspan(at + 4), each.k);
       at += 8;
     }
@@ -99,7 +100,7 @@ struct checkpoint {
 
   /// Reads and checks everything, changes nothing.
   /// @throws corrupt_state if the bytes are damaged, of another version, or hold what no compressor writes: a value
-  /// that is not finite, a hint beyond the key of infinity, no state or more than most_states.
+  /// that is not finite, a warm threshold beyond the key of infinity, no state or more than most_states.
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: checkpoint " + why); };
     if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
@@ -116,22 +117,22 @@ struct checkpoint {
     if (state.states < 1 || state.states > most_states)
       refuse("has " + std::to_string(state.states) + " states an element, expected 1 to " +
              std::to_string(most_states));
-    std::uint64_t const hints = wire::load_one<std::uint32_t>(bytes.subspan(32));
+    std::uint64_t const warm_thresholds = wire::load_one<std::uint32_t>(bytes.subspan(32));
     auto const body = bytes.size() - header_bytes;
-    bool const fits =
-        hints <= body / 8 && state.n < (std::uint64_t{1} << 32) && body == 8 * hints + 4 * state.n * state.states;
+    bool const fits = warm_thresholds <= body / 8 && state.n < (std::uint64_t{1} << 32) &&
+                      body == 8 * warm_thresholds + 4 * state.n * state.states;
     if (!fits) refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
     auto const sum = wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40));
     if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != sum)
       refuse("does not match its checksum: the bytes are damaged");
-    for (std::uint64_t h = 0; h < hints; ++h) {
+    for (std::uint64_t h = 0; h < warm_thresholds; ++h) {
       auto const at = bytes.subspan(header_bytes + 8 * h);
-      state.hints.push_back({wire::load_one<key_type>(at), wire::load_one<index_type>(at.subspan(4))});
-      if (state.hints.back().lower > infinite_key)
-        refuse("has a hint of " + std::to_string(state.hints.back().lower) + ", expected at most " +
+      state.warm_thresholds.push_back({wire::load_one<key_type>(at), wire::load_one<index_type>(at.subspan(4))});
+      if (state.warm_thresholds.back().key > infinite_key)
+        refuse("has a warm threshold of " + std::to_string(state.warm_thresholds.back().key) + ", expected at most " +
                std::to_string(infinite_key));
     }
-    state.values = bytes.subspan(header_bytes + 8 * hints);
+    state.values = bytes.subspan(header_bytes + 8 * warm_thresholds);
     bool finite = true;
     for (std::size_t at = 0; at < state.values.size(); at += 4)
       finite = finite & is_finite(wire::load_one<float>(state.values.subspan(at)));

@@ -13,15 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/arguments.hpp>
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/host/step.hpp>
+#include <gradsieve/host/workspace.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/report.hpp>
-#include <gradsieve/space/host.hpp>
-#include <gradsieve/step/host.hpp>
-#include <gradsieve/step/parts.hpp>
+#include <gradsieve/step.hpp>
 
 namespace gradsieve {
 
@@ -36,12 +36,12 @@ namespace gradsieve {
 ///
 /// Gradients and results are memory of the space. On a device a step enqueues its work on the stream and returns: it
 /// does not wait, allocates no device memory, and can be captured in a CUDA graph. Run one step before, as the first
-/// exchange makes the buffers for a world. A graph repeats the density it was captured with and does not move a schedule
-/// on; owners that rotate do move on. Two steps do wait: one with another density than the step before, or other budgets
-/// or owners by a partitioner that neither needs norms nor rotates, for what that one has told the device; and with
-/// `non_finite::fail` every one. What goes wrong on the device in a step is thrown by its report, or by the next call
-/// once it has done its part; that step has given up nothing. A rank that throws at once, for a gradient of another
-/// size, leaves the others waiting.
+/// exchange makes the buffers for a world. A graph repeats the density it was captured with and does not move a
+/// schedule on; owners that rotate do move on. Two steps do wait: one with another density than the step before, or
+/// other budgets or owners by a partitioner that neither needs norms nor rotates, for what that one has told the
+/// device; and with `non_finite::fail` every one. What goes wrong on the device in a step is thrown by its report, or
+/// by the next call once it has done its part; that step has given up nothing. A rank that throws at once, for a
+/// gradient of another size, leaves the others waiting.
 template <space Space, class Recipe>
 class compressor {
   using stages = typename Space::template step<Recipe>;
@@ -74,7 +74,7 @@ class compressor {
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
   /// for it; mismatch on every rank if they differ, naming what and where; communication_error, corrupt_message;
   /// device_error. A rank that fails before it has sent makes all ranks throw in this step. Bytes that are damaged on
-  /// their way to one rank make all throw where something is sent dense or the exchange is `leader`; else that rank
+  /// their way to one rank make all throw where layers pass through or the exchange is `leader`; else that rank
   /// alone, and the next step is a mismatch: begin again from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
@@ -119,8 +119,8 @@ class compressor {
   }
 
   /// What the last compress() returned, as bytes that describe themselves, in memory of the space; report() then counts
-  /// them. The span lives until the next encode(). On a device it has room for as many as there may be at most, of which
-  /// the message is the first, as an averager will find. Cost: one copy. Allocates on first use.
+  /// them. The span lives until the next encode(). On a device it has room for as many as there may be at most, of
+  /// which the message is the first, as an averager will find. Cost: one copy. Allocates on first use.
   /// @throws invalid_argument unless the last step was a compress() that returned this, and was not discarded.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const& selection) {
     auto& at = here();
@@ -155,7 +155,7 @@ class compressor {
   /// residual, bit for bit, and goes out with a later step. The step's gradient stays in. encode() refuses what it
   /// had selected. Call it on every rank.
   void discard_step() {
-    here().give_back();
+    here().rollback();
     here().last = {};
   }
 
@@ -165,8 +165,8 @@ class compressor {
     auto& at = here();
     arithmetic const exact;
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
-    at.memory.settle();
-    at.selection.forget_hints();  // before anything changes, as it may allocate
+    at.memory.flush_pending();
+    at.selection.forget_warm_thresholds();  // before anything changes, as it may allocate
     at.memory.rescale(factor, at.passthrough.saved());
   }
 
@@ -174,7 +174,7 @@ class compressor {
   [[nodiscard]] double residual_norm() {
     auto& at = here();
     arithmetic const exact;
-    at.memory.settle();
+    at.memory.flush_pending();
     return std::sqrt(at.memory.squared_norm());
   }
 
@@ -183,14 +183,14 @@ class compressor {
   [[nodiscard]] auto residual() {
     auto& at = here();
     arithmetic const exact;
-    at.memory.settle();
+    at.memory.flush_pending();
     return at.memory.state(0);
   }
 
   /// Steps so far; on a device also those of a graph's launches, and it waits.
   [[nodiscard]] std::uint64_t step() const { return here().selection.steps(); }
   [[nodiscard]] layout const& layers() const { return here().layers; }
-  [[nodiscard]] Recipe const& policies() const { return here().recipe; }
+  [[nodiscard]] Recipe const& recipe() const { return here().recipe; }
 
   // ---- Across restarts -------------------------------------------------------------------------------------
 
@@ -199,9 +199,9 @@ class compressor {
   [[nodiscard]] std::vector<std::byte> state() {
     auto& at = here();
     arithmetic const exact;
-    at.memory.settle();
+    at.memory.flush_pending();
     return checkpoint{residual_type::states, kind_of_store(at.recipe.residual), at.info.n, at.info.layout_hash,
-                      at.selection.steps(), at.selection.hints(), {}}
+                      at.selection.steps(),  at.selection.warm_thresholds(),    {}}
         .write([&](std::size_t s) { return at.memory.read(s); });
   }
 
@@ -213,12 +213,12 @@ class compressor {
     auto found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
     std::vector<float> values(at.info.n);
     arithmetic const exact;
-    at.memory.settle();
+    at.memory.flush_pending();
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * at.info.n * s));
       at.memory.write(s, values);
     }
-    at.selection.set_hints(std::move(found.hints));
+    at.selection.set_warm_thresholds(std::move(found.warm_thresholds));
     at.selection.set_steps(found.step);
     at.origin = preflight::origin::restored;
     at.meet_again();
@@ -233,7 +233,7 @@ class compressor {
     auto const found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
     std::vector<float> values(at.info.n);
     arithmetic const exact;
-    at.memory.settle();
+    at.memory.flush_pending();
     at.forget_step();
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * at.info.n * s));
@@ -352,9 +352,9 @@ class compressor {
   }
 
   /// Names the ranges that travel without indices.
-  void choose_passthrough(bool whole_segments) {
+  void choose_passthrough(bool full_segments) {
     auto& at = here();
-    at.passthrough.choose(at.selection.segments(), whole_segments && gives_whole_segments<selector_type>);
+    at.passthrough.choose(at.selection.segments(), full_segments && gives_full_segments<selector_type>);
   }
 
   /// The ranks' meeting before anything changes, where there has to be one: in a new world, and where the recipe wants
@@ -385,8 +385,7 @@ class compressor {
   template <class Comm>
   void meet(Comm const& comm, std::uint64_t count, failure_type const& failure) {
     auto& at = here();
-    auto const& where = at.work.where();
-    at.ranks.meet_early(stages::for_host(where, comm), host{}, at.word(), count, failure.why());
+    at.ranks.meet_early(at.for_host(comm), at.on_host(), at.word(), count, failure.why());
     at.met = true;
   }
 
@@ -403,17 +402,17 @@ class compressor {
   void plan(int world) {
     auto& at = here();
     arithmetic const exact;
-    at.memory.settle();
+    at.memory.flush_pending();
     at.forget_step();
     at.world = stages::no_world;
     at.met = false;
     auto& segments = at.selection.segments();
-    at.selection.set_hints(at.selection.hints());
+    at.selection.set_warm_thresholds(at.selection.warm_thresholds());
     segments.plan(at.recipe.partitioner, at.split.selected, at.split.selected_elements, at.recipe.density.most(),
                   world);
     auto const entries = static_cast<index_type>(segments.most());
     at.capacity = std::min<std::uint64_t>(selection_capacity(at.recipe.selector, entries), at.split.selected_elements);
-    at.work.plan(segments.all(), at.split.dense, at.capacity,
+    at.work.plan(segments.all(), at.split.passthrough, at.capacity,
                  bin_lengths_of(at.recipe.selector, at.layers, segments.all()));
     at.reserve(world);
     at.world = world;

@@ -2,12 +2,12 @@
 // communicator must offer, and what each may. Policies are regular values without base class or registration.
 //
 // A policy has all members of one of the concepts below. Optional members make it a refinement, which one's own policy
-// can be held against: static_assert(gs::rotating_partitioner<mine>). One of a right name and a wrong type is refused by
-// a recipe; see recipe.hpp, which also says what fits with what.
+// can be held against: static_assert(gs::rotating_partitioner<mine>). One of a right name and a wrong type is refused
+// by a recipe; see recipe.hpp, which also says what fits with what.
 //
 //                  must be                               may be
 // space            space                                 -
-// selector         cut_selector, direct_selector or      capacity_selector, predicting_selector; of bins:
+// selector         threshold_selector, direct_selector or      capacity_selector, predicting_selector; of bins:
 //                  bin_selector                          scoring_selector, quantising_selector, layer_bin_selector
 //  its workspace   selector_workspace                    -
 // partitioner      partitioner                           rotating_partitioner, layer_partitioner,
@@ -19,7 +19,8 @@
 //  packed's parts  index_codec, value_codec              choosing_index_codec; quantises, limited_codec,
 //                                                        counting_value_codec, elementwise_values
 // exchange         exchange_policy, host_exchange        broadcasting_exchange, single_owner_exchange, summing_exchange
-// communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast, has_send_receive,
+// communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast,
+// has_send_receive,
 //                                                        thread_checking_communicator, stream_ordered_communicator,
 //                                                        staging_communicator
 // every policy     policy                                described, self_checking, fingerprinted: see fields.hpp

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include <gradsieve/checkpoint.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/layout.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
 
 namespace gradsieve {
 
@@ -21,28 +21,28 @@ namespace gradsieve {
 /// state() of the old compressors gave, then restore() the new ones from take(). Layers are known by their names, so
 /// that it does not matter in which order or company they stand.
 ///
-///   auto kept = gs::layer_states{whole};
+///   auto kept = gs::layer_states{model};
 ///   for (auto& each : old) kept.put(each.layers(), each.state());
 ///   for (auto& each : fresh) each.restore(kept.take(each.layers()));
 ///
 /// States of different steps (one compressor failed where others did not) count as the latest of them.
-/// What speeds up the choice of the next entries (hints) stays behind, as it belongs to the old segments.
+/// What speeds up the choice of the next entries (warm thresholds) stays behind, as it belongs to the old segments.
 /// Local to a rank; ranks that do the same with equal layouts stay in step. Memory: a float for each element and state
 /// of the layers that were put.
 class layer_states {
  public:
   /// @throws invalid_argument if two layers have the same name.
-  explicit layer_states(layout whole)
-      : whole_{std::move(whole)}, values_(whole_.count()), known_(whole_.count(), false) {
-    for (std::size_t i = 0; i < whole_.count(); ++i)
-      if (!place_.emplace(whole_[i].name, i).second)
-        throw invalid_argument("gradsieve: two layers are called '" + whole_[i].name + "': states go by names");
+  explicit layer_states(layout model)
+      : model_{std::move(model)}, values_(model_.count()), known_(model_.count(), false) {
+    for (std::size_t i = 0; i < model_.count(); ++i)
+      if (!place_.emplace(model_[i].name, i).second)
+        throw invalid_argument("gradsieve: two layers are called '" + model_[i].name + "': states go by names");
   }
 
   /// Takes over the state of a compressor of these layers. Later states of a layer replace earlier ones.
-  /// Cost: a copy. Allocates. @throws corrupt_state; mismatch if a layer is none of the whole, the state is not of this
-  /// part, it is of another residual store than those before, or the part names a layer twice; std::bad_alloc. Nothing
-  /// is changed then.
+  /// Cost: a copy. Allocates. @throws corrupt_state; mismatch if a layer is not in the model's layout, the state is not
+  /// of this part, it is of another residual store than those before, or the part names a layer twice; std::bad_alloc.
+  /// Nothing is changed then.
   void put(layout const& part, std::span<std::byte const> state) {
     auto const found = checkpoint::read(state);
     found.require(any_ ? states_ : found.states, any_ ? store_ : found.store, part.size(), part.hash());
@@ -66,7 +66,7 @@ class layer_states {
   }
 
   /// A state for a compressor of these layers: zero for a layer that was never put. Cost: a copy. Allocates.
-  /// @throws mismatch if a layer is none of the whole or named twice; invalid_argument if nothing was put.
+  /// @throws mismatch if a layer is not in the model's layout or named twice; invalid_argument if nothing was put.
   [[nodiscard]] std::vector<std::byte> take(layout const& part) const {
     if (!any_) throw invalid_argument("gradsieve: no state was put, so that there is none to take");
     auto const places = places_of(part);
@@ -79,31 +79,31 @@ class layer_states {
     });
   }
 
-  /// Whether a state of this layer was put. @throws mismatch if it is none of the whole.
+  /// Whether a state of this layer was put. @throws mismatch if it is not in the model's layout.
   [[nodiscard]] bool has(std::string_view name) const { return known_[place_of(name)]; }
 
  private:
   [[nodiscard]] std::size_t place_of(std::string_view name) const {
     auto const found = place_.find(std::string{name});
-    if (found == place_.end()) throw mismatch("gradsieve: there is no layer '" + std::string{name} + "' in the whole");
+    if (found == place_.end()) throw mismatch("gradsieve: there is no layer '" + std::string{name} + "' in the model");
     return found->second;
   }
 
   [[nodiscard]] std::vector<std::size_t> places_of(layout const& part) const {
     std::vector<std::size_t> places;
-    std::vector<bool> named(whole_.count(), false);
+    std::vector<bool> named(model_.count(), false);
     for (auto const& each : part) {
       places.push_back(place_of(each.name));
       if (named[places.back()]) throw mismatch("gradsieve: the part names layer '" + each.name + "' twice");
       named[places.back()] = true;
-      if (auto const size = whole_[places.back()].size; size != each.size)
+      if (auto const size = model_[places.back()].size; size != each.size)
         throw mismatch("gradsieve: layer '" + each.name + "' has " + std::to_string(each.size) +
-                       " elements, in the whole it has " + std::to_string(size));
+                       " elements, in the model it has " + std::to_string(size));
     }
     return places;
   }
 
-  layout whole_;
+  layout model_;
   std::unordered_map<std::string, std::size_t> place_;
   std::vector<std::vector<float>> values_;  // of each layer that was put, state by state
   std::vector<bool> known_;

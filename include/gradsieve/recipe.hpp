@@ -7,13 +7,13 @@
 
 #include <gradsieve/codec/coo.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/dense_layers.hpp>
-#include <gradsieve/density.hpp>
+#include <gradsieve/core/density.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/exchange/gather.hpp>
 #include <gradsieve/exchange/index_union.hpp>
 #include <gradsieve/exchange/leader.hpp>
-#include <gradsieve/fields.hpp>
-#include <gradsieve/fingerprint.hpp>
 #include <gradsieve/partitioner/whole.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/selector/radix.hpp>
@@ -37,7 +37,7 @@ struct recipe {
   Residual residual{};
   Codec codec{};
   Exchange exchange{};
-  dense_layers dense{};
+  passthrough_layers passthrough{};
   non_finite on_non_finite = non_finite::skip;
 
   friend bool operator==(recipe const&, recipe const&) = default;
@@ -49,7 +49,7 @@ struct recipe {
     print(out << ", ", it.residual);
     print(out << ", ", it.codec);
     print(out << ", ", it.exchange);
-    return out << ", " << it.dense << (it.on_non_finite == non_finite::fail ? ", fails on non-finite" : "");
+    return out << ", " << it.passthrough << (it.on_non_finite == non_finite::fail ? ", fails on non-finite" : "");
   }
 
   /// @throws invalid_argument if the density leaves [0, 1], or a policy's check() says so.
@@ -62,7 +62,8 @@ struct recipe {
     gradsieve::check(exchange);
   }
 
-  /// A number made of all policies' names and fields, the same on every machine: what ranks compare at first contact.
+  /// A number made of all policies' names and fields, the same on every machine: what ranks compare when they first
+  /// meet.
   [[nodiscard]] std::uint64_t hash() const {
     fingerprint all;
     gradsieve::add_to(all, density);
@@ -71,7 +72,7 @@ struct recipe {
     gradsieve::add_to(all, residual);
     gradsieve::add_to(all, codec);
     gradsieve::add_to(all, exchange);
-    gradsieve::add_to(all, dense);
+    gradsieve::add_to(all, passthrough);
     gradsieve::add_to(all, on_non_finite);
     return all.value();
   }
@@ -93,16 +94,18 @@ struct recipe_rules {
 
   // What each policy must have. On a device, what a step calls of a selector and of a residual store is marked
   // GRADSIEVE_HD.
-  static_assert(selector<selector_type, view>,
-                "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, cut), or "
-                "select(workspace, accumulator, k, out), or bin_length(layer) and a noexcept cut_of(bin), on a device "
-                "marked GRADSIEVE_HD; it must be comparable and trivially copyable");
+  static_assert(
+      selector<selector_type, view>,
+      "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, threshold), or "
+      "select(workspace, accumulator, k, out), or bin_length(layer) and a noexcept threshold_of(bin), on a device "
+      "marked GRADSIEVE_HD; it must be comparable and trivially copyable");
   static_assert(partitioner<partitioner_type>,
-                "recipe.partitioner needs default_exchange, needs_norms, disjoint, cut(layers, world, segments) and "
+                "recipe.partitioner needs default_exchange, needs_norms, disjoint, split(layers, world, segments) and "
                 "assign(segments, squared_norms, budget, scratch)");
   static_assert(residual_store<residual_type>,
-                "recipe.residual needs states, a noexcept enter(gradient, state) and a noexcept leave(sent, state, "
-                "whole_layer), on a device marked GRADSIEVE_HD");
+                "recipe.residual needs states, a noexcept accumulate_element(gradient, state) and a noexcept "
+                "remove_sent(sent, state, "
+                "full_layer), on a device marked GRADSIEVE_HD");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
   static_assert(exchange_policy<exchange_type>,
                 "recipe.exchange needs encodes: whether what is sent went through the codec; it must be comparable and "
@@ -138,9 +141,10 @@ struct recipe_rules {
   static_assert(most_entries_fits<codec_type>,
                 "recipe.codec's most_entries must be std::uint64_t most_entries(std::span<std::byte const> front, "
                 "std::uint64_t size) const");
-  static_assert(account_fits<codec_type>,
-                "recipe.codec's account must be message_account account(info, selection, std::span<range const> dense, "
-                "std::span<std::byte const> message) const");
+  static_assert(
+      account_fits<codec_type>,
+      "recipe.codec's breakdown must be byte_breakdown breakdown(info, selection, std::span<range const> dense, "
+      "std::span<std::byte const> message) const");
   static_assert(longest_bin_fits<codec_type>, "recipe.codec's longest_bin must be a static constexpr std::uint32_t");
   static_assert(needs_broadcast_fits<exchange_type>,
                 "recipe.exchange's needs_broadcast must be a static constexpr bool");
@@ -164,10 +168,11 @@ struct recipe_rules {
 
   // What fits with the space.
   static_assert(Space::template keeps<stored_t<residual_type>>, "on the host a residual is kept as float");
-  static_assert(Space::template encodes_with<codec_type>,
-                "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
-                "coo, or packed with fixed_width or raw32, or specialise device_codec, or device_indices or device_values "
-                "for a part of one's own; an exchange that does not encode still needs one, such as coo");
+  static_assert(
+      Space::template encodes_with<codec_type>,
+      "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
+      "coo, or packed with fixed_width or raw32, or specialise device_codec, or device_indices or device_values "
+      "for a part of one's own; an exchange that does not encode still needs one, such as coo");
   static_assert(Space::stream_ordered || Space::template exchanges_with<exchange_type, codec_type>,
                 "recipe.exchange needs a class template buffers<Workspace> with reserve(work, codec, info, world, "
                 "capacity, disjoint) and std::uint64_t most_sent() const");

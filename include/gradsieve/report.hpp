@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <ostream>
 
-#include <gradsieve/selection.hpp>
+#include <gradsieve/core/selection.hpp>
 
 namespace gradsieve {
 
@@ -23,7 +23,7 @@ struct step_seconds {
 
 /// What a message cost for the layers of one kind, and on a host all else that its step has sent. Every byte is counted
 /// once, if there are elements; those that are of no layer, such as a header's, are shared out by elements.
-struct kind_account {
+struct layer_kind_bytes {
   static constexpr std::uint32_t several = ~std::uint32_t{0};
 
   std::uint32_t bin_length = 0;  ///< of these layers' bins; 0: layers that pass through; `several`: of all the others
@@ -36,20 +36,20 @@ struct kind_account {
 };
 
 /// Where a message's bytes went, as far as its codec or its selector can tell.
-struct message_account {
+struct byte_breakdown {
   static constexpr std::size_t most = 10;  ///< the rules of bin_lengths, otherwise, and what passes through
 
-  char const* indices = "";                    ///< the index codec that wrote it
-  std::array<kind_account, most + 1> kinds{};  ///< the last is of all for which there is no other place
-  std::size_t kind_count = 0;                  ///< without that one
+  char const* index_codec = "";                    ///< the index codec that wrote it
+  std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last is of all for which there is no other place
+  std::size_t kind_count = 0;                      ///< without that one
 
   /// The kind of this bin length.
-  [[nodiscard]] kind_account& of(std::uint32_t bin_length) noexcept {
+  [[nodiscard]] layer_kind_bytes& of(std::uint32_t bin_length) noexcept {
     for (std::size_t i = 0; i < kind_count; ++i)
       if (kinds[i].bin_length == bin_length) return kinds[i];
-    bool const has_place = bin_length != kind_account::several && kind_count < most;
+    bool const has_place = bin_length != layer_kind_bytes::several && kind_count < most;
     auto& made = has_place ? kinds[kind_count++] : kinds.back();
-    made.bin_length = has_place ? bin_length : kind_account::several;
+    made.bin_length = has_place ? bin_length : layer_kind_bytes::several;
     return made;
   }
 
@@ -68,8 +68,8 @@ struct message_account {
   }
 
   /// Adds up two messages.
-  void add(message_account const& other) noexcept {
-    if (*other.indices != '\0') indices = other.indices;
+  void add(byte_breakdown const& other) noexcept {
+    if (*other.index_codec != '\0') index_codec = other.index_codec;
     for (auto const& each : other.kinds) {
       if (each.elements == 0) continue;
       auto& kind = of(each.bin_length);
@@ -79,15 +79,15 @@ struct message_account {
     }
   }
 
-  friend std::ostream& operator<<(std::ostream& out, message_account const& it) {
-    if (*it.indices != '\0') out << ", indices " << it.indices;
+  friend std::ostream& operator<<(std::ostream& out, byte_breakdown const& it) {
+    if (*it.index_codec != '\0') out << ", indices " << it.index_codec;
     char const* before = ", rate ";
     for (auto const& kind : it.kinds) {
       if (kind.elements == 0) continue;
       out << before << kind.rate();
       if (kind.bin_length == 0)
         out << " passed through";
-      else if (kind.bin_length == kind_account::several)
+      else if (kind.bin_length == layer_kind_bytes::several)
         out << " in other bins";
       else
         out << " in bins of " << kind.bin_length;
@@ -102,20 +102,20 @@ struct message_account {
 struct step_report {
   std::uint64_t step = 0;
   int world = 1;
-  index_type budget = 0;             ///< k: entries that all segments were to give
-  index_type selected = 0;           ///< entries that this rank chose and sent
-  index_type capacity = 0;           ///< entries that this rank might have chosen
-  std::uint64_t dense_elements = 0;  ///< sent without indices: layers that pass through, segments sent whole
-  std::uint64_t union_size = 0;      ///< entries of the averaged update, all ranks' together, but for the layers that
-                                     ///< pass through: at equal density up to `world` times as many as were sent
-  std::uint64_t non_finite = 0;      ///< elements whose gradient was NaN or infinite, left out
-  std::uint64_t saturated = 0;       ///< values cut to the largest that codec, sum or output can hold
+  index_type budget = 0;                   ///< k: entries that all segments were to give
+  index_type selected = 0;                 ///< entries that this rank chose and sent
+  index_type capacity = 0;                 ///< entries that this rank might have chosen
+  std::uint64_t passthrough_elements = 0;  ///< sent without indices: layers that pass through, segments sent in full
+  std::uint64_t union_size = 0;  ///< entries of the averaged update, all ranks' together, but for the layers that
+                                 ///< pass through: at equal density up to `world` times as many as were sent
+  std::uint64_t non_finite = 0;  ///< elements whose gradient was NaN or infinite, left out
+  std::uint64_t saturated = 0;   ///< values clamped to the largest that codec, sum or output can hold
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
-  std::uint64_t bytes_dense = 0;  ///< what an uncompressed all-reduce would send
-  bool staged = false;            ///< device memory went through the host's, as the transport takes no other
-  message_account message;        ///< of exchange(), and of compress() once it is encoded
-  step_seconds seconds;           ///< of a host; a device's step is over before its work begins
+  std::uint64_t baseline_bytes = 0;  ///< what an uncompressed all-reduce would send
+  bool staged = false;               ///< device memory went through the host's, as the transport takes no other
+  byte_breakdown message;            ///< of exchange(), and of compress() once it is encoded
+  step_seconds seconds;              ///< of a host; a device's step is over before its work begins
 
   /// Adds the report of another part of the same gradient, such as another group of a plan.
   void add(step_report const& part) noexcept {
@@ -124,13 +124,13 @@ struct step_report {
     budget += part.budget;
     selected += part.selected;
     capacity += part.capacity;
-    dense_elements += part.dense_elements;
+    passthrough_elements += part.passthrough_elements;
     union_size += part.union_size;
     non_finite += part.non_finite;
     saturated += part.saturated;
     bytes_sent += part.bytes_sent;
     bytes_received += part.bytes_received;
-    bytes_dense += part.bytes_dense;
+    baseline_bytes += part.baseline_bytes;
     staged = staged || part.staged;
     message.add(part.message);
     seconds.accumulate += part.seconds.accumulate;
@@ -148,8 +148,8 @@ struct step_report {
 
   friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
     out << "step " << it.step << ": entries sent " << it.selected << " (at most " << it.capacity << "), in the update "
-        << it.union_size << ", elements without indices " << it.dense_elements << ", sent " << it.bytes_sent
-        << " B, received " << it.bytes_received << " B (uncompressed " << it.bytes_dense << " B), not finite "
+        << it.union_size << ", elements without indices " << it.passthrough_elements << ", sent " << it.bytes_sent
+        << " B, received " << it.bytes_received << " B (uncompressed " << it.baseline_bytes << " B), not finite "
         << it.non_finite;
     if (it.saturated > 0) out << ", saturated " << it.saturated;
     return out << it.message << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";

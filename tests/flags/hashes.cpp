@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <gradsieve/comm/threads.hpp>
+#include <gradsieve/core/random.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/random.hpp>
 
 namespace gs = gradsieve;
 

@@ -1,8 +1,8 @@
 // Any bytes into decode(), behind a header and a checksum that are right: libFuzzer's entry point.
 // GRADSIEVE_FUZZ_CODEC names the codec, else all have their turns.
-// Input: codec, size, entries that there is room for (2 bytes), entries that the header says (2 bytes), dense elements.
-// What remains is the payload; or, if the codec's highest bit is set, the gaps and values of a selection, which is
-// encoded, and then places of the message and what is changed there.
+// Input: codec, size, entries that there is room for (2 bytes), entries that the header says (2 bytes), passthrough
+// elements. What remains is the payload; or, if the codec's highest bit is set, the gaps and values of a selection,
+// which is encoded, and then places of the message and what is changed there.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -50,9 +50,9 @@ std::vector<std::byte> changed_message(Codec const& codec, input const& given) {
     indices.push_back(static_cast<gs::index_type>(next++));
     values.push_back(static_cast<float>(byte % 2 == 0 ? byte : 1) * (byte % 3 == 0 ? -1.0f : 0.01f));
   }
-  std::vector<float> const dense(given.info.dense, 1.0f);
-  std::vector<std::byte> message(codec.max_bytes(given.info.n, indices.size(), dense.size()));
-  message.resize(codec.encode(given.info, {indices, values, dense}, message));
+  std::vector<float> const passthrough(given.info.passthrough, 1.0f);
+  std::vector<std::byte> message(codec.max_bytes(given.info.n, indices.size(), passthrough.size()));
+  message.resize(codec.encode(given.info, {indices, values, passthrough}, message));
   auto const changes = given.payload.subspan(half);
   for (std::size_t c = 0; c + 3 <= changes.size() && message.size() > 48; c += 3) {
     auto const at = std::to_integer<std::size_t>(changes[c]) | std::to_integer<std::size_t>(changes[c + 1]) << 8;
@@ -62,7 +62,7 @@ std::vector<std::byte> changed_message(Codec const& codec, input const& given) {
       message[48 + at % (message.size() - 48)] ^= changes[c + 2];
   }
   std::size_t const count = given.count % 16 == 0 ? given.count : indices.size();
-  gs::wire::seal({Codec::id, given.info.n, given.info.layout_hash, count, given.info.dense}, message);
+  gs::wire::seal({Codec::id, given.info.n, given.info.layout_hash, count, given.info.passthrough}, message);
   return message;
 }
 
@@ -71,7 +71,7 @@ std::vector<std::byte> raw_message(input const& given) {
   std::vector<std::byte> message(gs::message_header::bytes + given.payload.size());
   if (!given.payload.empty())
     std::memcpy(message.data() + gs::message_header::bytes, given.payload.data(), given.payload.size());
-  gs::wire::seal({Codec::id, given.info.n, given.info.layout_hash, given.count, given.info.dense}, message);
+  gs::wire::seal({Codec::id, given.info.n, given.info.layout_hash, given.count, given.info.passthrough}, message);
   return message;
 }
 
@@ -96,31 +96,31 @@ void decode(Codec const& codec, input const& given) {
   auto const message = given.from_selection ? changed_message(codec, given) : raw_message<Codec>(given);
   std::vector<gs::index_type> indices(given.capacity);
   std::vector<float> values(given.capacity);
-  std::vector<float> dense(given.info.dense);
+  std::vector<float> passthrough(given.info.passthrough);
   gs::selection_view got;
   try {
-    got = codec.decode(given.info, message, {indices, values, dense});
+    got = codec.decode(given.info, message, {indices, values, passthrough});
   } catch (gs::corrupt_message const&) {
     return;
   }
   require(got.indices.size() == gs::wire::load_one<std::uint64_t>(std::span{message}.subspan(24)) &&
               got.indices.size() == got.values.size(),
           "as many entries as the header says");
-  require(got.dense.size() == given.info.dense, "all dense elements");
+  require(got.passthrough.size() == given.info.passthrough, "all passthrough elements");
   for (std::size_t i = 0; i < got.indices.size(); ++i) {
     require(got.indices[i] < given.info.n, "indices below n");
     require(i == 0 || got.indices[i - 1] < got.indices[i], "rising indices");
     require(std::isfinite(got.values[i]), "finite values");
   }
-  for (float const x : got.dense) require(std::isfinite(x), "finite dense elements");
+  for (float const x : got.passthrough) require(std::isfinite(x), "finite passthrough elements");
 
-  std::vector<std::byte> again(codec.max_bytes(given.info.n, got.indices.size(), got.dense.size()));
+  std::vector<std::byte> again(codec.max_bytes(given.info.n, got.indices.size(), got.passthrough.size()));
   again.resize(codec.encode(given.info, got, again));
-  std::size_t const parts = std::min(message.size() - 1, gs::message_header::bytes + 4 + 4 * got.dense.size());
+  std::size_t const parts = std::min(message.size() - 1, gs::message_header::bytes + 4 + 4 * got.passthrough.size());
   if (one_form(codec, std::span{message}.subspan(parts))) require(again == message, "one form for a selection");
   auto indices_again = indices;
   auto values_again = values;
-  auto const same = codec.decode(given.info, again, {indices_again, values_again, dense});
+  auto const same = codec.decode(given.info, again, {indices_again, values_again, passthrough});
   require(std::equal(same.indices.begin(), same.indices.end(), got.indices.begin(), got.indices.end()) &&
               (same.values.empty() || std::memcmp(same.values.data(), got.values.data(), got.values.size_bytes()) == 0),
           "what was decoded can be sent on");

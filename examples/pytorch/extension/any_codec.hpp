@@ -101,7 +101,7 @@ class any_values {
 };
 
 /// One of the library's codecs. Writes and reads what that one does, and identifies itself as it does, so that ranks
-/// with another one are found at first contact. Cost: that codec's, and a branch a message.
+/// with another one are found when ranks first meet. Cost: that codec's, and a branch a message.
 class any_codec {
   // In the order of the names above.
   template <class Indices>
@@ -160,8 +160,9 @@ class any_codec {
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     return std::visit([&](auto const& codec) { return codec.most_entries(front, size); }, chosen_);
   }
-  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count, std::uint64_t dense) const noexcept {
-    return std::visit([&](auto const& codec) { return codec.max_bytes(n, count, dense); }, chosen_);
+  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
+                                        std::uint64_t passthrough) const noexcept {
+    return std::visit([&](auto const& codec) { return codec.max_bytes(n, count, passthrough); }, chosen_);
   }
   void quantise(gs::message_info const& info, std::span<gs::index_type const> places,
                 std::span<float> in_out) const noexcept {
@@ -179,13 +180,13 @@ class any_codec {
                                           gs::selection_span out) const {
     return std::visit([&](auto const& codec) { return codec.decode(info, from, out); }, chosen_);
   }
-  [[nodiscard]] gs::message_account account(gs::message_info const& info, gs::selection_view const in,
-                                            std::span<gs::range const> dense,
-                                            std::span<std::byte const> message) const {
+  [[nodiscard]] gs::byte_breakdown breakdown(gs::message_info const& info, gs::selection_view const in,
+                                             std::span<gs::range const> passthrough,
+                                             std::span<std::byte const> message) const {
     return std::visit(
-        [&](auto const& codec) -> gs::message_account {
-          if constexpr (requires { codec.account(info, in, dense, message); })
-            return codec.account(info, in, dense, message);
+        [&](auto const& codec) -> gs::byte_breakdown {
+          if constexpr (requires { codec.breakdown(info, in, passthrough, message); })
+            return codec.breakdown(info, in, passthrough, message);
           else
             return {};
         },

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <gradsieve/layout.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/types.hpp>
 #include <gradsieve/report.hpp>
-#include <gradsieve/types.hpp>
 
 #include "../../communicator.hpp"
 #include "../../recipes.hpp"
@@ -27,7 +27,7 @@ struct compression {
   any_codec codec;
   double density = 0.01;
   std::uint64_t warmup = 0;  ///< steps over which the density falls from 0.25
-  names dense;               ///< patterns of layers that pass through
+  names passthrough;         ///< patterns of layers that pass through
   bad_values on_non_finite = bad_values::skip;
 };
 

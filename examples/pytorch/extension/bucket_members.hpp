@@ -12,7 +12,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include <gradsieve/layout.hpp>
+#include <gradsieve/core/layout.hpp>
 
 #include "../../command_line.hpp"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include <gradsieve/space/cuda_device.cuh>
+#include <gradsieve/cuda/device.cuh>
 
 #include "any_compressor.hpp"
 #include "bucket_exchange.hpp"

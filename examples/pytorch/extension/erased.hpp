@@ -61,7 +61,7 @@ auto with_recipe(compression const& chosen, CodecFor const& codec_for, Body cons
         .partitioner = partitioner,
         .residual = residual,
         .codec = codec_for(partitioner),
-        .dense = gs::dense_layers{.patterns = chosen.dense, .up_to = 0},
+        .passthrough = gs::passthrough_layers{.patterns = chosen.passthrough, .up_to = 0},
         .on_non_finite = chosen.on_non_finite == bad_values::skip ? gs::non_finite::skip : gs::non_finite::fail};
     if constexpr (std::is_same_v<decltype(selector), gs::adacomp>)
       recipe.density = gs::warm_up{.initial = 0.5, .final = 0.5};

@@ -35,13 +35,13 @@ void destroy(Hook* target) {
   }
 }
 
-compression compression_of(std::string const& recipe, double density, names const& dense, std::uint64_t warmup,
+compression compression_of(std::string const& recipe, double density, names const& passthrough, std::uint64_t warmup,
                            double momentum, double beta, std::uint32_t bins, std::string const& on_non_finite,
                            bool on_device = false) {
   auto chosen = parse_compression(recipe, {.momentum = momentum, .beta = beta, .bins = bins}, on_device);
   chosen.density = density;
   chosen.warmup = warmup;
-  chosen.dense = dense;
+  chosen.passthrough = passthrough;
   chosen.on_non_finite = on_non_finite == "fail"        ? bad_values::fail
                          : on_non_finite == "propagate" ? bad_values::propagate
                                                         : bad_values::skip;
@@ -137,14 +137,14 @@ py::dict report(Hook& target) {
                   "world"_a = found.world,
                   "budget"_a = found.budget,
                   "selected"_a = found.selected,
-                  "dense_elements"_a = found.dense_elements,
+                  "passthrough_elements"_a = found.passthrough_elements,
                   "union_size"_a = found.union_size,
                   "non_finite"_a = found.non_finite,
                   "saturated"_a = found.saturated,
                   "bytes_sent"_a = found.bytes_sent,
                   "bytes_received"_a = found.bytes_received,
-                  "bytes_dense"_a = found.bytes_dense,
-                  "indices"_a = found.message.indices,
+                  "baseline_bytes"_a = found.baseline_bytes,
+                  "index_codec"_a = found.message.index_codec,
                   "seconds"_a = py::dict{"accumulate"_a = found.seconds.accumulate,
                                          "partition"_a = found.seconds.partition, "select"_a = found.seconds.select,
                                          "exchange"_a = found.seconds.exchange, "apply"_a = found.seconds.apply}};
@@ -219,16 +219,16 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<hook, std::shared_ptr<hook>> type(module, "Hook");
   type.def(py::init([](c10d::ProcessGroup& group, std::vector<at::Tensor> const& parameters,
-                       names const& parameter_names, std::string const& recipe, double density, names const& dense,
-                       std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
+                       names const& parameter_names, std::string const& recipe, double density,
+                       names const& passthrough, std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
                        std::string const& on_non_finite, int threads) {
              return std::shared_ptr<hook>{
                  new hook{group_of(group), parameters, parameter_names, threads,
-                          compression_of(recipe, density, dense, warmup, momentum, beta, bins, on_non_finite)},
+                          compression_of(recipe, density, passthrough, warmup, momentum, beta, bins, on_non_finite)},
                  destroy<hook>};
            }),
            py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"), py::arg("recipe"),
-           py::arg("density"), py::arg("dense"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
+           py::arg("density"), py::arg("passthrough"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
            py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
       .def("start", &start)
       .def("attach", &attach<native_route, hook>);
@@ -238,18 +238,18 @@ PYBIND11_MODULE(_native, module) {
   py::class_<device_hook, std::shared_ptr<device_hook>> device_type(module, "DeviceHook");
   device_type
       .def(py::init([](c10d::ProcessGroup& group, std::vector<at::Tensor> const& parameters,
-                       names const& parameter_names, std::string const& recipe, double density, names const& dense,
-                       std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
+                       names const& parameter_names, std::string const& recipe, double density,
+                       names const& passthrough, std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
                        std::string const& on_non_finite, int) {
              c10::cuda::CUDAGuard const guard{parameters.at(0).device()};
              return std::shared_ptr<device_hook>{
                  new device_hook{
                      group_of(group), parameters, parameter_names,
-                     compression_of(recipe, density, dense, warmup, momentum, beta, bins, on_non_finite, true)},
+                     compression_of(recipe, density, passthrough, warmup, momentum, beta, bins, on_non_finite, true)},
                  destroy<device_hook>};
            }),
            py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"), py::arg("recipe"),
-           py::arg("density"), py::arg("dense"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
+           py::arg("density"), py::arg("passthrough"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
            py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
       .def(
           "start", [](device_hook& target, c10d::GradBucket& bucket) { target.start(bucket); },

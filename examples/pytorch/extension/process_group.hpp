@@ -15,13 +15,13 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/space/host.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/host/workspace.hpp>
 
 #if defined(GRADSIEVE_TORCH_CUDA)
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <gradsieve/space/cuda_device.cuh>
+#include <gradsieve/cuda/device.cuh>
 #endif
 
 namespace example {

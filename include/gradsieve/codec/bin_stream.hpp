@@ -6,7 +6,7 @@
 #include <span>
 
 #include <gradsieve/codec/message.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve::wire {
 

@@ -7,12 +7,12 @@
 #include <span>
 #include <string>
 
-#include <gradsieve/codec/account.hpp>
 #include <gradsieve/codec/bin_stream.hpp>
+#include <gradsieve/codec/byte_breakdown.hpp>
 #include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/report.hpp>
 
 namespace gradsieve {
@@ -20,7 +20,7 @@ namespace gradsieve {
 /// Layers in bins, an entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, else 16. Values
 /// are +s or -s with one magnitude s a layer, as in `ternary`.
 ///
-/// Payload: the elements that pass through dense, binary32; then for each layer that has entries, in order:
+/// Payload: the elements that pass through, binary32; then for each layer that has entries, in order:
 /// - how many layers without entries stand before it since the last that has some, empty ones not counted: 7 bits a
 ///   byte, lowest first, the highest bit set where more bytes follow;
 /// - s, binary32, not negative;
@@ -43,8 +43,8 @@ struct binned {
 
   /// For each entry its symbol, an empty run of up to 257 bins before it, and a layer of its own.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
-                                                  std::uint64_t dense) const noexcept {
-    return message_header::bytes + 4 * dense + count * (2 + 3 + 4 + 1 + 2) + smaller(count, n / 128) * (3 + 4);
+                                                  std::uint64_t passthrough) const noexcept {
+    return message_header::bytes + 4 * passthrough + count * (2 + 3 + 4 + 1 + 2) + smaller(count, n / 128) * (3 + 4);
   }
 
   /// Entries that a message can have at most, whatever its bytes are.
@@ -57,18 +57,18 @@ struct binned {
     to_layer_scale(info, indices, values);
   }
 
-  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
+  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     auto const& layers = layers_of(info);
-    wire::store(to.subspan(message_header::bytes), in.dense);
-    wire::byte_sink out{to, message_header::bytes + in.dense.size_bytes()};
+    wire::store(to.subspan(message_header::bytes), in.passthrough);
+    wire::byte_sink out{to, message_header::bytes + in.passthrough.size_bytes()};
     for_each_part(layers, info, in, [&](bin_layer const& part) { write(part, in, out); });
     auto const message = to.first(out.at);
-    wire::seal({id, info.n, info.layout_hash, in.indices.size(), in.dense.size()}, message);
+    wire::seal({id, info.n, info.layout_hash, in.indices.size(), in.passthrough.size()}, message);
     return message.size();
   }
 
-  /// @pre out.dense.size() >= info.dense
+  /// @pre out.passthrough.size() >= info.passthrough
   /// @throws corrupt_message if the bytes are not what encode() writes for this layout and these bins. `out` may then
   /// hold anything.
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
@@ -76,14 +76,14 @@ struct binned {
     auto const& layers = layers_of(info);
     auto const header = wire::open(info, id, from);
     wire::check_count(header.count, out.indices.size());
-    std::uint64_t const start = message_header::bytes + 4 * header.dense;
+    std::uint64_t const start = message_header::bytes + 4 * header.passthrough;
     wire::expect(from.size() >= start, "size", from.size(), "at least ", start);
     wire::check_seal(from);
     std::span const indices = out.indices.first(header.count);
     std::span const values = out.values.first(header.count);
-    std::span const dense = out.dense.first(header.dense);
-    wire::load(dense, from.subspan(message_header::bytes));
-    wire::check_finite(dense);
+    std::span const passthrough = out.passthrough.first(header.passthrough);
+    wire::load(passthrough, from.subspan(message_header::bytes));
+    wire::check_finite(passthrough);
     wire::byte_source in{from, start};
     std::size_t done = 0;
     for (std::size_t l = 0; done < indices.size(); ++l) {
@@ -94,14 +94,14 @@ struct binned {
                               indices.subspan(done), values.subspan(done));
     }
     wire::expect(in.at == from.size(), "size", from.size(), "", in.at);
-    return {indices, values, dense};
+    return {indices, values, passthrough};
   }
 
-  /// The bytes of each kind of layers, and of the ranges in `dense`. Cost: as encode().
-  [[nodiscard]] message_account account(message_info const& info, selection_view const in, std::span<range const> dense,
-                                        std::span<std::byte const>) const {
+  /// The bytes of each kind of layers, and of the ranges in `passthrough`. Cost: as encode().
+  [[nodiscard]] byte_breakdown breakdown(message_info const& info, selection_view const in,
+                                         std::span<range const> passthrough, std::span<std::byte const>) const {
     auto const& layers = layers_of(info);
-    auto result = account_of_layers(info, dense);
+    auto result = breakdown_of_layers(info, passthrough);
     for_each_part(layers, info, in, [&](bin_layer const& part) {
       wire::byte_count size;
       write(part, in, size);

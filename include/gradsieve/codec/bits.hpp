@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <gradsieve/codec/message.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve::wire {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/selection.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 
@@ -37,9 +37,9 @@ void check_selection(Codec const& how, message_info const& info, std::span<range
     refuse("has " + std::to_string(count) + " indices and " + std::to_string(in.values.size()) + " values");
   if (count > capacity)
     refuse("has " + std::to_string(count) + " entries, the recipe sends at most " + std::to_string(capacity));
-  if (in.dense.size() != info.dense)
-    refuse("has " + std::to_string(in.dense.size()) + " elements that pass through, the layout has " +
-           std::to_string(info.dense));
+  if (in.passthrough.size() != info.passthrough)
+    refuse("has " + std::to_string(in.passthrough.size()) + " elements that pass through, the layout has " +
+           std::to_string(info.passthrough));
   if (std::ranges::adjacent_find(in.indices, std::ranges::greater_equal{}) != in.indices.end())
     refuse("has indices that do not rise strictly");
   if (count > 0 && in.indices.back() >= info.n)
@@ -49,7 +49,7 @@ void check_selection(Codec const& how, message_info const& info, std::span<range
         at != in.indices.end() && *at < each.offset + each.size)
       refuse("has index " + std::to_string(*at) + " of a layer that passes through");
   auto const finite = [](float value) { return is_finite(value); };
-  if (!std::ranges::all_of(in.values, finite) || !std::ranges::all_of(in.dense, finite))
+  if (!std::ranges::all_of(in.values, finite) || !std::ranges::all_of(in.passthrough, finite))
     refuse("has a value that is not finite");
   if constexpr (quantises<Codec>) {
     std::vector<float> rounded(in.values.begin(), in.values.end());

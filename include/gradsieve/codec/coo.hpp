@@ -6,15 +6,15 @@
 #include <span>
 #include <string>
 
-#include <gradsieve/codec/fp32.hpp>
+#include <gradsieve/codec/index/raw32.hpp>
 #include <gradsieve/codec/message.hpp>
-#include <gradsieve/codec/raw32.hpp>
+#include <gradsieve/codec/value/fp32.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
-/// Payload: `count` indices u32, `count` values binary32, `dense` values binary32. Lossless; 8 bytes an entry.
+/// Payload: `count` indices u32, `count` values binary32, `passthrough` values binary32. Lossless; 8 bytes an entry.
 /// When not: on slow links, where smaller indices and values pay.
 /// Cost: one copy and one checksum of the message each way.
 struct coo {
@@ -23,10 +23,10 @@ struct coo {
   static constexpr raw32 indices{};  ///< its parts, where they travel apart
   static constexpr fp32 values{};
 
-  /// Bytes of a message with `count` entries and `dense` uncompressed elements.
+  /// Bytes of a message with `count` entries and `passthrough` uncompressed elements.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
-                                                               std::uint64_t dense) const noexcept {
-    return message_header::bytes + 8 * count + 4 * dense;
+                                                               std::uint64_t passthrough) const noexcept {
+    return message_header::bytes + 8 * count + 4 * passthrough;
   }
 
   /// Entries that a message can have at most, whatever its bytes are.
@@ -34,26 +34,26 @@ struct coo {
     return smaller(wire::announced_entries(front), size / 8);
   }
 
-  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
+  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const info, selection_view const in,
                                      std::span<std::byte> to) const noexcept {
     std::uint64_t const count = in.indices.size();
-    auto const message = to.first(max_bytes(info.n, count, in.dense.size()));
+    auto const message = to.first(max_bytes(info.n, count, in.passthrough.size()));
     wire::store(message.subspan(message_header::bytes), in.indices);
     wire::store(message.subspan(message_header::bytes + 4 * count), in.values);
-    wire::store(message.subspan(message_header::bytes + 8 * count), in.dense);
-    wire::seal({id, info.n, info.layout_hash, count, in.dense.size()}, message);
+    wire::store(message.subspan(message_header::bytes + 8 * count), in.passthrough);
+    wire::seal({id, info.n, info.layout_hash, count, in.passthrough.size()}, message);
     return message.size();
   }
 
-  /// @pre out.dense.size() >= info.dense
+  /// @pre out.passthrough.size() >= info.passthrough
   /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, indices
   /// that rise strictly below n, finite values. `out` may then hold anything.
   [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const header = wire::open(info, id, from);
     wire::check_count(header.count, info.n);
-    auto const expected = max_bytes(info.n, header.count, header.dense);
+    auto const expected = max_bytes(info.n, header.count, header.passthrough);
     if (from.size() != expected)
       throw corrupt_message("gradsieve: message size is " + std::to_string(from.size()) + ", expected " +
                             std::to_string(expected));
@@ -61,14 +61,14 @@ struct coo {
     wire::check_seal(from);
     std::span const places = out.indices.first(header.count);
     std::span const found = out.values.first(header.count);
-    std::span const dense = out.dense.first(header.dense);
+    std::span const passthrough = out.passthrough.first(header.passthrough);
     wire::load(places, from.subspan(message_header::bytes));
     wire::load(found, from.subspan(message_header::bytes + 4 * header.count));
-    wire::load(dense, from.subspan(message_header::bytes + 8 * header.count));
+    wire::load(passthrough, from.subspan(message_header::bytes + 8 * header.count));
     wire::check_indices(info.n, places);
     wire::check_finite(found);
-    wire::check_finite(dense);
-    return {places, found, dense};
+    wire::check_finite(passthrough);
+    return {places, found, passthrough};
   }
 
   friend bool operator==(coo const&, coo const&) = default;

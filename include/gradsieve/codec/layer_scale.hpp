@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <span>
 
-#include <gradsieve/layout.hpp>
-#include <gradsieve/selection.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 

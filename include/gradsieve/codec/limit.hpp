@@ -6,7 +6,7 @@
 #include <span>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 

@@ -9,8 +9,8 @@
 #include <span>
 #include <string>
 
-#include <gradsieve/error.hpp>
-#include <gradsieve/selection.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/selection.hpp>
 
 namespace gradsieve {
 
@@ -18,17 +18,17 @@ namespace gradsieve {
 inline constexpr std::uint16_t message_version = 1;
 
 /// First bytes of every message, little-endian, without padding:
-/// magic u32 | version u16 | codec u16 | n u64 | layout hash u64 | count u64 | dense u64 | checksum u64.
+/// magic u32 | version u16 | codec u16 | n u64 | layout hash u64 | count u64 | passthrough u64 | checksum u64.
 struct message_header {
   static constexpr std::uint32_t magic = 0x5653'5247;  // "GRSV"
   static constexpr std::size_t bytes = 48;
-  static constexpr std::size_t dense_at = 32;
+  static constexpr std::size_t passthrough_at = 32;
 
   std::uint16_t codec = 0;
   std::uint64_t n = 0;
   std::uint64_t layout_hash = 0;
   std::uint64_t count = 0;
-  std::uint64_t dense = 0;
+  std::uint64_t passthrough = 0;
 };
 
 namespace wire {
@@ -101,7 +101,7 @@ inline void seal(message_header const& header, std::span<std::byte> message) noe
   store_one(message.subspan(8), header.n);
   store_one(message.subspan(16), header.layout_hash);
   store_one(message.subspan(24), header.count);
-  store_one(message.subspan(message_header::dense_at), header.dense);
+  store_one(message.subspan(message_header::passthrough_at), header.passthrough);
   store_one(message.subspan(40), std::uint64_t{0});
   store_one(message.subspan(40), checksum(message));
 }
@@ -137,11 +137,11 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   message_header const header{load_one<std::uint16_t>(message.subspan(6)), load_one<std::uint64_t>(message.subspan(8)),
                               load_one<std::uint64_t>(message.subspan(16)),
                               load_one<std::uint64_t>(message.subspan(24)),
-                              load_one<std::uint64_t>(message.subspan(message_header::dense_at))};
+                              load_one<std::uint64_t>(message.subspan(message_header::passthrough_at))};
   expect(header.codec == codec, "codec", header.codec, "", codec);
   expect(header.n == info.n, "gradient size", header.n, "", info.n);
   expect(header.layout_hash == info.layout_hash, "layout hash", header.layout_hash, "", info.layout_hash);
-  expect(header.dense == info.dense, "dense count", header.dense, "", info.dense);
+  expect(header.passthrough == info.passthrough, "passthrough count", header.passthrough, "", info.passthrough);
   return header;
 }
 

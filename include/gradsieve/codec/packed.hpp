@@ -6,11 +6,11 @@
 #include <ostream>
 #include <span>
 
-#include <gradsieve/codec/automatic.hpp>
-#include <gradsieve/codec/fp32.hpp>
+#include <gradsieve/codec/index/automatic.hpp>
 #include <gradsieve/codec/message.hpp>
+#include <gradsieve/codec/value/fp32.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/report.hpp>
 
 namespace gradsieve {
@@ -18,7 +18,7 @@ namespace gradsieve {
 /// Any index codec with any value codec: packed{.indices = delta{}, .values = ternary{}}. Index codecs: raw32, delta,
 /// bitmap, fixed_width, automatic, on a device raw32 and fixed_width alone; value
 /// codecs: fp32, fp16, bf16, ternary; see `index_codec` and `value_codec` for one's own.
-/// Payload: ids of both parts, u16 each; the elements that pass through dense, binary32; the part of the index codec;
+/// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec;
 /// the part of the value codec, to the message's end.
 /// When not: where a link is faster than memory, `coo` costs less. Cost: the parts', and one checksum of the message.
 template <class Indices = automatic, class Values = fp32>
@@ -47,10 +47,10 @@ struct packed {
   Indices indices{};
   Values values{};
 
-  /// Bytes of a message of n elements with `count` entries and `dense` uncompressed elements, at most.
+  /// Bytes of a message of n elements with `count` entries and `passthrough` uncompressed elements, at most.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
-                                                  std::uint64_t dense) const noexcept {
-    return start + 4 * dense + indices.max_bytes(n, count) + values.max_bytes(count);
+                                                  std::uint64_t passthrough) const noexcept {
+    return start + 4 * passthrough + indices.max_bytes(n, count) + values.max_bytes(count);
   }
 
   /// The largest value that a receiver can be given.
@@ -78,28 +78,28 @@ struct packed {
     values.quantise(info, places, in_out);
   }
 
-  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.dense.size())
+  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     wire::store_one(to.subspan(message_header::bytes), std::uint16_t{Indices::id});
     wire::store_one(to.subspan(message_header::bytes + 2), std::uint16_t{Values::id});
-    wire::store(to.subspan(start), in.dense);
-    std::uint64_t at = start + in.dense.size_bytes();
+    wire::store(to.subspan(start), in.passthrough);
+    std::uint64_t at = start + in.passthrough.size_bytes();
     at += indices.encode(info, in.indices, to.subspan(at));
     auto const size = values.bytes(info, in.indices);
     values.encode(info, in.indices, in.values, to.subspan(at, size));
     auto const message = to.first(at + size);
-    wire::seal({id, info.n, info.layout_hash, in.indices.size(), in.dense.size()}, message);
+    wire::seal({id, info.n, info.layout_hash, in.indices.size(), in.passthrough.size()}, message);
     return message.size();
   }
 
-  /// @pre out.dense.size() >= info.dense
+  /// @pre out.passthrough.size() >= info.passthrough
   /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, the parts'
   /// ids and contents, indices that rise strictly below n, finite values. `out` may then hold anything.
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const header = wire::open(info, id, from);
     wire::check_count(header.count, out.indices.size());
-    std::uint64_t const parts = start + 4 * header.dense;
+    std::uint64_t const parts = start + 4 * header.passthrough;
     wire::expect(from.size() >= parts, "size", from.size(), "at least ", parts);
     wire::check_seal(from);
     auto const part_id = [&](std::size_t at) { return wire::load_one<std::uint16_t>(from.subspan(at)); };
@@ -107,25 +107,25 @@ struct packed {
     wire::expect(part_id(start - 2) == Values::id, "value codec", part_id(start - 2), "", Values::id);
     std::span const places = out.indices.first(header.count);
     std::span const found = out.values.first(header.count);
-    std::span const dense = out.dense.first(header.dense);
-    wire::load(dense, from.subspan(start));
+    std::span const passthrough = out.passthrough.first(header.passthrough);
+    wire::load(passthrough, from.subspan(start));
     auto const at = parts + indices.decode(info, from.subspan(parts), places);
     wire::check_indices(info.n, places);
     auto const size = at + values.bytes(info, places);
     wire::expect(from.size() == size, "size", from.size(), "", size);
     values.decode(info, places, from.subspan(at), found);
     wire::check_finite(found);
-    wire::check_finite(dense);
-    return {places, found, dense};
+    wire::check_finite(passthrough);
+    return {places, found, passthrough};
   }
 
   /// Which index codec `automatic` took.
-  [[nodiscard]] message_account account(message_info const&, selection_view const in, std::span<range const>,
-                                        std::span<std::byte const> message) const noexcept
+  [[nodiscard]] byte_breakdown breakdown(message_info const&, selection_view const in, std::span<range const>,
+                                         std::span<std::byte const> message) const noexcept
     requires choosing_index_codec<Indices>
   {
-    message_account result;
-    result.indices = indices.name_of(message.subspan(start + in.dense.size_bytes()));
+    byte_breakdown result;
+    result.index_codec = indices.name_of(message.subspan(start + in.passthrough.size_bytes()));
     return result;
   }
 

@@ -15,7 +15,7 @@
 #include <gradsieve/comm/mpi_session.hpp>
 #include <gradsieve/comm/mpi_waiting.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 
 namespace gradsieve::mpi {
 

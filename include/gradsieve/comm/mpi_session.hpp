@@ -17,7 +17,7 @@
 #include <source_location>
 #include <string>
 
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 
 namespace gradsieve::mpi {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <gradsieve/comm/mpi_session.hpp>
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 
 namespace gradsieve::mpi::detail {
 

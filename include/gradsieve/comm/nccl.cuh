@@ -14,7 +14,7 @@
 #include <thread>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 
 namespace gradsieve::nccl {
 
@@ -65,9 +65,9 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 /// captured in a CUDA graph. The caller waits for the stream before it destroys the communicator.
 /// With a communicator that does not block, a call polls until NCCL has enqueued it.
 /// A peer that is gone, or does not come, keeps a stream busy for ever: whoever synchronises it waits, as device
-/// compressors do at first contact and for a report. wait() is for before that: it looks at NCCL meanwhile, and with a
-/// deadline throws when it has passed. Then abort the communicator (ncclCommAbort), which ends its kernels; before that
-/// the memory of their spans must not be freed.
+/// compressors do when ranks first meet and for a report. wait() is for before that: it looks at NCCL meanwhile, and
+/// with a deadline throws when it has passed. Then abort the communicator (ncclCommAbort), which ends its kernels;
+/// before that the memory of their spans must not be freed.
 /// @pre spans are device memory of the communicator's device, which is current, and live until the stream has come so
 /// far; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever.
 /// memory: none; NCCL may take its own at the first calls.

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 
 namespace gradsieve {
 

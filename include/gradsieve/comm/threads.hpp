@@ -18,8 +18,8 @@
 
 #include <gradsieve/comm/threads_check.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/process.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/process.hpp>
 
 namespace gradsieve::threads {
 

@@ -8,18 +8,18 @@
 #include <type_traits>
 
 #include <gradsieve/concepts/policy.hpp>
-#include <gradsieve/selection.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 
-struct message_account;  // report.hpp
+struct byte_breakdown;  // report.hpp
 
-/// Selections to bytes and back. `max_bytes(n, count, dense)` is enough for `count` entries and for any fewer. `encode`
-/// returns the bytes used of a buffer of at least that many; `decode`
-/// accepts any bytes at all, throws `corrupt_message` on whatever `encode` cannot have written, and writes
-/// nowhere but into `out`. Either throws invalid_argument where it needs `info.layers` or `info.bins` and that is not
-/// there. What passes through dense stays binary32.
+/// Selections to bytes and back. `max_bytes(n, count, passthrough)` is enough for `count` entries and for any fewer.
+/// `encode` returns the bytes used of a buffer of at least that many; `decode` accepts any bytes at all, throws
+/// `corrupt_message` on whatever `encode` cannot have written, and writes nowhere but into `out`. Either throws
+/// invalid_argument where it needs `info.layers` or `info.bins` and that is not there. What passes through stays
+/// binary32.
 template <class P>
 concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
                                       std::span<std::byte const> from, std::span<std::byte> to) {
@@ -69,7 +69,7 @@ concept quantises =
       { c.quantise(info, places, values) } noexcept;
     };
 
-/// `largest()` is the largest value that it can hold: larger ones are cut to it before quantise(), and the residual
+/// `largest()` is the largest value that it can hold: larger ones are clamped to it before quantise(), and the residual
 /// keeps the rest.
 template <class C>
 concept limited_codec = requires(C const c) {
@@ -83,13 +83,13 @@ concept bounded_codec = requires(C const c, std::span<std::byte const> front, st
   { c.most_entries(front, size) } -> std::same_as<std::uint64_t>;
 };
 
-/// `account(info, selection, dense, message)` says for the step's report where the message's bytes went; `dense` are
-/// the ranges that pass through. Where that tells no kinds of layers, and the selector's bins lie within layers, the
-/// bytes are shared out by entries.
+/// `breakdown(info, selection, passthrough, message)` says for the step's report where the message's bytes went;
+/// `passthrough` are the ranges that pass through. Where that tells no kinds of layers, and the selector's bins lie
+/// within layers, the bytes are shared out by entries.
 template <class C>
 concept accounting_codec = requires(C const c, message_info const info, selection_view const in,
-                                    std::span<range const> dense, std::span<std::byte const> message) {
-  { c.account(info, in, dense, message) } -> std::same_as<message_account>;
+                                    std::span<range const> passthrough, std::span<std::byte const> message) {
+  { c.breakdown(info, in, passthrough, message) } -> std::same_as<byte_breakdown>;
 };
 
 /// A codec that writes places in bins, of `longest_bin` elements at most: it needs a selector that has bins, whose
@@ -152,10 +152,11 @@ inline constexpr bool most_entries_fits =
         requires(C& c, std::span<std::byte const> front) { c.most_entries(front, std::uint64_t{}); });
 template <class C>
 inline constexpr bool account_fits =
-    accounting_codec<C> || !(
-                               requires { &C::account; } ||
-                               requires(C& c, message_info const& info, selection_view in, std::span<range const> dense,
-                                        std::span<std::byte const> message) { c.account(info, in, dense, message); });
+    accounting_codec<C> ||
+    !(
+        requires { &C::breakdown; } ||
+        requires(C& c, message_info const& info, selection_view in, std::span<range const> passthrough,
+                 std::span<std::byte const> message) { c.breakdown(info, in, passthrough, message); });
 template <class C>
 inline constexpr bool longest_bin_fits =
     bin_codec<C> || !(requires { &C::longest_bin; } || requires { C::longest_bin; });

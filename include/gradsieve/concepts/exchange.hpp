@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include <gradsieve/concepts/policy.hpp>
-#include <gradsieve/selection.hpp>
+#include <gradsieve/core/selection.hpp>
 
 namespace gradsieve {
 

@@ -6,11 +6,11 @@
 #include <type_traits>
 
 #include <gradsieve/concepts/policy.hpp>
-#include <gradsieve/selection.hpp>
+#include <gradsieve/core/selection.hpp>
 
 namespace gradsieve {
 
-/// Cuts the layers that are selected from into disjoint segments, in order, once for a world size; then says
+/// Splits the layers that are selected from into disjoint segments, in order, once for a world size; then says
 /// each step how many entries each segment gives (`k`) and which rank selects there (`owner`). Every rank
 /// computes the same decision from the same inputs. `squared_norms[i]` belongs to `segments[i]`, summed over all
 /// ranks, and is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment.
@@ -21,7 +21,7 @@ concept partitioner =
       typename P::default_exchange;
       { P::needs_norms } -> std::convertible_to<bool>;
       { P::disjoint } -> std::convertible_to<bool>;
-      p.cut(layers, int{}, list);
+      p.split(layers, int{}, list);
       p.assign(segments, squared_norms, budget, scratch);
     };
 

@@ -5,18 +5,18 @@
 #include <string_view>
 
 #include <gradsieve/concepts/policy.hpp>
-#include <gradsieve/selection.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 
 /// How a gradient enters the state of an element and what stays once a value was sent. `states` floats are
-/// kept per element; state 0 is the accumulator, from which entries are selected. `whole_layer`: the element
+/// kept per element; state 0 is the accumulator, from which entries are selected. `full_layer`: the element
 /// belongs to a layer that passes through uncompressed.
 template <class P>
-concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool whole_layer) {
-  { p.enter(g, state) } noexcept;
-  { p.leave(g, state, whole_layer) } noexcept;
+concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool full_layer) {
+  { p.accumulate_element(g, state) } noexcept;
+  { p.remove_sent(g, state, full_layer) } noexcept;
 };
 
 // ---- What a residual store may offer -----------------------------------------------------------------------

@@ -8,24 +8,25 @@
 #include <utility>
 
 #include <gradsieve/concepts/policy.hpp>
-#include <gradsieve/layout.hpp>
-#include <gradsieve/selection.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 
-/// Family 1 of selectors: fits a cut to the accumulator once a step and keeps what the cut keeps. No kernel to
-/// write. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep`
-/// is asked once per element. More than k kept: the k largest of them are sent, the rest waits.
+/// Family 1 of selectors: fits a threshold to the accumulator once a step and keeps what the threshold keeps. No kernel
+/// to write. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep` is
+/// asked once per element. More than k kept: the k largest of them are sent, the rest waits.
 template <class P, class Workspace>
-concept cut_selector =
+concept threshold_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, float value) {
       p.fit(work, acc, k);
       { p.keep(value, std::declval<decltype(p.fit(work, acc, k)) const&>()) } noexcept -> std::same_as<bool>;
     };
 
 /// Family 2 of selectors: writes at most `out.indices.size()` entries, index-ordered, and returns how many. There is
-/// room for `capacity(k)` of them, or k where that is not declared, and less only where a segment is nearly sent whole.
+/// room for `capacity(k)` of them, or k where that is not declared, and less only where a segment is nearly sent in
+/// full.
 template <class P, class Workspace>
 concept direct_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, selection_span out) {
@@ -33,27 +34,27 @@ concept direct_selector =
     };
 
 /// A bin as selectors of family 3 see it: consecutive elements of one segment, and how many of its k entries are due
-/// here. `kth_largest` gives the cut that keeps the k largest.
+/// here. `kth_largest` gives the threshold that keeps the k largest.
 struct bin_archetype {
   [[nodiscard]] std::size_t size() const noexcept;
   [[nodiscard]] index_type budget() const noexcept;
   [[nodiscard]] key_type max_key() const noexcept;
-  [[nodiscard]] cut kth_largest(index_type k) const noexcept;
+  [[nodiscard]] threshold kth_largest(index_type k) const noexcept;
 };
 
 /// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` says how long they are in the
-/// layer that a segment begins with. `cut_of` gives a bin's cut, which is held against the accumulators, or against
-/// their score. Where bins keep more than the segment's k, its k largest are sent instead. Needs a partitioner without
-/// norms.
+/// layer that a segment begins with. `threshold_of` gives a bin's threshold, which is held against the accumulators, or
+/// against their score. Where bins keep more than the segment's k, its k largest are sent instead. Needs a partitioner
+/// without norms.
 template <class P>
 concept bin_selector = policy<P> && requires(P const p, layer const& each, bin_archetype const& bin) {
   { p.bin_length(each) } -> std::same_as<std::uint32_t>;
-  { p.cut_of(bin) } noexcept -> std::same_as<cut>;
+  { p.threshold_of(bin) } noexcept -> std::same_as<threshold>;
 };
 
 /// Chooses the entries of an accumulator that are sent.
 template <class P, class Workspace>
-concept selector = cut_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P>;
+concept selector = threshold_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P>;
 
 // ---- What a selector may offer -----------------------------------------------------------------------------
 
@@ -71,14 +72,14 @@ concept predicting_selector = requires(P const p, Workspace& work, accumulator_r
   { p.predict(work, acc, k) } -> std::same_as<key_type>;
 };
 
-/// The cut of a bin is held against `score(accumulator, gradient)`.
+/// The threshold of a bin is held against `score(accumulator, gradient)`.
 template <class P>
 concept scoring_selector = bin_selector<P> && requires(P const p, float value) {
   { p.score(value, value) } -> std::same_as<float>;
 };
 
 /// `sent(accumulator, mean of the bins' largest magnitudes)` is the value that goes out. k is then a limit only, and a
-/// segment that may give all its elements is not sent whole.
+/// segment that may give all its elements is not sent in full.
 template <class P>
 concept quantising_selector = bin_selector<P> && requires(P const p, float value) {
   { p.sent(value, value) } -> std::same_as<float>;
@@ -90,7 +91,7 @@ concept layer_bin_selector = bin_selector<P> && requires { requires detail::flag
 
 /// Whether a selector that is to give all elements of a segment does: then they need no indices.
 template <class P>
-inline constexpr bool gives_whole_segments = !quantising_selector<P>;
+inline constexpr bool gives_full_segments = !quantising_selector<P>;
 
 // ---- Whether an optional member is one that will be called: else it would be passed over -------------------
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <gradsieve/selection.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 
@@ -51,13 +51,13 @@ concept segment_sums = requires(S const sums) {
 /// collected(acc): the candidates of the accumulate pass, or of collect_again(acc, lower), which reads the segment.
 /// measure(acc), mean_abs(acc): sums over the segment; a pass, where the accumulate pass has not measured.
 /// count_at_least(acc, key): a pass.
-/// kth_largest(acc, k): the cut that keeps exactly k elements, or all that are not zero; from the candidates where they
-/// suffice, else some passes. @pre with `low`, at least k elements have that key or more
-/// compact(acc, cut, out): writes what a cut keeps, in index order; returns how many that are. Either with
-/// keep(value) -> bool to choose from those elements only.
+/// kth_largest(acc, k): the threshold that keeps exactly k elements, or all that are not zero; from the candidates
+/// where they suffice, else some passes. @pre with `low`, at least k elements have that key or more compact(acc,
+/// threshold, out): writes what a threshold keeps, in index order; returns how many that are. Either with keep(value)
+/// -> bool to choose from those elements only.
 template <class W>
-concept selector_workspace = requires(W& work, accumulator_ref const acc, index_type k, key_type key, cut const at,
-                                      selection_span out, keep_all keep, std::uint64_t number) {
+concept selector_workspace = requires(W& work, accumulator_ref const acc, index_type k, key_type key,
+                                      threshold const at, selection_span out, keep_all keep, std::uint64_t number) {
   { work.sample(acc, number) } -> key_sampling;
   { work.sample(acc, number, number) } -> key_sampling;
   { work.collected(acc) } -> std::same_as<candidates>;
@@ -65,8 +65,8 @@ concept selector_workspace = requires(W& work, accumulator_ref const acc, index_
   { work.measure(acc) } -> segment_sums;
   { work.mean_abs(acc) } -> std::same_as<float>;
   { work.count_at_least(acc, key) } -> std::same_as<std::uint64_t>;
-  { work.kth_largest(acc, k) } -> std::same_as<cut>;
-  { work.kth_largest(acc, k, key, keep) } -> std::same_as<cut>;
+  { work.kth_largest(acc, k) } -> std::same_as<threshold>;
+  { work.kth_largest(acc, k, key, keep) } -> std::same_as<threshold>;
   { work.compact(acc, at, out) } -> std::same_as<index_type>;
   { work.compact(acc, at, out, keep) } -> std::same_as<index_type>;
 };

@@ -7,7 +7,7 @@
 #include <span>
 #include <type_traits>
 
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 

@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/arguments.hpp>
 #include <gradsieve/averager.hpp>
+#include <gradsieve/core/arguments.hpp>
 #include <gradsieve/cuda/arguments.cuh>
-#include <gradsieve/cuda/codec.cuh>
+#include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/packed.cuh>
 #include <gradsieve/cuda/faults.cuh>
 #include <gradsieve/cuda/workspace.cuh>
-#include <gradsieve/exchange/inbox.hpp>
+#include <gradsieve/exchange/decoded_messages.hpp>
 
 namespace gradsieve {
 
@@ -29,26 +29,27 @@ class averager<device, Codec> {
   using workspace = cuda_workspace;
   using codec_type = Codec;
   static_assert(gradsieve::codec<codec_type>, "an averager's codec needs max_bytes, encode and decode");
-  static_assert(device::encodes_with<codec_type>,
-                "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
-                "coo, or packed with fixed_width or raw32, or specialise device_codec, or device_indices or device_values "
-                "for a part of one's own");
+  static_assert(
+      device::encodes_with<codec_type>,
+      "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
+      "coo, or packed with fixed_width or raw32, or specialise device_codec, or device_indices or device_values "
+      "for a part of one's own");
 
   /// @throws invalid_argument if the codec's check() says so; device_error.
-  averager(device where, layout layers, Codec codec = {}, dense_layers passthrough_layers = {})
+  averager(device where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})
       : layers_{std::move(layers)}, codec_{codec}, work_{where, layers_.size()} {
     check(codec_);
-    layer_split const split{layers_, passthrough_layers};
-    info_ = {layers_.size(), layers_.hash(), split.dense_elements};
-    std::vector<cuda_kernels::dense_range> ranges;
+    layer_split const split{layers_, passthrough};
+    info_ = {layers_.size(), layers_.hash(), split.passthrough_elements};
+    std::vector<cuda_kernels::passthrough_range> ranges;
     std::uint64_t place = 0;
-    for (auto const& each : split.dense) {
+    for (auto const& each : split.passthrough) {
       ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
                         static_cast<std::uint32_t>(place)});
       place += each.size;
     }
-    ranges_ = work_.template uploaded<cuda_kernels::dense_range>(ranges);
-    dense_mean_ = work_.template zeroed<float>(info_.dense);
+    ranges_ = work_.template uploaded<cuda_kernels::passthrough_range>(ranges);
+    passthrough_mean_ = work_.template zeroed<float>(info_.passthrough);
     numbers_ = work_.template zeroed<device_numbers>(1);
   }
 
@@ -56,7 +57,7 @@ class averager<device, Codec> {
   template <class Recipe>
     requires std::same_as<decltype(Recipe::codec), Codec>
   averager(device where, layout layers, Recipe const& recipe)
-      : averager{where, std::move(layers), recipe.codec, recipe.dense} {}
+      : averager{where, std::move(layers), recipe.codec, recipe.passthrough} {}
 
   /// As the primary template's: messages of encode(), each in device memory, as they are or longer. Waits for their
   /// headers, for the check of all messages before the gradient is written, and at its end. Allocates, and frees it
@@ -83,17 +84,17 @@ class averager<device, Codec> {
       most = std::max(most, most_entries(codec_, info_, here, sizes[m]));
       bytes = std::max(bytes, (sizes[m] + 7) / 8 * 8);
     }
-    cuda_buffer<std::byte> inbox;
+    cuda_buffer<std::byte> received;
     cuda_buffer<std::uint64_t> rooms, fault;
-    device_inbox<codec_type> reader;
+    device_decoded_messages<codec_type> reader;
     stream_end const at_end{work_.where().stream};
-    inbox = work_.template zeroed<std::byte>(bytes * senders);
+    received = work_.template zeroed<std::byte>(bytes * senders);
     for (std::size_t m = 0; m < senders; ++m)
-      work_.where().copy(messages[m], inbox.span().subspan(bytes * m, sizes[m]));
+      work_.where().copy(messages[m], received.span().subspan(bytes * m, sizes[m]));
     rooms = work_.template uploaded<std::uint64_t>(sizes);
     fault = work_.template zeroed<std::uint64_t>(1);
     reader.reserve(work_, codec_, layers_, most, senders);
-    reader.read(work_, info(), inbox.data(), bytes, 0, rooms.data(), fault.data());
+    reader.read(work_, info(), received.data(), bytes, 0, rooms.data(), fault.data());
     device_faults::raise(work_.download(fault.data()));
     auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
     auto* const numbers = numbers_.data();
@@ -102,11 +103,11 @@ class averager<device, Codec> {
       work_.launch(cuda_kernels::apply_updates<typename decltype(out)::value_type>, cells, cuda_kernels::apply_threads,
                    reader.updates(work_), senders, divisor, out.data(), info_.n, &numbers->touched,
                    &numbers->saturated);
-    if (info_.dense > 0) {
-      reader.mean_of_dense(work_, info_.dense, divisor, dense_mean_.data());
-      work_.over(info_.dense, cuda_kernels::write_dense<typename decltype(out)::value_type>, ranges_.data(),
-                 static_cast<std::uint32_t>(ranges_.size()), info_.dense, dense_mean_.data(), 1.0f, out.data(),
-                 &numbers->saturated);
+    if (info_.passthrough > 0) {
+      reader.mean_of_passthrough(work_, info_.passthrough, divisor, passthrough_mean_.data());
+      work_.over(info_.passthrough, cuda_kernels::write_passthrough<typename decltype(out)::value_type>, ranges_.data(),
+                 static_cast<std::uint32_t>(ranges_.size()), info_.passthrough, passthrough_mean_.data(), 1.0f,
+                 out.data(), &numbers->saturated);
     }
     auto const found = work_.download(static_cast<device_numbers const*>(numbers));
     return {found.touched, found.saturated};
@@ -134,8 +135,8 @@ class averager<device, Codec> {
   Codec codec_;
   message_info info_;
   cuda_workspace work_;
-  cuda_buffer<cuda_kernels::dense_range> ranges_;  // of the layers that pass through
-  cuda_buffer<float> dense_mean_;
+  cuda_buffer<cuda_kernels::passthrough_range> ranges_;  // of the layers that pass through
+  cuda_buffer<float> passthrough_mean_;
   cuda_buffer<device_numbers> numbers_;
 };
 

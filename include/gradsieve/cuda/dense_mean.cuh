@@ -6,10 +6,10 @@
 #include <span>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/error.cuh>
+#include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/report.hpp>
-#include <gradsieve/space/cuda_device.cuh>
-#include <gradsieve/space/cuda_entries.cuh>
-#include <gradsieve/space/cuda_error.cuh>
 
 namespace gradsieve {
 
@@ -35,12 +35,12 @@ struct device_dense_mean {
     if (!gradient.empty()) {
       auto const blocks = static_cast<unsigned>(std::min<std::uint64_t>((gradient.size() + 255) / 256, 1024));
       cuda_kernels::divide_values<<<blocks, 256, 0, where.stream>>>(gradient.data(), gradient.size(),
-                                                             static_cast<float>(comm.size()));
+                                                                    static_cast<float>(comm.size()));
       throw_on_error(cudaGetLastError(), "divide_values");
     }
     step_report report;
     report.world = comm.size();
-    report.bytes_sent = report.bytes_received = report.bytes_dense = gradient.size_bytes();
+    report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();
     return report;
   }
 

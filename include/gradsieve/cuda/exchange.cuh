@@ -7,10 +7,10 @@
 #include <span>
 #include <type_traits>
 
-#include <gradsieve/cuda/codec.cuh>
-#include <gradsieve/cuda/messages.cuh>
-#include <gradsieve/cuda/scan.cuh>
-#include <gradsieve/cuda/updates.cuh>
+#include <gradsieve/cuda/codec/codec.cuh>
+#include <gradsieve/cuda/codec/messages.cuh>
+#include <gradsieve/cuda/passes/scan.cuh>
+#include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/gather.hpp>
 #include <gradsieve/exchange/index_union.hpp>
@@ -23,12 +23,12 @@ namespace gradsieve {
 template <class Exchange, class Codec>
 class device_exchange;
 
-/// One by which a segment's entries have their place in every rank's list: slots() and whole(), device memory, one a
-/// segment, say where a segment's places begin and whether it is sent whole. A step's plan writes them.
+/// One by which a segment's entries have their place in every rank's list: slots() and full(), device memory, one a
+/// segment, say where a segment's places begin and whether it is sent in full. A step's plan writes them.
 template <class Parts>
 concept placing_device_exchange = requires(Parts const parts) {
   { parts.slots() } -> std::same_as<std::span<std::uint32_t>>;
-  { parts.whole() } -> std::same_as<std::span<bool>>;
+  { parts.full() } -> std::same_as<std::span<bool>>;
 };
 
 /// What a device exchange works on.
@@ -44,7 +44,7 @@ struct device_round {
   std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up. Where it is
                                   ///< that beforehand, this rank has failed, and the other ranks are to be told
   float limit;                    ///< of a value that is summed up by the communicator
-  std::uint64_t* saturated;       ///< counts values that are cut to the limit
+  std::uint64_t* saturated;       ///< counts values that are clamped to the limit
 };
 
 /// Updates to add up, in device memory, and the bytes they took.
@@ -80,7 +80,7 @@ class device_exchange<gather, Codec> {
     mine_ = work.zeroed<std::byte>(slot_);
     all_ = work.zeroed<std::byte>(slot_ * ranks);
     state_ = work.zeroed<cuda_kernels::message_state>(1);
-    inbox_.reserve(work, how, *info.layers, most, static_cast<std::uint32_t>(world));
+    decoded_.reserve(work, how, *info.layers, most, static_cast<std::uint32_t>(world));
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
@@ -89,16 +89,16 @@ class device_exchange<gather, Codec> {
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto info = round.info;
-    info.dense = 0;  // those layers are all-reduced
+    info.passthrough = 0;  // those layers are all-reduced
     auto& work = round.work;
-    auto const senders = inbox_.senders();
+    auto const senders = decoded_.senders();
     work.launch(cuda_kernels::write_envelope<>, 1, 1, round.decision, work.step().data(), round.error,
                 reinterpret_cast<std::uint64_t*>(mine_.data()));
     encode_message(work, round.how, info, round.sent, nullptr,
                    {mine_.data() + envelope, slot_ - envelope, state_.data()});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
-    inbox_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
-    return {inbox_.updates(work), senders, slot_, slot_ * (senders - 1), state_.data(), mine_.data() + envelope};
+    decoded_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
+    return {decoded_.updates(work), senders, slot_, slot_ * (senders - 1), state_.data(), mine_.data() + envelope};
   }
 
  private:
@@ -107,7 +107,7 @@ class device_exchange<gather, Codec> {
   std::uint64_t slot_ = 0;
   cuda_buffer<std::byte> mine_, all_;
   cuda_buffer<cuda_kernels::message_state> state_;
-  device_inbox<Codec> inbox_;
+  device_decoded_messages<Codec> decoded_;
 };
 
 template <class Codec>
@@ -125,7 +125,7 @@ class device_exchange<index_union, Codec> {
     mine_ = work.zeroed<std::uint32_t>(disjoint ? 0 : most);
     all_ = work.zeroed<std::uint32_t>(disjoint ? most + cuda_kernels::vote_words : most * ranks);
     slots_ = work.zeroed<std::uint32_t>(segments);
-    whole_ = work.zeroed<bool>(segments);
+    full_ = work.zeroed<bool>(segments);
     bits_ = work.zeroed<std::uint32_t>(std::uint64_t{cells} * cuda_kernels::words_of_cell);
     sums_ = work.zeroed<float>(union_);
     update_ = work.zeroed<cuda_kernels::update>(1);
@@ -136,9 +136,9 @@ class device_exchange<index_union, Codec> {
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return union_; }
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return &own_list_; }
 
-  /// Where the segments' places in every rank's list begin, and which are sent whole: with disjoint choices.
+  /// Where the segments' places in every rank's list begin, and which are sent in full: with disjoint choices.
   [[nodiscard]] std::span<std::uint32_t> slots() const noexcept { return slots_.span(); }
-  [[nodiscard]] std::span<bool> whole() const noexcept { return whole_.span(); }
+  [[nodiscard]] std::span<bool> full() const noexcept { return full_.span(); }
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
@@ -149,7 +149,7 @@ class device_exchange<index_union, Codec> {
       work.zero(all_);
       if (work.tables().segment_count > 0)
         work.launch(cuda_kernels::list_choices<>, work.tables().segment_count, 256, work.tables(),
-                    work.tables().segment_count == 1 ? own_list_ : work.parts(), slots_.data(), whole_.data(), most_,
+                    work.tables().segment_count == 1 ? own_list_ : work.parts(), slots_.data(), full_.data(), most_,
                     all_.data());
       work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), round.error,
                   static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_);
@@ -187,7 +187,7 @@ class device_exchange<index_union, Codec> {
   cuda_workspace::list_memory own_;
   cuda_kernels::entry_list own_list_;
   cuda_buffer<std::uint32_t> mine_, all_, slots_, bits_, counts_;
-  cuda_buffer<bool> whole_;
+  cuda_buffer<bool> full_;
   cuda_buffer<float> sums_;
   cuda_buffer<cuda_kernels::update> update_;
   device_scan<std::uint32_t> scan_;

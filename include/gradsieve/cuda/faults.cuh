@@ -7,17 +7,17 @@
 #include <span>
 #include <string>
 
-#include <gradsieve/cuda/updates.cuh>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
-#include <gradsieve/error.hpp>
-#include <gradsieve/space/cuda_device.cuh>
-#include <gradsieve/step/parts.hpp>
+#include <gradsieve/step.hpp>
 
 namespace gradsieve {
 
 /// Numbers that a step leaves in device memory.
 struct device_numbers {
-  std::uint64_t error = 0;  ///< an exchange_fault and its sender
+  std::uint64_t error = 0;    ///< an exchange_fault and its sender
   std::uint64_t touched = 0;  ///< union_size
   std::uint64_t saturated = 0;
 };

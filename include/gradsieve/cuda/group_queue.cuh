@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/through_device.cuh>
-#include <gradsieve/schedule/overlap.hpp>
-#include <gradsieve/space/cuda_device.cuh>
-#include <gradsieve/space/cuda_error.cuh>
+#include <gradsieve/schedule/overlap/overlap.hpp>
 
 namespace gradsieve {
 

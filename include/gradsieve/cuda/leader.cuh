@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <span>
 
+#include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/exchange.cuh>
-#include <gradsieve/cuda/messages.cuh>
-#include <gradsieve/cuda/updates.cuh>
+#include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/leader.hpp>
 
@@ -50,8 +50,8 @@ __global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::u
   });
 }
 
-/// The listed elements and this rank's accumulators there, cut to +-limit, twice, zeros behind them, and last whether
-/// this rank has failed: then it gives zeros, which is never used.
+/// The listed elements and this rank's accumulators there, clamped to +-limit, twice, zeros behind them, and last
+/// whether this rank has failed: then it gives zeros, which is never used.
 template <class Stored>
 __global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Stored const* accumulator,
                             std::uint64_t const* error, entry_list const to, float* sums, float limit,

@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
+#include <gradsieve/cuda/codec/messages.cuh>
+#include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/faults.cuh>
-#include <gradsieve/cuda/messages.cuh>
-#include <gradsieve/cuda/step_plan.cuh>
+#include <gradsieve/cuda/plan.cuh>
 #include <gradsieve/report.hpp>
-#include <gradsieve/space/cuda_device.cuh>
 
 namespace gradsieve {
 
@@ -24,17 +24,17 @@ struct device_step_record {
   std::uint32_t const* selected = nullptr;
   std::uint64_t const* non_finite = nullptr;
   std::uint64_t const* steps = nullptr;
-  std::uint64_t const* words = nullptr;  // as step_words
-  bool union_is_selected = false;  // a step without exchange
+  std::uint64_t const* words = nullptr;                  // as step_decision
+  bool union_is_selected = false;                        // a step without exchange
   cuda_kernels::message_state const* message = nullptr;  // of the message that was sent
-  std::byte const* sent = nullptr;  // that message
+  std::byte const* sent = nullptr;                       // that message
   // Where the message's bytes went; empty where neither codec nor selector tells.
-  std::function<message_account(std::span<std::byte const>)> account;
+  std::function<byte_breakdown(std::span<std::byte const>)> breakdown;
 };
 
 /// A step's report that is read when it is asked for: then the host waits for the stream. With a selector whose bins
-/// lie within layers, and with a codec that has account(), it also fetches the message, to say where its bytes went, of
-/// those alone that the message has in its slot. Valid until the compressor's next step.
+/// lie within layers, and with a codec that has breakdown(), it also fetches the message, to say where its bytes went,
+/// of those alone that the message has in its slot. Valid until the compressor's next step.
 class device_report {
  public:
   explicit device_report(device_step_record const& step) noexcept : step_{&step} {}
@@ -51,8 +51,8 @@ class device_report {
     copy_one(step_->steps, report.step);
     cuda_kernels::message_state message;
     if (step_->message != nullptr) copy_one(step_->message, message);
-    step_words words;
-    copy_one(reinterpret_cast<step_words const*>(step_->words), words);
+    step_decision words;
+    copy_one(reinterpret_cast<step_decision const*>(step_->words), words);
     step_->where.synchronize();
     if (numbers.error != 0) step_->faults->forget(step_->where);  // told now: the next call does not tell it again
     device_faults::raise(numbers.error);
@@ -61,12 +61,12 @@ class device_report {
     report.saturated = numbers.saturated;
     report.budget = static_cast<index_type>(words.budget);
     report.union_size = step_->union_is_selected ? selected : report.union_size + numbers.touched;
-    report.dense_elements += words.listed;
-    if (step_->message != nullptr && step_->account && message.failed == 0) {
+    report.passthrough_elements += words.listed;
+    if (step_->message != nullptr && step_->breakdown && message.failed == 0) {
       std::vector<std::byte> bytes(message.bytes);
       step_->where.copy({step_->sent, bytes.size()}, bytes);
       step_->where.synchronize();
-      report.message = step_->account(bytes);
+      report.message = step_->breakdown(bytes);
     }
     return report;
   }

@@ -10,13 +10,24 @@
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/faults.cuh>
+#include <gradsieve/cuda/memory.cuh>
+#include <gradsieve/cuda/plan.cuh>
 #include <gradsieve/cuda/report.cuh>
-#include <gradsieve/cuda/residual_memory.cuh>
-#include <gradsieve/cuda/step_plan.cuh>
 #include <gradsieve/cuda/workspace.cuh>
-#include <gradsieve/step/parts.hpp>
+#include <gradsieve/step.hpp>
 
 namespace gradsieve {
+
+/// What a step on a device sends: index-ordered entries whose number stands in device memory too, and the elements of
+/// the layers that pass through.
+struct device_selection {
+  index_type const* indices = nullptr;
+  float const* values = nullptr;
+  std::uint32_t const* count = nullptr;
+  std::uint64_t capacity = 0;  ///< entries there may be at most
+  std::span<float const> passthrough;
+  std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
+};
 
 /// As host_selection_stage, in stream order.
 template <class Recipe>
@@ -52,7 +63,7 @@ class device_selection_stage {
     capacity_ = capacity;
     plan_.reserve(capacity);
     codec_.reserve_writing(work_, recipe_.codec, layers, capacity);
-    take_hints();
+    take_warm_thresholds();
   }
 
   // ---- Decide ------------------------------------------------------------------------------------------------
@@ -75,8 +86,8 @@ class device_selection_stage {
     return false;
   }
 
-  /// step_words in device memory, the first a number that is equal on ranks that decide alike.
-  [[nodiscard]] std::uint64_t const* decision() const noexcept { return plan_.words().data(); }
+  /// step_decision in device memory, the first a number that is equal on ranks that decide alike.
+  [[nodiscard]] std::uint64_t const* decision() const noexcept { return plan_.decision().data(); }
 
   // ---- Accumulate --------------------------------------------------------------------------------------------
 
@@ -122,7 +133,7 @@ class device_selection_stage {
     auto const own = apart != nullptr ? *apart : memory_.taken();
     work_.select(recipe_.selector, accumulator, measured, own);
     record_.selected = own.count;
-    record_.words = plan_.words().data();
+    record_.words = plan_.decision().data();
     return own;
   }
 
@@ -135,9 +146,10 @@ class device_selection_stage {
   }
   [[nodiscard]] device_codec<codec_type> const& codec() const noexcept { return codec_; }
 
-  // ---- Steps and hints ---------------------------------------------------------------------------------------
+  // ---- Steps and warm thresholds
+  // ---------------------------------------------------------------------------------------
 
-  void begin_step() noexcept { saved_hints_.clear(); }
+  void begin_step() noexcept { saved_warm_thresholds_.clear(); }
   void end_step() noexcept { ++steps_; }
 
   /// What a partitioner has thrown in the stream.
@@ -157,22 +169,22 @@ class device_selection_stage {
   }
 
   /// Waits.
-  [[nodiscard]] std::vector<cut_hint> hints() const {
-    if (!saved_hints_.empty()) return saved_hints_;
-    std::vector<cut_hint> all(work_.hints().size());
-    work_.where().copy(std::as_bytes(work_.hints().span()), std::as_writable_bytes(std::span{all}));
+  [[nodiscard]] std::vector<warm_threshold> warm_thresholds() const {
+    if (!saved_warm_thresholds_.empty()) return saved_warm_thresholds_;
+    std::vector<warm_threshold> all(work_.warm_thresholds().size());
+    work_.where().copy(std::as_bytes(work_.warm_thresholds().span()), std::as_writable_bytes(std::span{all}));
     work_.where().synchronize();
     return all;
   }
 
   /// Hints of a checkpoint, or of the world before, perhaps for another number of segments: kept until a step begins.
-  void set_hints(std::vector<cut_hint> hints) {
-    saved_hints_ = std::move(hints);
-    take_hints();
+  void set_warm_thresholds(std::vector<warm_threshold> warm_thresholds) {
+    saved_warm_thresholds_ = std::move(warm_thresholds);
+    take_warm_thresholds();
   }
-  void forget_hints() {
-    work_.zero(work_.hints());
-    saved_hints_.clear();
+  void forget_warm_thresholds() {
+    work_.zero(work_.warm_thresholds());
+    saved_warm_thresholds_.clear();
   }
 
  private:
@@ -181,11 +193,11 @@ class device_selection_stage {
   static constexpr bool predicts = predicting_selector<selector_type, view_type>;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
 
-  /// Saved hints, where they belong to as many segments; none else.
-  void take_hints() {
-    work_.zero(work_.hints());
-    if (saved_hints_.empty() || saved_hints_.size() != work_.hints().size()) return;
-    work_.upload(std::span<cut_hint const>{saved_hints_}, work_.hints().span());
+  /// Saved warm thresholds, where they belong to as many segments; none else.
+  void take_warm_thresholds() {
+    work_.zero(work_.warm_thresholds());
+    if (saved_warm_thresholds_.empty() || saved_warm_thresholds_.size() != work_.warm_thresholds().size()) return;
+    work_.upload(std::span<warm_threshold const>{saved_warm_thresholds_}, work_.warm_thresholds().span());
     work_.where().synchronize();
   }
 
@@ -197,7 +209,7 @@ class device_selection_stage {
   device_step_record& record_;
   step_plan<Recipe> plan_;
   device_codec<codec_type> codec_;  // for what this rank gives
-  std::vector<cut_hint> saved_hints_;
+  std::vector<warm_threshold> saved_warm_thresholds_;
   std::uint64_t capacity_ = 0;
   std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
 };

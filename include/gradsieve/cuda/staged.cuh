@@ -11,9 +11,9 @@
 #include <utility>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/space/cuda_device.cuh>
-#include <gradsieve/space/cuda_error.cuh>
-#include <gradsieve/space/host.hpp>
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/error.cuh>
+#include <gradsieve/host/workspace.hpp>
 
 namespace gradsieve {
 

@@ -8,35 +8,24 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/arguments.hpp>
-#include <gradsieve/codec/account.hpp>
+#include <gradsieve/codec/byte_breakdown.hpp>
+#include <gradsieve/core/arguments.hpp>
 #include <gradsieve/cuda/arguments.cuh>
-#include <gradsieve/cuda/dense_part.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/faults.cuh>
+#include <gradsieve/cuda/memory.cuh>
+#include <gradsieve/cuda/passthrough.cuh>
 #include <gradsieve/cuda/report.cuh>
-#include <gradsieve/cuda/residual_memory.cuh>
 #include <gradsieve/cuda/selection_stage.cuh>
 #include <gradsieve/cuda/through_device.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/preflight.hpp>
-#include <gradsieve/step/parts.hpp>
+#include <gradsieve/step.hpp>
 
 namespace gradsieve {
 
-/// What a step on a device sends: index-ordered entries whose number stands in device memory too, and the elements of
-/// the layers that pass through.
-struct device_selection {
-  index_type const* indices = nullptr;
-  float const* values = nullptr;
-  std::uint32_t const* count = nullptr;
-  std::uint64_t capacity = 0;  ///< entries there may be at most
-  std::span<float const> dense;
-  std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
-};
-
-/// What compressor<device, Recipe> puts in order. Stages enqueue their work and return; what goes wrong in the stream is
-/// a word in device memory, which every later stage of the step heeds, and which the report or a later call throws.
+/// What compressor<device, Recipe> puts in order. Stages enqueue their work and return; what goes wrong in the stream
+/// is a word in device memory, which every later stage of the step heeds, and which the report or a later call throws.
 template <class Recipe>
 class device_step : public step_parts<Recipe> {
   using parts = step_parts<Recipe>;
@@ -86,11 +75,12 @@ class device_step : public step_parts<Recipe> {
     return gradient;
   }
 
-  /// The communicator of host memory, for what the ranks tell each other before a step.
+  /// The communicator and the space of host memory, for what the ranks tell each other before a step.
   template <class Comm>
-  [[nodiscard]] static through_device<Comm> for_host(device const& where, Comm const& comm) {
-    return {where, comm};
+  [[nodiscard]] through_device<Comm> for_host(Comm const& comm) const {
+    return {work.where(), comm, meeting_.span()};
   }
+  [[nodiscard]] static host on_host() noexcept { return {}; }
 
   /// Waits.
   [[nodiscard]] preflight::word word() const { return {selection.steps(), this->origin}; }
@@ -99,8 +89,8 @@ class device_step : public step_parts<Recipe> {
   template <class Meet>
   void meet_in_order(Meet const&) const noexcept {}
 
-  /// Nothing: ranks meet on the host when all of them see a new world. A rank that was restored to another step is found
-  /// in the stream.
+  /// Nothing: ranks meet on the host when all of them see a new world. A rank that was restored to another step is
+  /// found in the stream.
   void meet_again() const noexcept {}
 
   // ---- Begin -------------------------------------------------------------------------------------------------
@@ -108,6 +98,8 @@ class device_step : public step_parts<Recipe> {
   /// Buffers for the segments in a world of `ranks_planned_for`. Waits, allocates.
   void reserve(int ranks_planned_for) {
     record_ = {};
+    meeting_ = cuda_buffer<std::byte>{
+        work.where(), 256 + sizeof(preflight::packed_word) * static_cast<std::uint64_t>(ranks_planned_for)};
     auto const& segments = selection.segments();
     selection.reserve(capacity, layers);
     exchange_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, segments.size(),
@@ -123,7 +115,7 @@ class device_step : public step_parts<Recipe> {
     ranks.forget_bytes();
     selection.begin_step();
     faults_.begin_step(work);
-    entered_ = taken_dense_ = false;
+    entered_ = taken_passthrough_ = false;
     last = {};
     record_ = {};
     record_.where = work.where();
@@ -135,12 +127,12 @@ class device_step : public step_parts<Recipe> {
     known.step = selection.steps_begun();
     known.world = of_world;
     known.capacity = static_cast<index_type>(capacity);
-    known.bytes_dense = value_bytes * info.n;
+    known.baseline_bytes = value_bytes * info.n;
     if constexpr (layer_bin_selector<selector_type> || accounting_codec<codec_type>)
-      record_.account = [this](std::span<std::byte const> message) { return account(message); };
+      record_.breakdown = [this](std::span<std::byte const> message) { return breakdown(message); };
   }
 
-  /// The step before can no longer be discarded, nor encoded. @pre nothing is owed
+  /// The step before can no longer be discarded, nor encoded. @pre nothing is pending
   void forget_step() {
     memory.forget();
     last = {};
@@ -158,7 +150,8 @@ class device_step : public step_parts<Recipe> {
     device_faults::raise(fault);
   }
 
-  // ---- Accumulate, select, exchange and apply --------------------------------------------------------------------------------
+  // ---- Accumulate, select, exchange and apply
+  // --------------------------------------------------------------------------------
 
   template <class T>
   void accumulate(incoming<T> const& in, step_role const role) {
@@ -166,12 +159,12 @@ class device_step : public step_parts<Recipe> {
     entered_ = true;
   }
 
-  /// What passes through leaves the residual, of each value as much as +-limit.
+  /// What passes through is removed from the residual, of each value as much as +-limit.
   void take_passthrough(float limit) {
     passthrough.take(limit, faults_.saturated());
-    record_.known.dense_elements = passthrough.size();
+    record_.known.passthrough_elements = passthrough.size();
     record_.known.union_size = passthrough.in_segments();
-    taken_dense_ = true;
+    taken_passthrough_ = true;
   }
 
   [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
@@ -190,7 +183,7 @@ class device_step : public step_parts<Recipe> {
     auto const* const errors = passthrough.share(comm, faults_.error());
     work.launch(cuda_kernels::judge_exchange<>, 1, 1024, errors, memory.taken(), work.tables().cell_count,
                 result.updates, result.senders, faults_.error());
-    passthrough.give_back_if(faults_.error());
+    passthrough.rollback_if(faults_.error());
     count_bytes<Comm>(result);
     return result;
   }
@@ -210,9 +203,9 @@ class device_step : public step_parts<Recipe> {
   }
 
   /// Puts back what the last step has taken out. Idempotent.
-  void give_back() {
-    memory.give_back();
-    passthrough.give_back_if(&work.taken()->open);
+  void rollback() {
+    memory.rollback();
+    passthrough.rollback_if(&work.taken()->open);
     memory.forget();
   }
 
@@ -220,9 +213,9 @@ class device_step : public step_parts<Recipe> {
   /// there.
   void abandon() noexcept {
     try {
-      if (taken_dense_) {
+      if (taken_passthrough_) {
         faults_.set(work);
-        passthrough.give_back_if(faults_.error());
+        passthrough.rollback_if(faults_.error());
         faults_.clear(work);
       }
       if (entered_)
@@ -235,7 +228,7 @@ class device_step : public step_parts<Recipe> {
 
   // ---- Messages and reports --------------------------------------------------------------------------------------
 
-  /// Entries and dense values, as compress() returns them.
+  /// Entries and passthrough values, as compress() returns them.
   [[nodiscard]] selection_type selected(entries const& own) noexcept {
     record_.union_is_selected = true;
     last = {own.indices, own.values, own.count, capacity, passthrough.own(), ++compressions_};
@@ -245,12 +238,12 @@ class device_step : public step_parts<Recipe> {
   /// Whether it is what the last compress() selected, in the same memory.
   [[nodiscard]] bool is_last(selection_type const& chosen) const noexcept {
     return chosen.indices == last.indices && chosen.values == last.values && chosen.count == last.count &&
-           chosen.dense.data() == last.dense.data() && chosen.dense.size() == last.dense.size();
+           chosen.passthrough.data() == last.passthrough.data() && chosen.passthrough.size() == last.passthrough.size();
   }
 
   /// The last selection as bytes, in room for as many as there may be at most. Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const&) {
-    auto const bytes = (recipe.codec.max_bytes(info.n, capacity, info.dense) + 7) / 8 * 8;
+    auto const bytes = (recipe.codec.max_bytes(info.n, capacity, info.passthrough) + 7) / 8 * 8;
     if (outgoing_.size() < bytes) {
       outgoing_ = work.template zeroed<std::byte>(bytes);
       outgoing_state_ = work.template zeroed<cuda_kernels::message_state>(1);
@@ -267,7 +260,7 @@ class device_step : public step_parts<Recipe> {
 
   cuda_workspace work;
   device_residual_memory<residual_type> memory;
-  device_dense_part<residual_type> passthrough;
+  device_passthrough_part<residual_type> passthrough;
   preflight ranks;
 
  private:
@@ -283,32 +276,34 @@ class device_step : public step_parts<Recipe> {
   template <class Comm>
   void count_bytes(device_updates const& result) {
     auto& known = record_.known;
-    std::uint64_t const dense = passthrough.size() > 0 ? 4 * (passthrough.size() + 1) : 0;
-    known.bytes_sent += ranks.sent() + result.bytes_sent + dense;
-    known.bytes_received += ranks.received() + result.bytes_received + dense;
+    std::uint64_t const passthrough_bytes = passthrough.size() > 0 ? 4 * (passthrough.size() + 1) : 0;
+    known.bytes_sent += ranks.sent() + result.bytes_sent + passthrough_bytes;
+    known.bytes_received += ranks.received() + result.bytes_received + passthrough_bytes;
     record_.message = result.message;
     record_.sent = result.sent;
     known.staged = staging_communicator<Comm>;
   }
 
   /// Where the bytes of a message of this rank's own went.
-  [[nodiscard]] message_account account(std::span<std::byte const> message) const {
+  [[nodiscard]] byte_breakdown breakdown(std::span<std::byte const> message) const {
     auto about = info;
-    about.dense = wire::load_one<std::uint64_t>(message.subspan(message_header::dense_at));  // none in an exchange
+    about.passthrough =
+        wire::load_one<std::uint64_t>(message.subspan(message_header::passthrough_at));  // none in an exchange
     auto const header = wire::open(about, codec_type::id, message);
     wire::check_count(header.count, capacity);
     std::vector<index_type> indices(header.count);
     std::vector<float> values(header.count);
-    std::vector<float> dense(header.dense);
-    auto const found = recipe.codec.decode(about, message, {indices, values, dense});
-    return account_of(recipe.selector, recipe.codec, about, found, split.dense, message);
+    std::vector<float> passed(header.passthrough);
+    auto const found = recipe.codec.decode(about, message, {indices, values, passed});
+    return byte_breakdown_of(recipe.selector, recipe.codec, about, found, split.passthrough, message);
   }
 
   std::uint64_t compressions_ = 0;
+  cuda_buffer<std::byte> meeting_;  // for the ranks' words
   cuda_buffer<std::byte> outgoing_;
   cuda_buffer<cuda_kernels::message_state> outgoing_state_;
   bool entered_ = false;  // this step's gradient is in the residual
-  bool taken_dense_ = false;
+  bool taken_passthrough_ = false;
   bool failed_here_ = false;
 };
 

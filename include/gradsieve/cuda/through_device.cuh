@@ -5,18 +5,20 @@
 #include <span>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/space/cuda_device.cuh>
-#include <gradsieve/space/host.hpp>
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/host/workspace.hpp>
 
 namespace gradsieve {
 
 /// A device's communicator as one for host memory: through device memory, and the host waits. For what ranks agree on
-/// at first, not for steps. Allocates in every call. ranks: as of the communicator. @throws what that throws;
-/// device_error.
+/// at first. Allocates in every call that has more bytes than `room`. ranks: as of the communicator. @throws what that
+/// throws; device_error.
 template <communicator Comm>
 class through_device {
  public:
-  through_device(device const& where, Comm const& comm) : where_{where}, comm_{comm} {}
+  /// `room`: device memory that calls may use instead of allocating some.
+  through_device(device const& where, Comm const& comm, std::span<std::byte> room = {})
+      : where_{where}, comm_{comm}, room_{room} {}
 
   [[nodiscard]] int rank() const { return comm_.rank(); }
   [[nodiscard]] int size() const { return comm_.size(); }
@@ -46,16 +48,21 @@ class through_device {
  private:
   template <class Call>
   void gather(std::span<std::byte const> mine, std::span<std::byte> all, Call const& call) const {
-    cuda_buffer<std::byte> const from{where_, mine.size()};
-    cuda_buffer<std::byte> const to{where_, all.size()};
-    where_.copy(mine, from.span());
-    call(std::span<std::byte const>{from.span()}, to.span());
-    where_.copy(to.span(), all);
+    std::size_t const first = (mine.size() + 255) / 256 * 256;
+    bool const fits = first + all.size() <= room_.size();
+    cuda_buffer<std::byte> const own{where_, fits ? 0 : first + all.size()};
+    auto const there = fits ? room_ : own.span();
+    auto const from = there.first(mine.size());
+    auto const to = there.subspan(first, all.size());
+    where_.copy(mine, from);
+    call(std::span<std::byte const>{from}, to);
+    where_.copy(to, all);
     where_.synchronize();
   }
 
   device where_;
   Comm comm_;
+  std::span<std::byte> room_;
 };
 
 }  // namespace gradsieve

@@ -10,14 +10,14 @@
 #include <type_traits>
 #include <vector>
 
-#include <gradsieve/cuda/select.cuh>
-#include <gradsieve/selection.hpp>
-#include <gradsieve/space/cuda_accumulate.cuh>
-#include <gradsieve/space/cuda_bins.cuh>
-#include <gradsieve/space/cuda_device.cuh>
-#include <gradsieve/space/cuda_entries.cuh>
-#include <gradsieve/space/cuda_tables.cuh>
-#include <gradsieve/space/host_tiles.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/passes/accumulate.cuh>
+#include <gradsieve/cuda/passes/bins.cuh>
+#include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/select.cuh>
+#include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/host/passes/tiles.hpp>
 
 namespace gradsieve {
 
@@ -36,7 +36,7 @@ class cuda_workspace {
     throw_on_error(cudaGetDevice(&id), "cudaGetDevice");
     throw_on_error(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, id), "cudaDeviceGetAttribute");
     cells_ = static_cast<std::uint32_t>((n + cuda_kernels::cell_size - 1) / cuda_kernels::cell_size);
-    board_ = zeroed<cuda_kernels::shared_board>(1);
+    grid_state_ = zeroed<cuda_kernels::grid_shared_state>(1);
     counters_ = zeroed<std::uint64_t>(2);
     taken_ = zeroed<cuda_kernels::taken_state>(1);
     tables_.n = n_;
@@ -48,18 +48,19 @@ class cuda_workspace {
 
   // ---- Outside of steps ------------------------------------------------------------------------------------
 
-  /// As host_passes::plan(): segments and holes are disjoint and in order. Allocates, and forgets all hints.
-  /// `bins`: their length in each segment, for a selector that has them; 20 bytes a bin and a bit an element more.
-  void plan(std::span<segment const> segments, std::span<range const> holes, std::uint64_t expected,
+  /// As host_workspace::plan(): segments and passthrough ranges are disjoint and in order. Allocates, and forgets all
+  /// warm thresholds. `bins`: their length in each segment, for a selector that has them; 20 bytes a bin and a bit an
+  /// element more.
+  void plan(std::span<segment const> segments, std::span<range const> passthrough, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     host_tiles tiles;
-    tiles.plan(n_, segments, holes);
+    tiles.plan(n_, segments, passthrough);
     static_assert(host_kernels::tile_size == cuda_kernels::cell_size);
     std::vector<cuda_kernels::tile> table(tiles.size());
     std::vector<std::uint32_t> first_of_cell(cells_ + 1, static_cast<std::uint32_t>(tiles.size()));
     for (std::size_t t = tiles.size(); t-- > 0;) {
       auto const& from = tiles[t];
-      table[t] = {static_cast<std::uint32_t>(from.begin), from.size, from.segment, from.hole ? 1u : 0u};
+      table[t] = {static_cast<std::uint32_t>(from.begin), from.size, from.segment, from.passthrough ? 1u : 0u};
       first_of_cell[from.begin / cuda_kernels::cell_size] = static_cast<std::uint32_t>(t);
     }
     expected_ = expected;
@@ -78,8 +79,8 @@ class cuda_workspace {
     tiles_ = uploaded<cuda_kernels::tile>(table);
     cell_tiles_ = uploaded<std::uint32_t>(first_of_cell);
     device_segments_ = uploaded<cuda_kernels::device_segment>(segments_);
-    hints_ = zeroed<cut_hint>(segments.size());
-    lower_ = zeroed<key_type>(segments.size());
+    warm_thresholds_ = zeroed<warm_threshold>(segments.size());
+    candidate_thresholds_ = zeroed<key_type>(segments.size());
     found_ = zeroed<std::uint32_t>(segments.size());
     written_ = zeroed<std::uint32_t>(segments.size());
     places_ = zeroed<cuda_kernels::place>(tiles.size());
@@ -92,20 +93,21 @@ class cuda_workspace {
         std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors_), cuda_kernels::most_blocks)));
     std::uint64_t const of_all = std::min(n_, most_samples);
     samples_ = buffer<key_type>(where_, of_all + (of_blocks ? blocks_ * samples_of_block : 0));
-    memory_ = {board_.data(), {samples_.data(), of_all}, {samples_.data() + of_all, of_blocks ? samples_of_block : 0}};
-    plan_bins(segments, holes, bins);
+    memory_ = {
+        grid_state_.data(), {samples_.data(), of_all}, {samples_.data() + of_all, of_blocks ? samples_of_block : 0}};
+    plan_bins(segments, passthrough, bins);
     parts_indices_ = buffer<index_type>(where_, segments.size() > 1 ? expected : 0);
     parts_values_ = buffer<float>(where_, segments.size() > 1 ? expected : 0);
     tables_ = {n_,
                static_cast<std::uint32_t>(tiles.size()),
                cells_,
                static_cast<std::uint32_t>(segments.size()),
-               !holes.empty(),
+               !passthrough.empty(),
                tiles_.data(),
                cell_tiles_.data(),
                device_segments_.data(),
-               hints_.data(),
-               lower_.data(),
+               warm_thresholds_.data(),
+               candidate_thresholds_.data(),
                found_.data(),
                written_.data(),
                counters_.data(),
@@ -215,7 +217,7 @@ class cuda_workspace {
     return {parts_indices_.data(), parts_values_.data(), nullptr, nullptr};
   }
 
-  [[nodiscard]] buffer<cut_hint> const& hints() const noexcept { return hints_; }
+  [[nodiscard]] buffer<warm_threshold> const& warm_thresholds() const noexcept { return warm_thresholds_; }
   [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return counters_.first(1); }
   [[nodiscard]] cuda_kernels::taken_state* taken() const noexcept { return taken_.data(); }
   [[nodiscard]] std::uint64_t* non_finite() const noexcept { return counters_.data() + 1; }
@@ -225,7 +227,7 @@ class cuda_workspace {
 
   /// No candidates are known of any segment: before a step that predicts none.
   void forget_candidates() const {
-    zero(lower_);
+    zero(candidate_thresholds_);
     zero(found_);
   }
 
@@ -304,13 +306,13 @@ class cuda_workspace {
   }
 
  private:
-  void plan_bins(std::span<segment const> segments, std::span<range const> holes,
+  void plan_bins(std::span<segment const> segments, std::span<range const> passthrough,
                  std::span<std::uint32_t const> lengths) {
     bin_means_ = zeroed<float>(lengths.size());
     bins_ = {};
     if (lengths.empty()) return;
     host_tiles tiles;
-    tiles.plan(n_, segments, holes, lengths);
+    tiles.plan(n_, segments, passthrough, lengths);
     std::vector<cuda_kernels::device_bin> all;
     std::vector<cuda_kernels::bin_group> groups;
     std::vector<std::uint32_t> first_group, elements;
@@ -319,7 +321,7 @@ class cuda_workspace {
       first_group.push_back(count(groups));
       for (auto at = tiles.of(s).first; at < tiles.of(s).last; ++at) {
         auto const& from = tiles[at];
-        if (from.hole) continue;
+        if (from.passthrough) continue;
         auto const first = count(all);
         auto position = from.position;
         std::uint64_t const end = from.begin + from.size;
@@ -383,14 +385,14 @@ class cuda_workspace {
   cuda_kernels::tables tables_;
   cuda_kernels::search_memory memory_{};
 
-  buffer<cuda_kernels::shared_board> board_;
+  buffer<cuda_kernels::grid_shared_state> grid_state_;
   buffer<std::uint64_t> counters_;  // steps, elements that were not finite
   buffer<cuda_kernels::taken_state> taken_;
   buffer<cuda_kernels::tile> tiles_;
   buffer<std::uint32_t> cell_tiles_;
   buffer<cuda_kernels::device_segment> device_segments_;
-  buffer<cut_hint> hints_;
-  buffer<key_type> lower_, samples_;
+  buffer<warm_threshold> warm_thresholds_;
+  buffer<key_type> candidate_thresholds_, samples_;
   buffer<std::uint32_t> found_, written_;
   buffer<cuda_kernels::place> places_;
   buffer<std::uint64_t> kept_;

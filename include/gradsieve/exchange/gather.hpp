@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include <gradsieve/exchange/inbox.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/exchange/decoded_messages.hpp>
 #include <gradsieve/exchange/round.hpp>
-#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
 /// All-gather of encoded selections, applied in rank order, so that all ranks end with the same bits.
-/// When not: the bytes received grow with the number of ranks; dense is cheaper once density > 1 / ranks.
+/// When not: the bytes received grow with the number of ranks; a dense all-reduce is cheaper once density > 1 / ranks.
 /// Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
 struct gather {
   static constexpr char const* name = "gather";
@@ -32,7 +32,7 @@ struct gather {
       sizes_.resize(ranks);
       mine_ = typename Workspace::template buffer<std::byte>(bytes);
       all_ = typename Workspace::template buffer<std::byte>(bytes * ranks);
-      inbox_.reserve(ranks, capacity * ranks, 0);
+      decoded_.reserve(ranks, capacity * ranks, 0);
       capacity_ = capacity;
       work.reserve_updates(ranks);
     }
@@ -45,20 +45,20 @@ struct gather {
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
-      info.dense = 0;  // those layers are all-reduced
+      info.passthrough = 0;  // those layers are all-reduced
       auto const bytes = round.meet(mine_.size(), [&] {
         return round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
       });
       for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = round.ranks.size(r);
       auto const all = all_.first(round.ranks.total());
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{mine_.first(bytes)}, all, sizes_);
-      inbox_.clear();
+      decoded_.clear();
       exchange_result result{{}, round.own, {}, bytes, round.ranks.total() - bytes, mine_.first(bytes)};
       try {
         std::size_t at = 0;
         for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++])
-          inbox_.add(round.how, info, all.subspan(at, sizes_[r]), capacity_);
-        result.updates = inbox_.messages();
+          decoded_.add(round.how, info, all.subspan(at, sizes_[r]), capacity_);
+        result.updates = decoded_.messages();
       } catch (...) {
         result.damage = std::current_exception();
       }
@@ -69,7 +69,7 @@ struct gather {
     std::vector<std::size_t> sizes_;
     std::uint64_t capacity_ = 0;  // entries of one message at most
     typename Workspace::template buffer<std::byte> mine_, all_;
-    inbox<Workspace> inbox_;
+    decoded_messages<Workspace> decoded_;
   };
 
   friend bool operator==(gather const&, gather const&) = default;

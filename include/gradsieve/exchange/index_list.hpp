@@ -8,10 +8,10 @@
 #include <span>
 #include <string>
 
+#include <gradsieve/codec/index/raw32.hpp>
 #include <gradsieve/codec/message.hpp>
-#include <gradsieve/codec/raw32.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 
 namespace gradsieve {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/exchange/index_list.hpp>
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/exchange/value_sum.hpp>
-#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -55,7 +55,7 @@ struct index_union {
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
-    /// Collective. @throws as preflight::meet(); mismatch if the ranks list more than reserve() was told;
+    /// Collective. @throws as preflight::meet(); mismatch if the ranks list more than reserve() was given;
     /// corrupt_message if a list is not what its rank wrote; nothing has been given up then. What the index codec's
     /// encode() throws is this rank's failure.
     template <class Comm, class Codec>

@@ -8,10 +8,10 @@
 #include <span>
 #include <string>
 
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/exchange/index_list.hpp>
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/exchange/value_sum.hpp>
-#include <gradsieve/fields.hpp>
 
 namespace gradsieve {
 
@@ -53,15 +53,14 @@ struct leader {
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
     /// Collective. @throws as preflight::meet(); mismatch if several ranks list entries, or one more than reserve()
-    /// was told; nothing has been given up then. Indices that are damaged on one rank are returned as damage on all.
+    /// was given; nothing has been given up then. Indices that are damaged on one rank are returned as damage on all.
     /// What the index codec's encode() throws is this rank's failure.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;
       auto const& value_codec = round.how.values;
-      round.meet(~std::uint64_t{0}, [&] {
-        return encode_list(index_codec, round.info, round.own.indices, list_.span()).packed();
-      });
+      round.meet(~std::uint64_t{0},
+                 [&] { return encode_list(index_codec, round.info, round.own.indices, list_.span()).packed(); });
       int const from = sender(round.ranks, round.comm.size());
       exchange_result result{};
       if (from == nobody) return result;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <gradsieve/codec/message.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/layout.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
 
 namespace gradsieve {
 

@@ -52,7 +52,7 @@ struct exchange_result {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;      ///< both without the ranks' meeting
   std::span<std::byte const> message{};  ///< what this rank sent, if the codec wrote it
-  std::uint64_t saturated = 0;           ///< values of `sent` that are cut to the limit
+  std::uint64_t saturated = 0;           ///< values of `sent` that are clamped to the limit
   char const* index_codec = "";          ///< what wrote this rank's indices, where it sent them without a message
 };
 

@@ -37,7 +37,7 @@ class value_sum {
     }
   }
 
-  /// The largest value that a rank may bring, `limit` at most, for sums that no format cuts.
+  /// The largest value that a rank may bring, `limit` at most, for sums that no format clamps.
   template <class Values>
   [[nodiscard]] static float limit(Values const& how, message_info const& info, int world, float limit) noexcept {
     if constexpr (limited_codec<Values>) limit = std::min(limit, how.largest() / static_cast<float>(world));

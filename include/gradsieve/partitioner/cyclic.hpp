@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/partitioner/whole.hpp>
 
 namespace gradsieve {
@@ -28,7 +28,7 @@ struct cyclic {
   static constexpr bool single_owner = true;
   static constexpr bool rotates = true;
 
-  void cut(std::span<range const> layers, int world, segment_list& list) const { whole{}.cut(layers, world, list); }
+  void split(std::span<range const> layers, int world, segment_list& list) const { whole{}.split(layers, world, list); }
 
   void assign(std::span<segment> segments, std::span<double const> squared_norms, step_budget const budget,
               partition_scratch& scratch) const {

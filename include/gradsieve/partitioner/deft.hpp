@@ -8,7 +8,7 @@
 #include <span>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/partitioner/selection_cost.hpp>
 
 namespace gradsieve {
@@ -25,12 +25,12 @@ inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer
 
 /// Each fragment of the gradient is selected from by one rank only, so the choices never overlap, the update
 /// stays at k entries for any number of ranks, and each rank's selection costs about 1 / world.
-/// Layers larger than n / world are cut into `world` fragments; k is shared out by norms, all-reduced so that all ranks
-/// decide alike; fragments are packed into one bin a rank, longest first. k entries in all, where enough elements
-/// differ from zero; each fragment gives at least one while k reaches; a fragment that is sent whole is all-reduced
+/// Layers larger than n / world are split into `world` fragments; k is shared out by norms, all-reduced so that all
+/// ranks decide alike; fragments are packed into one bin a rank, longest first. k entries in all, where enough elements
+/// differ from zero; each fragment gives at least one while k reaches; a fragment that is sent in full is all-reduced
 /// without indices.
 ///
-/// `by_layer` gives a layer the same share for any number of ranks. `by_fragment` favours layers that are cut: the
+/// `by_layer` gives a layer the same share for any number of ranks. `by_fragment` favours layers that are split: the
 /// norms of P fragments add up to about sqrt(P) times their layer's.
 /// A rank selects from the same fragments for `rotate_every` steps, then the bins move on by one rank. In each rank's
 /// accumulator some elements are large by the noise of its own samples. Bins that rotate in every step, as published,
@@ -59,7 +59,7 @@ struct deft {
   deft_sharing sharing = deft_sharing::by_layer;
   std::uint64_t rotate_every = 100;  ///< steps, at least 1
 
-  void cut(std::span<range const> layers, int world, segment_list& list) const {
+  void split(std::span<range const> layers, int world, segment_list& list) const {
     std::uint64_t total = 0;
     for (auto const& each : layers) total += each.size;
     auto const ranks = static_cast<std::uint64_t>(world);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
@@ -18,7 +18,7 @@ struct layerwise {
   static constexpr bool within_layers = true;
   static constexpr bool single_owner = false;
 
-  void cut(std::span<range const> layers, int, segment_list& list) const {
+  void split(std::span<range const> layers, int, segment_list& list) const {
     for (auto const& each : layers) list.push_back({each.offset, each.size});
   }
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <limits>
 
-#include <gradsieve/fields.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
@@ -19,7 +19,7 @@ struct whole {
   static constexpr bool within_layers = false;
   static constexpr bool single_owner = false;
 
-  void cut(std::span<range const> layers, int, segment_list& list) const {
+  void split(std::span<range const> layers, int, segment_list& list) const {
     if (layers.empty()) return;
     auto const first = layers.front().offset;
     list.push_back({first, layers.back().offset + layers.back().size - first});

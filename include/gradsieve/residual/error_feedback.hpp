@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
@@ -19,11 +19,11 @@ struct error_feedback {
   static constexpr std::size_t states = 1;
   float decay = 1.0f;  ///< in [0, 1]
 
-  GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
+  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
     state[0] = multiply_add(decay, state[0], gradient);
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept {
+  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool) const noexcept {
     state[0] = subtract(state[0], sent);
   }
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 
 namespace gradsieve {
@@ -18,9 +18,10 @@ namespace gradsieve {
 /// Source: stochastic rounding as of Gupta et al. 2015.
 template <class Store = error_feedback>
 struct in_bfloat16 {
-  static_assert(factor_fits<Store>,
-                "in_bfloat16's store: factor and needs_norm must be float factor(double norm, int world) const noexcept "
-                "and bool needs_norm() const noexcept");
+  static_assert(
+      factor_fits<Store>,
+      "in_bfloat16's store: factor and needs_norm must be float factor(double norm, int world) const noexcept "
+      "and bool needs_norm() const noexcept");
 
   static constexpr char const* name = "in_bfloat16";
   static constexpr auto fields() { return std::tuple{field<&in_bfloat16::store>{"store"}}; }
@@ -40,12 +41,12 @@ struct in_bfloat16 {
   }
 
   GRADSIEVE_EITHER_SPACE
-  GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
-    store.enter(gradient, state);
+  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
+    store.accumulate_element(gradient, state);
   }
   GRADSIEVE_EITHER_SPACE
-  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool whole_layer) const noexcept {
-    store.leave(sent, state, whole_layer);
+  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool full_layer) const noexcept {
+    store.remove_sent(sent, state, full_layer);
   }
 
   friend bool operator==(in_bfloat16 const&, in_bfloat16 const&) = default;

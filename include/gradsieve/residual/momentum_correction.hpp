@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
@@ -41,14 +41,14 @@ struct momentum_correction {
   /// Whether factor() needs to know the norm.
   [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept { return clip > 0; }
 
-  GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
+  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
     state[1] = multiply_add(momentum, state[1], gradient);
     state[0] = add(state[0], state[1]);
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool whole_layer) const noexcept {
+  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool full_layer) const noexcept {
     state[0] = subtract(state[0], sent);
-    if (masking && !whole_layer) state[1] = 0;
+    if (masking && !full_layer) state[1] = 0;
   }
 
   friend bool operator==(momentum_correction const&, momentum_correction const&) = default;

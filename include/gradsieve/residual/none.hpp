@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
@@ -16,11 +16,11 @@ struct none {
   static constexpr char const* name = "none";
   static constexpr std::size_t states = 1;
 
-  GRADSIEVE_HD constexpr void enter(float gradient, element_state<states>& state) const noexcept {
+  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
     state[0] = gradient;
   }
 
-  GRADSIEVE_HD constexpr void leave(float sent, element_state<states>& state, bool) const noexcept {
+  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool) const noexcept {
     state[0] = subtract(state[0], sent);
   }
 

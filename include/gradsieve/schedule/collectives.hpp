@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 #include <gradsieve/schedule/cost.hpp>
 
 namespace gradsieve {

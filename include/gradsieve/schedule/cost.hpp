@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/error.hpp>
-#include <gradsieve/text.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/text.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 

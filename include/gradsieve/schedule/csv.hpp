@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/text.hpp>
 #include <gradsieve/schedule/trace.hpp>
-#include <gradsieve/text.hpp>
 
 namespace gradsieve {
 

@@ -8,11 +8,11 @@
 #include <type_traits>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/float_environment.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/workspace.hpp>
 #include <gradsieve/report.hpp>
-#include <gradsieve/space/host.hpp>
-#include <gradsieve/types.hpp>
 
 namespace gradsieve {
 
@@ -29,8 +29,8 @@ struct dense_mean {
     float_environment const mode;
     step_report report;
     report.world = comm.size();
-    report.bytes_sent = report.bytes_received = report.bytes_dense = gradient.size_bytes();
-    report.dense_elements = gradient.size();
+    report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();
+    report.passthrough_elements = gradient.size();
     stopwatch watch;
     comm.all_reduce(host{}, gradient, reduction::sum);
     if (!gradient.empty() && is_nan(gradient.front())) {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/schedule/arrivals.hpp>
-#include <gradsieve/schedule/optimal.hpp>
 #include <gradsieve/schedule/plan.hpp>
+#include <gradsieve/schedule/planners/arrivals.hpp>
+#include <gradsieve/schedule/planners/optimal.hpp>
 
 namespace gradsieve {
 

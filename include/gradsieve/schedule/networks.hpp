@@ -9,7 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 #include <gradsieve/schedule/collectives.hpp>
 
 namespace gradsieve {

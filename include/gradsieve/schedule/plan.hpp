@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <gradsieve/codec/message.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/text.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/text.hpp>
 
 namespace gradsieve {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/error.hpp>
+#include <gradsieve/core/error.hpp>
 
 namespace gradsieve {
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include <gradsieve/bins.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/bins.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
@@ -36,7 +36,7 @@ struct adacomp {
 
   GRADSIEVE_EITHER_SPACE
   template <class Bin>
-  [[nodiscard]] GRADSIEVE_HD cut cut_of(Bin const& bin) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD threshold threshold_of(Bin const& bin) const noexcept {
     key_type const largest = bin.max_key();
     return {largest < smallest_normal ? infinite_key : largest - 1, 0};
   }

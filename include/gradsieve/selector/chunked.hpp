@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/error.hpp>
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
@@ -29,7 +29,7 @@ struct chunked {
 
   GRADSIEVE_EITHER_SPACE
   template <class Bin>
-  [[nodiscard]] GRADSIEVE_HD cut cut_of(Bin const& bin) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD threshold threshold_of(Bin const& bin) const noexcept {
     return bin.kth_largest(bin.budget());
   }
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include <gradsieve/error.hpp>
-#include <gradsieve/fields.hpp>
-#include <gradsieve/search.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/search.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
@@ -47,15 +47,15 @@ struct hierarchical {
     auto const found = work.collected(acc);
     if (found.count > k) return work.compact(acc, work.kth_largest(acc, k), out);
     auto const enough = larger<index_type>(1, static_cast<index_type>(least * static_cast<float>(k)));
-    if (found.complete && found.count >= enough) return work.compact(acc, {found.lower - 1, 0}, out);
+    if (found.complete && found.count >= enough) return work.compact(acc, {found.threshold - 1, 0}, out);
     auto const band = static_cast<index_type>(smaller(4294967295.0, static_cast<double>(most) * k));
-    bracket_search search{found.lower, infinite_key, enough, larger(band, k)};
+    bracket_search search{found.threshold, infinite_key, enough, larger(band, k)};
     std::uint64_t count = 0;
     while (!search.done()) {
       count = work.count_at_least(acc, search.probe());
       search.next(count);
     }
-    cut const corrected = search.result();
+    threshold const corrected = search.result();
     return work.compact(acc, corrected.ties == 0 && count > k ? work.kth_largest(acc, k) : corrected, out);
   }
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include <gradsieve/error.hpp>
-#include <gradsieve/fields.hpp>
-#include <gradsieve/search.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/search.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
@@ -14,7 +14,7 @@ namespace gradsieve {
 /// How many entries a threshold selector sends.
 enum class count_mode {
   band,  ///< from k to (1 + tolerance) * k: whatever the first threshold in the band keeps
-  exact  ///< k: the threshold's survivors, cut to the k largest
+  exact  ///< k: the threshold's survivors, reduced to the k largest
 };
 
 template <>
@@ -48,29 +48,29 @@ struct laplacian {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
-    return is_warm(acc, k) ? acc.hint->lower : sampled_estimate(work, acc, k);
+    return is_warm(acc, k) ? acc.warm->key : sampled_estimate(work, acc, k);
   }
 
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     auto const found = ensure_candidates(work, acc, k);
-    bool const enough = found.complete && (found.count >= k || found.lower == 1);
-    cut at{found.lower - 1, 0};
+    bool const enough = found.complete && (found.count >= k || found.threshold == 1);
+    threshold at{found.threshold - 1, 0};
     if (count == count_mode::exact) {
-      cut const near = enough ? cut{} : threshold(work, acc, k);
+      threshold const near = enough ? threshold{} : fit_threshold(work, acc, k);
       at = near.ties > 0 ? near : work.kth_largest(acc, k, key_above(near.key));  // ties: it is exact already
       if (warm) remember(work, acc, at, k, spare_share(acc, k));
     } else if (!enough) {
-      at = threshold(work, acc, k);
-      if (warm) remember_cut(acc, at, k);
+      at = fit_threshold(work, acc, k);
+      if (warm) remember_threshold(acc, at, k);
     } else if (found.count > capacity(k)) {
       at = work.kth_largest(acc, aim(k));
-      if (warm) remember_cut(acc, at, k);
+      if (warm) remember_threshold(acc, at, k);
     } else if (warm && found.count >= k && 2 * (found.count - k) < aim(k) - k) {  // near the lower end: go lower
       remember(work, acc, work.kth_largest(acc, k), k, static_cast<double>(tolerance) / 2);
     } else if (warm && !is_warm(acc, k)) {
-      remember_cut(acc, at, k);
+      remember_threshold(acc, at, k);
     }
     return work.compact(acc, at, out);
   }
@@ -86,12 +86,12 @@ struct laplacian {
   /// The middle of the band: a threshold there stays within the band for a step or more.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type aim(index_type k) const noexcept { return k + (capacity(k) - k) / 2; }
 
-  GRADSIEVE_HD static void remember_cut(accumulator_ref const acc, cut const at, index_type k) noexcept {
-    if (acc.hint != nullptr) *acc.hint = {at.key == 0 ? 0 : at.ties == 0 ? key_above(at.key) : at.key, k};
+  GRADSIEVE_HD static void remember_threshold(accumulator_ref const acc, threshold const at, index_type k) noexcept {
+    if (acc.warm != nullptr) *acc.warm = {at.key == 0 ? 0 : at.ties == 0 ? key_above(at.key) : at.key, k};
   }
 
   [[nodiscard]] GRADSIEVE_HD bool is_warm(accumulator_ref const acc, index_type k) const noexcept {
-    return warm && hint_fits(acc, k);
+    return warm && warm_threshold_fits(acc, k);
   }
 
   /// b * ln(nonzero / k), the threshold that keeps k of Laplace data, b being the mean of `sum` over `nonzero`.
@@ -114,14 +114,14 @@ struct laplacian {
     auto const estimate = laplace_key(keys.sum_abs() * each, static_cast<double>(keys.nonzero()) * each, aimed);
     auto const reached = static_cast<double>(keys.count_at_least(estimate));
     bool const laplace = std::abs(reached - aimed / each) <= 3 * std::sqrt(aimed / each) + 3;
-    return laplace ? estimate : sampled_lower_bound(work, acc, k).lower;
+    return laplace ? estimate : sampled_lower_bound(work, acc, k).key;
   }
 
   /// What no list of candidates gave, as ties are in the way. Cold: bisection, whose every probe collects what it
   /// counts, so that the last one has the answer.
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
-  [[nodiscard]] GRADSIEVE_HD cut threshold(Workspace& work, accumulator_ref const acc, index_type k) const {
+  [[nodiscard]] GRADSIEVE_HD threshold fit_threshold(Workspace& work, accumulator_ref const acc, index_type k) const {
     if (is_warm(acc, k)) return work.kth_largest(acc, k);
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return {0, 0};

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include <gradsieve/selection.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
 
@@ -13,7 +13,7 @@ namespace gradsieve {
 /// has rank 32 or more, five standard deviations below that rank. Never 0. `tied`: it is also the key expected at k.
 /// Cost: max(8192, 32 n / k, n / 4096) scattered reads, at most 2^17.
 struct sampled_bound {
-  key_type lower = 1;
+  key_type key = 1;
   bool tied = false;
 };
 GRADSIEVE_EITHER_SPACE
@@ -31,9 +31,9 @@ template <class Workspace>
   return {larger<key_type>(at, 1), above < expected};
 }
 
-/// Whether the last step left a hint, for about this k.
-[[nodiscard]] GRADSIEVE_HD inline bool hint_fits(accumulator_ref const acc, index_type k) noexcept {
-  return acc.hint != nullptr && acc.hint->lower != 0 && acc.hint->k <= k + k / 4 && k <= acc.hint->k + acc.hint->k / 4;
+/// Whether the last step left a warm threshold, for about this k.
+[[nodiscard]] GRADSIEVE_HD inline bool warm_threshold_fits(accumulator_ref const acc, index_type k) noexcept {
+  return acc.warm != nullptr && acc.warm->key != 0 && acc.warm->k <= k + k / 4 && k <= acc.warm->k + acc.warm->k / 4;
 }
 
 /// The candidates of a segment; where the prediction missed, collected anew from a sampled bound. The result
@@ -43,35 +43,36 @@ GRADSIEVE_EITHER_SPACE
 template <class Workspace>
 GRADSIEVE_HD auto ensure_candidates(Workspace& work, accumulator_ref const acc, index_type k) {
   auto const found = work.collected(acc);
-  bool const missed = found.complete && found.count < k && found.lower > 1;
-  if (!missed && (found.complete || found.lower == 0)) return found;
+  bool const missed = found.complete && found.count < k && found.threshold > 1;
+  if (!missed && (found.complete || found.threshold == 0)) return found;
   auto const bound = sampled_lower_bound(work, acc, k);
-  if (missed ? bound.lower >= found.lower : bound.tied || bound.lower <= found.lower) return found;
-  work.collect_again(acc, bound.lower);
+  if (missed ? bound.key >= found.threshold : bound.tied || bound.key <= found.threshold) return found;
+  work.collect_again(acc, bound.key);
   return work.collected(acc);
 }
 
-/// Candidates beyond k that make up for what a cut moves from step to step, as a share of k: 0.3, and fewer above a
-/// density of 1 %, where the count at a key moves less (by 8 %, 3 % and 1 % at 0.1 %, 1 % and 10 %, simulated error
+/// Candidates beyond k that make up for what a threshold moves from step to step, as a share of k: 0.3, and fewer above
+/// a density of 1 %, where the count at a key moves less (by 8 %, 3 % and 1 % at 0.1 %, 1 % and 10 %, simulated error
 /// feedback) and each candidate costs more.
 [[nodiscard]] GRADSIEVE_HD inline double spare_share(accumulator_ref const acc, index_type k) noexcept {
   return smaller(0.3, 0.03 * std::sqrt(static_cast<double>(acc.values.size()) / k));
 }
 
-/// Leaves a hint for the next step: the key that about (1 + spare) * k elements reach, on the line through the two
-/// points that this step has counted, (found.lower, found.count) and (at.key, k).
+/// Leaves a warm threshold for the next step: the key that about (1 + spare) * k elements reach, on the line through
+/// the two points that this step has counted, (found.threshold, found.count) and (at.key, k).
 GRADSIEVE_EITHER_SPACE
 template <class Workspace>
-GRADSIEVE_HD void remember(Workspace const& work, accumulator_ref const acc, cut const at, index_type k, double share) {
-  if (acc.hint == nullptr) return;
-  *acc.hint = {0, k};
+GRADSIEVE_HD void remember(Workspace const& work, accumulator_ref const acc, threshold const at, index_type k,
+                           double share) {
+  if (acc.warm == nullptr) return;
+  *acc.warm = {0, k};
   if (at.key == 0) return;  // fewer than k: nothing to learn
   auto const found = work.collected(acc);
   double const spare = share * k + 64;
   double step = 1 << 17;  // 1/64 of an octave, where nothing better is known
-  if (found.complete && found.count > k && found.lower < at.key)
-    step = (at.key - found.lower) * smaller(4.0, spare / static_cast<double>(found.count - k));
-  acc.hint->lower = static_cast<key_type>(larger(1.0, at.key - step));
+  if (found.complete && found.count > k && found.threshold < at.key)
+    step = (at.key - found.threshold) * smaller(4.0, spare / static_cast<double>(found.count - k));
+  acc.warm->key = static_cast<key_type>(larger(1.0, at.key - step));
 }
 
 }  // namespace gradsieve

@@ -1,7 +1,7 @@
 // Exact top-k by magnitude.
 #pragma once
 
-#include <gradsieve/fields.hpp>
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
@@ -17,14 +17,14 @@ struct radix {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
-    return hint_fits(acc, k) ? acc.hint->lower : sampled_lower_bound(work, acc, k).lower;
+    return warm_threshold_fits(acc, k) ? acc.warm->key : sampled_lower_bound(work, acc, k).key;
   }
 
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     ensure_candidates(work, acc, k);
-    cut const at = work.kth_largest(acc, k);
+    threshold const at = work.kth_largest(acc, k);
     remember(work, acc, at, k, spare_share(acc, k));
     return work.compact(acc, at, out);
   }

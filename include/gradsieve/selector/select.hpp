@@ -19,8 +19,8 @@ template <class Selector>
 /// The key from which the accumulate pass shall collect candidates for a selector; 0: none. `work` may be a preview.
 GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
-[[nodiscard]] GRADSIEVE_HD key_type predicted_key(Selector const& chosen, Workspace& work, accumulator_ref const acc,
-                                                  index_type k) {
+[[nodiscard]] GRADSIEVE_HD key_type predict_candidate_threshold(Selector const& chosen, Workspace& work,
+                                                                accumulator_ref const acc, index_type k) {
   if constexpr (predicting_selector<Selector, Workspace>)
     return chosen.predict(work, acc, k);
   else {
@@ -32,17 +32,17 @@ template <class Selector, class Workspace>
   }
 }
 
-/// A selector's keep() with the cut that it fitted.
-template <class Selector, class Cut>
+/// A selector's keep() with the threshold that it fitted.
+template <class Selector, class Threshold>
 struct fitted_keep {
   Selector const& chosen;
-  Cut const& fitted;
+  Threshold const& fitted;
 
   GRADSIEVE_EITHER_SPACE
   [[nodiscard]] GRADSIEVE_HD bool operator()(float value) const noexcept { return chosen.keep(value, fitted); }
 };
-template <class Selector, class Cut>
-fitted_keep(Selector const&, Cut const&) -> fitted_keep<Selector, Cut>;
+template <class Selector, class Threshold>
+fitted_keep(Selector const&, Threshold const&) -> fitted_keep<Selector, Threshold>;
 
 /// What a bin selector sends for an accumulator.
 template <class Selector>
@@ -65,9 +65,9 @@ struct value_sent {
   }
 };
 
-/// Writes the selector's entries of a segment and returns how many. A cut that keeps more than k gives its k largest,
-/// bins that do give the segment's; zeros are never sent. Cost: the selector's; for a cut, its fit and two passes (five
-/// if over k); for bins O(what they kept), and a pass if over k.
+/// Writes the selector's entries of a segment and returns how many. A threshold that keeps more than k gives its k
+/// largest, bins that do give the segment's; zeros are never sent. Cost: the selector's; for a threshold, its fit and
+/// two passes (five if over k); for bins O(what they kept), and a pass if over k.
 GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,
@@ -80,14 +80,14 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
     value_sent<Selector> const sent{chosen, work, acc};
     if (found.complete && found.count <= k) return work.take_candidates(acc, out, sent);
     // Not a choice among what bins keep: there may be room for a part of it only.
-    work.collect_again(acc, sampled_lower_bound(work, acc, k).lower);
+    work.collect_again(acc, sampled_lower_bound(work, acc, k).key);
     index_type const count = work.compact(acc, work.kth_largest(acc, k), out);
     work.replace({out.values.data(), smaller<std::uint64_t>(count, out.values.size())}, sent);
     return count;
   } else {
     auto const fitted = chosen.fit(work, acc, k);
     fitted_keep const keep{chosen, fitted};
-    index_type const kept = work.compact(acc, cut{}, out, keep);
+    index_type const kept = work.compact(acc, threshold{}, out, keep);
     return kept <= k ? kept : work.compact(acc, work.kth_largest(acc, k, 1, keep), out, keep);
   }
 }

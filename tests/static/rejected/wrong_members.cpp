@@ -53,9 +53,9 @@ struct wrong_largest : gs::coo {
 struct wrong_most_entries : gs::coo {
   std::uint64_t most_entries(std::uint64_t size) const { return size / 8; }
 };
-struct wrong_account : gs::coo {
-  double account(gs::message_info const&, gs::selection_view, std::span<gs::range const>,
-                 std::span<std::byte const>) const {
+struct wrong_breakdown : gs::coo {
+  double breakdown(gs::message_info const&, gs::selection_view, std::span<gs::range const>,
+                   std::span<std::byte const>) const {
     return 0;
   }
 };

@@ -1,7 +1,7 @@
 """gradsieve as a communication hook of torch's DistributedDataParallel.
 
     model = DistributedDataParallel(module)
-    hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01, dense=["*.bias", "*norm*"])
+    hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01, passthrough=["*.bias", "*norm*"])
     ...                     # train as ever: gradients come out as the mean over all ranks of what they sent
     hook.report()           # of the last step: bytes and counts
     hook.state_dict()       # what has not been sent yet; belongs into a checkpoint, of every rank
@@ -26,9 +26,9 @@ class Hook:
         self._group = group
 
     def report(self):
-        """A dict of the last step of this rank, all buckets together: step, world, budget, selected, dense_elements,
-        union_size, non_finite, bytes_sent, bytes_received, bytes_dense (without compression), indices (the index
-        codec that was taken) and seconds by stage."""
+        """A dict of the last step of this rank, all buckets together: step, world, budget, selected,
+        passthrough_elements, union_size, non_finite, bytes_sent, bytes_received, baseline_bytes (without compression),
+        index_codec (the index codec that was taken) and seconds by stage."""
         return self._native.report()
 
     def discard_step(self):
@@ -117,7 +117,7 @@ def register(
     model,
     recipe="radix",
     density=0.01,
-    dense=("*bias*", "*norm*"),
+    passthrough=("*bias*", "*norm*"),
     warmup=0,
     *,
     momentum=0.9,
@@ -137,7 +137,7 @@ def register(
         or coo or binned; gradsieve_ddp.selectors and so on list them. What is left open: radix, whole, error_feedback,
         automatic, fp32 (with adacomp binned).
     density: fraction of the elements to send; adacomp decides for itself.
-    dense: patterns of parameter names that are averaged whole ('*' any characters, '?' one).
+    passthrough: patterns of parameter names that are averaged in full ('*' any characters, '?' one).
     warmup: steps over which the density falls from 0.25.
     momentum: of the residual "momentum"; the optimiser must not apply its own then. beta: of "filtered".
     bins: elements of adacomp's bins; 0: 50 in convolutions, else 500.
@@ -152,8 +152,8 @@ def register(
         raise ValueError(f"gradsieve: on_non_finite is '{on_non_finite}', expected skip, fail or propagate")
     if route not in ("python", "cpp"):
         raise ValueError(f"gradsieve: route is '{route}', expected python or cpp")
-    if isinstance(dense, str):
-        raise ValueError(f"gradsieve: dense is a list of patterns, not the string '{dense}'")
+    if isinstance(passthrough, str):
+        raise ValueError(f"gradsieve: passthrough is a list of patterns, not the string '{passthrough}'")
     if process_group is None:
         process_group = _like(model.process_group)
     named = [(name, each) for name, each in model.module.named_parameters() if each.requires_grad]
@@ -167,7 +167,7 @@ def register(
         names=names,
         recipe=recipe,
         density=density,
-        dense=list(dense),
+        passthrough=list(passthrough),
         warmup=warmup,
         momentum=momentum,
         beta=beta,

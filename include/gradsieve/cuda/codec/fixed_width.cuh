@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <gradsieve/codec/fixed_width.hpp>
+#include <gradsieve/codec/index/fixed_width.hpp>
 #include <gradsieve/cuda/codec/index_codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
-#include <gradsieve/cuda/scan.cuh>
+#include <gradsieve/cuda/passes/scan.cuh>
 
 namespace gradsieve {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <gradsieve/cuda/codec.cuh>
+#include <gradsieve/cuda/codec/codec.cuh>
 
 namespace gradsieve {
 

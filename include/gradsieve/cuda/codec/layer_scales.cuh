@@ -8,10 +8,10 @@
 #include <vector>
 
 #include <gradsieve/codec/layer_scale.hpp>
-#include <gradsieve/cuda/codec.cuh>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
-#include <gradsieve/cuda/scan.cuh>
-#include <gradsieve/layout.hpp>
+#include <gradsieve/cuda/passes/scan.cuh>
 
 namespace gradsieve {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <gradsieve/codec/packed.hpp>
-#include <gradsieve/cuda/codec.cuh>
+#include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/fixed_width.cuh>
 #include <gradsieve/cuda/codec/index_codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
@@ -20,26 +20,26 @@ inline constexpr std::uint64_t packed_start = message_header::bytes + 4;  // beh
 
 /// The parts' ids, and what passes through; where the part of the indices begins.
 template <class Indices, class Values>
-__global__ void write_packed(float const* dense, std::uint64_t dense_elements, std::byte* message,
+__global__ void write_packed(float const* passthrough, std::uint64_t passthrough_elements, std::byte* message,
                              message_state* state) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     put_bytes(message + message_header::bytes, Indices::id | std::uint32_t{Values::id} << 16, 4);
-    state->indices = packed_start + 4 * dense_elements;
+    state->indices = packed_start + 4 * passthrough_elements;
   }
   auto* const to = reinterpret_cast<float*>(message + packed_start);
-  for_each(dense_elements, [&](std::uint64_t p) { to[p] = dense[p]; });
+  for_each(passthrough_elements, [&](std::uint64_t p) { to[p] = passthrough[p]; });
 }
 
 /// A thread a sender.
 template <class Indices, class Values>
-__global__ void open_packed(slots const from, std::uint64_t dense_elements, message_state* states,
+__global__ void open_packed(slots const from, std::uint64_t passthrough_elements, message_state* states,
                             std::uint64_t* error) {
   for_each(from.senders, [&](std::uint64_t sender) {
     auto const r = static_cast<std::uint32_t>(sender);
     auto& state = states[r];
     if (state.failed != 0) return;
-    state.indices = packed_start + 4 * dense_elements;
-    state.dense = reinterpret_cast<float const*>(from.message(r) + packed_start);
+    state.indices = packed_start + 4 * passthrough_elements;
+    state.passthrough = reinterpret_cast<float const*>(from.message(r) + packed_start);
     if (state.indices <= state.room &&
         get_bytes(from.message(r) + message_header::bytes, 4) == (Indices::id | std::uint32_t{Values::id} << 16))
       return;
@@ -82,16 +82,17 @@ class device_codec<packed<Indices, Values>> {
   }
 
   void encode(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
-              float const* dense, device_message const& message) const {
-    work.over(info.dense + 1, cuda_kernels::write_packed<Indices, Values>, dense, info.dense, message.to,
-              message.state);
+              float const* passthrough, device_message const& message) const {
+    work.over(info.passthrough + 1, cuda_kernels::write_packed<Indices, Values>, passthrough, info.passthrough,
+              message.to, message.state);
     indices_.encode(work, info, own, message);
     values_.encode(work, info, own, message);
   }
 
   void decode(cuda_workspace const& work, message_info const& info, device_messages const& in,
               cuda_kernels::update* updates) const {
-    work.over(in.from.senders, cuda_kernels::open_packed<Indices, Values>, in.from, info.dense, in.states, in.error);
+    work.over(in.from.senders, cuda_kernels::open_packed<Indices, Values>, in.from, info.passthrough, in.states,
+              in.error);
     indices_.decode(work, info, in, found_.places());
     values_.decode(work, info, in, found_.places(), found_.values());
     found_.tell(work, in, updates);

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <gradsieve/codec/bits.hpp>
-#include <gradsieve/types.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve::cuda_kernels {
 

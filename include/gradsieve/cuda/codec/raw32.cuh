@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <gradsieve/codec/raw32.hpp>
+#include <gradsieve/codec/index/raw32.hpp>
 #include <gradsieve/cuda/codec/index_codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 

@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <gradsieve/codec/fp32.hpp>
-#include <gradsieve/codec/half.hpp>
-#include <gradsieve/codec/ternary.hpp>
-#include <gradsieve/cuda/codec.cuh>
+#include <gradsieve/codec/value/fp32.hpp>
+#include <gradsieve/codec/value/half.hpp>
+#include <gradsieve/codec/value/ternary.hpp>
+#include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/layer_scales.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 

@@ -1,0 +1,83 @@
+// Where the bytes of a message went, by kind of layer.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/codec/layer_scale.hpp>
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/report.hpp>
+
+namespace gradsieve {
+
+/// The elements of each kind of layers, told apart by the length of their bins, and of what passes through: the ranges
+/// in `passthrough`, at 4 bytes an element; and a header's bytes. @pre info.layers, info.bins
+[[nodiscard]] inline byte_breakdown breakdown_of_layers(message_info const& info, std::span<range const> passthrough) {
+  auto const& layers = *info.layers;
+  auto const falls = [](range const& a, range const& b) { return b.offset < a.offset; };
+  auto const second = std::ranges::adjacent_find(passthrough, falls);  // two lists, either in order: ends the first one
+  auto const size =
+      second == passthrough.end() ? passthrough.size() : static_cast<std::size_t>(second - passthrough.begin()) + 1;
+  std::array lists{passthrough.first(size), passthrough.subspan(size)};
+  byte_breakdown result;
+  for (std::size_t l = 0; l < layers.count(); ++l) {
+    std::uint64_t passes = 0;
+    for (auto& list : lists) {
+      while (!list.empty() && list.front().offset + list.front().size <= layers.offset(l)) list = list.subspan(1);
+      for (auto const& each : list) {
+        if (each.offset >= layers.offset(l + 1)) break;
+        passes += smaller(each.offset + each.size, layers.offset(l + 1)) - larger(each.offset, layers.offset(l));
+      }
+    }
+    if (passes < layers[l].size) result.of(info.bins[l]).elements += layers[l].size - passes;
+    if (passes > 0) {
+      result.of(0).elements += passes;
+      result.of(0).bytes += 4 * static_cast<double>(passes);
+    }
+  }
+  result.share_out(static_cast<double>(message_header::bytes));
+  return result;
+}
+
+/// The byte breakdown of any codec's message, with a header as ours and entries that all cost the same. @pre
+/// info.layers, info.bins
+[[nodiscard]] inline byte_breakdown breakdown_by_entries(message_info const& info, selection_view const in,
+                                                         std::span<range const> passthrough,
+                                                         std::span<std::byte const> message) {
+  std::uint64_t const payload =
+      message.size() - smaller<std::uint64_t>(message.size(), message_header::bytes + in.passthrough.size_bytes());
+  auto result = breakdown_of_layers(info, passthrough);
+  if (in.indices.empty()) result.share_out(static_cast<double>(payload));
+  for_each_layer(info, in.indices, [&](std::size_t l, std::size_t first, std::size_t last) {
+    auto& kind = result.of(info.bins[l]);
+    auto const count = static_cast<double>(last - first);
+    kind.entries += last - first;
+    kind.bytes += static_cast<double>(payload) * count / static_cast<double>(in.indices.size());
+  });
+  return result;
+}
+
+/// What a codec tells of its message; of kinds of layers where it does not, and the selector has them, by
+/// breakdown_by_entries().
+template <class Selector, class Codec>
+[[nodiscard]] byte_breakdown byte_breakdown_of(Selector const&, Codec const& how, message_info const& info,
+                                               selection_view const in, std::span<range const> passthrough,
+                                               std::span<std::byte const> message) {
+  byte_breakdown result;
+  if constexpr (accounting_codec<Codec>) result = how.breakdown(info, in, passthrough, message);
+  if constexpr (layer_bin_selector<Selector>) {
+    if (result.kind_count > 0) return result;
+    auto const* const index_codec = result.index_codec;
+    result = breakdown_by_entries(info, in, passthrough, message);
+    result.index_codec = index_codec;
+  }
+  return result;
+}
+
+}  // namespace gradsieve

@@ -1,0 +1,71 @@
+// One bit for every element.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ostream>
+#include <span>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/fields.hpp>
+
+namespace gradsieve {
+
+/// Bit i % 8 of byte i / 8 says whether element i is selected; the bits behind the last element are zero.
+/// When not: below a density of 0.2, where `delta` is smaller; on a device, where it is refused. Cost: n / 8 bytes,
+/// written and read once.
+struct bitmap {
+  static constexpr char const* name = "bitmap";
+  static constexpr std::uint16_t id = 3;
+
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t) const noexcept { return (n + 7) / 8; }
+
+  /// Bytes that encode() will write.
+  [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const>) const noexcept {
+    return max_bytes(info.n, 0);
+  }
+
+  /// @pre every index is below info.n
+  [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> indices,
+                                     std::span<std::byte> to) const noexcept {
+    auto const map = to.first(max_bytes(info.n, 0));
+    if (!map.empty()) std::memset(map.data(), 0, map.size());
+    for (auto const i : indices) map[i / 8] |= static_cast<std::byte>(1u << (i % 8));
+    return map.size();
+  }
+
+  [[nodiscard]] std::uint64_t decode(message_info const& info, std::span<std::byte const> from,
+                                     std::span<index_type> out) const {
+    auto const size = max_bytes(info.n, 0);
+    wire::expect(from.size() >= size, "bytes for indices", from.size(), "at least ", size);
+    auto const map = from.first(size);
+    std::uint64_t set = 0;
+    for_each_word(map, [&](std::uint64_t word, std::uint64_t) { set += static_cast<unsigned>(std::popcount(word)); });
+    wire::expect(set == out.size(), "number of bits set", set, "", out.size());
+    std::size_t at = 0;
+    for_each_word(map, [&](std::uint64_t word, std::uint64_t first) {
+      for (; word != 0; word &= word - 1)
+        out[at++] = static_cast<index_type>(first + static_cast<unsigned>(std::countr_zero(word)));
+    });
+    return size;
+  }
+
+  friend bool operator==(bitmap const&, bitmap const&) = default;
+
+ private:
+  /// Calls f(64 bits, position of the first).
+  template <class F>
+  static void for_each_word(std::span<std::byte const> map, F const& f) {
+    std::size_t at = 0;
+    for (; at + 8 <= map.size(); at += 8) f(wire::load_one<std::uint64_t>(map.subspan(at)), 8 * at);
+    std::uint64_t last = 0;
+    for (std::size_t b = at; b < map.size(); ++b) last |= std::to_integer<std::uint64_t>(map[b]) << (8 * (b - at));
+    f(last, 8 * at);
+  }
+};
+static_assert(index_codec<bitmap>);
+
+}  // namespace gradsieve

@@ -1,0 +1,66 @@
+// Values in 16 bits, in either format.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <span>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/fields.hpp>
+
+namespace gradsieve {
+
+/// Values rounded to the nearest of `Format`, ties to even, little-endian; what would round to infinity becomes the
+/// largest finite value. 16 bits a value. The residual keeps what rounding lost. See `fp16` and `bf16`.
+template <gradient_value Format>
+struct half_values {
+  static constexpr bool is_bf16 = std::same_as<Format, bfloat16>;
+  static constexpr char const* name = is_bf16 ? "bf16" : "fp16";
+  static constexpr std::uint16_t id = is_bf16 ? 3 : 2;
+
+  /// The largest value that a receiver can be given.
+  [[nodiscard]] static constexpr float largest() noexcept { return largest_value<Format>; }
+
+  /// x as it arrives.
+  [[nodiscard]] GRADSIEVE_HD static constexpr Format rounded(float x) noexcept {
+    return from_float_saturated<Format>(x);
+  }
+
+  [[nodiscard]] constexpr std::uint64_t value_bytes() const noexcept { return 2; }
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 2 * count; }
+  /// Values that so many bytes can hold.
+  [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 2; }
+  [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
+    return 2 * indices.size();
+  }
+
+  void quantise(message_info const&, std::span<index_type const>, std::span<float> values) const noexcept {
+    for (float& x : values) x = to_float(rounded(x));
+  }
+
+  void encode(message_info const&, std::span<index_type const>, std::span<float const> values,
+              std::span<std::byte> to) const noexcept {
+    for (std::size_t i = 0; i < values.size(); ++i) wire::store_one(to.subspan(2 * i), rounded(values[i]).bits);
+  }
+  void decode(message_info const&, std::span<index_type const>, std::span<std::byte const> from,
+              std::span<float> values) const noexcept {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = to_float(Format{wire::load_one<std::uint16_t>(from.subspan(2 * i))});
+  }
+
+  friend bool operator==(half_values const&, half_values const&) = default;
+};
+
+/// IEEE 754 binary16: 11 significant bits between 6e-8 and 65504. When not: for gradients near either end, as with an
+/// unscaled loss; what is below is lost to this step and waits in the residual.
+using fp16 = half_values<float16>;
+
+/// The upper half of binary32: its range with 8 significant bits. When not: where 11 bits matter and fp16's range does.
+using bf16 = half_values<bfloat16>;
+
+static_assert(value_codec<fp16> && value_codec<bf16>);
+
+}  // namespace gradsieve

@@ -1,0 +1,47 @@
+// What compressors and averagers check of themselves and of what a caller hands them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/types.hpp>
+
+namespace gradsieve {
+
+/// True until the object whose member it is is moved from.
+class presence {
+ public:
+  presence() = default;
+  presence(presence&& other) noexcept : here_{std::exchange(other.here_, false)} {}
+  presence& operator=(presence&& other) noexcept {
+    bool const itself = &other == this;  // whose buffers are empty then
+    here_ = std::exchange(other.here_, false) && !itself;
+    return *this;
+  }
+  [[nodiscard]] explicit operator bool() const noexcept { return here_; }
+
+ private:
+  bool here_ = true;
+};
+
+/// A caller's vector, array or span, as a span.
+template <class Gradient>
+[[nodiscard]] auto checked_span(Gradient& gradient) {
+  std::span const values{gradient};
+  static_assert(gradient_value<typename decltype(values)::value_type>,
+                "a gradient is contiguous memory of float, gradsieve::float16 or gradsieve::bfloat16");
+  return std::span<typename decltype(values)::element_type>{values};
+}
+
+/// @throws invalid_argument unless a gradient of `size` elements is one of a layout with `n`.
+inline void check_gradient_size(std::size_t size, std::uint64_t n) {
+  if (size != n)
+    throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +
+                           std::to_string(n));
+}
+
+}  // namespace gradsieve

@@ -1,0 +1,82 @@
+// Bins: short runs of consecutive elements, which never cross from one layer into the next.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/text.hpp>
+
+namespace gradsieve {
+
+/// How long the bins of each layer are: of the first rule whose pattern ('*' any characters, '?' one) the layer's name
+/// fits, else `otherwise`. The last bin of a layer may be shorter. A value of its own for selectors. Source: AdaComp
+/// (Chen et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
+struct bin_lengths {
+  static constexpr std::uint32_t longest = 16383;
+
+  struct rule {
+    char pattern[28] = "";
+    std::uint32_t length = 0;  ///< 0: no rule
+    friend bool operator==(rule const&, rule const&) = default;
+  };
+
+  std::array<rule, 8> rules = {{{"*conv*", 50}}};
+  std::uint32_t otherwise = 500;
+
+  [[nodiscard]] std::uint32_t operator()(layer const& each) const noexcept {
+    for (auto const& one : rules)
+      if (one.length > 0 && glob(one.pattern, each.name)) return one.length;
+    return otherwise;
+  }
+
+  /// The length in each layer, as message_info has it. Allocates.
+  [[nodiscard]] std::vector<std::uint32_t> of(layout const& layers) const {
+    std::vector<std::uint32_t> lengths;
+    for (auto const& each : layers) lengths.push_back((*this)(each));
+    return lengths;
+  }
+
+  /// @throws invalid_argument for a length outside [1, longest], and for a pattern that fills its array and has no end
+  void check() const {
+    auto const check_one = [](std::uint32_t length) {
+      if (length < 1 || length > longest)
+        throw invalid_argument("gradsieve: a bin's length is " + std::to_string(length) + ", expected 1 to " +
+                               std::to_string(longest));
+    };
+    check_one(otherwise);
+    for (auto const& one : rules) {
+      if (one.length > 0) check_one(one.length);
+      if (std::ranges::find(one.pattern, '\0') == std::end(one.pattern))
+        throw invalid_argument("gradsieve: a bin's rule has a pattern of " + std::to_string(sizeof one.pattern) +
+                               " characters or more");
+    }
+  }
+
+  /// @pre check()
+  void add_to(fingerprint& to) const noexcept {
+    for (auto const& one : rules) {
+      to.add(std::string_view{one.length > 0 ? one.pattern : ""});
+      to.add(one.length);
+    }
+    to.add(otherwise);
+  }
+
+  friend bool operator==(bin_lengths const&, bin_lengths const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, bin_lengths const& it) {
+    out << "bins{";
+    for (auto const& one : it.rules)
+      if (one.length > 0) out << one.pattern << ' ' << shortest{one.length} << ", ";
+    return out << shortest{it.otherwise} << '}';
+  }
+};
+
+}  // namespace gradsieve

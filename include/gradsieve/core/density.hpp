@@ -1,0 +1,81 @@
+// How much to send, step by step.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/text.hpp>
+
+namespace gradsieve {
+
+/// Density that falls from `initial` to `final` over `steps` steps, geometrically; in `stages` equal stairs, or
+/// smoothly if 0. Deep Gradient Compression's ramp 25 %, 6.25 %, 1.6 %, 0.4 %, 0.1 % is
+/// {.initial = 0.25, .final = 0.001, .steps = 4 epochs, .stages = 4}.
+struct warm_up {
+  double initial = 0.25;
+  double final = 0.01;
+  std::uint64_t steps = 0;
+  std::uint64_t stages = 0;
+};
+
+/// A density for every step: one number, or a warm-up.
+class density_schedule {
+ public:
+  constexpr density_schedule(double density = 0.01) noexcept
+      : ramp_{density, density, 0, 0} {}                              // NOLINT: a number is a schedule
+  constexpr density_schedule(warm_up ramp) noexcept : ramp_{ramp} {}  // NOLINT
+
+  /// Fraction of the elements to send in a step.
+  [[nodiscard]] double operator()(std::uint64_t step) const noexcept {
+    if (step >= ramp_.steps) return ramp_.final;
+    if (ramp_.stages > 0) step = step * ramp_.stages / ramp_.steps * ramp_.steps / ramp_.stages;
+    return ramp_.initial *
+           std::pow(ramp_.final / ramp_.initial, static_cast<double>(step) / static_cast<double>(ramp_.steps));
+  }
+
+  /// The largest density of any step: buffers are made for it.
+  [[nodiscard]] double most() const noexcept {
+    return ramp_.steps > 0 ? std::max(ramp_.initial, ramp_.final) : ramp_.final;
+  }
+
+  /// @throws invalid_argument unless every density is in [0, 1], or (0, 1] where it changes.
+  void check() const {
+    require_between("density", ramp_.final, 0, 1);
+    constexpr interval positive = above_to(0, 1);
+    if (ramp_.steps > 0 && !(positive.contains(ramp_.initial) && positive.contains(ramp_.final)))
+      throw invalid_argument("gradsieve: warm-up runs from density " + text(ramp_.initial) + " to " +
+                             text(ramp_.final) + ", expected both above 0 and up to 1");
+  }
+
+  void add_to(fingerprint& to) const noexcept {
+    to.add(ramp_.steps > 0 ? ramp_.initial : ramp_.final);  // the rest of a ramp of no steps does not matter
+    to.add(ramp_.final);
+    to.add(ramp_.steps);
+    to.add(ramp_.steps > 0 ? ramp_.stages : 0);
+  }
+
+  friend bool operator==(density_schedule const& a, density_schedule const& b) noexcept {
+    return a.ramp_.initial == b.ramp_.initial && a.ramp_.final == b.ramp_.final && a.ramp_.steps == b.ramp_.steps &&
+           a.ramp_.stages == b.ramp_.stages;
+  }
+  friend std::ostream& operator<<(std::ostream& out, density_schedule const& it) {
+    if (it.ramp_.steps == 0) return out << shortest{it.ramp_.final};
+    return describe(out, "warm_up", std::pair{"initial", it.ramp_.initial}, std::pair{"final", it.ramp_.final},
+                    std::pair{"steps", it.ramp_.steps}, std::pair{"stages", it.ramp_.stages});
+  }
+
+ private:
+  [[nodiscard]] static std::string text(double value) {
+    std::array<char, 32> digits{};
+    return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr};
+  }
+
+  warm_up ramp_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,119 @@
+// What the library throws. Every message names the value, the limit and, with ranks, the rank.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <ostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <gradsieve/core/types.hpp>
+
+namespace gradsieve {
+
+/// A value outside its limits (density, sizes, layouts). Thrown before anything has changed.
+using std::invalid_argument;
+
+/// Ranks, or a saved state and its compressor, disagree on layout, recipe, density or step.
+struct mismatch : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A message that is truncated, damaged or not one of ours. Nothing was written outside the destination.
+struct corrupt_message : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A saved state that is truncated or damaged. The compressor is as it was.
+struct corrupt_state : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A gradient held NaN or infinity and the recipe says `non_finite::fail`. The compressor is as it was.
+struct non_finite_gradient : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A collective failed, or another rank failed in this step.
+struct communication_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A CUDA call failed: its name, the code and its text.
+struct device_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Values that a number may have. By default all but NaN. Decided by bits: unlike comparisons of doubles that holds
+/// under -ffinite-math-only.
+class interval {
+ public:
+  struct bound {
+    double value = 0;
+    bool set = false;
+    bool open = false;  ///< the value itself is not allowed
+  };
+
+  constexpr interval() = default;
+  constexpr interval(bound low, bound high) noexcept : low_{low}, high_{high} {}
+
+  [[nodiscard]] bool contains(double value) const noexcept {
+    auto const at = ordered(value);
+    bool const number = at >= -infinity && at <= infinity;
+    return number && (!low_.set || (low_.open ? at > ordered(low_.value) : at >= ordered(low_.value))) &&
+           (!high_.set || (high_.open ? at < ordered(high_.value) : at <= ordered(high_.value)));
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, interval const& it) {
+    if (it.low_.set)
+      out << (it.low_.open ? "above " : "") << it.low_.value;
+    else
+      out << "-inf";
+    if (!it.high_.set) return out << " to inf";
+    return out << (it.high_.open ? " to below " : " to ") << it.high_.value;
+  }
+
+ private:
+  static constexpr std::int64_t infinity = 0x7FF0'0000'0000'0000;
+
+  /// An integer that orders as the number; NaNs lie beyond both infinities.
+  [[nodiscard]] static std::int64_t ordered(double value) noexcept {
+    auto const bits = static_cast<std::int64_t>(stored_bits(value));
+    auto const magnitude = bits & std::numeric_limits<std::int64_t>::max();
+    return bits < 0 ? -magnitude : magnitude;
+  }
+
+  bound low_, high_;
+};
+
+/// low <= value <= high.
+[[nodiscard]] constexpr interval between(double low, double high) noexcept {
+  return {{low, true, false}, {high, true, false}};
+}
+/// low < value <= high.
+[[nodiscard]] constexpr interval above_to(double low, double high) noexcept {
+  return {{low, true, true}, {high, true, false}};
+}
+/// low <= value < high.
+[[nodiscard]] constexpr interval to_below(double low, double high) noexcept {
+  return {{low, true, false}, {high, true, true}};
+}
+/// low <= value.
+[[nodiscard]] constexpr interval at_least(double low) noexcept { return {{low, true, false}, {}}; }
+
+/// @throws invalid_argument unless the value is allowed.
+inline void require_in(std::string_view what, double value, interval const& allowed) {
+  if (allowed.contains(value)) return;
+  std::ostringstream message;
+  message << "gradsieve: " << what << " is " << value << ", expected " << allowed;
+  throw invalid_argument(message.str());
+}
+
+/// @throws invalid_argument unless low <= value <= high; a NaN is not.
+inline void require_between(std::string_view what, double value, double low, double high) {
+  require_in(what, value, between(low, high));
+}
+
+}  // namespace gradsieve

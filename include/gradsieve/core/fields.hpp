@@ -1,0 +1,206 @@
+// Policies that name their fields: printing, range checks and the identity that ranks compare follow from that.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/text.hpp>
+
+namespace gradsieve {
+
+/// A data member of a policy: its name, and, for a number, the values that it may have.
+template <auto Member>
+struct field {
+  std::string_view name;
+  interval allowed{};
+
+  static constexpr auto member = Member;
+};
+
+/// A policy that has `static constexpr char const* name` and, unless it is empty, `static constexpr auto fields()`: a
+/// std::tuple with a `field` for each data member, in the order of declaration.
+///
+///   struct mean_multiple {
+///     static constexpr char const* name = "mean_multiple";
+///     static constexpr auto fields() { return std::tuple{gs::field<&mean_multiple::c>{"c", gs::at_least(0)}}; }
+///     float c = 3;
+///   };
+template <class P>
+concept described = requires { std::string_view{P::name}; };
+
+/// A policy whose values depend on each other, or that has no fields: `check()` throws invalid_argument where they make
+/// no sense.
+template <class P>
+concept self_checking = requires(P const& p) { p.check(); };
+
+/// A policy that adds itself to a fingerprint, which tells apart what is not equal: `add_to(to)`.
+template <class P>
+concept fingerprinted = requires(P const& p, fingerprint& to) { p.add_to(to); };
+
+/// The names of an enumeration's values, counted from 0: specialise it for one that is a field.
+template <class E>
+inline constexpr std::array<std::string_view, 0> value_names{};
+
+namespace detail {
+
+template <class T>
+concept number_field = std::is_arithmetic_v<T>;
+
+/// Size of a class with these members and no other.
+template <class P, auto... Member>
+[[nodiscard]] constexpr std::size_t size_with(std::tuple<field<Member>...> const&) {
+  std::size_t size = 0;
+  auto const add = [&]<class Owner, class T>(T Owner::*) {
+    size = (size + alignof(T) - 1) / alignof(T) * alignof(T) + sizeof(T);
+  };
+  (add(Member), ...);
+  return (size + alignof(P) - 1) / alignof(P) * alignof(P);
+}
+
+struct anything {
+  template <class T>
+  operator T() const;
+};
+
+/// How many values make an aggregate; 0 for what is none. A base counts as one.
+template <class P, class... Values>
+[[nodiscard]] constexpr std::size_t members_of() {
+  if constexpr (!std::is_aggregate_v<P>)
+    return 0;
+  else if constexpr (requires { P{Values{}..., anything{}}; })
+    return members_of<P, Values..., anything>();
+  else
+    return sizeof...(Values);
+}
+
+template <class P, class First, class... Rest>
+[[nodiscard]] constexpr bool inherits_fields(std::tuple<First, Rest...> const&) {
+  return []<class Owner, class T>(T Owner::*) { return !std::is_same_v<Owner, P>; }(First::member);
+}
+
+/// Whether a policy has its name from a base: it is another policy then.
+template <class P>
+[[nodiscard]] constexpr bool inherits_name() {
+  if constexpr (requires { P::fields(); })
+    return inherits_fields<P>(P::fields());
+  else
+    return members_of<P>() > 0;  // of an empty class: its bases
+}
+
+/// Whether fields() names all data members: of a class that inherits it, that there are no others.
+template <class P>
+[[nodiscard]] constexpr bool names_all_members() {
+  constexpr auto named = P::fields();
+  constexpr std::size_t members = members_of<P>();
+  constexpr std::size_t expected = inherits_fields<P>(named) ? 1 : std::tuple_size_v<decltype(named)>;
+  return size_with<P>(named) == sizeof(P) && (members == 0 || members == expected);
+}
+
+/// Calls f(field) for each field of a policy.
+template <described P, class F>
+constexpr void for_each_field(F const& f) {
+  constexpr bool has_fields = requires { P::fields(); };
+  static_assert(has_fields || std::is_empty_v<P>,
+                "a policy with a name and data members needs static constexpr auto fields(), which names them");
+  if constexpr (has_fields) {
+    static_assert(names_all_members<P>(),
+                  "fields() must name every data member of the policy, in the order of declaration");
+    std::apply([&](auto const&... each) { (f(each), ...); }, P::fields());
+  }
+}
+
+template <class P>
+[[nodiscard]] std::string_view type_name() noexcept {
+#if defined(__cpp_rtti) || defined(__GXX_RTTI)
+  return typeid(P).name();
+#else
+  return __PRETTY_FUNCTION__;
+#endif
+}
+
+}  // namespace detail
+
+/// Writes a field's value, or a policy: name{field value, field value}; one that cannot print is written as "custom".
+template <class T>
+void print(std::ostream& out, T const& value) {
+  if constexpr (std::is_enum_v<T>)
+    out << value_names<T>[static_cast<std::size_t>(value)];
+  else if constexpr (detail::number_field<T>)
+    out << shortest{value};
+  else if constexpr (requires { out << value; })
+    out << value;
+  else
+    out << "custom";
+}
+
+template <described P>
+std::ostream& operator<<(std::ostream& out, P const& policy) {
+  out << P::name;
+  char const* separator = "{";
+  detail::for_each_field<P>([&](auto const& each) {
+    print(out << separator << each.name << ' ', policy.*(each.member));
+    separator = ", ";
+  });
+  return *separator == '{' ? out : out << '}';
+}
+
+/// Checks a policy: that each number lies in its field's range, the fields that are policies, and what the policy's own
+/// check() asks, if it has one. @throws invalid_argument
+template <class P>
+void check(P const& policy) {
+  if constexpr (described<P>)
+    detail::for_each_field<P>([&](auto const& each) {
+      using value_type = std::remove_cvref_t<decltype(policy.*(each.member))>;
+      if constexpr (detail::number_field<value_type>)
+        require_in(std::string{P::name} + "'s " + std::string{each.name}, static_cast<double>(policy.*(each.member)),
+                   each.allowed);
+      else if constexpr (std::is_enum_v<value_type>)
+        require_in(std::string{P::name} + "'s " + std::string{each.name}, static_cast<double>(policy.*(each.member)),
+                   between(0, static_cast<double>(value_names<value_type>.size()) - 1));
+      else
+        check(policy.*(each.member));
+    });
+  static_assert(self_checking<P> || !(
+                                        requires { &P::check; } || requires(P& p) { p.check(); }),
+                "a policy's check must be void check() const");
+  if constexpr (self_checking<P>) policy.check();
+}
+
+/// Adds a policy to a fingerprint: its name and its fields; of one that does not name its fields, its own add_to(to),
+/// or its type's name, which is equal in builds with RTTI, and its bytes. Padding between the members of such a type
+/// counts as zero with GCC; with another compiler it should have none.
+template <class P>
+void add_to(fingerprint& to, P const& policy) {
+  if constexpr (std::is_arithmetic_v<P> || std::is_enum_v<P>) {
+    to.add(policy);
+  } else if constexpr (fingerprinted<P>) {
+    policy.add_to(to);
+  } else if constexpr (described<P>) {
+    to.add(std::string_view{P::name});
+    if constexpr (detail::inherits_name<P>()) to.add(detail::type_name<P>());
+    detail::for_each_field<P>([&](auto const& each) {
+      to.add(each.name);
+      gradsieve::add_to(to, policy.*(each.member));
+    });
+  } else {
+    to.add(detail::type_name<P>());
+    if constexpr (!std::is_empty_v<P>) {
+      P copy = policy;
+#if __has_builtin(__builtin_clear_padding)
+      __builtin_clear_padding(&copy);
+#endif
+      to.add_bytes(std::as_bytes(std::span{&copy, 1}));
+    }
+  }
+}
+
+}  // namespace gradsieve

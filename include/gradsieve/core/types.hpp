@@ -1,0 +1,290 @@
+// Numbers: the storage formats of gradients, the integer key that orders them by magnitude, and the little arithmetic
+// that a device has no standard library for.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve {
+
+/// std::bit_cast, but callable on a device without a flag to its compiler.
+template <class To, class From>
+[[nodiscard]] GRADSIEVE_HD constexpr To bit_cast(From const& from) noexcept {
+  return __builtin_bit_cast(To, from);
+}
+
+/// std::min, std::max, std::clamp and std::bit_width, callable on a device likewise; by value.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T smaller(T a, T b) noexcept {
+  return b < a ? b : a;
+}
+
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T larger(T a, T b) noexcept {
+  return a < b ? b : a;
+}
+
+/// @pre low <= high
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T clamped(T x, T low, T high) noexcept {
+  return x < low ? low : high < x ? high : x;
+}
+
+/// Cost: O(width).
+[[nodiscard]] GRADSIEVE_HD constexpr unsigned bit_width(std::uint32_t x) noexcept {
+  unsigned width = 0;
+  for (; x != 0; x >>= 1) ++width;
+  return width;
+}
+
+/// Position of an element in a gradient. A compressor holds fewer than 2^32 of them.
+using index_type = std::uint32_t;
+
+/// The bits of |x| as an unsigned integer: orders floats exactly as their magnitudes, subnormals included;
+/// both zeros give 0, infinity `infinite_key`, every NaN more than that. Unlike a float comparison it is not
+/// changed by flush-to-zero or fast-math, so every pass of a step decides alike.
+using key_type = std::uint32_t;
+
+inline constexpr key_type infinite_key = 0x7F80'0000u;
+
+/// The next key; there is none above the last one.
+[[nodiscard]] GRADSIEVE_HD constexpr key_type key_above(key_type key) noexcept {
+  return key + (key != ~key_type{0} ? 1u : 0u);
+}
+
+/// Key of |x|.
+[[nodiscard]] GRADSIEVE_HD constexpr key_type magnitude_key(float x) noexcept {
+  return gradsieve::bit_cast<std::uint32_t>(x) & 0x7FFF'FFFFu;
+}
+
+/// The magnitude that has this key.
+[[nodiscard]] GRADSIEVE_HD constexpr float magnitude_of(key_type key) noexcept {
+  return gradsieve::bit_cast<float>(key);
+}
+
+/// False for NaN and for both infinities; not optimised away by -ffinite-math-only.
+[[nodiscard]] GRADSIEVE_HD constexpr bool is_finite(float x) noexcept { return magnitude_key(x) < infinite_key; }
+
+/// The bits of x, read back from memory. With -ffast-math clang assumes that no argument and no result is NaN or
+/// infinite, and folds checks of their bits that it can see through. For checks of input, not for loops over elements.
+[[nodiscard]] GRADSIEVE_HD inline std::uint64_t stored_bits(double x) noexcept {
+  std::uint64_t const volatile bits = gradsieve::bit_cast<std::uint64_t>(x);
+  return bits;
+}
+
+/// The same as of a float, for checks of input.
+[[nodiscard]] GRADSIEVE_HD inline bool is_finite(double x) noexcept {
+  return (stored_bits(x) & 0x7FFF'FFFF'FFFF'FFFFu) < 0x7FF0'0000'0000'0000u;
+}
+
+/// |x|, as bits; usable on host and device alike.
+[[nodiscard]] GRADSIEVE_HD constexpr float abs(float x) noexcept {
+  return gradsieve::bit_cast<float>(magnitude_key(x));
+}
+
+/// |magnitude| with the sign of x.
+[[nodiscard]] GRADSIEVE_HD constexpr float with_sign_of(float x, float magnitude) noexcept {
+  return gradsieve::bit_cast<float>(magnitude_key(magnitude) | (gradsieve::bit_cast<std::uint32_t>(x) & 0x8000'0000u));
+}
+
+/// IEEE 754 binary16 as storage: 1 sign, 5 exponent and 10 fraction bits. Arithmetic is done in float.
+struct float16 {
+  std::uint16_t bits = 0;
+  friend bool operator==(float16, float16) = default;
+};
+
+/// The upper half of a binary32 as storage: 1 sign, 8 exponent and 7 fraction bits.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+  friend bool operator==(bfloat16, bfloat16) = default;
+};
+
+[[nodiscard]] GRADSIEVE_HD constexpr float to_float(float x) noexcept { return x; }
+
+/// Exact, subnormals and NaN payloads included.
+[[nodiscard]] GRADSIEVE_HD constexpr float to_float(bfloat16 x) noexcept {
+  return gradsieve::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+}
+
+/// Exact, subnormals included; no step of it has a subnormal operand or result, so that flush-to-zero changes nothing.
+/// No branch, so that loops over it vectorise. The payload of a NaN may differ on a device.
+[[nodiscard]] GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float converted;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(converted) : "h"(x.bits));
+    return converted;
+  }
+#endif
+  constexpr std::uint32_t rebias = 0x3800'0000u;           // from exponent bias 15 to 127
+  constexpr std::uint32_t smallest_normal = 0x3880'0000u;  // 2^-14, as binary32
+  std::uint32_t const magnitude = static_cast<std::uint32_t>(x.bits & 0x7FFFu) << 13;
+  std::uint32_t const sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
+  // A subnormal is the fraction of 2^-14 * (1 + fraction), less that one.
+  std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(
+      gradsieve::bit_cast<float>(smallest_normal | magnitude) - gradsieve::bit_cast<float>(smallest_normal));
+  std::uint32_t const finite = magnitude >= 0x0080'0000u ? magnitude + rebias : subnormal;
+  std::uint32_t const special = magnitude | infinite_key;
+  return gradsieve::bit_cast<float>(sign | (magnitude >= 0x0F80'0000u ? special : finite));
+}
+
+/// A float rounded to the nearest value of a storage format, ties to even; NaN stays NaN.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T from_float(float x) noexcept;
+
+template <>
+[[nodiscard]] GRADSIEVE_HD constexpr float from_float<float>(float x) noexcept {
+  return x;
+}
+
+template <>
+[[nodiscard]] GRADSIEVE_HD constexpr bfloat16 from_float<bfloat16>(float x) noexcept {
+  auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
+  if (magnitude_key(x) > infinite_key) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+template <>
+[[nodiscard]] GRADSIEVE_HD constexpr float16 from_float<float16>(float x) noexcept {
+  auto const sign = static_cast<std::uint16_t>((gradsieve::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u);
+  key_type const key = magnitude_key(x);
+  if (key > infinite_key) return {static_cast<std::uint16_t>(sign | 0x7E00u)};
+  if (key >= 0x4780'0000u) return {static_cast<std::uint16_t>(sign | 0x7C00u)};  // 65536 and more: infinity
+  std::uint32_t rounded = 0;
+  if (key < 0x3880'0000u) {  // below 2^-14: let one float addition round at the subnormal's last bit
+    rounded = gradsieve::bit_cast<std::uint32_t>(gradsieve::bit_cast<float>(key) + 0.5f) - 0x3F00'0000u;
+  } else {
+    rounded = (key + 0x0FFFu + ((key >> 13) & 1u) - 0x3800'0000u) >> 13;
+  }
+  return {static_cast<std::uint16_t>(sign | rounded)};
+}
+
+/// The largest finite value of a format.
+template <class T>
+inline constexpr float largest_value = gradsieve::bit_cast<float>(infinite_key - 1);
+template <>
+inline constexpr float largest_value<float16> = 65504;
+template <>
+inline constexpr float largest_value<bfloat16> = gradsieve::bit_cast<float>(0x7F7F'0000u);
+
+/// Whether a finite value would round to infinity.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr bool exceeds(float x) noexcept {
+  if constexpr (std::same_as<T, float>) return false;
+  constexpr key_type half_step = magnitude_key(largest_value<T>) + (std::same_as<T, float16> ? 0x1000u : 0x8000u);
+  return magnitude_key(x) >= half_step && magnitude_key(x) < infinite_key;
+}
+
+/// from_float(), but what is finite becomes the largest finite value at most.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T from_float_saturated(float x) noexcept {
+  return from_float<T>(exceeds<T>(x) ? with_sign_of(x, largest_value<T>) : x);
+}
+
+/// A float in the format of a residual: the two values around it, the one away from zero where the bits that go exceed
+/// 2^16 - 1 - `noise`. Equally distributed noise below 2^16 makes the mean exact; 2^15 rounds to the nearest. What is
+/// finite stays finite, and what the format can hold stays as it is.
+template <class T>
+[[nodiscard]] GRADSIEVE_HD constexpr T to_stored(float x, std::uint32_t noise = 0x8000u) noexcept;
+
+template <>
+[[nodiscard]] GRADSIEVE_HD constexpr float to_stored<float>(float x, std::uint32_t) noexcept {
+  return x;
+}
+
+template <>
+[[nodiscard]] GRADSIEVE_HD constexpr bfloat16 to_stored<bfloat16>(float x, std::uint32_t noise) noexcept {
+  auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
+  std::uint32_t const carried = bits + noise;
+  bool const overflows = (carried & 0x7FFF'FFFFu) >= infinite_key;  // infinity and NaN keep their upper half
+  return {static_cast<std::uint16_t>((overflows ? bits : carried) >> 16)};
+}
+
+/// A format in which gradients may arrive. Values on the wire and sums are binary32.
+template <class T>
+concept gradient_value = std::same_as<T, float> || std::same_as<T, float16> || std::same_as<T, bfloat16>;
+
+/// What a residual store keeps of one element: N floats.
+template <std::size_t N>
+struct element_state {
+  float value[N];
+
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::size_t size() noexcept { return N; }
+  [[nodiscard]] GRADSIEVE_HD constexpr float& operator[](std::size_t s) noexcept { return value[s]; }
+  [[nodiscard]] GRADSIEVE_HD constexpr float const& operator[](std::size_t s) const noexcept { return value[s]; }
+};
+
+// ---- Arithmetic --------------------------------------------------------------------------------------------
+// IEEE 754 binary32, each operation rounded to the nearest, whatever the flags of the build (-ffast-math,
+// -ffp-contract=fast, --use_fast_math) and the processor: all ranks, builds and spaces get the same bits.
+
+#if !GRADSIEVE_HAS_ASSOC_BARRIER
+/// Zero, which no compiler can know: XORed to a product, it keeps the product from being fused into a later addition,
+/// and loops still vectorise.
+[[nodiscard]] inline std::uint32_t make_unknown_zero() noexcept {
+  std::uint32_t zero = 0;
+#if defined(__GNUC__)
+  __asm__("" : "+r"(zero));
+#endif
+  return zero;
+}
+inline std::uint32_t const unknown_zero = make_unknown_zero();
+#endif
+
+/// a + b.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float add(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+    return sum;
+  }
+#endif
+  return a + b;
+}
+
+/// a - b.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float subtract(float a, float b) noexcept {
+  return gradsieve::add(a, -b);
+}
+
+/// a * b. With GCC vectors of products may fuse outside of GRADSIEVE_UNFUSED functions.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
+  if (__builtin_is_constant_evaluated()) return a * b;
+#if defined(__CUDA_ARCH__)
+  float product;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+  return product;
+#elif GRADSIEVE_HAS_ASSOC_BARRIER
+  return __builtin_assoc_barrier(a * b);
+#else
+  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(a * b) ^ unknown_zero);
+#endif
+}
+
+/// a * b + c, with two roundings.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply_add(float a, float b, float c) noexcept {
+  return gradsieve::add(gradsieve::multiply(a, b), c);
+}
+
+/// a / b. With GCC only in a GRADSIEVE_PRECISE function.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float divide(float a, float b) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float quotient;
+    asm("div.rn.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+    return quotient;
+  }
+  return a / b;
+#else
+#if defined(__clang__)
+#pragma clang fp reciprocal(off)
+#endif
+  return a / b;
+#endif
+}
+
+}  // namespace gradsieve

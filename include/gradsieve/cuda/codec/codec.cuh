@@ -1,0 +1,220 @@
+// Codecs on a device: what one must offer there, `coo`, and the reading of what several ranks have sent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/codec/coo.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/cuda/codec/messages.cuh>
+#include <gradsieve/cuda/passes/updates.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+
+namespace gradsieve {
+
+/// Where a device codec writes: room for max_bytes() of the message, aligned to 8 bytes, and what is known of it.
+struct device_message {
+  std::byte* to;
+  std::uint64_t room;
+  cuda_kernels::message_state* state;
+
+  [[nodiscard]] cuda_kernels::header_words* header() const noexcept {
+    return reinterpret_cast<cuda_kernels::header_words*>(to);
+  }
+};
+
+/// Where a device codec reads, after the headers.
+struct device_messages {
+  cuda_kernels::slots from;
+  cuda_kernels::message_state* states;
+  std::uint64_t* error;
+};
+
+/// The indices that are decoded, `most` places a sender, one after the other.
+struct device_places {
+  index_type* indices;
+  std::uint64_t most;
+};
+
+/// How a codec runs on a device: specialise it for a codec of one's own. The bytes are those of the host's codec.
+/// reserve_writing(work, how, layers, most) allocates for messages of up to `most` entries, reserve_reading(work, how,
+/// layers, most, senders) for as many of them at once; the rest is in stream order.
+/// quantise(work, own), where the codec has it: the values become, in place, what a receiver will decode.
+/// encode(work, info, own, passthrough, message) writes all but the header, and state->bytes. @pre quantise() was
+/// called decode(work, info, in, updates) fills indices, values and count of an update for each sender, and bytes and
+/// passthrough of its state. It reads nothing behind a state's room, whatever stands there, and sets what it finds
+/// wrong in *error; order of indices, finite values and the checksum are checked behind it.
+template <class Codec>
+class device_codec;
+
+namespace cuda_kernels {
+
+template <int = 0>
+__global__ void write_coo(entry_list const from, float const* passthrough, std::uint64_t passthrough_elements,
+                          header_words* message, message_state* state) {
+  std::uint64_t const count = *from.count;
+  auto* const indices = reinterpret_cast<index_type*>(message + 1);
+  auto* const values = reinterpret_cast<float*>(indices + count);
+  if (blockIdx.x == 0 && threadIdx.x == 0) state->bytes = coo{}.max_bytes(0, count, passthrough_elements);
+  for_each(count, [&](std::uint64_t p) {
+    indices[p] = from.indices[p];
+    values[p] = from.values[p];
+  });
+  for_each(passthrough_elements, [&](std::uint64_t p) { values[count + p] = passthrough[p]; });
+}
+
+/// A thread a sender: a message is an update as it lies there.
+template <int = 0>
+__global__ void locate_coo(slots const from, std::uint64_t passthrough_elements, message_state* states, update* updates,
+                           std::uint64_t* error) {
+  for_each(from.senders, [&](std::uint64_t sender) {
+    auto const r = static_cast<std::uint32_t>(sender);
+    auto& state = states[r];
+    updates[r].count = 0;
+    if (state.failed != 0) return;
+    state.bytes = coo{}.max_bytes(0, state.count, passthrough_elements);
+    if (state.bytes > state.room) {
+      set_fault(error, exchange_fault::contents, r);
+      state.fail();
+    }
+    auto const* const indices = reinterpret_cast<index_type const*>(from.message(r) + message_header::bytes);
+    auto const* const values = reinterpret_cast<float const*>(indices + state.count);
+    state.passthrough = values + state.count;
+    updates[r].indices = indices;
+    updates[r].values = values;
+    updates[r].count = state.count;
+  });
+}
+
+/// A thread a sender.
+template <int = 0>
+__global__ void place_updates(message_state const* states, std::uint32_t senders, device_places const places,
+                              float const* values, update* updates) {
+  for_each(senders, [&](std::uint64_t r) {
+    updates[r].indices = places.indices + r * places.most;
+    updates[r].values = values + r * places.most;
+    updates[r].count = states[r].count;
+  });
+}
+
+/// A thread a sender.
+template <int = 0>
+__global__ void place_directories(std::uint32_t* directories, std::uint32_t cells, update* updates,
+                                  std::uint32_t senders) {
+  for_each(senders, [&](std::uint64_t r) { updates[r].cells = directories + r * (cells + 1); });
+}
+
+}  // namespace cuda_kernels
+
+template <>
+class device_codec<coo> {
+ public:
+  void reserve_writing(cuda_workspace const&, coo const&, layout const&, std::uint64_t most) { most_ = most; }
+  void reserve_reading(cuda_workspace const&, coo const&, layout const&, std::uint64_t, std::uint32_t) {}
+
+  void encode(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
+              float const* passthrough, device_message const& message) const {
+    work.over(most_ + info.passthrough + 1, cuda_kernels::write_coo<>, own, passthrough, info.passthrough,
+              message.header(), message.state);
+  }
+
+  void decode(cuda_workspace const& work, message_info const& info, device_messages const& in,
+              cuda_kernels::update* updates) const {
+    work.over(in.from.senders, cuda_kernels::locate_coo<>, in.from, info.passthrough, in.states, updates, in.error);
+  }
+
+ private:
+  std::uint64_t most_ = 0;
+};
+
+/// Room for the entries that a codec decodes. Memory: 8 bytes for each that a sender may have, times the senders.
+class device_entries {
+ public:
+  /// Allocates.
+  void reserve(cuda_workspace const& work, std::uint64_t most, std::uint32_t senders) {
+    indices_ = work.zeroed<index_type>(most * senders);
+    values_ = work.zeroed<float>(most * senders);
+    most_ = most;
+  }
+
+  [[nodiscard]] device_places places() const noexcept { return {indices_.data(), most_}; }
+  [[nodiscard]] float* values() const noexcept { return values_.data(); }
+
+  /// Where the senders' entries are, and how many.
+  void tell(cuda_workspace const& work, device_messages const& in, cuda_kernels::update* updates) const {
+    work.over(in.from.senders, cuda_kernels::place_updates<>, in.states, in.from.senders, places(), values(), updates);
+  }
+
+ private:
+  std::uint64_t most_ = 0;
+  cuda_buffer<index_type> indices_;
+  cuda_buffer<float> values_;
+};
+
+/// One message, written in stream order.
+/// @pre the list has no more entries than `how` was reserved for, and message.room is max_bytes() of those
+template <class Codec>
+void encode_message(cuda_workspace const& work, device_codec<Codec> const& how, message_info const& info,
+                    cuda_kernels::entry_list const& own, float const* passthrough, device_message const& message) {
+  work.launch(cuda_kernels::write_header<>, 1, 1, info, Codec::id, own, message.room, message.header(), message.state);
+  how.encode(work, info, own, passthrough, message);
+  work.over(message.room / 8 + 1, cuda_kernels::seal_message<>, message.header(), message.state);
+}
+
+/// Reads the messages of all ranks, in stream order.
+template <class Codec>
+class device_decoded_messages {
+ public:
+  /// For messages of up to `most` entries. Allocates.
+  void reserve(cuda_workspace const& work, Codec const& how, layout const& layers, std::uint64_t most,
+               std::uint32_t senders) {
+    most_ = most;
+    senders_ = senders;
+    codec_.reserve_reading(work, how, layers, most, senders);
+    directories_ = work.zeroed<std::uint32_t>(std::uint64_t{senders} * (work.tables().cell_count + 1));
+    sums_ = work.zeroed<std::uint64_t>(senders);
+    states_ = work.zeroed<cuda_kernels::message_state>(senders);
+    updates_ = work.zeroed<cuda_kernels::update>(senders);
+    work.over(senders, cuda_kernels::place_directories<>, directories_.data(), work.tables().cell_count,
+              updates_.data(), senders);
+  }
+
+  [[nodiscard]] std::uint32_t senders() const noexcept { return senders_; }
+
+  /// Checks what arrived: a slot of `bytes` for each sender, the message behind `envelope` bytes that all must have the
+  /// same. `sizes`, if given, are the messages'. Where anything is wrong no update has entries, and *error says what.
+  void read(cuda_workspace const& work, message_info const& info, std::byte const* memory, std::uint64_t bytes,
+            std::uint64_t envelope, std::uint64_t const* sizes, std::uint64_t* error) const {
+    cuda_kernels::slots const from{memory, bytes, envelope, senders_, sizes};
+    work.over(senders_, cuda_kernels::open_messages<>, info, Codec::id, most_, from, states_.data(), sums_.data(),
+              error);
+    codec_.decode(work, info, device_messages{from, states_.data(), error}, updates_.data());
+    work.over(most_ + info.passthrough + 1, cuda_kernels::check_messages<>, info, from, states_.data(), updates_.data(),
+              sums_.data(), error);
+    work.launch(cuda_kernels::compare_sums<>, 1, 1024, from, updates_.data(), sums_.data(), error);
+  }
+
+  /// The updates, with their directories. @pre read()
+  [[nodiscard]] cuda_kernels::update* updates(cuda_workspace const& work) const {
+    auto const cells = work.tables().cell_count;
+    work.over(most_ + cells + 1, cuda_kernels::fill_directories<>, updates_.data(), senders_, cells);
+    return updates_.data();
+  }
+
+  /// What the messages hold of elements that pass through: their sum / divisor. @pre read() has found nothing wrong
+  void mean_of_passthrough(cuda_workspace const& work, std::uint64_t elements, float divisor, float* means) const {
+    work.over(elements, cuda_kernels::mean_of_passthrough<>, states_.data(), senders_, elements, divisor, means);
+  }
+
+ private:
+  std::uint64_t most_ = 0;
+  std::uint32_t senders_ = 0;
+  device_codec<Codec> codec_;
+  cuda_buffer<std::uint32_t> directories_;
+  cuda_buffer<std::uint64_t> sums_;
+  cuda_buffer<cuda_kernels::message_state> states_;
+  cuda_buffer<cuda_kernels::update> updates_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,157 @@
+// The device space: a stream of one GPU, and where its memory comes from.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory_resource>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <gradsieve/cuda/error.cuh>
+
+namespace gradsieve {
+
+/// cudaMalloc and cudaFree as a memory resource: what a device takes when no other is named. Stateless.
+class cuda_memory_resource final : public std::pmr::memory_resource {
+ public:
+  [[nodiscard]] static std::pmr::memory_resource* instance() noexcept {
+    static cuda_memory_resource one;
+    return &one;
+  }
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t) override {
+    void* memory = nullptr;
+    throw_on_error(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return memory;
+  }
+  void do_deallocate(void* memory, std::size_t, std::size_t) override { cudaFree(memory); }  // nothing to be done here
+  [[nodiscard]] bool do_is_equal(std::pmr::memory_resource const& other) const noexcept override {
+    return this == &other;
+  }
+};
+
+class cuda_workspace;
+template <class Recipe>
+class device_step;
+template <class Codec>
+class device_codec;  // cuda/codec/codec.cuh
+template <class Exchange, class Codec>
+class device_exchange;  // cuda/exchange.cuh
+struct raw32;
+struct fp32;
+namespace cuda_kernels {
+template <bool FullGrid, class Read>
+class kernel_workspace;
+template <class Stored>
+struct from_memory;
+}  // namespace cuda_kernels
+
+/// A GPU, in the order of one stream. `memory` gives device memory to owners at construction, aligned to 256 bytes; a
+/// step allocates nothing. The caller owns both, and they outlive every owner. The device that is current at
+/// construction is current at every call.
+struct device {
+  using workspace = cuda_workspace;
+  template <class Recipe>
+  using step = device_step<Recipe>;
+  template <class Stored>
+  using selector_view = cuda_kernels::kernel_workspace<true, cuda_kernels::from_memory<Stored>>;
+  static constexpr bool stream_ordered = true;
+  template <class>
+  static constexpr bool keeps = true;
+  template <class Codec>
+  static constexpr bool encodes_with = std::default_initializable<device_codec<Codec>>;
+  template <class Exchange, class Codec>
+  static constexpr bool exchanges_with = std::default_initializable<device_exchange<Exchange, Codec>>;
+  /// Sums are of u32 indices and binary32 values.
+  template <class Codec>
+  static constexpr bool sums_with = requires {
+    requires std::same_as<std::remove_cvref_t<decltype(Codec::indices)>, raw32>;
+    requires std::same_as<std::remove_cvref_t<decltype(Codec::values)>, fp32>;
+  };
+
+  cudaStream_t stream = nullptr;
+  std::pmr::memory_resource* memory = cuda_memory_resource::instance();
+
+  /// Copies bytes of device memory, in stream order. @pre equal sizes
+  void copy(std::span<std::byte const> from, std::span<std::byte> to) const {
+    if (from.empty() || from.data() == to.data()) return;
+    throw_on_error(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+  }
+
+  /// Waits until the stream's work is done.
+  void synchronize() const { throw_on_error(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
+
+  friend bool operator==(device const&, device const&) = default;
+};
+
+/// Device memory for `size` values of a trivial type; what it holds at first is unspecified.
+template <class T>
+class cuda_buffer {
+ public:
+  cuda_buffer() noexcept = default;
+  cuda_buffer(device const& where, std::uint64_t size)
+      : data_{size == 0 ? nullptr : static_cast<T*>(where.memory->allocate(size * sizeof(T), alignment))},
+        size_{size},
+        memory_{where.memory} {}
+  cuda_buffer(cuda_buffer&& other) noexcept
+      : data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_, 0)}, memory_{other.memory_} {}
+  cuda_buffer& operator=(cuda_buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~cuda_buffer() {
+    if (data_ != nullptr) memory_->deallocate(data_, size_ * sizeof(T), alignment);
+  }
+
+  [[nodiscard]] T* data() const noexcept { return data_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<T> span() const noexcept { return {data_, size_}; }
+  [[nodiscard]] std::span<T> first(std::uint64_t count) const noexcept { return {data_, count}; }
+
+ private:
+  static constexpr std::size_t alignment = 256;
+
+  T* data_ = nullptr;
+  std::uint64_t size_ = 0;
+  std::pmr::memory_resource* memory_ = nullptr;
+};
+
+/// One value in page-locked host memory, which copies and host functions in a stream may use.
+template <class T>
+class pinned_array {
+ public:
+  pinned_array() noexcept = default;
+  explicit pinned_array(std::uint64_t size) : size_{size} {
+    if (size > 0) throw_on_error(cudaMallocHost(reinterpret_cast<void**>(&data_), size * sizeof(T)), "cudaMallocHost");
+    if (size > 0) std::memset(static_cast<void*>(data_), 0, size * sizeof(T));
+  }
+  pinned_array(pinned_array&& other) noexcept
+      : data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_, 0)} {}
+  pinned_array& operator=(pinned_array&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~pinned_array() {
+    if (data_ != nullptr) cudaFreeHost(data_);
+  }
+
+  [[nodiscard]] T* data() const noexcept { return data_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] T& operator[](std::uint64_t i) const noexcept { return data_[i]; }
+  [[nodiscard]] std::span<T> span() const noexcept { return {data_, size_}; }
+
+ private:
+  T* data_ = nullptr;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace gradsieve

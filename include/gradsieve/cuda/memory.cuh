@@ -1,0 +1,163 @@
+// The states of all elements on a device, and the way back when a step comes to nothing.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/accumulate.cuh>
+#include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+
+namespace gradsieve {
+
+/// As residual_memory, in device memory and stream order: owns the states, and the list of what the last step took out,
+/// which is pending until the next accumulate pass comes by.
+/// Memory: sizeof(stored) * states * n bytes, and 8 + 4 * states an entry of reserve().
+template <class Residual>
+class device_residual_memory {
+ public:
+  using stored = stored_t<Residual>;
+  using saved_state = element_state<Residual::states>;
+  static constexpr std::size_t states = Residual::states;
+
+  device_residual_memory(cuda_workspace& work, Residual const& policy) : work_{work}, policy_{policy} {
+    for (auto& each : states_) each = work_.template zeroed<stored>(work_.size());
+    parts_ = work_.template zeroed<double>(cuda_kernels::sum_blocks);
+    factor_ = work_.template zeroed<float>(1);
+  }
+
+  /// Room for what a step takes out, at least one entry. Nothing is pending any more. Allocates. @pre flush_pending()
+  void reserve(std::uint64_t entries) {
+    taken_ = work_.make_list(std::max<std::uint64_t>(entries, 1));
+    saved_ = work_.template zeroed<saved_state>(taken_.capacity);
+  }
+
+  [[nodiscard]] stored* accumulator() const noexcept { return states_[0].data(); }
+  [[nodiscard]] std::span<stored const> state(std::size_t s) const noexcept { return states_[s].span(); }
+
+  /// As kernels see them.
+  [[nodiscard]] cuda_kernels::state_memory<Residual> view() const noexcept {
+    cuda_kernels::state_memory<Residual> all{{}, policy_, work_.step().data()};
+    for (std::size_t s = 0; s < states; ++s) all.states[s] = states_[s].data();
+    return all;
+  }
+
+  /// Where a step writes what it takes out.
+  [[nodiscard]] cuda_workspace::entry_list taken() const noexcept { return taken_.list(); }
+
+  /// A gradient on its way in; `world` is for a store that multiplies it with a factor of its norm, at the cost of a
+  /// pass.
+  template <class T>
+  [[nodiscard]] cuda_kernels::incoming<T, Residual> incoming(T const* gradient, [[maybe_unused]] int world) const {
+    cuda_kernels::incoming<T, Residual> in{gradient, {}, policy_, nullptr, taken_.list(), false};
+    for (std::size_t s = 0; s < states; ++s) in.states[s] = states_[s].data();
+    in.aligned = reinterpret_cast<std::uintptr_t>(gradient) % (cuda_kernels::per_vector * sizeof(T)) == 0;
+    if constexpr (scaling_residual_store<Residual>)
+      if (policy_.needs_norm()) {
+        sum_squares(gradient);
+        work_.launch(cuda_kernels::gradient_factor<Residual>, 1, 1, policy_, static_cast<double const*>(parts_.data()),
+                     world, factor_.data());
+        in.factor = factor_.data();
+      }
+    return in;
+  }
+
+  /// Removes now what the last step sent.
+  void flush_pending() const {
+    work_.over(taken_.capacity, cuda_kernels::remove_pending<Residual>, view(), work_.tables(), taken_.list(),
+               saved_.data());
+    work_.zero(taken_.cells);
+  }
+
+  /// Puts back what the last step took, as far as it has left.
+  void rollback() const {
+    work_.over(taken_.capacity, cuda_kernels::restore_entries<Residual>, view(), taken_.list(), saved_.data(),
+               work_.taken());
+  }
+
+  /// Nothing can be rolled back.
+  void close() const {
+    throw_on_error(cudaMemsetAsync(work_.taken(), 0, sizeof(cuda_kernels::taken_state), work_.where().stream),
+                   "cudaMemsetAsync");
+  }
+
+  /// Nothing is pending, and nothing can be rolled back.
+  void forget() const {
+    work_.zero(taken_.cells);
+    work_.zero(taken_.count);
+    close();
+  }
+
+  /// Multiplies every state and what could be rolled back, also `passthrough`. An element that would not stay finite
+  /// keeps its value. @pre flush_pending()
+  void rescale(float factor, std::span<saved_state> passthrough) const {
+    auto const scale = [&]<class T>(T* values, std::uint64_t count) {
+      work_.over(count, cuda_kernels::scale_values<T>, values, count, factor);
+    };
+    for (auto const& each : states_) scale(each.data(), each.size());
+    scale(reinterpret_cast<float*>(saved_.data()), saved_.size() * states);
+    scale(reinterpret_cast<float*>(passthrough.data()), passthrough.size() * states);
+  }
+
+  /// Sum of the accumulators' squares. Waits. Cost: one pass. @pre flush_pending()
+  [[nodiscard]] double squared_norm() const {
+    sum_squares(static_cast<stored const*>(accumulator()));
+    std::vector<double> parts(parts_.size());
+    work_.where().copy(std::as_bytes(parts_.span()), std::as_writable_bytes(std::span{parts}));
+    work_.where().synchronize();
+    double total = 0;
+    for (double const each : parts) total += each;
+    return total;
+  }
+
+  /// A state's values on the host. Waits. @pre flush_pending()
+  [[nodiscard]] std::vector<float> read(std::size_t s) const {
+    std::vector<stored> kept(states_[s].size());
+    work_.where().copy(std::as_bytes(states_[s].span()), std::as_writable_bytes(std::span{kept}));
+    work_.where().synchronize();
+    std::vector<float> values(kept.size());
+    std::ranges::transform(kept, values.begin(), [](stored x) { return to_float(x); });
+    return values;
+  }
+
+  /// Waits.
+  void write(std::size_t s, std::span<float const> values) const {
+    std::vector<stored> kept(values.size());
+    std::ranges::transform(values, kept.begin(), [](float x) { return to_stored<stored>(x); });
+    work_.upload(std::span<stored const>{kept}, states_[s].span());
+    work_.where().synchronize();
+  }
+
+  /// Adds another memory's state, element by element. A sum that would not be finite is not made. Waits. @pre
+  /// flush_pending()
+  void absorb(std::size_t s, std::span<float const> values) const {
+    auto const other = work_.template uploaded<float>(values);
+    work_.over(values.size(), cuda_kernels::add_values<stored>, states_[s].data(), values.size(),
+               static_cast<float const*>(other.data()));
+    work_.where().synchronize();
+  }
+
+ private:
+  template <class T>
+  void sum_squares(T const* values) const {
+    work_.launch(cuda_kernels::sum_squares<T>, cuda_kernels::sum_blocks, cuda_kernels::sum_threads, values,
+                 work_.size(), parts_.data());
+  }
+
+  cuda_workspace& work_;
+  Residual const& policy_;
+  std::array<cuda_buffer<stored>, states> states_;
+  cuda_workspace::list_memory taken_;  // what the last step took out, and what of it is pending
+  cuda_buffer<saved_state> saved_;
+  cuda_buffer<double> parts_;
+  cuda_buffer<float> factor_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,199 @@
+// Kernels over the entries that a step took out, and over whole states.
+#pragma once
+
+#include <cub/block/block_reduce.cuh>
+
+#include <cstdint>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/residual/accumulate_element.hpp>
+
+namespace gradsieve::cuda_kernels {
+
+/// The states of all elements, and the policy that says how entries leave them.
+template <class Residual>
+struct state_memory {
+  stored_t<Residual>* states[Residual::states];
+  Residual policy;
+  std::uint64_t const* step;  // of those that the rounding is named by
+};
+
+/// A range of elements that travel without indices, and where they stand among those that do.
+struct passthrough_range {
+  std::uint32_t offset;
+  std::uint32_t size;
+  std::uint32_t place;
+};
+
+/// Calls body(i) for i < count, by all threads of a launch.
+template <class Body>
+__device__ void for_each(std::uint64_t count, Body const& body) {
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += std::uint64_t{gridDim.x} * blockDim.x)
+    body(i);
+}
+
+template <class Residual>
+__device__ element_state<Residual::states> load_state(state_memory<Residual> const& memory, std::uint64_t i) {
+  element_state<Residual::states> now;
+#pragma unroll
+  for (unsigned s = 0; s < Residual::states; ++s) now[s] = to_float(memory.states[s][i]);
+  return now;
+}
+
+template <class Residual>
+__device__ void store_state(state_memory<Residual> const& memory, std::uint64_t i,
+                            element_state<Residual::states> const& now) {
+#pragma unroll
+  for (unsigned s = 0; s < Residual::states; ++s) memory.states[s][i] = to_stored<stored_t<Residual>>(now[s]);
+}
+
+/// An element's state once a value has left it.
+template <class Residual>
+__device__ void remove_sent_state(state_memory<Residual> const& memory, std::uint64_t i, float sent, bool full_layer,
+                                  element_state<Residual::states> now) {
+  memory.policy.remove_sent(sent, now, full_layer);
+  rounding{*memory.step, rounding::removed}.apply<stored_t<Residual>>(i, now);
+  store_state(memory, i, now);
+}
+
+/// Removes what is pending; its old states into `saved`. The list's directory is to be zeroed after it.
+template <class Residual>
+__global__ void remove_pending(state_memory<Residual> const memory, tables const t, entry_list const pending,
+                               element_state<Residual::states>* saved) {
+  std::uint32_t const count = pending.cells[t.cell_count];
+  for_each(count, [&](std::uint64_t p) {
+    auto const i = pending.indices[p];
+    auto const segment_here = t.tiles[tile_of(t, i)].segment;
+    bool const full_layer = segment_here != no_segment && t.segments[segment_here].full != 0;
+    saved[p] = load_state(memory, i);
+    remove_sent_state(memory, i, pending.values[p], full_layer, saved[p]);
+  });
+  if (count > 0 && blockIdx.x == 0 && threadIdx.x == 0) t.taken->saved = count;
+}
+
+/// Puts back what remove_pending() took, as far as that may be.
+template <class Residual>
+__global__ void restore_entries(state_memory<Residual> const memory, entry_list const taken,
+                                element_state<Residual::states> const* saved, taken_state const* state) {
+  for_each(state->open != 0 ? state->saved : 0,
+           [&](std::uint64_t p) { store_state(memory, taken.indices[p], saved[p]); });
+}
+
+/// The element that stands at a place of the passthrough part.
+__device__ inline std::uint32_t passthrough_element(passthrough_range const* ranges, std::uint32_t count,
+                                                    std::uint64_t place) {
+  std::uint32_t low = 0;
+  std::uint32_t high = count;
+  while (high - low > 1) {
+    std::uint32_t const middle = low + (high - low) / 2;
+    (ranges[middle].place <= place ? low : high) = middle;
+  }
+  return ranges[low].offset + static_cast<std::uint32_t>(place - ranges[low].place);
+}
+
+/// A value clamped to +-limit, and counted if it is beyond.
+[[nodiscard]] __device__ inline float saturated(float value, float limit, std::uint64_t* count) {
+  if (magnitude_key(value) <= magnitude_key(limit)) return value;
+  atomicAdd(reinterpret_cast<unsigned long long*>(count), 1ull);
+  return with_sign_of(value, limit);
+}
+
+/// Clamps the values of entries to +-limit.
+template <int = 0>
+__global__ void saturate_entries(entry_list const own, float limit, std::uint64_t* count) {
+  for_each(*own.count, [&](std::uint64_t p) { own.values[p] = saturated(own.values[p], limit, count); });
+}
+
+/// A mean in the format of a gradient, clamped to its largest value; counted then.
+template <class T>
+[[nodiscard]] __device__ T to_output(float mean, std::uint64_t* count) {
+  if (exceeds<T>(mean)) atomicAdd(reinterpret_cast<unsigned long long*>(count), 1ull);
+  return from_float_saturated<T>(mean);
+}
+
+/// Removes whole ranges: their accumulators, clamped to +-limit, into `out`, their old states into `saved`.
+template <class Residual>
+__global__ void take_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
+                                 std::uint32_t range_count, std::uint64_t elements,
+                                 element_state<Residual::states>* saved, float* out, float limit,
+                                 std::uint64_t* beyond) {
+  for_each(elements, [&](std::uint64_t p) {
+    auto const i = passthrough_element(ranges, range_count, p);
+    saved[p] = load_state(memory, i);
+    out[p] = saturated(saved[p][0], limit, beyond);
+    remove_sent_state(memory, i, out[p], true, saved[p]);
+  });
+}
+
+/// Puts back what take_passthrough() took, if `condition` is not zero.
+template <class Residual, class Word>
+__global__ void restore_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
+                                    std::uint32_t range_count, std::uint64_t elements,
+                                    element_state<Residual::states> const* saved, Word const* condition) {
+  for_each(*condition != 0 ? elements : 0,
+           [&](std::uint64_t p) { store_state(memory, passthrough_element(ranges, range_count, p), saved[p]); });
+}
+
+/// The elements to be summed over the ranks, and behind them whether this rank's exchange has failed.
+template <int = 0>
+__global__ void copy_passthrough(float const* own, std::uint64_t elements, std::uint64_t const* error, float* sums) {
+  for_each(elements + 1, [&](std::uint64_t p) { sums[p] = p < elements ? own[p] : *error != 0 ? 1.0f : 0.0f; });
+}
+
+/// sums / divisor to their ranges of a gradient.
+template <class T>
+__global__ void write_passthrough(passthrough_range const* ranges, std::uint32_t range_count, std::uint64_t elements,
+                                  float const* sums, float divisor, T* out, std::uint64_t* beyond) {
+  for_each(elements, [&](std::uint64_t p) {
+    out[passthrough_element(ranges, range_count, p)] = to_output<T>(divide(sums[p], divisor), beyond);
+  });
+}
+
+/// Multiplies; what would not stay finite keeps its value.
+template <class T>
+__global__ void scale_values(T* values, std::uint64_t count, float factor) {
+  for_each(count, [&](std::uint64_t i) {
+    float const scaled = multiply(to_float(values[i]), factor);
+    if (is_finite(scaled)) values[i] = to_stored<T>(scaled);
+  });
+}
+
+/// Adds; a sum that would not be finite is not made.
+template <class T>
+__global__ void add_values(T* values, std::uint64_t count, float const* other) {
+  for_each(count, [&](std::uint64_t i) {
+    float const sum = add(to_float(values[i]), other[i]);
+    if (is_finite(sum)) values[i] = to_stored<T>(sum);
+  });
+}
+
+inline constexpr unsigned sum_blocks = 256;
+inline constexpr unsigned sum_threads = 256;
+
+/// Sum of squares of what is finite, in as many parts as there are blocks: in an order that depends on nothing.
+template <class T>
+__global__ void __launch_bounds__(sum_threads) sum_squares(T const* values, std::uint64_t count, double* parts) {
+  using reduce = cub::BlockReduce<double, sum_threads>;
+  __shared__ typename reduce::TempStorage shared;
+  double own = 0;
+  for_each(count, [&](std::uint64_t i) {
+    float const x = to_float(values[i]);
+    own += is_finite(x) ? static_cast<double>(x) * static_cast<double>(x) : 0.0;
+  });
+  double const total = reduce{shared}.Sum(own);
+  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+/// What a residual store multiplies a gradient of this norm with.
+template <class Residual>
+__global__ void gradient_factor(Residual const policy, double const* parts, int world, float* factor) {
+  double total = 0;
+  for (unsigned b = 0; b < sum_blocks; ++b) total += parts[b];
+  *factor = policy.factor(std::sqrt(total), world);
+}
+
+}  // namespace gradsieve::cuda_kernels

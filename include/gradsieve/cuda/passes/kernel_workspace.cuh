@@ -1,0 +1,402 @@
+// What a selector asks on a device: the verbs of the host's workspace, answered by all threads of a group together.
+#pragma once
+
+#include <cstdint>
+
+#include <gradsieve/core/random.hpp>
+#include <gradsieve/core/search.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/accumulate.cuh>
+#include <gradsieve/cuda/passes/group.cuh>
+#include <gradsieve/cuda/passes/tables.cuh>
+
+namespace gradsieve::cuda_kernels {
+
+/// Calls body(i, is_valid) for i in [begin, end), the same number of times in all threads of a warp.
+template <bool FullGrid, class Body>
+__device__ void each(thread_group<FullGrid> const& group, std::uint64_t begin, std::uint64_t end, Body const& body) {
+  std::uint64_t const lane = threadIdx.x % 32;
+  for (std::uint64_t i = begin + group.thread(); i - lane < end; i += group.threads()) body(i, i < end);
+}
+
+/// Keys of some elements of a segment, as the host's key_sample.
+template <bool FullGrid>
+class device_sample {
+ public:
+  __device__ device_sample(thread_group<FullGrid>& group, key_type const* keys, std::uint64_t size)
+      : group_{group}, keys_{keys}, size_{size} {}
+
+  [[nodiscard]] __device__ std::uint64_t size() const { return size_; }
+
+  /// The key of this rank, 1 being the largest.
+  [[nodiscard]] __device__ __noinline__ key_type kth_largest(std::uint64_t rank) {
+    digit_search search{1, 0x7FFF'FFFFu, static_cast<index_type>(rank)};
+    while (!search.done())
+      group_.narrow(search, [&](auto const& add) {
+        each(group_, 0, size_, [&](std::uint64_t i, bool valid) { add(valid ? search.bin(keys_[i]) : search.bins); });
+      });
+    threshold const at = search.result();
+    if (at.ties > 0 || at.key == 0) return at.key;
+    tile_sums smallest{};  // of those above the threshold, as the largest complement
+    for (std::uint64_t i = group_.thread(); i < size_; i += group_.threads())
+      if (keys_[i] > at.key) smallest.max_key = larger(smallest.max_key, ~keys_[i]);
+    return ~group_.sum(smallest).max_key;
+  }
+
+  [[nodiscard]] __device__ std::uint64_t count_at_least(key_type key) {
+    std::uint64_t count = 0;
+    for (std::uint64_t i = group_.thread(); i < size_; i += group_.threads()) count += keys_[i] >= key ? 1 : 0;
+    return group_.sum(count);
+  }
+
+  [[nodiscard]] __device__ double sum_abs() { return measure().sum_abs; }
+  [[nodiscard]] __device__ std::uint64_t nonzero() { return measure().nonzero; }
+
+ private:
+  [[nodiscard]] __device__ tile_sums measure() {
+    tile_sums own{};
+    for (std::uint64_t i = group_.thread(); i < size_; i += group_.threads()) own.add(magnitude_of(keys_[i]));
+    return group_.sum(own);
+  }
+
+  thread_group<FullGrid>& group_;
+  key_type const* keys_;
+  std::uint64_t size_;
+};
+
+/// Room for samples of one group.
+struct sample_room {
+  key_type* keys;
+  std::uint64_t size;
+};
+
+/// The workspace that a selector gets in a kernel. Collective, as thread_group: every thread of the group runs the
+/// selector, and all of them call each verb with the same arguments. `Read` gives the accumulator of an element.
+template <bool FullGrid, class Read>
+class kernel_workspace {
+ public:
+  __device__ kernel_workspace(thread_group<FullGrid>& group, tables const& t, Read const& read, sample_room room,
+                              bool measured)
+      : group_{group}, t_{t}, read_{read}, room_{room}, measured_{measured} {}
+
+  // ---- What selectors ask ----------------------------------------------------------------------------------
+
+  /// As the host's, of at most room.size keys. Cost: `count` scattered reads, one sync().
+  [[nodiscard]] __device__ __noinline__ device_sample<FullGrid> sample(accumulator_ref const acc, std::uint64_t count,
+                                                                       std::uint64_t seed = 0) {
+    std::uint64_t const n = acc.values.size();
+    count = smaller(count, smaller(n, room_.size));
+    sample_places const places{n, count, mix(seed ^ mix(acc.step ^ mix(acc.first)))};
+    group_.sync();  // whoever still reads the last sample
+    for (std::uint64_t j = group_.thread(); j < count; j += group_.threads())
+      room_.keys[j] = magnitude_key(read_(static_cast<std::uint32_t>(acc.first + places[j])));
+    group_.sync();
+    return {group_, room_.keys, count};
+  }
+
+  [[nodiscard]] __device__ candidates collected(accumulator_ref const acc) const {
+    key_type const candidate_threshold = t_.candidate_thresholds[acc.id];
+    std::uint32_t const count = t_.found[acc.id];
+    return {count, candidate_threshold, candidate_threshold != 0 && count <= of(acc).room};
+  }
+
+  /// Candidates of one segment anew. Cost: one pass over the segment.
+  __device__ __noinline__ void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
+    counted_ = false;
+    group_.sync();
+    if (group_.is_first()) {
+      t_.candidate_thresholds[acc.id] = candidate_threshold;
+      t_.found[acc.id] = 0;
+    }
+    group_.sync();
+    auto const mine = of(acc);
+    each_tile(acc, [&](std::uint32_t at, tile const& here) {
+      std::uint32_t count = 0;
+      over(here, [&](std::uint32_t, float value, bool valid) {
+        count += __popc(__ballot_sync(~0u, valid && magnitude_key(value) >= candidate_threshold));
+      });
+      std::uint32_t to = 0;
+      if (lane() == 0) {
+        to = count == 0 ? 0 : atomicAdd(&t_.found[acc.id], count);
+        t_.places[at] = {to, count};
+      }
+      to = __shfl_sync(~0u, to, 0);
+      if (count == 0 || std::uint64_t{to} + count > mine.room) return;
+      to += mine.base;
+      over(here, [&](std::uint32_t i, float value, bool valid) {
+        bool const take = valid && magnitude_key(value) >= candidate_threshold;
+        std::uint32_t const all = __ballot_sync(~0u, take);
+        if (take) {
+          t_.candidate_indices[to + rank_in(all)] = i;
+          t_.candidate_values[to + rank_in(all)] = value;
+        }
+        to += __popc(all);
+      });
+    });
+    group_.sync();
+  }
+
+  /// Sums over a segment. Cost: one pass, or O(n / 4096) if the accumulate pass has measured already.
+  [[nodiscard]] __device__ tile_sums measure(accumulator_ref const acc) {
+    tile_sums own{};
+    if (measured_) {
+      auto const mine = of(acc);
+      for (std::uint32_t at = mine.first + group_.thread(); at < mine.last; at += group_.threads())
+        own = tile_sums::both(own, t_.sums[at]);
+    } else {
+      for (std::uint64_t i = group_.thread(); i < acc.values.size(); i += group_.threads())
+        own.add(read_(static_cast<std::uint32_t>(acc.first + i)));
+    }
+    return group_.sum(own);
+  }
+
+  [[nodiscard]] __device__ float mean_abs(accumulator_ref const acc) {
+    auto const n = static_cast<double>(acc.values.size());
+    return acc.values.empty() ? 0.0f : static_cast<float>(measure(acc).sum_abs / n);
+  }
+
+  /// Mean of the largest magnitudes of a segment's bins.
+  [[nodiscard]] __device__ float mean_of_maxima(accumulator_ref const acc) const { return t_.means[acc.id]; }
+
+  /// As the host's: all candidates of a segment, body(value) for the value of each; returns how many.
+  template <class Body>
+  __device__ index_type take_candidates(accumulator_ref const acc, selection_span out, Body const& body) {
+    index_type const count = compact(acc, threshold{}, out);
+    replace(out.values.first(smaller<std::uint64_t>(count, out.values.size())), body);
+    return count;
+  }
+
+  /// Calls body(value) for each of these values, which replaces it. @pre compact() wrote them
+  template <class Body>
+  __device__ void replace(view<float> const values, Body const& body) const {
+    group_.sync();
+    for (std::uint64_t i = group_.thread(); i < values.size(); i += group_.threads()) values[i] = body(values[i]);
+  }
+
+  /// Number of elements whose key is at least `key`. Cost: one pass.
+  [[nodiscard]] __device__ std::uint64_t count_at_least(accumulator_ref const acc, key_type key) {
+    std::uint64_t count = 0;
+    for (std::uint64_t i = group_.thread(); i < acc.values.size(); i += group_.threads())
+      count += magnitude_key(read_(static_cast<std::uint32_t>(acc.first + i))) >= key ? 1 : 0;
+    return group_.sum(count);
+  }
+
+  /// As the host's. From the candidates where they suffice; else one counting pass at a sampled key, which finds the
+  /// answer where it is a tie, and up to three passes more.
+  template <class Keep = keep_all>
+  [[nodiscard]] __device__ __noinline__ threshold kth_largest(accumulator_ref const acc, index_type k, key_type low = 1,
+                                                              Keep const& keep = {}) {
+    key_type high = infinite_key - 1;
+    if constexpr (is_all<Keep>) {
+      auto const found = collected(acc);
+      if (found.complete && (found.count >= k || found.threshold == 1)) {
+        float const* const values = t_.candidate_values + of(acc).base;
+        digit_search search{found.threshold, high, k};
+        while (!search.done())
+          group_.narrow(search, [&](auto const& add) {
+            each(group_, 0, found.count,
+                 [&](std::uint64_t i, bool valid) { add(valid ? search.bin(magnitude_key(values[i])) : search.bins); });
+          });
+        return search.result();
+      }
+      if (found.count >= k) low = larger(low, found.threshold);
+      auto keys = sample(acc, 4096);
+      auto const rank =
+          static_cast<std::uint64_t>(static_cast<double>(keys.size()) * k / static_cast<double>(acc.values.size()));
+      key_type const probe = clamped(keys.kth_largest(rank + 1), low, high);
+      auto const [above, equal] = count_by_tile(acc, probe, keep);
+      if (above < k && k <= above + equal) return {probe, k - above};
+      if (above >= k) {
+        low = probe + 1;
+      } else {
+        k -= above + equal;
+        high = probe - 1;
+      }
+    }
+    digit_search search{low, high, k};
+    while (!search.done())
+      group_.narrow(search, [&](auto const& add) {
+        each(group_, 0, acc.values.size(), [&](std::uint64_t i, bool valid) {
+          float const value = valid ? read_(static_cast<std::uint32_t>(acc.first + i)) : 0.0f;
+          key_type const key = magnitude_key(value);
+          add(valid && search.inside(key) && keep(value) ? search.bin(key) : search.bins);
+        });
+      });
+    return search.result();
+  }
+
+  /// As the host's: writes what a threshold keeps, in index order; returns how many it keeps.
+  template <class Keep = keep_all>
+  __device__ __noinline__ index_type compact(accumulator_ref const acc, threshold const at, selection_span out,
+                                             Keep const& keep = {}) {
+    if constexpr (is_all<Keep>) {
+      key_type const needed = at.ties > 0 ? at.key : key_above(at.key);
+      auto found = collected(acc);
+      if (found.complete ? needed < found.threshold : needed > found.threshold && !has_counted(acc, at.key)) {
+        collect_again(acc, larger<key_type>(needed, 1));
+        found = collected(acc);
+      }
+      if (found.complete) return write<true>(acc, at, out, keep);
+    }
+    return write<false>(acc, at, out, keep);
+  }
+
+ private:
+  template <class Keep>
+  static constexpr bool is_all = std::is_same_v<Keep, keep_all>;
+
+  struct kept {
+    std::uint32_t above;
+    std::uint32_t equal;
+  };
+  [[nodiscard]] static __device__ std::uint64_t packed(std::uint64_t above, std::uint64_t equal) {
+    return above | equal << 32;
+  }
+  [[nodiscard]] static __device__ kept unpacked(std::uint64_t both) {
+    return {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
+  }
+
+  [[nodiscard]] __device__ device_segment of(accumulator_ref const acc) const { return t_.segments[acc.id]; }
+  [[nodiscard]] static __device__ unsigned lane() { return threadIdx.x % 32; }
+  [[nodiscard]] static __device__ unsigned rank_in(std::uint32_t lanes) { return __popc(lanes & ((1u << lane()) - 1)); }
+
+  /// The tiles of a segment that belong to this block, one after the other.
+  struct share {
+    std::uint32_t first;
+    std::uint32_t last;
+  };
+  [[nodiscard]] __device__ share share_of(accumulator_ref const acc) const {
+    auto const mine = of(acc);
+    std::uint64_t const tiles_here = mine.last - mine.first;
+    return {static_cast<std::uint32_t>(mine.first + tiles_here * group_.block() / group_.blocks()),
+            static_cast<std::uint32_t>(mine.first + tiles_here * (group_.block() + 1) / group_.blocks())};
+  }
+
+  /// Calls body(number, tile) by one warp for each tile of this block's share.
+  template <class Body>
+  __device__ void each_tile(accumulator_ref const acc, Body const& body) const {
+    auto const mine = share_of(acc);
+    for (std::uint32_t at = mine.first + threadIdx.x / 32; at < mine.last; at += group_warps) body(at, t_.tiles[at]);
+  }
+
+  /// Calls body(index, value, is_valid) by a warp for 32 elements of a tile at a time, in index order.
+  template <class Body>
+  __device__ void over(tile const& here, Body const& body) const {
+    for (std::uint32_t i = 0; i < here.size; i += 32) {
+      bool const valid = i + lane() < here.size;
+      std::uint32_t const index = here.begin + i + lane();
+      body(index, valid ? read_(index) : 0.0f, valid);
+    }
+  }
+
+  /// The same for the candidates of a tile.
+  template <class Body>
+  __device__ void over_candidates(std::uint32_t base, std::uint32_t at, Body const& body) const {
+    place const here = t_.places[at];
+    for (std::uint32_t i = 0; i < here.count; i += 32) {
+      bool const valid = i + lane() < here.count;
+      std::uint64_t const from = std::uint64_t{base} + here.offset + i + lane();
+      body(valid ? t_.candidate_indices[from] : 0, valid ? t_.candidate_values[from] : 0.0f, valid);
+    }
+  }
+
+  template <bool FromCandidates, class Body>
+  __device__ void over_either(std::uint32_t base, std::uint32_t at, Body const& body) const {
+    if constexpr (FromCandidates)
+      over_candidates(base, at, body);
+    else
+      over(t_.tiles[at], body);
+  }
+
+  /// Elements above a key and equal to it, by tile, which this block remembers; returns those of its share.
+  template <bool FromCandidates, class Keep>
+  __device__ std::uint64_t count_share(accumulator_ref const acc, key_type key, Keep const& keep) {
+    auto const base = of(acc).base;
+    std::uint64_t own = 0;
+    each_tile(acc, [&](std::uint32_t at, tile const&) {
+      std::uint32_t above = 0;
+      std::uint32_t equal = 0;
+      over_either<FromCandidates>(base, at, [&](std::uint32_t, float value, bool valid) {
+        valid = valid && keep(value);
+        above += __popc(__ballot_sync(~0u, valid && magnitude_key(value) > key));
+        equal += __popc(__ballot_sync(~0u, valid && magnitude_key(value) == key));
+      });
+      if (lane() == 0) {
+        t_.kept[at] = packed(above, equal);
+        own += packed(above, equal);
+      }
+    });
+    share_count_ = group_.block_sum(own);
+    return share_count_;
+  }
+
+  /// The same of the whole segment.
+  template <class Keep>
+  __device__ kept count_by_tile(accumulator_ref const acc, key_type key, Keep const& keep) {
+    std::uint64_t before = 0;
+    auto const total = unpacked(group_.sum_of_blocks(count_share<false>(acc, key, keep), before));
+    counted_ = true;
+    counted_segment_ = acc.id;
+    counted_key_ = key;
+    return total;
+  }
+  [[nodiscard]] __device__ bool has_counted(accumulator_ref const acc, key_type key) const {
+    return counted_ && counted_segment_ == acc.id && counted_key_ == key;
+  }
+
+  template <bool FromCandidates, class Keep>
+  __device__ index_type write(accumulator_ref const acc, threshold const at, selection_span out, Keep const& keep) {
+    if (FromCandidates || !is_all<Keep> || !has_counted(acc, at.key)) count_share<FromCandidates>(acc, at.key, keep);
+    counted_ = false;
+    std::uint64_t before = 0;
+    auto const total = unpacked(group_.sum_of_blocks(share_count_, before));
+    auto const base = of(acc).base;
+    auto const mine = share_of(acc);
+    std::uint64_t const room = out.indices.size();
+    for (std::uint32_t first = mine.first; first < mine.last; first += group_threads) {
+      std::uint32_t const own = first + threadIdx.x;  // each thread finds where one tile begins
+      std::uint64_t const count = own < mine.last ? t_.kept[own] : 0;
+      std::uint64_t start = 0;
+      std::uint64_t const batch = group_.block_sum(count, start);
+      if (own < mine.last) t_.kept[own] = before + start;
+      before += batch;
+      __syncthreads();
+      std::uint32_t const end = smaller(first + group_threads, mine.last);
+      for (std::uint32_t now = first + threadIdx.x / 32; now < end; now += group_warps) {
+        auto [above, equal] = unpacked(t_.kept[now]);
+        auto const next = unpacked(now + 1 < end ? t_.kept[now + 1] : before);
+        std::uint64_t to = std::uint64_t{above} + smaller(equal, at.ties);
+        if (to == std::uint64_t{next.above} + smaller(next.equal, at.ties) || to >= room) continue;  // nothing here
+        over_either<FromCandidates>(base, now, [&](std::uint32_t index, float value, bool valid) {
+          key_type const key = magnitude_key(value);
+          valid = valid && keep(value);
+          std::uint32_t const ties = __ballot_sync(~0u, valid && key == at.key);
+          bool const take = valid && (key > at.key || (key == at.key && equal + rank_in(ties) < at.ties));
+          std::uint32_t const all = __ballot_sync(~0u, take);
+          std::uint64_t const place_here = to + rank_in(all);
+          if (take && place_here < room) {
+            out.indices[place_here] = index;
+            out.values[place_here] = value;
+          }
+          to += __popc(all);
+          equal += __popc(ties);
+        });
+      }
+      __syncthreads();
+    }
+    return total.above + smaller(total.equal, at.ties);
+  }
+
+  thread_group<FullGrid>& group_;
+  tables const& t_;
+  Read const& read_;
+  sample_room room_;
+  bool measured_;
+  bool counted_ = false;
+  std::uint64_t counted_segment_ = 0;
+  key_type counted_key_ = 0;
+  std::uint64_t share_count_ = 0;
+};
+
+}  // namespace gradsieve::cuda_kernels

@@ -1,0 +1,106 @@
+// The part of a step on a device that travels without indices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/memory.cuh>
+#include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/host/passthrough.hpp>
+
+namespace gradsieve {
+
+/// As passthrough_part, in device memory and stream order.
+template <class Residual>
+class device_passthrough_part {
+ public:
+  using memory_type = device_residual_memory<Residual>;
+
+  device_passthrough_part(cuda_workspace const& work, memory_type const& memory, layer_split const& split)
+      : work_{work}, memory_{memory}, split_{split} {}
+
+  /// As passthrough_part's. Allocates.
+  void reserve(std::size_t segments, std::uint64_t most) {
+    auto const elements = split_.passthrough_elements + most;
+    saved_ = work_.template zeroed<element_state<Residual::states>>(elements);
+    own_ = work_.template zeroed<float>(elements);
+    sum_ = work_.template zeroed<float>(elements + 1);
+    ranges_ = work_.template zeroed<cuda_kernels::passthrough_range>(2 * split_.passthrough.size() + segments + 1);
+  }
+
+  /// Names the ranges of a step, and tells the device.
+  template <class Segmentation>
+  void choose(Segmentation const& segments, bool full_segments) {
+    std::vector<range> named;
+    name_passthrough_ranges(split_.passthrough, segments, full_segments, named);
+    std::vector<cuda_kernels::passthrough_range> ranges;
+    size_ = 0;
+    for (auto const& each : named) {
+      ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
+                        static_cast<std::uint32_t>(size_)});
+      size_ += each.size;
+    }
+    range_count_ = static_cast<std::uint32_t>(ranges.size());
+    work_.upload(std::span<cuda_kernels::passthrough_range const>{ranges}, ranges_.first(ranges.size()));
+  }
+
+  /// Elements in all ranges, and of those in segments that are sent in full.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t in_segments() const noexcept { return size_ - split_.passthrough_elements; }
+
+  /// This rank's values, back to back. @pre take()
+  [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }
+
+  /// Removes the ranges from the residual, of each value at most +-limit; counts those that are clamped.
+  void take(float limit, std::uint64_t* saturated) const {
+    work_.over(size_, cuda_kernels::take_passthrough<Residual>, memory_.view(), ranges_.data(), range_count_, size_,
+               saved_.data(), own_.data(), limit, saturated);
+  }
+
+  /// Puts back what take() took, if *condition, in device memory, is not zero.
+  template <class Word>
+  void rollback_if(Word const* condition) const {
+    work_.over(size_, cuda_kernels::restore_passthrough<Residual, Word>, memory_.view(), ranges_.data(), range_count_,
+               size_, saved_.data(), condition);
+  }
+
+  /// The states that rollback_if() puts back.
+  [[nodiscard]] std::span<element_state<Residual::states>> saved() const noexcept { return saved_.span(); }
+
+  /// All-reduces the values, if there are any, and with them whether *error is not zero. Collective. Returns where it
+  /// will stand how many ranks have an error; none where there are no values.
+  template <class Comm>
+  float const* share(Comm const& comm, std::uint64_t const* error) const {
+    if (size_ == 0) return nullptr;
+    auto const sums = sum_.first(size_ + 1);
+    work_.over(sums.size(), cuda_kernels::copy_passthrough<>, static_cast<float const*>(own_.data()), size_, error,
+               sums.data());
+    comm.all_reduce(work_.where(), sums, reduction::sum);
+    return &sums.back();
+  }
+
+  /// Sums / divisor to the ranges of a gradient; counts those that its format cannot hold.
+  template <class T>
+  void write(float divisor, std::span<T> out, std::uint64_t* saturated) const {
+    work_.over(size_, cuda_kernels::write_passthrough<T>, ranges_.data(), range_count_, size_,
+               static_cast<float const*>(sum_.data()), divisor, out.data(), saturated);
+  }
+
+ private:
+  cuda_workspace const& work_;
+  memory_type const& memory_;
+  layer_split const& split_;
+  cuda_buffer<element_state<Residual::states>> saved_;
+  cuda_buffer<float> own_, sum_;
+  cuda_buffer<cuda_kernels::passthrough_range> ranges_;  // layers, and after them the segments that are sent in full
+  std::uint32_t range_count_ = 0;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,221 @@
+// Which rank selects what in a step: decided on the host, in stream order, by the same partitioners.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <span>
+
+#include <gradsieve/core/density.hpp>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/partitioner/segmentation.hpp>
+#include <gradsieve/selector/select.hpp>
+#include <gradsieve/step.hpp>
+
+namespace gradsieve {
+
+/// What a device is sent beside its segments.
+struct step_decision {
+  std::uint64_t decision = 0;  ///< a number that differs where ranks decide otherwise
+  std::uint64_t budget = 0;    ///< k of all segments
+  std::uint64_t listed = 0;    ///< elements of segments that are listed in full
+};
+
+/// Partitioner and segments, and what a device is sent of them. Where the partitioner wants norms, the decision is a
+/// host function in the stream: the norms come down, the partitioner runs there, its answer goes up; the caller does
+/// not wait, and a CUDA graph can hold it. Stays where it is made, as the workspace and the recipe it works for.
+template <class Recipe>
+class step_plan {
+ public:
+  using partitioner_type = decltype(Recipe::partitioner);
+
+  /// `has_places`: the exchange lists segments that are sent in full in places of their own, also where they are known
+  /// late.
+  step_plan(Recipe const& recipe, cuda_workspace& work, bool has_places)
+      : recipe_{recipe}, work_{work}, has_places_{has_places} {
+    throw_on_error(cudaEventCreateWithFlags(&uploaded_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  ~step_plan() { cudaEventDestroy(uploaded_); }
+  step_plan(step_plan const&) = delete;
+  step_plan& operator=(step_plan const&) = delete;
+
+  [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return segments_; }
+
+  /// After segments().plan(), with nothing enqueued. Allocates.
+  void reserve(std::uint64_t most) {
+    auto const count = segments_.size();
+    most_ = most;
+    sent_ = upload{count};
+    now_ = upload{count};
+    norms_ = pinned_array<double>(count + 1);
+    step_ = pinned_array<std::uint64_t>(1);
+    device_norms_ = work_.zeroed<double>(count + 1);
+    device_decision_ = work_.zeroed<std::uint64_t>(sizeof(step_decision) / 8);
+    known_ = false;
+  }
+
+  /// Squared norms, one a segment, in device memory.
+  [[nodiscard]] std::span<double> norms() const noexcept { return device_norms_.first(segments_.size()); }
+
+  /// step_decision in device memory.
+  [[nodiscard]] std::span<std::uint64_t> decision() const noexcept { return device_decision_.span(); }
+
+  /// A partitioner that needs no norms: decides now, and tells the device where that differs from the step before:
+  /// then the host waits for the last such copy. Returns whether it did. Of one that rotates the device is sent the
+  /// owners of step 0, and finds out in stream order whose turn it is: also in a graph.
+  /// @throws as segmentation::assign()
+  template <class Places>
+  bool decide_now(step_role const who, std::uint64_t step, Places const& places) {
+    segments_.assign(recipe_.partitioner, recipe_.density(step), rotates ? 0 : step, who.world);
+    describe(who, now_);
+    bool const differs = !known_ || now_ != sent_;
+    if (differs) upload_again(places);
+    if constexpr (rotates) work_.take_turns(who.world);
+    return differs;
+  }
+
+  /// A partitioner that needs norms: decides when the stream comes to it. `places` as device_exchange's slots() and
+  /// full(), or anything without.
+  template <class Places>
+  void decide_later(step_role const who, Places const& places) {
+    auto& mine = host_callbacks_[who.exchanging ? 1 : 0];
+    if (mine.plan != this || mine.who != who) mine = {this, who};
+    work_.where().copy(std::as_bytes(norms()), std::as_writable_bytes(norms_.span().first(segments_.size())));
+    work_.where().copy(std::as_bytes(work_.step()), std::as_writable_bytes(step_.span()));
+    throw_on_error(cudaLaunchHostFunc(
+                       work_.where().stream,
+                       [](void* what) {
+                         auto const& [plan, request] = *static_cast<host_callback const*>(what);
+                         plan->decide(request);
+                       },
+                       &mine),
+                   "cudaLaunchHostFunc");
+    upload_all(places);
+  }
+
+  /// What a partitioner has thrown in the stream. It gave no entry then, and the step was one without entries.
+  void rethrow() {
+    if (failed_.exchange(false)) std::rethrow_exception(failure_);
+  }
+
+  /// Forgets it. @pre Nothing is enqueued.
+  void forget_failure() noexcept { failed_.store(false); }
+
+ private:
+  static constexpr bool rotates = rotating_partitioner<partitioner_type>;
+
+  /// What the device is sent, in page-locked memory.
+  struct upload {
+    pinned_array<cuda_kernels::device_segment> table;
+    pinned_array<std::uint32_t> slots;
+    pinned_array<bool> full;
+    pinned_array<std::uint64_t> decision;
+
+    upload() = default;
+    explicit upload(std::size_t count) : table(count), slots(count), full(count), decision(sizeof(step_decision) / 8) {}
+
+    friend bool operator==(upload const& a, upload const& b) {
+      return std::ranges::equal(a.table.span(), b.table.span()) && std::ranges::equal(a.slots.span(), b.slots.span()) &&
+             std::ranges::equal(a.full.span(), b.full.span()) &&
+             std::ranges::equal(a.decision.span(), b.decision.span());
+    }
+  };
+
+  struct host_callback {
+    step_plan* plan = nullptr;
+    step_role who;
+  };
+
+  /// now_, to a device that knows otherwise or nothing.
+  template <class Places>
+  void upload_again(Places const& places) {
+    if (known_) throw_on_error(cudaEventSynchronize(uploaded_), "cudaEventSynchronize");
+    std::swap(now_, sent_);
+    upload_all(places);
+    throw_on_error(cudaEventRecord(uploaded_, work_.where().stream), "cudaEventRecord");
+    known_ = true;
+  }
+
+  template <class Places>
+  void upload_all(Places const& places) const {
+    work_.upload(std::span<cuda_kernels::device_segment const>{sent_.table.span()}, work_.segments());
+    work_.upload(std::span<std::uint64_t const>{sent_.decision.span()}, decision());
+    if constexpr (placing_device_exchange<Places>) {
+      work_.upload(std::span<std::uint32_t const>{sent_.slots.span()}, places.slots());
+      work_.upload(std::span<bool const>{sent_.full.span()}, places.full());
+    }
+  }
+
+  void decide(step_role const who) noexcept {
+    try {
+      std::copy_n(norms_.data(), segments_.size(), segments_.norms().begin());
+      segments_.assign(recipe_.partitioner, recipe_.density(step_[0]), step_[0], who.world);
+      describe(who, sent_);
+    } catch (...) {
+      for (auto& each : sent_.table.span()) each.k = each.full = 0;
+      for (bool& each : sent_.full.span()) each = false;
+      if (!failed_.load()) failure_ = std::current_exception();
+      failed_.store(true);
+    }
+  }
+
+  /// Whether a segment is sent in full, so that nobody selects there: known beforehand it is all-reduced as a
+  /// passthrough range; else its places in the ranks' list say so, if there is one.
+  [[nodiscard]] bool elsewhere(step_role const who, segment const& each) const noexcept {
+    return who.exchanging && gives_full_segments<decltype(Recipe::selector)> && segments_.sent_in_full(each) &&
+           (!partitioner_type::needs_norms || has_places_);
+  }
+
+  void describe(step_role const who, upload& to) const {
+    auto const all = segments_.all();
+    auto const capacity = [&](index_type k) { return selection_capacity(recipe_.selector, k); };
+    work_.describe_step(
+        all, capacity,
+        [&](std::size_t s) {
+          return segments_.gives(all[s]) && !elsewhere(who, all[s]) &&
+                 (rotates || all[s].owner == segment::every_rank || all[s].owner == who.rank);
+        },
+        to.table.span());
+    if constexpr (rotates)
+      for (std::size_t s = 0; s < all.size(); ++s) {
+        to.table[s].due = to.table[s].k;
+        to.table[s].turn = all[s].owner == segment::every_rank
+                               ? cuda_kernels::every_turn
+                               : static_cast<std::uint32_t>((who.rank - all[s].owner + who.world) % who.world);
+      }
+    std::uint64_t slot = 0;
+    std::uint64_t listed = 0;
+    for (std::size_t s = 0; s < all.size(); ++s) {
+      bool const is_listed = partitioner_type::needs_norms && elsewhere(who, all[s]);
+      to.slots[s] = static_cast<std::uint32_t>(slot);
+      to.full[s] = is_listed;
+      to.table[s].full = is_listed ? 1 : 0;
+      slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), all[s].size), most_);
+      if (is_listed) listed += all[s].size;
+    }
+    step_decision const decision{segments_.decision(0), segments_.budget(), listed};
+    std::memcpy(to.decision.data(), &decision, sizeof decision);
+  }
+
+  Recipe const& recipe_;
+  cuda_workspace& work_;
+  segmentation<partitioner_type> segments_;
+  bool has_places_;
+  std::uint64_t most_ = 0;
+  bool known_ = false;
+  upload sent_, now_;
+  cudaEvent_t uploaded_ = nullptr;                 // sent_ has been copied
+  std::array<host_callback, 2> host_callbacks_{};  // of steps without and with an exchange
+  pinned_array<double> norms_;
+  pinned_array<std::uint64_t> step_;
+  cuda_buffer<double> device_norms_;
+  cuda_buffer<std::uint64_t> device_decision_;
+
+  std::atomic<bool> failed_ = false;
+  std::exception_ptr failure_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,121 @@
+// The states of all elements, and the way back when a step comes to nothing.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/concepts.hpp>
+
+namespace gradsieve {
+
+/// Owns `Residual::states` floats for each element; state 0 is the accumulator. Remembers what the current step
+/// took out, so that a step that fails or is discarded can be rolled back, bit for bit.
+/// What a selection sent is `pending`: it is removed when the next step's accumulate pass comes by anyway, or when
+/// somebody looks. At a density of 10 % a pass of its own would touch nearly every cache line again.
+template <class Workspace, class Residual>
+class residual_memory {
+ public:
+  static constexpr std::size_t states = Residual::states;
+  using buffer = typename Workspace::template buffer<float>;
+
+  /// Memory: 4 * states * n bytes, zeroed by the team that will work on it.
+  residual_memory(Workspace& work, Residual const& policy, std::uint64_t n) : work_{work}, policy_{policy} {
+    for (auto& each : states_) {
+      each = buffer(n);
+      work_.fill_zero(each.span());
+    }
+  }
+
+  /// Room for the entries that a step takes out. Allocates.
+  void reserve(std::uint64_t entries) {
+    if (saved_.size() < entries * states) saved_ = buffer(entries * states);
+  }
+
+  [[nodiscard]] std::array<float*, states> pointers() noexcept {
+    std::array<float*, states> all{};
+    for (std::size_t s = 0; s < states; ++s) all[s] = states_[s].data();
+    return all;
+  }
+  [[nodiscard]] Residual const& policy() const noexcept { return policy_; }
+
+  /// Of all elements. @pre flush_pending(), for what they are said to be
+  [[nodiscard]] std::span<float const> state(std::size_t s) const noexcept { return states_[s].span(); }
+  [[nodiscard]] std::span<float const> read(std::size_t s) const noexcept { return state(s); }
+  void write(std::size_t s, std::span<float const> values) noexcept { std::ranges::copy(values, states_[s].data()); }
+
+  /// The entries that were sent and are still in the states.
+  [[nodiscard]] selection_view pending() const noexcept { return left_ ? selection_view{} : taken_; }
+
+  /// Lets them leave now. Cost: O(entries), scattered.
+  void flush_pending() {
+    if (left_) return;
+    left_ = true;
+    work_.update(pointers(), taken_.indices, [&](std::uint64_t p, auto& now) {
+      for (std::size_t s = 0; s < states; ++s) saved_[p * states + s] = now[s];
+      policy_.remove_sent(taken_.values[p], now, false);
+    });
+  }
+
+  /// To be called after an accumulate pass that has removed them.
+  void mark_flushed() noexcept { left_ = true; }
+
+  /// The values that were sent become pending. Indices and values must live until the next step has accumulated, or
+  /// flush_pending(). @pre Nothing is pending.
+  void remove_sent(selection_view sent) noexcept {
+    taken_ = {sent.indices, sent.values, {}};
+    left_ = final_ = false;
+  }
+
+  /// Restores whatever this step removed, exactly. Idempotent.
+  void rollback() {
+    if (!final_ && left_)
+      work_.update(pointers(), taken_.indices, [&](std::uint64_t p, auto& now) {
+        for (std::size_t s = 0; s < states; ++s) now[s] = saved_[p * states + s];
+      });
+    left_ = left_ || !final_;
+    forget();
+  }
+
+  /// Nothing can be rolled back any more.
+  void forget() noexcept { final_ = true; }
+
+  /// Multiplies every state and what could be rolled back, also `passthrough`. An element that would not stay finite
+  /// keeps its value. @pre flush_pending().
+  void rescale(float factor, std::span<float> passthrough) {
+    auto const scale = [&](std::span<float> values) {
+      work_.update(std::array{values.data()}, 0, values.size(), [&](std::uint64_t, auto& now) {
+        float const scaled = multiply(now[0], factor);
+        now[0] = is_finite(scaled) ? scaled : now[0];
+      });
+    };
+    for (auto const& each : states_) scale(each.span());
+    scale(saved_.first(final_ ? 0 : taken_.indices.size() * states));
+    scale(passthrough);
+  }
+
+  /// Adds another memory's state, element by element. A sum that would not be finite is not made. @pre flush_pending()
+  void absorb(std::size_t s, std::span<float const> other) {
+    work_.update(std::array{states_[s].data()}, 0, other.size(), [&](std::uint64_t i, auto& now) {
+      float const sum = add(now[0], other[i]);
+      now[0] = is_finite(sum) ? sum : now[0];
+    });
+  }
+
+  /// Sum of the accumulators' squares. Cost: one pass. @pre flush_pending()
+  [[nodiscard]] double squared_norm() { return work_.sum_squares(state(0)); }
+
+ private:
+  Workspace& work_;
+  Residual const& policy_;
+  std::array<buffer, states> states_;
+  buffer saved_;
+  selection_view taken_;  // what the last selection sent
+  bool left_ = true;      // it has left the states
+  bool final_ = true;     // it can not be rolled back
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,168 @@
+// A step's first pass: the gradient enters the residual's states, and candidates and sums are kept on the way.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/core/random.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/passes/bins.hpp>
+#include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/passes/sample.hpp>
+#include <gradsieve/host/passes/scope.hpp>
+
+namespace gradsieve {
+
+/// The pass, its sums by tile, and the scratch that it needs for bins.
+class host_accumulate {
+ public:
+  using list = host_kernels::candidate_list;
+  using pending_list = host_kernels::pending_list;
+  using statistics = host_kernels::statistics;
+
+  /// Returns how many candidates each worker may find in bins; nothing where there are none. Allocates.
+  std::vector<std::uint64_t> plan(host_scope const& scope, std::span<std::uint32_t const> bins) {
+    auto const workers = static_cast<std::size_t>(scope.team.size());
+    tile_sums_.assign(scope.tiles.size(), {});
+    bins_.assign(bins.begin(), bins.end());
+    std::size_t longest = host_kernels::tile_size;
+    for (auto const each : bins) longest = std::max<std::size_t>(longest, each);
+    room_ = bins.empty() ? 0 : longest + host_kernels::group;
+    scores_ = host_buffer<float>(room_ * workers);
+    keys_ = host_buffer<key_type>(room_ * workers);
+    marks_.assign(bins.empty() ? 0 : host_kernels::mark_words(room_) * workers, 0);
+    std::vector<std::uint64_t> shares;
+    for (int worker = 0; !bins.empty() && worker < scope.team.size(); ++worker) {
+      auto const [begin, end] = scope.team.part(scope.tiles.size(), worker);
+      shares.push_back(scope.begin_of(end) - scope.begin_of(begin));
+    }
+    return shares;
+  }
+
+  template <class T, class Residual>
+  std::uint64_t run(host_scope& scope, host_kernels::incoming<T, Residual> const& in, bool measure,
+                    std::span<key_type const> candidate_thresholds, selection_view pending) {
+    measured_ = measure;
+    return pass(scope, candidate_thresholds, pending, [&](std::uint64_t t, list& to, pending_list& due, int) {
+      auto const& here = scope.tiles[t];
+      bool const outside = here.passthrough || here.segment == host_tiles::no_segment;
+      if (measure && outside) tile_sums_[t] = {};
+      return accumulate_element(scope, in, t, outside ? 0 : candidate_thresholds[here.segment], to, due,
+                                measure && !outside ? &tile_sums_[t] : nullptr);
+    });
+  }
+
+  template <class Chosen, class T, class Residual>
+  std::uint64_t run_bins(host_scope& scope, host_kernels::incoming<T, Residual> const& in, Chosen const& chosen,
+                         std::span<segment const> segments, std::uint64_t step,
+                         std::span<key_type const> candidate_thresholds, selection_view pending) {
+    measured_ = false;
+    return pass(scope, candidate_thresholds, pending, [&](std::uint64_t t, list& to, pending_list& due, int worker) {
+      auto const& [first, size, id, passthrough, position] = scope.tiles[t];
+      if (passthrough || id == host_tiles::no_segment || candidate_thresholds[id] == 0) {
+        tile_sums_[t] = {};
+        return accumulate_element(scope, in, t, 0, to, due, nullptr);
+      }
+      auto const elements = scope.tiles.elements_of(id);
+      host_kernels::binned_tile const tile{bins_[id],      first - segments[id].offset, position, elements,
+                                           segments[id].k, mix(step) % elements};
+      auto const done = host_kernels::run<host_kernels::accumulate_bins>(
+          scope.level, chosen, in.policy, in.states_from(first), in.gradient.data() + first, in.factor,
+          std::size_t{size}, first, tile, scratch_of(worker), &to, &due);
+      tile_sums_[t] = {done.sum_of_maxima, 0, 0, done.bins};
+      return done.bad;
+    });
+  }
+
+  /// A segment's sums, as the last pass has left them.
+  [[nodiscard]] statistics sums(host_scope const& scope, accumulator_ref const acc) const noexcept {
+    statistics total;
+    for (auto t = scope.tiles.of(acc.id).first; t < scope.tiles.of(acc.id).last; ++t) total.add(tile_sums_[t]);
+    return total;
+  }
+
+  /// Its accumulator's.
+  [[nodiscard]] statistics measure(host_scope const& scope, accumulator_ref const acc) {
+    if (!measured_)
+      scope.over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
+        tile_sums_[t] = host_kernels::run<host_kernels::measure_tile>(scope.level, values, size);
+      });
+    return sums(scope, acc);
+  }
+
+  template <class T>
+  [[nodiscard]] double sum_squares(host_scope const& scope, std::span<T const> values) {
+    measured_ = false;
+    scope.split(scope.n, tile_sums_.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
+      for (auto t = begin; t < end; ++t)
+        tile_sums_[t].sum_squares = sum_squares(values.subspan(scope.tiles[t].begin, scope.tiles[t].size));
+    });
+    double total = 0;
+    for (auto const& each : tile_sums_) total += each.sum_squares;
+    return total;
+  }
+
+ private:
+  /// In order of the elements, those that are not finite left out.
+  template <class T>
+  [[nodiscard]] static double sum_squares(std::span<T const> values) noexcept {
+    double total = 0;
+    for (T const& value : values) {
+      float const x = to_float(value);
+      auto const wide = static_cast<double>(is_finite(x) ? x : 0.0f);
+      total += wide * wide;
+    }
+    return total;
+  }
+
+  /// Calls body(tile, list, pending, worker) for all tiles; returns the sum of what it returns.
+  template <class Body>
+  static std::uint64_t pass(host_scope& scope, std::span<key_type const> candidate_thresholds, selection_view pending,
+                            Body const& body) {
+    scope.found.start(candidate_thresholds);
+    return scope.sum(scope.n, scope.tiles.size(), [&](std::uint64_t begin, std::uint64_t end, int worker) {
+      auto due = between(pending, scope.begin_of(begin), scope.begin_of(end));
+      std::uint64_t bad = 0;
+      for (auto t = begin; t < end; ++t) bad += body(t, scope.found.list_of(worker), due, worker);
+      return bad;
+    });
+  }
+
+  template <class T, class Residual>
+  static std::uint64_t accumulate_element(host_scope const& scope, host_kernels::incoming<T, Residual> const& in,
+                                          std::uint64_t t, key_type candidate_threshold, list& to, pending_list& due,
+                                          statistics* sums) noexcept {
+    auto const& here = scope.tiles[t];
+    return host_kernels::run<host_kernels::accumulate_tile>(
+        scope.level, in.policy, in.states_from(here.begin), in.gradient.data() + here.begin, in.factor,
+        std::size_t{here.size}, here.begin, candidate_threshold, &to, &due, sums);
+  }
+
+  /// The entries of an index-ordered list for elements in [begin, end).
+  [[nodiscard]] static pending_list between(selection_view const all, std::uint64_t begin, std::uint64_t end) noexcept {
+    auto const first = std::lower_bound(all.indices.begin(), all.indices.end(), begin);
+    auto const last = std::lower_bound(first, all.indices.end(), end);
+    auto const skipped = first - all.indices.begin();
+    return {all.indices.data() + skipped, all.values.data() + skipped, static_cast<std::uint64_t>(last - first)};
+  }
+
+  [[nodiscard]] host_kernels::bin_scratch scratch_of(int worker) noexcept {
+    auto const w = static_cast<std::size_t>(worker);
+    return {scores_.data() + w * room_, keys_.data() + w * room_, marks_.data() + w * host_kernels::mark_words(room_)};
+  }
+
+  std::vector<statistics> tile_sums_;  // in the order of the tiles: the same for any number of threads
+  bool measured_ = false;              // they are the accumulator's
+  std::vector<std::uint32_t> bins_;    // their length in each segment, or empty
+  std::size_t room_ = 0;               // of one worker
+  host_buffer<float> scores_;
+  host_buffer<key_type> keys_;
+  std::vector<host_kernels::mark_word> marks_;
+};
+
+}  // namespace gradsieve

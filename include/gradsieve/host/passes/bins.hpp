@@ -1,0 +1,205 @@
+// The accumulate pass of selectors that choose in short bins, while these are in the nearest cache.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/simd/marks.hpp>
+
+namespace gradsieve::host_kernels {
+
+/// A tile that is made of bins: they are counted from the segment's first element.
+struct binned_tile {
+  std::uint32_t bin_length = 1;
+  std::uint64_t offset = 0;    ///< of the tile's first element in its segment
+  std::uint64_t position = 0;  ///< the same, elements in passthrough ranges not counted
+  std::uint64_t elements = 0;  ///< of all the segment's bins
+  index_type k = 0;            ///< entries that the segment is to give
+  std::uint64_t phase = 0;     ///< of share_of()
+};
+
+/// What one worker needs of memory: as many places as a tile has elements, and a block more; of marks mark_words() of
+/// that many, which are zero between tiles.
+struct bin_scratch {
+  float* scores = nullptr;
+  key_type* keys = nullptr;
+  mark_word* marks = nullptr;
+};
+
+/// Loops over a multiple of this many elements, and the compiler sees that it is one, need no second loop for a rest;
+/// in short bins that would be half of the work.
+inline constexpr std::size_t lanes = 16;
+[[nodiscard]] constexpr std::size_t whole_vectors(std::size_t count) noexcept { return count & ~(lanes - 1); }
+
+/// One bin as a selector sees it: its accumulators, and how many entries it may give.
+template <simd Level>
+class host_bin {
+ public:
+  /// `guess`: the key of the bin before, and then of this one.
+  host_bin(float const* values, std::size_t size, binned_tile const& in, std::uint64_t position, key_type* scratch,
+           key_type& guess) noexcept
+      : values_{values}, size_{size}, in_{in}, position_{position}, scratch_{scratch}, guess_{guess} {}
+
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] index_type budget() const noexcept {
+    auto const share = [&](std::uint64_t up_to) { return share_of(in_.k, up_to, in_.elements, in_.phase); };
+    return static_cast<index_type>(share(position_ + size_) - share(position_));
+  }
+  [[nodiscard]] GRADSIEVE_INLINE key_type max_key() const noexcept {
+    if (largest_ != unknown) return largest_;
+    if (size_ < lanes) return largest_ = host_kernels::max_key(values_, size_);
+    // Whole vectors, the last of them once more over elements that have been seen.
+    std::array<std::size_t, 2> const from{0, size_ - lanes};
+    std::array<std::size_t, 2> const count{size_, lanes};
+    std::int32_t largest = 0;
+    for (std::size_t part = 0; part < 2; ++part)
+      for (std::size_t i = 0, whole = whole_vectors(count[part]); i < whole; ++i)
+        largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values_[from[part] + i])));
+    return largest_ = static_cast<key_type>(largest);
+  }
+
+  /// The threshold that keeps the k largest, ties to the smaller index. Cost: one read and O(k) where the bin before
+  /// had about the same threshold, else up to three.
+  [[nodiscard]] GRADSIEVE_INLINE threshold kth_largest(index_type k) const noexcept {
+    constexpr key_type quarter_octave = key_type{1} << 21;
+    if (k == 0) return {infinite_key, 0};
+    if (k >= size_) return {};
+    std::uint64_t inside = guess_ > quarter_octave ? collect(guess_ - quarter_octave) : 0;
+    if (inside < k || inside > 4 * std::uint64_t{k} + lanes) inside = collect(sampled_bound(k));
+    if (inside < k) inside = collect(0);
+    auto* const nth = scratch_ + (k - 1);
+    std::nth_element(scratch_, nth, scratch_ + inside, std::greater{});
+    auto const above = std::count_if(scratch_, nth, [&](key_type key) { return key > *nth; });
+    guess_ = *nth;
+    return {*nth, k - static_cast<index_type>(above)};
+  }
+
+ private:
+  static constexpr key_type unknown = ~key_type{0};
+
+  /// The keys of at least `low` to the scratch; how many.
+  [[nodiscard]] GRADSIEVE_INLINE std::uint64_t collect(key_type low) const noexcept {
+    return split_keys::run<Level>(values_, size_, low, infinite_key - 1, scratch_, size_ + block).inside;
+  }
+
+  /// A key that about half as many again as k elements reach; 0 where a sample would not help.
+  [[nodiscard]] GRADSIEVE_INLINE key_type sampled_bound(index_type k) const noexcept {
+    constexpr std::size_t samples = 256;
+    std::size_t const rank = k * samples * 3 / 2 / size_ + 8;
+    if (size_ < 4 * samples || rank >= samples) return 0;
+    for (std::size_t i = 0; i < samples; ++i) scratch_[i] = magnitude_key(values_[i * size_ / samples]);
+    std::nth_element(scratch_, scratch_ + rank, scratch_ + samples, std::greater{});
+    return scratch_[rank];
+  }
+
+  float const* values_;
+  std::size_t size_;
+  binned_tile const& in_;
+  std::uint64_t position_;  // in the segment, elements in passthrough ranges not counted
+  key_type* scratch_;
+  key_type& guess_;
+  mutable key_type largest_ = unknown;
+};
+
+/// Accumulates a tile's gradient, then keeps in each of its bins what the selector's threshold keeps.
+struct accumulate_bins {
+  struct result {
+    std::uint64_t bad = 0;
+    double sum_of_maxima = 0;
+    std::uint64_t bins = 0;
+  };
+
+  template <simd Level, class Chosen, class Residual, class T, std::size_t States>
+  GRADSIEVE_INLINE static result run(Chosen const chosen, Residual const policy, std::array<float*, States> states,
+                                     T const* gradient, float factor, std::size_t count, std::uint64_t first,
+                                     binned_tile const tile, bin_scratch const scratch, candidate_list* list,
+                                     pending_list* pending) noexcept {
+    result sums;
+    float const* const values = states[0];
+    std::size_t entered = 0;
+    key_type guess = 0;
+    std::size_t end = std::min<std::size_t>(tile.bin_length - tile.offset % tile.bin_length, count);
+    for (std::size_t at = 0; at < count; at = end, end = std::min<std::size_t>(end + tile.bin_length, count)) {
+      std::size_t const size = end - at;
+      // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
+      while (entered < end) {
+        std::size_t const next = std::min(2 * strip, count - entered);
+        auto here = states;
+        for (auto& state : here) state += entered;
+        auto const seen = scores_of(chosen, scratch.scores + entered);
+        sums.bad += accumulate_tile::run<Level>(policy, here, gradient + entered, factor, next, first + entered, 0,
+                                                list, pending, nullptr, seen);
+        entered += next;
+      }
+      host_bin<Level> const bin{values + at, size, tile, tile.position + at, scratch.keys, guess};
+      threshold const kept = chosen.threshold_of(bin);
+      if constexpr (scored<Chosen>)  // there is room behind the scores
+        mark_kept<Level>(scratch.scores + at, size, size + block, kept, at, scratch.marks);
+      else
+        mark_kept<Level>(values + at, size, count - at, kept, at, scratch.marks);
+      if constexpr (quantising_selector<Chosen>) {
+        sums.sum_of_maxima += static_cast<double>(magnitude_of(bin.max_key()));
+        ++sums.bins;
+      }
+    }
+    append_marked<Level>::run(values, count, static_cast<index_type>(first), scratch.marks, *list);
+    return sums;
+  }
+
+ private:
+  template <class Chosen>
+  static constexpr bool scored = scoring_selector<Chosen>;
+
+  /// Writes the scores of elements that enter.
+  template <class Chosen>
+  struct keep_scores {
+    Chosen chosen;
+    float* to;
+
+    GRADSIEVE_INLINE void operator()(std::size_t i, float value, float entered) const noexcept {
+      to[i] = chosen.score(value, is_finite(entered) ? entered : 0.0f);
+    }
+    GRADSIEVE_INLINE void advance(std::size_t count) noexcept { to += count; }
+  };
+
+  template <class Chosen>
+  [[nodiscard]] GRADSIEVE_INLINE static auto scores_of(Chosen const& chosen, float* to) noexcept {
+    if constexpr (scored<Chosen>)
+      return keep_scores<Chosen>{chosen, to};
+    else
+      return unseen{};
+  }
+
+  /// Marks what a threshold keeps.
+  template <simd Level>
+  GRADSIEVE_INLINE static void mark_kept(float const* scores, std::size_t count, std::size_t readable,
+                                         threshold const kept, std::size_t at, mark_word* marks) noexcept {
+    std::size_t const all = kept.ties > 0 ? end_of_ties(scores, count, kept) : 0;
+    if (all > 0) mark_scores<Level>::run(scores, all, readable, kept.key, at, marks);
+    if (all < count)
+      mark_scores<Level>::run(scores + all, count - all, readable - all, key_above(kept.key), at + all, marks);
+  }
+
+  /// Where the elements end of which a threshold keeps all ties.
+  [[nodiscard]] GRADSIEVE_INLINE static std::size_t end_of_ties(float const* scores, std::size_t count,
+                                                                threshold const at) noexcept {
+    std::size_t equal = 0;
+    for (std::size_t i = 0; i < count; ++i) equal += magnitude_key(scores[i]) == at.key ? 1u : 0u;
+    std::size_t end = count;
+    for (; equal > at.ties; --equal) {
+      do --end;
+      while (magnitude_key(scores[end]) != at.key);
+    }
+    return end;
+  }
+};
+
+}  // namespace gradsieve::host_kernels

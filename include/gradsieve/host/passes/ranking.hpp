@@ -1,0 +1,287 @@
+// Exact ranks: the threshold that keeps k elements, and the elements that a threshold keeps.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/core/search.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/passes/sample.hpp>
+#include <gradsieve/host/passes/scope.hpp>
+
+namespace gradsieve {
+
+/// Ranks the candidates where they suffice, else the elements themselves.
+class host_ranking {
+ public:
+  using kept = host_kernels::kept;
+
+  explicit host_ranking(host_team const& team)
+      : worker_counts_(static_cast<std::size_t>(team.size())),
+        worker_splits_(worker_counts_.size()),
+        histograms_(static_cast<std::size_t>(team.size() + 1) * digit_search::bins) {}
+
+  /// Allocates 16 bytes a tile.
+  void plan(host_scope const& scope) { tile_counts_.assign(scope.tiles.size(), {}); }
+
+  /// The accumulators change: what was counted is not true any more.
+  void forget() noexcept { counted_ = {}; }
+
+  template <class Keep>
+  [[nodiscard]] threshold kth_largest(host_scope const& scope, accumulator_ref const acc, index_type k, key_type low,
+                                      Keep const& keep) {
+    ranked_range range{low, infinite_key - 1, k};
+    if constexpr (std::is_same_v<Keep, keep_all>) {
+      auto const found = scope.found.collected(acc);
+      if (found.complete && (found.count >= k || found.threshold == 1))
+        return kth_of_candidates(scope, acc, k, found.count);
+      if (found.count >= k) range.low = std::max(low, found.threshold);
+      range = probe_ties(scope, acc, range);
+      if (range.tie) return {range.low, range.wanted};
+    }
+    return search({range.low, range.high, range.wanted}, scope.team, [&](auto const& counter) {
+      scope.over_tiles(acc, [&](std::uint64_t, float const* values, std::size_t size, int worker) {
+        auto const count = counter(worker);
+        for (std::size_t i = 0; i < size; ++i)
+          if (keep(values[i])) count(magnitude_key(values[i]));
+      });
+    });
+  }
+
+  template <class Keep>
+  index_type compact(host_scope& scope, accumulator_ref const acc, threshold const at, selection_span out,
+                     Keep const& keep) {
+    if constexpr (std::is_same_v<Keep, keep_all>) {
+      key_type const needed = at.ties > 0 ? at.key : key_above(at.key);
+      auto found = scope.found.collected(acc);
+      if (found.complete ? needed < found.threshold : needed > found.threshold) {
+        scope.collect_again(acc, std::max<key_type>(needed, 1));
+        found = scope.found.collected(acc);
+      }
+      if (found.complete) return compact_candidates(scope, acc, at, out, found.count);
+    }
+    auto const bounds = scope.tiles.of(acc.id);
+    if (counted_ != counted{acc.id, at.key, true} || !std::is_same_v<Keep, keep_all>)
+      count_by_tile(scope, acc, at.key, keep);
+    forget();
+    auto const written = place(std::span{tile_counts_}.subspan(bounds.first, bounds.count()), at.ties);
+    scope.over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
+      auto const end = t + 1 < bounds.last ? tile_counts_[t + 1].above : std::uint64_t{written};
+      host_kernels::write_kept(values, size, at.key, keep, tile_counts_[t],
+                               std::min<std::uint64_t>(end, out.indices.size()), out,
+                               [&](std::size_t i) { return static_cast<index_type>(scope.tiles[t].begin + i); });
+    });
+    return written;
+  }
+
+  template <class Body>
+  index_type take_candidates(host_scope const& scope, accumulator_ref const acc, selection_span out,
+                             Body const& body) noexcept {
+    for (int w = 0; w < scope.team.size(); ++w) count_of(w) = {scope.found.of(acc, w).values.size(), 0};
+    index_type const total = place(worker_counts_, 0);
+    scope.team.run(total, [&](int worker) {
+      auto const mine = scope.found.of(acc, worker);
+      std::uint64_t const to = std::min<std::uint64_t>(count_of(worker).above, out.indices.size());
+      std::uint64_t const count = std::min<std::uint64_t>(mine.values.size(), out.indices.size() - to);
+      std::copy_n(mine.indices.data(), count, out.indices.data() + to);
+      for (std::uint64_t i = 0; i < count; ++i) out.values[to + i] = body(mine.values[i]);
+    });
+    return total;
+  }
+
+ private:
+  using split = host_kernels::split_keys::result;
+
+  /// Keys among which the element of a rank is looked for, the largest being of rank 1. `tie`: there is one key,
+  /// shared by that many elements or more.
+  struct ranked_range {
+    key_type low;
+    key_type high;
+    index_type wanted;
+    bool tie = false;
+  };
+
+  /// What tile_counts_ are about.
+  struct counted {
+    std::uint64_t segment = 0;
+    key_type key = 0;
+    bool valid = false;
+    friend bool operator==(counted const&, counted const&) = default;
+  };
+
+  [[nodiscard]] kept& count_of(int worker) noexcept { return worker_counts_[static_cast<std::size_t>(worker)]; }
+  [[nodiscard]] split& split_of(int worker) noexcept { return worker_splits_[static_cast<std::size_t>(worker)]; }
+
+  /// Two keys from a sample of the candidates have the answer between them nearly always: the few there are packed,
+  /// and searched. Cost: one read of the candidates' values, else at most four.
+  [[nodiscard]] threshold kth_of_candidates(host_scope const& scope, accumulator_ref const acc, index_type k,
+                                            std::uint64_t count) noexcept {
+    auto const [low, high] = bracket_of_candidates(scope, acc, k, count);
+    auto const room = scope.keys.size() / static_cast<std::size_t>(scope.team.size());
+    auto const packed = [&](int worker) { return scope.keys.data() + static_cast<std::size_t>(worker) * room; };
+    scope.team.run(count, [&](int worker) {
+      auto const mine = scope.found.of(acc, worker).values;
+      split_of(worker) = host_kernels::run<host_kernels::split_keys>(scope.level, mine.data(), mine.size(), low, high,
+                                                                     packed(worker), std::uint64_t{room});
+    });
+    split all;
+    for (int w = 0; w < scope.team.size(); ++w) {
+      auto const& part = split_of(w);
+      all = {all.above + part.above, all.inside + part.inside, all.complete && part.complete};
+    }
+    bool const hit = all.complete && all.above < k && k <= all.above + all.inside;
+    digit_search const start = hit ? digit_search{low, high, static_cast<index_type>(k - all.above)}
+                                   : digit_search{scope.found.candidate_threshold_of(acc.id), infinite_key - 1, k};
+    return search(start, scope.team, [&](auto const& counter) {
+      scope.team.run(hit ? all.inside : count, [&](int worker) {
+        auto const add = counter(worker);
+        if (hit)
+          for (key_type const key : std::span{packed(worker), split_of(worker).inside}) add(key);
+        else
+          for (float const value : scope.found.of(acc, worker).values) add(magnitude_key(value));
+      });
+    });
+  }
+
+  /// Keys that have the k-th largest candidate between them: five standard deviations of a sample's rank apart,
+  /// and one key where the sample is all there is; the whole range where there is nothing to sample.
+  [[nodiscard]] static std::pair<key_type, key_type> bracket_of_candidates(host_scope const& scope,
+                                                                           accumulator_ref const acc, index_type k,
+                                                                           std::uint64_t count) noexcept {
+    if (count == 0) return {scope.found.candidate_threshold_of(acc.id), infinite_key - 1};
+    auto const size =
+        std::min<std::uint64_t>({count, scope.keys.size(), std::clamp<std::uint64_t>(count / 16, 1024, 4096)});
+    std::size_t taken = 0;
+    std::uint64_t passed = 0;
+    for (int w = 0; w < scope.team.size(); ++w) {
+      auto const mine = scope.found.of(acc, w).values;
+      for (; taken < size && count * taken / size < passed + mine.size(); ++taken)
+        scope.keys[taken] = magnitude_key(mine[count * taken / size - passed]);
+      passed += mine.size();
+    }
+    auto const keys = scope.keys.first(taken);
+    double const share = static_cast<double>(k) / static_cast<double>(count);
+    double const rank = share * static_cast<double>(size);
+    double const margin = size == count ? 0 : 5 * std::sqrt(rank * std::max(0.0, 1 - share)) + 4;
+    auto const ranked = [&](double place, key_type beyond) {
+      if (place < 1 || place > static_cast<double>(size)) return beyond;
+      auto const nth = keys.begin() + static_cast<std::ptrdiff_t>(place) - 1;
+      std::nth_element(keys.begin(), nth, keys.end(), std::greater{});
+      return *nth;
+    };
+    key_type const high = ranked(std::floor(rank - margin), infinite_key - 1);
+    return {ranked(std::ceil(rank + margin), scope.found.candidate_threshold_of(acc.id)), high};
+  }
+
+  /// Elements of a segment above a key and equal to it, by tile and in all. Cost: one pass.
+  template <class Keep>
+  kept count_by_tile(host_scope const& scope, accumulator_ref const acc, key_type key, Keep const& keep) {
+    scope.over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
+      tile_counts_[t] = host_kernels::run<host_kernels::count_tile_kept>(scope.level, values, size, key, keep);
+    });
+    counted_ = {acc.id, key, true};
+    kept total;
+    for (auto t = scope.tiles.of(acc.id).first; t < scope.tiles.of(acc.id).last; ++t)
+      total = {total.above + tile_counts_[t].above, total.equal + tile_counts_[t].equal};
+    return total;
+  }
+
+  /// Where candidates do not suffice, mostly because many elements are equal: a few counting passes at sampled keys
+  /// find the tie, or narrow the range for a search by digits.
+  [[nodiscard]] ranked_range probe_ties(host_scope const& scope, accumulator_ref const acc, ranked_range range) {
+    auto const k = range.wanted;
+    auto const keys = draw_sample(scope, acc, 4096, 0, host_kernels::from_memory{acc}).keys();
+    std::sort(keys.begin(), keys.end(), std::greater{});
+    auto const rank =
+        static_cast<std::ptrdiff_t>(static_cast<double>(keys.size()) * k / static_cast<double>(acc.values.size()));
+    for (int pass = 0; pass < 4; ++pass) {
+      auto const first = std::partition_point(keys.begin(), keys.end(), [&](key_type key) { return key > range.high; });
+      auto const last = std::partition_point(first, keys.end(), [&](key_type key) { return key >= range.low; });
+      if (first == last) break;
+      key_type const probe = *std::clamp(keys.begin() + rank, first, last - 1);
+      auto const total = count_by_tile(scope, acc, probe, keep_all{});
+      std::uint64_t const above = total.above - (k - range.wanted);  // less those above range.high
+      if (above >= range.wanted) {
+        range.low = probe + 1;
+        continue;
+      }
+      range.wanted -= static_cast<index_type>(above);
+      if (range.wanted <= total.equal) return {probe, probe, range.wanted, true};
+      range.wanted -= static_cast<index_type>(total.equal);
+      range.high = probe - 1;
+    }
+    return range;
+  }
+
+  /// A worker's histogram; behind the last one stands their sum.
+  [[nodiscard]] std::span<std::uint32_t> histogram_of(int worker) noexcept {
+    return histograms_.span().subspan(static_cast<std::size_t>(worker) * digit_search::bins, digit_search::bins);
+  }
+
+  /// Goes through a search: pass(counter) counts all keys, those that worker w finds by counter(w)(key).
+  template <class Pass>
+  [[nodiscard]] threshold search(digit_search at, host_team const& team, Pass const& pass) {
+    auto const total = histogram_of(team.size());
+    auto const counter = [&](int worker) {
+      return [&at, to = histogram_of(worker).data()](key_type key) {
+        if (at.inside(key)) ++to[at.bin(key)];
+      };
+    };
+    while (!at.done()) {
+      std::fill_n(histograms_.data(), histograms_.size(), 0u);
+      pass(counter);
+      for (int w = 0; w < team.size(); ++w)
+        for (std::size_t b = 0; b < digit_search::bins; ++b) total[b] += histogram_of(w)[b];
+      at.next(total);
+    }
+    return at.result();
+  }
+
+  /// Turns counts of kept elements into the place where each part writes and the ties it may take.
+  [[nodiscard]] static index_type place(std::span<kept> parts, index_type ties) noexcept {
+    std::uint64_t written = 0;
+    for (kept& part : parts) {
+      auto const taken = std::min<std::uint64_t>(part.equal, ties);
+      auto const above = std::exchange(part.above, written);
+      part.equal = taken;
+      written += above + taken;
+      ties -= static_cast<index_type>(taken);
+    }
+    return static_cast<index_type>(written);
+  }
+
+  index_type compact_candidates(host_scope const& scope, accumulator_ref const acc, threshold const at,
+                                selection_span out, std::uint64_t work) noexcept {
+    scope.team.run(work, [&](int worker) {
+      auto const mine = scope.found.of(acc, worker).values;
+      count_of(worker) =
+          host_kernels::run<host_kernels::count_candidates>(scope.level, mine.data(), mine.size(), at.key);
+    });
+    auto const written = place(worker_counts_, at.ties);
+    scope.team.run(work, [&](int worker) {
+      auto const mine = scope.found.of(acc, worker);
+      auto const end = worker + 1 < scope.team.size() ? count_of(worker + 1).above : std::uint64_t{written};
+      host_kernels::run<host_kernels::write_candidates>(
+          scope.level, mine.values.data(), mine.indices.data(), mine.values.size(), at.key, count_of(worker),
+          std::min<std::uint64_t>(end, out.indices.size()), out.indices.data(), out.values.data());
+    });
+    return written;
+  }
+
+  std::vector<kept> tile_counts_;
+  counted counted_;  // what they are about
+  std::vector<kept> worker_counts_;
+  std::vector<split> worker_splits_;
+  host_buffer<std::uint32_t> histograms_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,128 @@
+// Samples of a segment: as selectors see them, and how they are drawn, before the accumulate pass too.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include <gradsieve/core/random.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/passes/scope.hpp>
+#include <gradsieve/residual/accumulate_element.hpp>
+
+namespace gradsieve {
+
+/// Keys from a segment, in memory of the workspace that has drawn them. Every question costs one look at each.
+class key_sample {
+ public:
+  explicit key_sample(std::span<key_type> keys) noexcept : keys_{keys} {}
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return keys_.size(); }
+
+  /// The key of a rank; the largest is of rank 1. Changes the order of the keys. @pre 1 <= rank <= size()
+  [[nodiscard]] key_type kth_largest(std::uint64_t rank) noexcept {
+    auto const nth = keys_.begin() + static_cast<std::ptrdiff_t>(rank - 1);
+    std::nth_element(keys_.begin(), nth, keys_.end(), std::greater{});
+    return *nth;
+  }
+
+  [[nodiscard]] std::uint64_t count_at_least(key_type key) const noexcept {
+    return count_if([&](key_type each) { return each >= key; });
+  }
+
+  [[nodiscard]] std::uint64_t nonzero() const noexcept {
+    return count_if([](key_type each) { return each != 0; });
+  }
+
+  /// Sum of the magnitudes, in the order of the keys: ask before kth_largest().
+  [[nodiscard]] double sum_abs() const noexcept {
+    double sum = 0;
+    for (key_type const key : keys_) sum += static_cast<double>(magnitude_of(key));
+    return sum;
+  }
+
+  [[nodiscard]] std::span<key_type> keys() const noexcept { return keys_; }
+
+ private:
+  template <class Wanted>
+  [[nodiscard]] std::uint64_t count_if(Wanted const& wanted) const noexcept {
+    return static_cast<std::uint64_t>(std::ranges::count_if(keys_, wanted));
+  }
+
+  std::span<key_type> keys_;
+};
+
+namespace host_kernels {
+
+/// Reads an accumulator as it is.
+struct from_memory {
+  accumulator_ref acc;
+
+  [[nodiscard]] float operator()(std::uint64_t i) const noexcept { return acc.values[i - acc.first]; }
+};
+
+/// A gradient, times `factor`, on its way into the states. Reads the accumulator of an element as the accumulate pass
+/// will write it, where nothing is pending.
+template <class T, class Residual>
+struct incoming {
+  std::array<float*, Residual::states> states;
+  std::span<T const> gradient;
+  float factor;
+  Residual policy;
+
+  [[nodiscard]] float operator()(std::uint64_t i) const noexcept {
+    element_state<Residual::states> now{};
+    for (std::size_t s = 0; s < now.size(); ++s) now[s] = states[s][i];
+    accumulate_element(policy, multiply(to_float(gradient[i]), factor), now);
+    return now[0];
+  }
+
+  [[nodiscard]] std::array<float*, Residual::states> states_from(std::uint64_t first) const noexcept {
+    auto all = states;
+    for (auto& each : all) each += first;
+    return all;
+  }
+};
+
+}  // namespace host_kernels
+
+/// As host_workspace::sample(), of what read(i) gives for the elements i of the gradient that lie in the segment.
+template <class Read>
+[[nodiscard]] key_sample draw_sample(host_scope const& scope, accumulator_ref const acc, std::uint64_t count,
+                                     std::uint64_t seed, Read const& read) {
+  std::uint64_t const n = acc.values.size();
+  auto const keys = scope.keys.first(std::min({count, n, host_scope::most_samples}));
+  sample_places const places{n, keys.size(), mix(seed ^ mix(acc.step ^ mix(acc.first)))};
+  scope.each(keys.size(), [&](std::uint64_t j) { keys[j] = magnitude_key(read(acc.first + places[j])); });
+  return key_sample{keys};
+}
+
+/// What a selector's predict() gets before the accumulate pass: a workspace that can draw samples, and nothing else.
+/// `Read` gives the accumulators; those in passthrough ranges are 0. `flush_pending` is called once, before the first
+/// sample, if there is any. The workspace that it comes from must not be moved meanwhile.
+template <class Read, class Flush>
+class host_preview {
+ public:
+  host_preview(host_scope const& scope, Read const& read, Flush const& flush_pending)
+      : scope_{scope}, read_{read}, settle_{flush_pending} {}
+
+  /// As host_workspace::sample().
+  [[nodiscard]] key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
+    if (!std::exchange(settled_, true)) settle_();
+    return draw_sample(scope_, acc, count, seed,
+                       [&](std::uint64_t i) { return scope_.tiles.in_passthrough(i) ? 0.0f : read_(i); });
+  }
+
+ private:
+  host_scope const& scope_;
+  Read read_;
+  Flush settle_;
+  bool settled_ = false;
+};
+
+}  // namespace gradsieve

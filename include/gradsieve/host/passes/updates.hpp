@@ -1,0 +1,191 @@
+// Adding up what the ranks have sent.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/simd/stream.hpp>
+#include <gradsieve/host/team.hpp>
+
+namespace gradsieve {
+
+/// What apply() has written: elements that any update has, and how many of them are clamped to the largest value of the
+/// output's format.
+struct applied_update {
+  std::uint64_t entries = 0;
+  std::uint64_t saturated = 0;
+};
+
+/// Several index-ordered updates, walked together tile by tile: no scratch of the gradient's size, no sorting, no
+/// atomics, and sums in the order of the updates.
+class host_updates {
+ public:
+  /// Room for that many updates. Allocates where that is more than ever before.
+  void reserve(host_team const& team, std::size_t updates) {
+    auto const workers = static_cast<std::size_t>(team.size());
+    if (cursors_.size() < updates * workers) cursors_.resize(updates * workers);
+    if (counts_.size() < workers) counts_.resize(workers);
+  }
+
+  /// Overwrites `out` with (sum of the updates, one after the other) / divisor, zero where none has an entry.
+  /// The sum of an element starts with the first update that has it, so every rank that applies the same updates gets
+  /// the same bits. A sum that overflows is formed again in binary64: the mean of finite values is finite.
+  /// Cost: n writes and O(entries); one tile of scratch a worker. @pre reserve() for as many updates.
+  template <class T>
+  applied_update apply(host_team const& team, std::span<selection_view const> updates, float divisor,
+                       std::span<T> out) {
+    auto const tiles = (out.size() + host_kernels::tile_size - 1) / host_kernels::tile_size;
+    bool const streamed = out.size_bytes() >= host_kernels::streamed_bytes;
+    team.run(out.size(), [&](int worker) {
+      auto const [begin, end] = team.part(tiles, worker);
+      auto const cursors =
+          std::span{cursors_}.subspan(static_cast<std::size_t>(worker) * updates.size(), updates.size());
+      start(updates, begin * host_kernels::tile_size, cursors);
+      tile_sums sums;
+      applied_update mine;
+      for (auto t = begin; t < end; ++t)
+        apply_tile(updates, cursors, sums, t * host_kernels::tile_size, divisor, streamed, out, mine);
+      if (streamed) host_kernels::stream_fence();
+      counts_[static_cast<std::size_t>(worker)] = mine;
+    });
+    applied_update total;
+    for (auto const& each : counts_) total = {total.entries + each.entries, total.saturated + each.saturated};
+    return total;
+  }
+
+  /// The indices below n that any update has, rising, each once. Returns how many; writes at most out.size().
+  /// Cost: O(entries + n / 64). @pre reserve() for as many updates.
+  std::uint64_t merge(std::span<selection_view const> updates, std::uint64_t n, std::span<index_type> out) {
+    auto const cursors = std::span{cursors_}.first(updates.size());
+    start(updates, 0, cursors);
+    std::array<std::uint64_t, host_kernels::tile_size / 64> marks{};
+    std::uint64_t count = 0;
+    for (std::uint64_t first = 0; first < n; first += host_kernels::tile_size) {
+      bool any = false;
+      for (std::size_t u = 0; u < updates.size(); ++u) {
+        auto const indices = updates[u].indices;
+        for (; cursors[u] < indices.size() && indices[cursors[u]] < first + host_kernels::tile_size; ++cursors[u]) {
+          auto const at = indices[cursors[u]] - first;
+          marks[at / 64] |= std::uint64_t{1} << (at % 64);
+          any = true;
+        }
+      }
+      if (!any) continue;
+      for (std::size_t word = 0; word < marks.size(); ++word) {
+        for (auto left = marks[word]; left != 0; left &= left - 1, ++count)
+          if (count < out.size())
+            out[count] = static_cast<index_type>(first + word * 64 + static_cast<unsigned>(std::countr_zero(left)));
+        marks[word] = 0;
+      }
+    }
+    return count;
+  }
+
+ private:
+  static void start(std::span<selection_view const> updates, std::uint64_t first,
+                    std::span<std::size_t> cursors) noexcept {
+    for (std::size_t u = 0; u < updates.size(); ++u) {
+      auto const indices = updates[u].indices;
+      cursors[u] = static_cast<std::size_t>(std::lower_bound(indices.begin(), indices.end(), first) - indices.begin());
+    }
+  }
+
+  /// One worker's sums of one tile. Between tiles all are zero.
+  struct tile_sums {
+    std::array<float, host_kernels::tile_size> total{};
+    std::array<bool, host_kernels::tile_size> has{};
+    std::array<std::uint16_t, host_kernels::tile_size + 1> places;  // that an update has, each once, and the next
+  };
+
+  template <class T>
+  GRADSIEVE_PRECISE static void apply_tile(std::span<selection_view const> updates, std::span<std::size_t> cursors,
+                                           tile_sums& sums, std::uint64_t first, float divisor, bool streamed,
+                                           std::span<T> out, applied_update& done) noexcept {
+    std::uint64_t const size = std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first);
+    auto& [total, has, places] = sums;
+    std::uint64_t touched = 0;
+    for (std::size_t u = 0; u < updates.size(); ++u) {
+      auto const indices = updates[u].indices;
+      for (; cursors[u] < indices.size() && indices[cursors[u]] < first + size; ++cursors[u]) {
+        auto const at = indices[cursors[u]] - first;
+        float const value = updates[u].values[cursors[u]];
+        total[at] = has[at] ? add(total[at], value) : value;
+        places[touched] = static_cast<std::uint16_t>(at);
+        touched += has[at] ? 0u : 1u;
+        has[at] = true;
+      }
+    }
+    bool const few = touched < size / 8;  // to divide and to clear every zero would take as long as to write it
+    bool finite = true;
+    if (few) {
+      for (std::uint64_t i = 0; i < touched; ++i) {
+        float& mean = total[places[i]];
+        mean = divide(mean, divisor);
+        finite = finite & is_finite(mean);
+      }
+    } else {
+      for (std::uint64_t i = 0; i < size; ++i) {
+        total[i] = divide(total[i], divisor);
+        finite = finite & is_finite(total[i]);
+      }
+    }
+    if (!finite)
+      for (std::uint64_t i = 0; i < touched; ++i)
+        if (float& mean = total[places[i]]; !is_finite(mean)) mean = wide_mean(updates, first + places[i], divisor);
+    done.entries += touched;
+    done.saturated += write(std::span<float const>{total}.first(size), streamed, out.subspan(first, size));
+    if (few) {
+      for (std::uint64_t i = 0; i < touched; ++i) {
+        total[places[i]] = 0;
+        has[places[i]] = false;
+      }
+    } else {
+      total.fill(0);
+      has.fill(false);
+    }
+  }
+
+  /// The mean of an element, summed up in binary64. Cost: O(updates * log entries).
+  [[nodiscard]] static float wide_mean(std::span<selection_view const> updates, std::uint64_t i,
+                                       float divisor) noexcept {
+    double sum = 0;
+    for (auto const& each : updates) {
+      auto const found = std::lower_bound(each.indices.begin(), each.indices.end(), i);
+      if (found != each.indices.end() && *found == i)
+        sum += static_cast<double>(each.values[static_cast<std::size_t>(found - each.indices.begin())]);
+    }
+    return static_cast<float>(sum / static_cast<double>(divisor));
+  }
+
+  /// Returns how many are clamped to the largest value of the format.
+  template <class T>
+  static std::uint64_t write(std::span<float const> values, [[maybe_unused]] bool streamed, std::span<T> out) noexcept {
+    std::uint32_t saturated = 0;
+    if constexpr (std::is_same_v<T, float>) {
+      if (streamed)
+        host_kernels::stream(values.data(), out.data(), values.size());
+      else
+        std::ranges::copy(values, out.begin());
+    } else {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        out[i] = from_float_saturated<T>(values[i]);
+        saturated += exceeds<T>(values[i]) ? 1u : 0u;
+      }
+    }
+    return saturated;
+  }
+
+  std::vector<std::size_t> cursors_;    // of each worker and update
+  std::vector<applied_update> counts_;  // of each worker
+};
+
+}  // namespace gradsieve

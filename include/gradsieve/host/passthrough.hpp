@@ -1,0 +1,164 @@
+// The part of a step that travels without indices.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/host/memory.hpp>
+
+namespace gradsieve {
+
+/// Writes sums / divisor, which stand back to back, to their ranges. Returns how many are clamped to the largest value
+/// of the format.
+template <gradient_value T>
+GRADSIEVE_PRECISE std::uint64_t write_ranges(std::span<range const> ranges, std::span<float const> sums, float divisor,
+                                             std::span<T> out) noexcept {
+  std::size_t at = 0;
+  std::uint64_t saturated = 0;
+  for (auto const& each : ranges)
+    for (std::uint64_t i = each.offset; i < each.offset + each.size; ++i, ++at) {
+      float const mean = divide(sums[at], divisor);
+      out[i] = from_float_saturated<T>(mean);
+      saturated += exceeds<T>(mean) ? 1u : 0u;
+    }
+  return saturated;
+}
+
+/// Names the ranges of a step that travel without indices: layers that pass through, and after them, where
+/// `full_segments`, the segments that are sent in full, without the layers that pass through inside of them.
+template <class Segmentation>
+void name_passthrough_ranges(std::span<range const> layers, Segmentation const& segments, bool full_segments,
+                             std::vector<range>& ranges) {
+  ranges.assign(layers.begin(), layers.end());
+  if (!full_segments) return;
+  for (auto const& each : segments.all()) {
+    if (!Segmentation::sent_in_full(each)) continue;
+    std::uint64_t begin = each.offset;
+    std::uint64_t const end = each.offset + each.size;
+    for (auto const& passthrough : layers) {
+      if (passthrough.offset + passthrough.size <= begin || passthrough.offset >= end) continue;
+      if (passthrough.offset > begin) ranges.push_back({begin, passthrough.offset - begin});
+      begin = passthrough.offset + passthrough.size;
+    }
+    if (begin < end) ranges.push_back({begin, end - begin});
+  }
+}
+
+/// Layers that pass through, and segments that are sent in full: their ranges, this rank's values, the ranks' sum, and
+/// the states that their elements had, for a rollback.
+template <class Workspace, class Residual>
+class passthrough_part {
+ public:
+  static constexpr std::size_t states = Residual::states;
+  using buffer = typename Workspace::template buffer<float>;
+  using memory_type = residual_memory<Workspace, Residual>;
+
+  passthrough_part(Workspace& work, memory_type& memory, layer_split const& split)
+      : work_{work}, memory_{memory}, split_{split} {}
+
+  /// Room for the layers that pass through and these segments, of which a step sends `most` elements whole. Allocates.
+  void reserve(std::size_t segments, std::uint64_t most) {
+    auto const elements = split_.passthrough_elements + most;
+    ranges_.reserve(2 * split_.passthrough.size() + segments + 1);
+    own_ = buffer(elements);
+    sum_ = buffer(elements + 1);
+    if (saved_.size() < elements * states) saved_ = buffer(elements * states);
+  }
+
+  /// Names the ranges of a step. @pre reserve()
+  template <class Segmentation>
+  void choose(Segmentation const& segments, bool full_segments) {
+    name_passthrough_ranges(split_.passthrough, segments, full_segments, ranges_);
+    count_ = 0;
+    for (auto const& each : ranges_) count_ += each.size;
+  }
+
+  [[nodiscard]] std::span<range const> ranges() const noexcept { return ranges_; }
+
+  /// Elements in all ranges, and of those in segments that are sent in full.
+  [[nodiscard]] std::uint64_t size() const noexcept { return count_; }
+  [[nodiscard]] std::uint64_t in_segments() const noexcept { return count_ - split_.passthrough_elements; }
+
+  /// This rank's values, back to back. @pre take()
+  [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(count_); }
+  /// Where they stand, of any step.
+  [[nodiscard]] std::span<float const> room() const noexcept { return own_.span(); }
+
+  /// Removes the ranges from the residual, of each value at most +-limit; what lies beyond stays. Returns how many are
+  /// clamped.
+  std::uint64_t take(float limit) {
+    taken_ = true;
+    std::atomic<std::uint64_t> clamped{0};
+    over_ranges([&](std::uint64_t place, auto& now) {
+      for (std::size_t s = 0; s < states; ++s) saved_[place * states + s] = now[s];
+      bool const beyond = magnitude_key(now[0]) > magnitude_key(limit);
+      if (beyond) clamped.fetch_add(1, std::memory_order_relaxed);
+      own_[place] = beyond ? with_sign_of(now[0], limit) : now[0];
+      memory_.policy().remove_sent(own_[place], now, true);
+    });
+    return clamped.load();
+  }
+
+  /// Puts back, exactly, what take() took in this step. Idempotent.
+  void rollback() {
+    if (taken_)
+      over_ranges([&](std::uint64_t place, auto& now) {
+        for (std::size_t s = 0; s < states; ++s) now[s] = saved_[place * states + s];
+      });
+    forget();
+  }
+
+  /// Nothing can be rolled back any more.
+  void forget() noexcept { taken_ = false; }
+
+  /// The states that rollback() puts back.
+  [[nodiscard]] std::span<float> saved() const noexcept { return saved_.first(taken_ ? count_ * states : 0); }
+
+  /// All-reduces the values, if there are any, and with them whether a rank has `failed`. Collective. Returns the
+  /// bytes that this rank sends, and as many it receives.
+  template <class Comm>
+  std::uint64_t share(Comm const& comm, bool failed) {
+    std::copy_n(own_.data(), count_, sum_.data());
+    sum_[count_] = failed ? 1.0f : 0.0f;
+    if (count_ == 0) return 0;
+    comm.all_reduce(work_.where(), sum_.first(count_ + 1), reduction::sum);
+    return (count_ + 1) * sizeof(float);
+  }
+
+  /// Whether any rank had failed when the values were shared.
+  [[nodiscard]] bool failed() const noexcept { return sum_[count_] > 0; }
+
+  /// Sums / divisor to the ranges of a gradient. Returns how many its format cannot hold.
+  template <class T>
+  std::uint64_t write(float divisor, std::span<T> out) const noexcept {
+    return write_ranges(ranges(), std::span<float const>{sum_.first(count_)}, divisor, out);
+  }
+
+ private:
+  /// Calls body(place, states) for the elements of all ranges, whose places are back to back.
+  template <class Body>
+  void over_ranges(Body const& body) {
+    std::uint64_t at = 0;
+    for (auto const& each : ranges_) {
+      work_.update(memory_.pointers(), each.offset, each.offset + each.size,
+                   [&](std::uint64_t i, auto& now) { body(at + i - each.offset, now); });
+      at += each.size;
+    }
+  }
+
+  Workspace& work_;
+  memory_type& memory_;
+  layer_split const& split_;
+  std::vector<range> ranges_;
+  buffer own_, sum_, saved_;
+  std::uint64_t count_ = 0;
+  bool taken_ = false;  // the ranges have left the residual in this step
+};
+
+}  // namespace gradsieve

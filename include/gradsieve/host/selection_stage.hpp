@@ -1,0 +1,220 @@
+// Decide, accumulate, select: the part of a step that a rank does alone, on the host.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/codec/check_selection.hpp>
+#include <gradsieve/codec/limit.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/host/memory.hpp>
+#include <gradsieve/host/workspace.hpp>
+#include <gradsieve/partitioner/segmentation.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/selector/select.hpp>
+#include <gradsieve/step.hpp>
+
+namespace gradsieve {
+
+/// A gradient on its way in. `factor` multiplies it.
+template <class T>
+struct host_incoming {
+  std::span<T const> gradient;
+  float factor = 1;
+};
+
+/// Segments, their budgets and owners, and this rank's entries of them. Counts into `report`.
+template <class Recipe>
+class host_selection_stage {
+  using selector_type = decltype(Recipe::selector);
+  using partitioner_type = decltype(Recipe::partitioner);
+  using residual_type = decltype(Recipe::residual);
+  using codec_type = decltype(Recipe::codec);
+
+ public:
+  using memory_type = residual_memory<host_workspace, residual_type>;
+
+  host_selection_stage(Recipe const& recipe, host_workspace& work, memory_type& memory, step_report& report)
+      : recipe_{recipe}, work_{work}, memory_{memory}, report_{report} {}
+
+  [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return segments_; }
+
+  /// Buffers for `capacity` entries of the segments. Allocates.
+  void reserve(std::uint64_t capacity) {
+    candidate_thresholds_.assign(segments_.size(), 0);
+    indices_ = host_buffer<index_type>(capacity);
+    values_ = host_buffer<float>(capacity);
+  }
+
+  // ---- Decide ------------------------------------------------------------------------------------------------
+
+  /// Budgets and owners of the segments, without norms. Returns whether they may be others than before.
+  bool decide(step_role const role) {
+    segments_.assign(recipe_.partitioner, recipe_.density(steps_), steps_, role.world);
+    return true;
+  }
+
+  /// The same with the norms of what is accumulated: of all ranks where they exchange, which also learn whether one
+  /// has failed. Collective then. @throws the failure; communication_error if another rank's.
+  template <class Comm>
+  bool decide_by_norms(Comm const& comm, step_role const role, held_failure const& failure) {
+    auto const norms = segments_.norms();
+    std::fill(norms.begin(), norms.end(), 0.0);
+    if (!failure)
+      for (std::size_t s = 0; s < segments_.size(); ++s) norms[s] = work_.measure(accumulator(s)).sum_squares;
+    if (role.exchanging) {
+      norms.back() = failure ? 1 : 0;
+      comm.all_reduce(work_.where(), norms, reduction::sum);
+      report_.bytes_sent += norms.size_bytes();
+      report_.bytes_received += norms.size_bytes();
+    }
+    if (failure) std::rethrow_exception(failure.why());
+    if (norms.back() > 0) throw communication_error("gradsieve: another rank failed in this step; nothing was sent");
+    return decide(role);
+  }
+
+  /// A number that is equal on ranks that decide alike.
+  [[nodiscard]] std::uint64_t decision() const noexcept { return segments_.decision(steps_); }
+
+  // ---- Accumulate --------------------------------------------------------------------------------------------
+
+  /// Cost: a pass, where the residual store wants the gradient's norm.
+  template <class T>
+  [[nodiscard]] host_incoming<T> prepare(std::span<T const> gradient, [[maybe_unused]] int world) {
+    float factor = 1;
+    if constexpr (scaling_residual_store<residual_type>)
+      if (recipe_.residual.needs_norm())
+        factor = recipe_.residual.factor(std::sqrt(work_.sum_squares(gradient)), world);
+    return {gradient, factor};
+  }
+
+  /// Elements that would not be finite in the accumulator. Cost: a pass.
+  template <class T>
+  [[nodiscard]] std::uint64_t count_non_finite(host_incoming<T> const& in) {
+    memory_.flush_pending();
+    return work_.count_non_finite(recipe_.residual, memory_.pointers(), in.gradient, in.factor);
+  }
+
+  /// The gradient into the residual; where segments are decided already, candidates in the same pass, of those that
+  /// this rank selects from.
+  template <class T>
+  void accumulate(host_incoming<T> const& in, step_role const role) {
+    auto const states = memory_.pointers();
+    auto const mine = [&](std::size_t s) { return selects(s, role.rank, false); };
+    std::fill(candidate_thresholds_.begin(), candidate_thresholds_.end(), 0);
+    if (segments_.warm_thresholds().size() != segments_.size()) forget_warm_thresholds();
+    if constexpr (bin_selector<selector_type>) {
+      for (std::size_t s = 0; s < segments_.size(); ++s) candidate_thresholds_[s] = mine(s) ? 1 : 0;
+      report_.non_finite =
+          work_.accumulate_bins(recipe_.selector, segments_.all(), recipe_.residual, states, in.gradient, in.factor,
+                                steps_, candidate_thresholds_, memory_.pending());
+    } else {
+      bool measure = partitioner_type::needs_norms;
+      if constexpr (!partitioner_type::needs_norms) {
+        host_kernels::incoming const read{states, in.gradient, in.factor, recipe_.residual};
+        auto preview = work_.preview(read, [&] { memory_.flush_pending(); });
+        predict(preview, mine);
+        for (std::size_t s = 0; s < segments_.size(); ++s)
+          measure = measure || (candidate_thresholds_[s] == 0 && mine(s));
+      }
+      report_.non_finite = work_.accumulate(recipe_.residual, states, in.gradient, in.factor, measure,
+                                            candidate_thresholds_, memory_.pending());
+    }
+    memory_.mark_flushed();
+  }
+
+  // ---- Select ------------------------------------------------------------------------------------------------
+
+  /// This rank's entries of its segments, in index order.
+  [[nodiscard]] selection_view select(step_role const role) {
+    auto const mine = [&](std::size_t s) { return selects(s, role.rank, role.exchanging); };
+    if constexpr (partitioner_type::needs_norms) {
+      predict(work_, mine);
+      work_.collect(memory_.state(0), candidate_thresholds_);
+    }
+    std::size_t found = 0;
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      if (!mine(s)) continue;
+      auto const room =
+          std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - found);
+      found += std::min<std::size_t>(
+          room, gradsieve::select(recipe_.selector, work_, accumulator(s), segments_[s].k,
+                                  {indices_.span().subspan(found, room), values_.span().subspan(found, room), {}}));
+    }
+    report_.budget = segments_.budget();
+    report_.selected = static_cast<index_type>(found);
+    return {indices_.first(found), values_.first(found), {}};
+  }
+
+  /// The values of the first entries become what its receivers will decode: clamped to the largest value that the codec
+  /// and the output can hold, then rounded as the codec does. The residual keeps what that leaves.
+  /// @throws corrupt_message if a codec makes one that is not finite: no receiver takes it, and what is left of it
+  /// would never leave the residual.
+  void quantise(selection_view const own, message_info const& info, float limit) {
+    auto const values = values_.first(own.values.size());
+    report_.saturated += work_.saturate(values, largest_coded(recipe_.codec, info, limit));
+    if constexpr (quantises<codec_type>) {
+      recipe_.codec.quantise(info, own.indices, values);
+      wire::check_finite(own.values);
+    }
+  }
+
+  /// Whether a selection lies in the memory that the next step writes.
+  [[nodiscard]] bool owns_part_of(selection_view const chosen) const noexcept {
+    return shares_memory(std::as_bytes(chosen.indices), std::as_bytes(indices_.span())) ||
+           shares_memory(std::as_bytes(chosen.values), std::as_bytes(values_.span()));
+  }
+
+  // ---- Steps and warm thresholds
+  // ---------------------------------------------------------------------------------------
+
+  void end_step() noexcept { ++steps_; }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  void set_steps(std::uint64_t steps) noexcept { steps_ = steps; }
+
+  [[nodiscard]] std::vector<warm_threshold> warm_thresholds() const { return segments_.warm_thresholds(); }
+  /// Hints of a checkpoint, perhaps of another world: kept until a step begins.
+  void set_warm_thresholds(std::vector<warm_threshold> warm_thresholds) noexcept {
+    segments_.warm_thresholds() = std::move(warm_thresholds);
+  }
+  void forget_warm_thresholds() { segments_.warm_thresholds().assign(segments_.size(), {}); }
+
+ private:
+  [[nodiscard]] accumulator_ref accumulator(std::size_t s) noexcept {
+    return segments_.view(memory_.state(0), s, steps_);
+  }
+
+  /// Whether this rank selects from a segment; one that every rank sends whole it does not.
+  [[nodiscard]] bool selects(std::size_t s, int rank, bool full_taken) const noexcept {
+    auto const& each = segments_[s];
+    return segments_.gives(each) &&
+           !(full_taken && gives_full_segments<selector_type> && segments_.sent_in_full(each)) &&
+           (each.owner == segment::every_rank || each.owner == rank);
+  }
+
+  /// The keys from which candidates are collected.
+  template <class View, class Mine>
+  void predict(View& view, Mine const& mine) {
+    for (std::size_t s = 0; s < segments_.size(); ++s)
+      candidate_thresholds_[s] =
+          mine(s) ? predict_candidate_threshold(recipe_.selector, view, accumulator(s), segments_[s].k) : 0;
+  }
+
+  Recipe const& recipe_;
+  host_workspace& work_;
+  memory_type& memory_;
+  step_report& report_;
+  segmentation<partitioner_type> segments_;
+  std::vector<key_type> candidate_thresholds_;  // of each segment
+  host_buffer<index_type> indices_;
+  host_buffer<float> values_;
+  std::uint64_t steps_ = 0;  // so far
+};
+
+}  // namespace gradsieve

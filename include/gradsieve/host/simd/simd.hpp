@@ -1,0 +1,61 @@
+// Which vector instructions this processor has, and kernels compiled once for each; the intrinsics for them.
+#pragma once
+
+#include <gradsieve/core/config.hpp>
+
+#if GRADSIEVE_X86
+#include <immintrin.h>
+#endif
+
+namespace gradsieve {
+
+/// Instruction sets that the host's kernels are compiled for. Results do not depend on which of them runs.
+enum class simd { portable, avx2, avx512 };
+
+}  // namespace gradsieve
+
+namespace gradsieve::host_kernels {
+
+/// The best that this processor has.
+[[nodiscard]] inline simd best_simd() noexcept {
+#if GRADSIEVE_X86
+  static simd const best = [] {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi2")) return simd::portable;
+    bool const wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return wide ? simd::avx512 : simd::avx2;
+  }();
+  return best;
+#else
+  return simd::portable;
+#endif
+}
+
+template <class Kernel, class... Args>
+GRADSIEVE_UNFUSED auto run_portable(Args... args) noexcept {
+  return Kernel::template run<simd::portable>(args...);
+}
+#if GRADSIEVE_X86
+template <class Kernel, class... Args>
+GRADSIEVE_AVX2 auto run_avx2(Args... args) noexcept {
+  return Kernel::template run<simd::avx2>(args...);
+}
+template <class Kernel, class... Args>
+GRADSIEVE_AVX512 auto run_avx512(Args... args) noexcept {
+  return Kernel::template run<simd::avx512>(args...);
+}
+#endif
+
+/// Calls Kernel::run<level>(args...), which is always inlined, from a function that has that level's instructions.
+/// The results do not depend on the level.
+template <class Kernel, class... Args>
+auto run(simd level, Args... args) noexcept {
+#if GRADSIEVE_X86
+  if (level == simd::avx512) return run_avx512<Kernel>(args...);
+  if (level == simd::avx2) return run_avx2<Kernel>(args...);
+#endif
+  static_cast<void>(level);
+  return run_portable<Kernel>(args...);
+}
+
+}  // namespace gradsieve::host_kernels

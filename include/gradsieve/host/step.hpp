@@ -1,0 +1,249 @@
+// A step on the host, in its stages.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include <gradsieve/codec/byte_breakdown.hpp>
+#include <gradsieve/codec/check_selection.hpp>
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/exchange/preflight.hpp>
+#include <gradsieve/exchange/round.hpp>
+#include <gradsieve/host/memory.hpp>
+#include <gradsieve/host/passthrough.hpp>
+#include <gradsieve/host/selection_stage.hpp>
+#include <gradsieve/host/workspace.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/step.hpp>
+
+namespace gradsieve {
+
+/// What compressor<host, Recipe> puts in order. Every stage works on the whole team and returns when it is done; what
+/// goes wrong is thrown.
+template <class Recipe>
+class host_step : public step_parts<Recipe> {
+  using parts = step_parts<Recipe>;
+  using codec_type = typename parts::codec_type;
+  using exchange_type = typename parts::exchange_type;
+  using residual_type = typename parts::residual_type;
+
+ public:
+  using arithmetic = float_environment;  ///< lives as long as a call that computes
+  using failure_type = held_failure;
+  using entries = selection_view;         ///< of this rank, before they are sent
+  using selection_type = host_selection;  ///< what compress() returns
+  using report_type = step_report;
+  template <class T>
+  using incoming = host_incoming<T>;
+
+  using parts::capacity;
+  using parts::info;
+  using parts::layers;
+  using parts::recipe;
+  using parts::split;
+  using parts::world;
+
+  host_step(host where, layout about, Recipe policies)
+      : parts{std::move(about), std::move(policies)},
+        work{where, layers.size()},
+        memory{work, recipe.residual, layers.size()},
+        passthrough{work, memory, split},
+        ranks{layers, recipe.hash(), work.arithmetic(recipe.residual)},
+        selection{recipe, work, memory, report_} {}
+
+  // ---- A caller's memory and ranks -----------------------------------------------------------------------------
+
+  template <class Gradient>
+  [[nodiscard]] static auto span_of(Gradient& gradient) {
+    return checked_span(gradient);
+  }
+
+  /// The gradient of a rank that has failed: none.
+  template <class T>
+  [[nodiscard]] static std::span<T> without_values(std::span<T> gradient) noexcept {
+    return gradient.first(0);
+  }
+
+  /// The communicator and the space of host memory, for what the ranks tell each other before a step.
+  template <class Comm>
+  [[nodiscard]] static Comm const& for_host(Comm const& comm) noexcept {
+    return comm;
+  }
+  [[nodiscard]] host const& on_host() const noexcept { return work.where(); }
+
+  [[nodiscard]] preflight::word word() const noexcept { return {selection.steps(), this->origin}; }
+
+  /// Calls meet(): here every exchange begins with a meeting of the ranks.
+  template <class Meet>
+  void meet_in_order(Meet const& meet) const {
+    meet();
+  }
+
+  /// So a rank may meet early when the others do not.
+  void meet_again() noexcept { this->met = false; }
+
+  // ---- Begin -------------------------------------------------------------------------------------------------
+
+  /// Buffers for the segments in a world of `ranks_planned_for`. Allocates.
+  void reserve(int ranks_planned_for) {
+    auto const& segments = selection.segments();
+    selection.reserve(capacity);
+    passthrough.reserve(segments.size(), segments.most());
+    buffers_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, parts::partitioner_type::disjoint);
+    memory.reserve(std::max<std::uint64_t>(capacity, buffers_.most_sent()));
+  }
+
+  void begin_step(std::size_t value_bytes, int of_world) {
+    forget_step();
+    ranks.forget_bytes();
+    watch_ = {};
+    report_ = {};
+    report_.step = selection.steps();
+    report_.world = of_world;
+    report_.capacity = static_cast<index_type>(capacity);
+    report_.baseline_bytes = value_bytes * info.n;
+  }
+
+  /// The step before can no longer be discarded, nor encoded.
+  void forget_step() noexcept {
+    memory.forget();
+    passthrough.forget();
+    last = {};
+  }
+
+  /// Seconds since the last call, to a stage of the report.
+  void charge(double step_seconds::* stage) noexcept { watch_.charge(report_.seconds.*stage); }
+
+  /// What an earlier step has left behind: on the host nothing.
+  [[nodiscard]] static constexpr std::uint64_t earlier_fault() noexcept { return 0; }
+  static constexpr void raise(std::uint64_t) noexcept {}
+
+  // ---- Accumulate, select, exchange and apply
+  // --------------------------------------------------------------------------------
+
+  template <class T>
+  void accumulate(incoming<T> const& in, step_role const role) {
+    selection.accumulate(in, role);
+  }
+
+  /// What passes through is removed from the residual, of each value as much as +-limit.
+  void take_passthrough(float limit) {
+    report_.saturated += passthrough.take(limit);
+    report_.passthrough_elements = passthrough.size();
+  }
+
+  [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
+  void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }
+
+  /// Sends this rank's entries, receives the others', and sums up what passes through. Collective.
+  /// @throws the failure, and what the exchange throws; communication_error if a message was damaged.
+  template <class Comm>
+  [[nodiscard]] exchange_result exchange(Comm const& comm, entries const& own, float limit,
+                                         failure_type const& failure) {
+    auto const result = buffers_.run(exchange_round<Comm, host_workspace, codec_type>{
+        comm, work, recipe.codec, info, ranks, word(), selection.decision(), failure.why(), own, memory.state(0),
+        limit});
+    auto const passthrough_bytes = passthrough.share(comm, result.damage != nullptr);
+    if (result.damage) std::rethrow_exception(result.damage);
+    if (passthrough.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");
+    report_.bytes_sent += ranks.sent() + result.bytes_sent + passthrough_bytes;
+    report_.bytes_received += ranks.received() + result.bytes_received + passthrough_bytes;
+    report_.saturated += result.saturated;
+    breakdown(result.sent, passthrough.ranges(), result.message);
+    if (*result.index_codec != 0) report_.message.index_codec = result.index_codec;
+    return result;
+  }
+
+  /// What was sent is removed from the residual, with the next accumulate pass.
+  void remove(exchange_result const& result) noexcept { memory.remove_sent(result.sent); }
+  void remove(entries const& own) noexcept { memory.remove_sent(own); }
+
+  /// The mean of what was exchanged, to the gradient.
+  template <class T>
+  void apply(exchange_result const& result, std::span<T> gradient) {
+    auto const divisor = static_cast<float>(world);
+    auto const applied = work.apply(result.updates, divisor, gradient);
+    report_.union_size = applied.entries + passthrough.in_segments();
+    report_.saturated += applied.saturated + passthrough.write(divisor, gradient);
+  }
+
+  /// Puts back what this step has taken out, in the middle of it or after it. Idempotent.
+  void rollback() {
+    memory.rollback();
+    passthrough.rollback();
+  }
+  void abandon() { rollback(); }
+
+  // ---- Messages and reports --------------------------------------------------------------------------------------
+
+  /// Entries and passthrough values, as compress() returns them.
+  [[nodiscard]] selection_type selected(entries const& own) noexcept {
+    report_.union_size = own.indices.size();
+    last = {{own.indices, own.values, passthrough.own()}, ++compressions_};
+    return last;
+  }
+
+  /// Whether it is what the last compress() selected, in the same memory.
+  [[nodiscard]] bool is_last(selection_view const chosen) const noexcept {
+    auto const same = [](auto const a, auto const b) { return a.data() == b.data() && a.size() == b.size(); };
+    return same(chosen.indices, last.indices) && same(chosen.values, last.values) &&
+           same(chosen.passthrough, last.passthrough);
+  }
+
+  [[nodiscard]] bool owns_part_of(selection_view const chosen) const noexcept {
+    return selection.owns_part_of(chosen) ||
+           shares_memory(std::as_bytes(chosen.passthrough), std::as_bytes(passthrough.room()));
+  }
+
+  /// The last selection as bytes, which the report counts. Allocates on first use.
+  [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) {
+    auto const message = write_message(chosen);
+    report_.bytes_sent = message.size();
+    breakdown(chosen, chosen.passthrough.empty() ? std::span<range const>{} : passthrough.ranges(), message);
+    return message;
+  }
+
+  /// A caller's. @throws invalid_argument as check_selection()
+  [[nodiscard]] std::span<std::byte const> encode_copy(selection_view const chosen) {
+    check_selection(recipe.codec, info, std::span<range const>{split.passthrough}, chosen, capacity);
+    return write_message(chosen);
+  }
+
+  [[nodiscard]] step_report const& report() const noexcept { return report_; }
+
+  host_workspace work;
+  residual_memory<host_workspace, residual_type> memory;
+  passthrough_part<host_workspace, residual_type> passthrough;
+  preflight ranks;
+  host_selection_stage<Recipe> selection;
+  host_selection last;  ///< of the last step, if that was a compress(); else its number is 0
+
+ private:
+  /// Where the bytes of a message went, as far as it can be told, and with it all other bytes of the step.
+  void breakdown(selection_view const sent, std::span<range const> passed, std::span<std::byte const> message) {
+    if (message.empty()) return;
+    report_.message = byte_breakdown_of(recipe.selector, recipe.codec, info, sent, passed, message);
+    report_.message.share_out(static_cast<double>(report_.bytes_sent) - report_.message.bytes());
+  }
+
+  /// @pre no more entries than capacity
+  [[nodiscard]] std::span<std::byte const> write_message(selection_view const chosen) {
+    auto const bytes = recipe.codec.max_bytes(info.n, capacity, info.passthrough);
+    if (outgoing_.size() < bytes) outgoing_ = host_buffer<std::byte>(bytes);
+    return outgoing_.first(recipe.codec.encode(info, chosen, outgoing_.span()));
+  }
+
+  typename exchange_type::template buffers<host_workspace> buffers_;
+  host_buffer<std::byte> outgoing_;
+  std::uint64_t compressions_ = 0;
+  step_report report_;  // of the last step
+  stopwatch watch_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,301 @@
+// The host space: this machine's memory and cores, and one compressor's scratch there.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/core/random.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/passes/accumulate.hpp>
+#include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/passes/ranking.hpp>
+#include <gradsieve/host/passes/sample.hpp>
+#include <gradsieve/host/passes/scope.hpp>
+#include <gradsieve/host/passes/updates.hpp>
+
+namespace gradsieve {
+
+class host_workspace;
+template <class Recipe>
+class host_step;
+
+/// The memory and the cores of this machine. Results depend on neither field.
+struct host {
+  using workspace = host_workspace;
+  template <class Recipe>
+  using step = host_step<Recipe>;
+  template <class>
+  using selector_view = host_workspace;
+  static constexpr bool stream_ordered = false;
+  template <class Stored>
+  static constexpr bool keeps = std::same_as<Stored, float>;
+  template <class>
+  static constexpr bool encodes_with = true;
+  template <class Exchange, class Codec>
+  static constexpr bool exchanges_with = host_exchange<Exchange, host_workspace, Codec>;
+  template <class Codec>
+  static constexpr bool sums_with = separable_codec<Codec>;
+
+  int threads = 0;                 ///< 0: as many as OpenMP gives; one without OpenMP
+  simd simd_limit = simd::avx512;  ///< the best instruction set up to this one that the processor has
+  friend bool operator==(host const&, host const&) = default;
+};
+
+/// Scratch of one compressor, and what is asked of it by the compressor, selectors, residual stores and exchanges.
+/// A "pass" reads every element of its segment once; passes run on the whole team, give the same answer for any team,
+/// and allocate nothing. Not for concurrent use.
+class host_workspace {
+ public:
+  template <class T>
+  using buffer = host_buffer<T>;
+
+  host_workspace(host where, std::uint64_t n)
+      : where_{where}, scope_{where.threads, n, where.simd_limit}, ranking_{scope_.team} {}
+
+  [[nodiscard]] host const& where() const noexcept { return where_; }
+
+  /// Prepares for segments that are disjoint and in order. What lies between them, or in a passthrough range, is
+  /// accumulated but never selected from; accumulators in passthrough ranges must be zero when selectors look.
+  /// `expected`: entries that a step selects at most. Allocates: 72 bytes a tile, and the candidate lists a worker.
+  /// `bins`: their length in each segment, for a selector that has them. What they keep is theirs to say, so a worker's
+  /// list then has room for all its elements: address space for 8 bytes an element, of which what is used is touched;
+  /// and 8 bytes an element of a tile and worker more.
+  void plan(std::span<segment const> segments, std::span<range const> passthrough, std::uint64_t expected,
+            std::span<std::uint32_t const> bins = {}) {
+    scope_.tiles.plan(scope_.n, segments, passthrough, bins);
+    auto const shares = accumulate_.plan(scope_, bins);
+    scope_.found.plan(scope_.team.size(), segments.size(), std::min(scope_.n, 2 * expected + 65536), shares);
+    scope_.keys = buffer<key_type>(std::min(scope_.n, host_scope::most_samples) + host_kernels::group);
+    ranking_.plan(scope_);
+  }
+
+  // ---- A step's first pass ---------------------------------------------------------------------------------
+
+  /// What a selector's predict() gets before the accumulate pass; see host_preview. `read`: a host_kernels::incoming.
+  template <class Read, class Flush>
+  [[nodiscard]] host_preview<Read, Flush> preview(Read const& read, Flush const& flush_pending) const {
+    return {scope_, read, flush_pending};
+  }
+
+  /// Enters a gradient into the residual's states, in one read of both and one write. In the same pass: the
+  /// statistics of every segment if `measure`, and the elements whose key reaches `candidate_thresholds[segment]` (0:
+  /// none wanted) as the segment's candidates. Before an element is accumulated, what is pending of it is removed.
+  /// Returns the number of elements that were not finite. Cost: 8 bytes read and 4 written per element and state.
+  template <class Residual, class T, std::size_t States>
+  std::uint64_t accumulate(Residual const& policy, std::array<float*, States> const& states,
+                           std::span<T const> gradient, float factor, bool measure,
+                           std::span<key_type const> candidate_thresholds, selection_view pending = {}) {
+    ranking_.forget();
+    return accumulate_.run(scope_, host_kernels::incoming{states, gradient, factor, policy}, measure,
+                           candidate_thresholds, pending);
+  }
+
+  /// accumulate() for a selector that has bins: a segment's candidates are what it keeps there, of the segments with
+  /// candidate_threshold != 0. @pre plan() was given the bins.
+  template <class Chosen, class Residual, class T, std::size_t States>
+  std::uint64_t accumulate_bins(Chosen const& chosen, std::span<segment const> segments, Residual const& policy,
+                                std::array<float*, States> const& states, std::span<T const> gradient, float factor,
+                                std::uint64_t step, std::span<key_type const> candidate_thresholds,
+                                selection_view pending) {
+    ranking_.forget();
+    return accumulate_.run_bins(scope_, host_kernels::incoming{states, gradient, factor, policy}, chosen, segments,
+                                step, candidate_thresholds, pending);
+  }
+
+  /// What accumulate() would return, without changing anything. Cost: one read of gradient and states.
+  template <class Residual, class T, std::size_t States>
+  std::uint64_t count_non_finite(Residual const& policy, std::array<float*, States> const& states,
+                                 std::span<T const> gradient, float factor) {
+    host_kernels::incoming const in{states, gradient, factor, policy};
+    return scope_.sum(gradient.size(), gradient.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
+      return host_kernels::run<host_kernels::enter_tile<false>>(
+          scope_.level, policy, in.states_from(begin), gradient.data() + begin, factor, std::size_t{end - begin});
+    });
+  }
+
+  /// A number that differs where another build or processor rounds otherwise than this one: made of what the accumulate
+  /// pass gives for a few elements.
+  template <class Residual>
+  [[nodiscard]] std::uint8_t arithmetic(Residual const& policy) const noexcept {
+    float_environment const mode;
+    constexpr std::size_t count = 64;
+    std::array<std::array<float, count>, Residual::states> memory;
+    std::array<float*, Residual::states> states{};
+    std::array<float, count> gradient;
+    for (std::size_t i = 0; i < count; ++i) gradient[i] = static_cast<float>(mix(i) >> 40) * 0x1p-24f - 0.5f;
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      states[s] = memory[s].data();
+      for (std::size_t i = 0; i < count; ++i)
+        memory[s][i] = static_cast<float>(mix(i + count * (s + 1)) >> 40) * 0x1p-20f - 7.5f;
+    }
+    host_kernels::run<host_kernels::enter_tile<true>>(scope_.level, policy, states, std::as_const(gradient).data(),
+                                                      0.7f, count);
+    fingerprint all;
+    for (auto const& each : memory)
+      for (float const x : each) all.add(x);
+    return static_cast<std::uint8_t>(all.value() ^ all.value() >> 32);
+  }
+
+  /// Candidates of all segments with candidate_threshold != 0, from memory. Cost: one pass over those segments.
+  void collect(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
+    ranking_.forget();
+    scope_.collect(accumulator, candidate_thresholds);
+  }
+
+  // ---- What selectors ask ----------------------------------------------------------------------------------
+
+  /// Candidates of one segment anew, for a key that suits it better; those of the last call are kept.
+  /// Cost: one pass over the segment.
+  void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
+    scope_.collect_again(acc, candidate_threshold);
+  }
+
+  /// A segment's candidates. Cost: O(workers * log candidates).
+  [[nodiscard]] candidates collected(accumulator_ref const acc) const noexcept { return scope_.found.collected(acc); }
+
+  /// Sums over a segment. Cost: one pass, or O(n / 4096) if the accumulate pass has measured already.
+  [[nodiscard]] host_kernels::statistics measure(accumulator_ref const acc) { return accumulate_.measure(scope_, acc); }
+
+  /// Mean of |x| over a segment, 0 if it is empty. Cost: as measure().
+  [[nodiscard]] float mean_abs(accumulator_ref const acc) {
+    auto const n = static_cast<double>(acc.values.size());
+    return acc.values.empty() ? 0.0f : static_cast<float>(measure(acc).sum_abs / n);
+  }
+
+  /// Mean of the largest magnitudes of a segment's bins. @pre accumulate_bins(). Cost: O(n / 4096).
+  [[nodiscard]] float mean_of_maxima(accumulator_ref const acc) const noexcept {
+    auto const bins = accumulate_.sums(scope_, acc);
+    return bins.nonzero == 0 ? 0.0f : static_cast<float>(bins.sum_abs / static_cast<double>(bins.nonzero));
+  }
+
+  /// Calls body(value) for each of these values, which replaces it.
+  template <class Body>
+  void replace(view<float> const values, Body const& body) const noexcept {
+    scope_.each(values.size(), [&](std::uint64_t i) { values[i] = body(values[i]); });
+  }
+
+  /// Number of elements whose key is at least `key`. Cost: one pass.
+  [[nodiscard]] std::uint64_t count_at_least(accumulator_ref const acc, key_type key) {
+    return scope_.sum_of_tiles(acc, [&](std::uint64_t, float const* values, std::size_t size, int) {
+      return host_kernels::run<host_kernels::count_tile>(scope_.level, values, size, key);
+    });
+  }
+
+  /// Keys of `count` elements, one at a random place in each of `count` equal strips; all of them if `count`
+  /// reaches the size. Depends on `seed`, step and segment only. At most 2^20 samples. Cost: `count` scattered reads.
+  /// The sample lives until the next call.
+  [[nodiscard]] key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
+    return draw_sample(scope_, acc, count, seed, host_kernels::from_memory{acc});
+  }
+
+  /// The threshold that keeps exactly k elements of a segment, or all that are not zero if those are fewer. From the
+  /// candidates where they suffice: O(candidates); else a pass, with many ties two, at most seven. `keep` restricts
+  /// the choice. @pre At least k elements, or all that are not zero, have a key of `low` or more; low >= 1.
+  template <class Keep = keep_all>
+  [[nodiscard]] threshold kth_largest(accumulator_ref const acc, index_type k, key_type low = 1,
+                                      Keep const& keep = {}) {
+    return ranking_.kth_largest(scope_, acc, k, low, keep);
+  }
+
+  /// Writes what a threshold keeps, in index order, at most out.indices.size() entries; returns how many it keeps.
+  /// From the candidates where they suffice, else one pass; two where ties or `keep` leave no other way.
+  template <class Keep = keep_all>
+  index_type compact(accumulator_ref const acc, threshold const at, selection_span out, Keep const& keep = {}) {
+    return ranking_.compact(scope_, acc, at, out, keep);
+  }
+
+  /// All candidates of a segment, of which none is zero, in index order, with body(value) for the value of each; at
+  /// most out.indices.size() of them. Returns how many there are. @pre collected(acc).complete. Cost: one copy.
+  template <class Body>
+  index_type take_candidates(accumulator_ref const acc, selection_span out, Body const& body) noexcept {
+    return ranking_.take_candidates(scope_, acc, out, body);
+  }
+
+  // ---- What residual stores and exchanges ask --------------------------------------------------------------
+
+  /// out[i] = values[indices[i]]. Cost: O(indices), scattered.
+  void gather(std::span<float const> values, std::span<index_type const> indices, std::span<float> out) const noexcept {
+    scope_.each(indices.size(), [&](std::uint64_t i) { out[i] = values[indices[i]]; });
+  }
+
+  /// Clamps values beyond `limit` to it, with their signs; returns how many. Cost: one read.
+  std::uint64_t saturate(std::span<float> values, float limit) {
+    key_type const most = magnitude_key(limit);
+    if (most >= infinite_key - 1) return 0;
+    return scope_.sum(values.size(), values.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
+      std::uint64_t beyond = 0;
+      for (auto i = begin; i < end; ++i) {
+        if (magnitude_key(values[i]) <= most) continue;
+        values[i] = with_sign_of(values[i], limit);
+        ++beyond;
+      }
+      return beyond;
+    });
+  }
+
+  /// Calls body(i, states of element i) for i in [begin, end), and stores the states. Cost: one pass.
+  template <std::size_t States, class Body>
+  void update(std::array<float*, States> const& states, std::uint64_t begin, std::uint64_t end, Body const& body) {
+    scope_.each(end - begin, [&](std::uint64_t i) { update_one(states, begin + i, begin + i, body); });
+  }
+
+  /// Calls body(position, states of element indices[position]) for every position, and stores the states.
+  /// Cost: O(indices), scattered.
+  template <std::size_t States, class Body>
+  void update(std::array<float*, States> const& states, std::span<index_type const> indices, Body const& body) {
+    scope_.each(indices.size(), [&](std::uint64_t p) { update_one(states, indices[p], p, body); });
+  }
+
+  /// Sum of x^2 over all n elements, ignoring what is not finite; in fixed order. Cost: one read.
+  template <class T>
+  [[nodiscard]] double sum_squares(std::span<T const> values) {
+    return accumulate_.sum_squares(scope_, values);
+  }
+
+  /// As host_updates::apply(): the sum of updates over divisor, into `out`.
+  template <class T>
+  applied_update apply(std::span<selection_view const> updates, float divisor, std::span<T> out) {
+    return updates_.apply(scope_.team, updates, divisor, out);
+  }
+
+  /// As host_updates::merge(): the union of the updates' indices.
+  std::uint64_t merge(std::span<selection_view const> updates, std::span<index_type> out) {
+    return updates_.merge(updates, scope_.n, out);
+  }
+
+  /// Room for apply() and merge(). Allocates.
+  void reserve_updates(std::size_t updates) { updates_.reserve(scope_.team, updates); }
+
+  /// Zeros, written by the threads that will use them.
+  void fill_zero(std::span<float> memory) const noexcept {
+    scope_.each(memory.size(), [&](std::uint64_t i) { memory[i] = 0; });
+  }
+
+ private:
+  template <std::size_t States, class Body>
+  static void update_one(std::array<float*, States> const& states, std::uint64_t i, std::uint64_t name,
+                         Body const& body) noexcept {
+    element_state<States> now{};
+    for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
+    body(name, now);
+    for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
+  }
+
+  host where_;
+  host_scope scope_;
+  host_accumulate accumulate_;
+  host_ranking ranking_;
+  host_updates updates_;
+};
+
+}  // namespace gradsieve

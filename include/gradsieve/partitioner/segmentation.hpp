@@ -1,0 +1,142 @@
+// The partitioner at work: segments with their budgets, their norms and what is remembered of them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/density.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/random.hpp>
+
+namespace gradsieve {
+
+/// Length of the bins in each segment, where the selector has any. Allocates.
+/// @throws invalid_argument if a segment goes beyond a layer that bins must stay in; for a length of 0.
+template <class Selector>
+[[nodiscard]] std::vector<std::uint32_t> bin_lengths_of(Selector const& chosen, layout const& layers,
+                                                        std::span<segment const> segments) {
+  std::vector<std::uint32_t> lengths;
+  if constexpr (bin_selector<Selector>) {
+    std::size_t at = 0;  // the layer that a segment begins in; segments are in order
+    for (auto const& each : segments) {
+      while (at < layers.count() && layers.offset(at + 1) <= each.offset) ++at;
+      if (each.size == 0 || at == layers.count()) {
+        lengths.push_back(1);
+        continue;
+      }
+      if constexpr (layer_bin_selector<Selector>) {
+        if (each.offset + each.size > layers.offset(at + 1))
+          throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
+      }
+      lengths.push_back(chosen.bin_length(layers[at]));
+      if (lengths.back() == 0)
+        throw invalid_argument("gradsieve: a bin of layer '" + layers[at].name + "' has no elements");
+    }
+  }
+  return lengths;
+}
+
+/// Length of the bins in each layer, for message_info; nothing where the selector has none. Allocates.
+/// @throws invalid_argument for a length that the codec does not take.
+template <class Selector, class Codec>
+[[nodiscard]] std::vector<std::uint32_t> layer_bins_of([[maybe_unused]] Selector const& chosen, Codec const&,
+                                                       [[maybe_unused]] layout const& layers) {
+  std::vector<std::uint32_t> lengths;
+  if constexpr (bin_selector<Selector>)
+    for (auto const& each : layers) {
+      lengths.push_back(chosen.bin_length(each));
+      if constexpr (bin_codec<Codec>)
+        if (lengths.back() < 1 || lengths.back() > Codec::longest_bin)
+          throw invalid_argument("gradsieve: a bin of layer '" + each.name + "' has " + std::to_string(lengths.back()) +
+                                 " elements, this codec takes 1 to " + std::to_string(Codec::longest_bin));
+    }
+  return lengths;
+}
+
+/// The segments of one gradient in one world.
+template <class Partitioner>
+class segmentation {
+ public:
+  /// Splits `elements` elements in these layers for a world. Allocates.
+  void plan(Partitioner const& how, std::span<range const> layers, std::uint64_t elements, double most_density,
+            int world) {
+    elements_ = elements;
+    segments_.clear();
+    how.split(layers, world, segments_);
+    most_ = std::min<std::uint64_t>(budget_of(most_density, elements) + segments_.size(), elements);
+    norms_.assign(segments_.size() + 1, 0);
+    scratch_.order.assign(segments_.size(), 0);
+    scratch_.weight.assign(segments_.size(), 0);
+    scratch_.loads.assign(static_cast<std::size_t>(world), {});
+    warm_thresholds_.reserve(segments_.size());
+  }
+
+  /// Gives every segment its k and its owner. @throws invalid_argument if a partitioner exceeds the density or
+  /// a segment.
+  void assign(Partitioner const& how, double density, std::uint64_t step, int world) {
+    scratch_.loads.resize(static_cast<std::size_t>(world));
+    how.assign(segments_, std::span<double const>{norms_}.first(segments_.size()), {density, elements_, step, world},
+               scratch_);
+    std::uint64_t total = 0;
+    for (auto const& each : segments_) {
+      if (each.k > each.size)
+        throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(each.k) +
+                               " entries of a segment of " + std::to_string(each.size));
+      total += each.k;
+    }
+    budget_ = static_cast<index_type>(
+        std::min(total, elements_));  // passthrough ranges inside a segment that is sent in full
+    if (budget_ > most_)
+      throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(total) +
+                             " entries, the density allows " + std::to_string(most_));
+  }
+
+  [[nodiscard]] std::span<segment const> all() const noexcept { return segments_; }
+  [[nodiscard]] std::size_t size() const noexcept { return segments_.size(); }
+  [[nodiscard]] segment const& operator[](std::size_t s) const noexcept { return segments_[s]; }
+
+  /// A segment's part of the accumulator, as selectors take it.
+  [[nodiscard]] accumulator_ref view(std::span<float const> accumulator, std::size_t s, std::uint64_t step) noexcept {
+    auto const& each = segments_[s];
+    return {accumulator.subspan(each.offset, each.size), each.offset, s, step, &warm_thresholds_[s]};
+  }
+
+  /// Whether anything is to be sent of a segment; whether all of it is, so that it needs no indices.
+  [[nodiscard]] static bool gives(segment const& each) noexcept { return each.k > 0 && each.size > 0; }
+  [[nodiscard]] static bool sent_in_full(segment const& each) noexcept { return each.size > 0 && each.k == each.size; }
+
+  /// Entries that all segments give together: in this step, and in any step at most.
+  [[nodiscard]] index_type budget() const noexcept { return budget_; }
+  [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
+
+  /// Squared norms, one a segment, and a last place that is the caller's.
+  [[nodiscard]] std::span<double> norms() noexcept { return norms_; }
+
+  [[nodiscard]] std::vector<warm_threshold>& warm_thresholds() noexcept { return warm_thresholds_; }
+  [[nodiscard]] std::vector<warm_threshold> const& warm_thresholds() const noexcept { return warm_thresholds_; }
+
+  /// A number that differs when ranks would share out the work differently.
+  [[nodiscard]] std::uint64_t decision(std::uint64_t step) const noexcept {
+    std::uint64_t h = mix(step);
+    for (auto const& each : segments_)
+      h = mix(h ^ (std::uint64_t{each.k} << 32 | static_cast<std::uint32_t>(each.owner)));
+    return h;
+  }
+
+ private:
+  segment_list segments_;
+  partition_scratch scratch_;
+  std::vector<double> norms_;
+  std::vector<warm_threshold> warm_thresholds_;  // of each segment
+  std::uint64_t elements_ = 0;
+  std::uint64_t most_ = 0;
+  index_type budget_ = 0;
+};
+
+}  // namespace gradsieve

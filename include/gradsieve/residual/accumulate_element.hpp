@@ -1,0 +1,52 @@
+// One gradient element into its state, in either space.
+#pragma once
+
+#include <cstddef>
+
+#include <gradsieve/core/random.hpp>
+#include <gradsieve/core/types.hpp>
+
+namespace gradsieve {
+
+/// Accumulates one gradient element into its state; false if it or the new state was not finite. A gradient that is not
+/// finite counts as zero; an element whose new state would not be finite keeps its old one.
+GRADSIEVE_EITHER_SPACE
+template <class Residual, std::size_t States>
+GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool accumulate_element(Residual const& policy, float gradient,
+                                                                element_state<States>& state) noexcept {
+  auto const before = state;
+  bool const usable = is_finite(gradient);
+  policy.accumulate_element(usable ? gradient : 0.0f, state);
+  bool finite = true;
+  for (std::size_t s = 0; s < States; ++s) finite = finite & is_finite(state[s]);
+  for (std::size_t s = 0; s < States; ++s) state[s] = finite ? state[s] : before[s];
+  return usable & finite;
+}
+
+/// The noise that rounds the states of one step to their format. By name, so that every pass rounds an element alike,
+/// whichever it is that writes it.
+class rounding {
+ public:
+  enum event : std::uint64_t { accumulated, removed };
+
+  GRADSIEVE_HD constexpr rounding(std::uint64_t step, event what) noexcept : stream_{mix(mix(step) + what)} {}
+
+  /// For state s of the elements 4 f to 4 f + 3, 16 bits each.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t of_four(std::uint64_t f, std::uint64_t s) const noexcept {
+    return mix(stream_ + (s << 32) + f);
+  }
+
+  /// Rounds the states of element i to what `Stored` can hold.
+  template <class Stored, std::size_t States>
+  GRADSIEVE_HD constexpr void apply(std::uint64_t i, element_state<States>& state) const noexcept {
+    if constexpr (sizeof(Stored) < sizeof(float))
+      for (std::size_t s = 0; s < States; ++s)
+        state[s] =
+            to_float(to_stored<Stored>(state[s], static_cast<std::uint16_t>(of_four(i / 4, s) >> (16 * (i % 4)))));
+  }
+
+ private:
+  std::uint64_t stream_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,299 @@
+// Exchanges gradients while the backward pass still computes others.
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/host/workspace.hpp>
+#include <gradsieve/schedule/overlap/agree.hpp>
+#include <gradsieve/schedule/overlap/group_exchange.hpp>
+#include <gradsieve/schedule/overlap/group_map.hpp>
+#include <gradsieve/schedule/overlap/group_queue.hpp>
+#include <gradsieve/schedule/overlap/overlapped_group.hpp>
+#include <gradsieve/schedule/overlap/tracker.hpp>
+#include <gradsieve/schedule/plan.hpp>
+
+namespace gradsieve {
+
+/// Between begin() and wait() the backward pass calls ready(layer) as gradients are complete. A group of the plan whose
+/// layers are all ready is exchanged beside it, in place, one group after the other in the plan's order, also where a
+/// later one is complete first: all ranks issue the same collectives in the same order. Only the last group waits for
+/// wait(), or flush().
+///
+///   auto make = [&](gs::layout const& part) { return gs::compressor{gs::host{.threads = 1}, part, recipe}; };
+///   auto exchange = gs::overlap{comm, layers, plan, make};    // one compressor a group, here, once
+///   auto report = exchange.run(gradient, [&](auto const& ready) { backward(ready); });  // every step
+///
+/// or begin(), ready(), and wait() or, where the backward pass throws, cancel(). The gradient is then the averaged
+/// update. Every group has an exchange of its own: with compressors each group sends the recipe's density of its own
+/// layers. Layers are numbered as in the layout.
+///
+/// A step comes to its end on all ranks or on none: the last group goes out once wait() says that there is nothing to
+/// cancel. A rank that cancels takes part in the groups that are left as one that has failed, so that wait() throws on
+/// the others. Groups before these were exchanged and count, on all ranks alike, step counters too; of the others
+/// nothing is given up on any rank. As after every exchange that throws, what the other ranks handed over of them is in
+/// their residuals. discard_step() on all ranks takes back what counts: then the step has sent nothing.
+///
+/// On a host a thread of this object's own does the exchanges. From begin() until wait() or cancel() returns, only that
+/// thread may use the communicator, or an MPI that was not initialised with MPI_THREAD_MULTIPLE; with less than
+/// MPI_THREAD_SERIALIZED the constructor throws. A child of fork() does not have the thread: what would wait for it
+/// throws communication_error, and cancel() and the destructor do nothing.
+///
+/// On a device, with <gradsieve/cuda.cuh>, a second stream does them, and the exchanges that make() returns work there:
+///
+///   auto exchange = gs::overlap{gs::device{second_stream}, comm, layers, plan, make};
+///   exchange.run(gradient, stream, [&](auto const& ready) { backward(stream, ready); });
+///
+/// The host only enqueues: ready() is called once the kernels that write the layer are enqueued, and wait() makes
+/// `stream` wait, not the host. What goes wrong on the device, a cancel() of another rank too, is thrown by the report
+/// or by a later step. The communicator works in stream order, as a device compressor's: gs::nccl::communicator_ref, or
+/// a host's as staged{comm}, which makes ready() wait for the exchange and hides nothing. Where a CUDA graph can hold
+/// exchange and communicator it can hold a step: run two before.
+///
+/// memory: a buffer for each group whose layers do not lie side by side; a step allocates what its exchanges do.
+/// threads: ready() from any, on a device if they share a stream or name theirs; all else from one at a time.
+template <space Space, class Exchange, communicator Comm, gradient_value T = float>
+class overlap {
+  static_assert(group_exchange<Exchange, Comm, T>,
+                "what makes the exchange of a group must return an object with "
+                "step_report exchange(comm, std::span<T> gradient), such as compressor or dense_mean");
+  using queue = group_queue<Space>;
+
+ public:
+  using exchange_type = Exchange;
+  using writer = typename queue::writer;  ///< what writes gradients: a stream of a device; empty on a host
+
+  /// Takes rank 0's plan, which agree() hands to all ranks, and calls make(layout of a group) for every group in order.
+  /// `ready_order` says for each layer of the plan which one of the layout it is; empty: the last layer is ready first.
+  /// A host packs groups on the thread that exchanges them, whatever its `threads`. Waits. Collective.
+  /// @throws invalid_argument if the plan does not fit the layout; communication_error if the communicator is not for a
+  /// thread of this object's; mismatch, if ranks differ in layout or order, or another rank throws; as agree(), and
+  /// what make() throws.
+  template <class Make>
+    requires std::invocable<Make const&, layout const&>
+  overlap(Space where, Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
+          std::vector<std::size_t> const& ready_order = {})
+      : comm_{std::move(comm)},
+        plan_{agree(host{}, queue::setup_communicator(where, comm_), of_rank_0)},
+        size_{layers.size()},
+        tracker_{plan_},
+        queue_{where} {
+    std::exception_ptr failure;
+    try {
+      if constexpr (thread_checking_communicator<Comm>) comm_.require_threads();
+      group_ = group_map{layers, plan_, ready_order, sizeof(T)};
+      for (auto const& each : group_.groups()) parts_.emplace_back(make, queue_, each);
+      for (std::size_t g = 0; g < parts_.size(); ++g)
+        if (layers_of(g).size() > 0) last_ = g;
+      auto const may = [this](std::size_t g) { return tracker_.frontier() > g && (g < last_ || ended_.load()); };
+      queue_.start(parts_.size(), layers.count(), may, [this](std::size_t g) { exchange(g); });
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    group_map::require_equal(host{}, queue::setup_communicator(where, comm_), layers, group_, failure);
+  }
+  template <class Make>
+    requires std::same_as<Space, host> && std::invocable<Make const&, layout const&>
+  overlap(Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
+          std::vector<std::size_t> const& ready_order = {})
+      : overlap{host{}, std::move(comm), layers, of_rank_0, make, ready_order} {}
+
+  overlap(overlap const&) = delete;
+  overlap& operator=(overlap const&) = delete;
+
+  /// Cancels an open step, as cancel(), and waits for work on a device; where the exchanges have no fail() it waits for
+  /// the group that is being exchanged and leaves the others. An open step works on the gradient: it must outlive that.
+  ~overlap() {
+    if constexpr (cancels) cancel();
+  }
+
+  /// A whole step: begin(), backward(ready), wait(). `ready` does what ready() does, and may be called from any thread
+  /// until `backward` returns. @throws as begin() and wait(), and what `backward` throws, after cancel(): so everything
+  /// is safe, in whatever order the gradient and this object were made, and however the exception goes on.
+  template <class Backward>
+  auto run(std::span<T> gradient, writer by, Backward&& backward) {
+    begin(gradient, by);
+    try {
+      backward([this](std::size_t layer, auto const&... written) { this->ready(layer, written...); });
+    } catch (...) {
+      cancel();
+      throw;
+    }
+    return wait();
+  }
+  template <class Backward>
+    requires std::default_initializable<writer>
+  auto run(std::span<T> gradient, Backward&& backward) {
+    return run(gradient, writer{}, std::forward<Backward>(backward));
+  }
+
+  /// Begins a step: the gradient's memory is in use until wait() or cancel() returns, or what they enqueue is done.
+  /// @throws invalid_argument if a step is open; or if its size is not the layout's: then, where the exchanges have
+  /// fail(), this rank takes part in the step as if it had cancelled, so that the others throw as well.
+  void begin(std::span<T> gradient, writer by = {}) {
+    queue_.require_usable();
+    if (open_.load()) throw invalid_argument("gradsieve: begin() before wait() has ended the step before");
+    if (gradient.size() != size_) refuse(gradient.size(), by);
+    tracker_.reset();
+    cancelled_.store(false);
+    ended_.store(false);
+    gradient_ = gradient;
+    failure_ = nullptr;
+    open_.store(true);
+    queue_.begin(by);
+  }
+
+  /// The gradient of this layer is complete, or what writes it is enqueued, on the step's stream or on the one that is
+  /// named, and nothing else will touch it before wait() returns. Cost: O(1), and a lock where a group is complete; on
+  /// a device an event, and where groups are complete their exchanges, enqueued.
+  /// @throws invalid_argument if there is no such layer, it was ready before in this step, or no step is open.
+  void ready(std::size_t layer) { ready(layer, queue_.step_writer()); }
+  void ready(std::size_t layer, writer by) {
+    if (!open_.load())
+      throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, but no step is open: begin()");
+    if (layer >= group_.count())
+      throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, the layout has " +
+                             std::to_string(group_.count()) + " layers");
+    auto const place = group_.place_of(layer);
+    if (!tracker_.is_ready(place)) queue_.written(place, by);
+    auto const before = tracker_.frontier();
+    if (tracker_.on_ready(place) != before) queue_.announce();
+  }
+
+  /// The backward pass has ended: completes all groups. Layers that were not ready in this step, as nothing used them,
+  /// get a gradient of zero. They may be others on other ranks. @throws invalid_argument if no step is open.
+  void flush() {
+    if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: begin()");
+    tracker_.flush([&](std::size_t place) {
+      auto const& each = group_.range_of(place);
+      queue_.fill_zero(std::as_writable_bytes(gradient_.subspan(each.offset, each.size)));
+      queue_.written(place, queue_.step_writer());
+    });
+    ended_.store(true);
+    queue_.announce();
+  }
+
+  /// Ends the step: flush(), and waits until all groups are exchanged; on a device what is enqueued on the step's
+  /// stream from here on does. Returns report().
+  /// @throws invalid_argument if no step is open; else the first exception of this step's exchanges. The groups behind
+  /// it have been exchanged none the less, so that other ranks are not left waiting; the next step may begin.
+  auto wait() {
+    flush();
+    queue_.finish();
+    open_.store(false);
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    return report();
+  }
+
+  /// Ends the step without this rank, whose backward pass cannot go on: groups whose turn has not come are exchanged as
+  /// failed, so that the other ranks throw communication_error from wait(), on a device from the report. Waits as
+  /// wait() does, for as long as the other ranks take; the gradient is then free, of no use, and the next step may
+  /// begin. What the exchanges throw is dropped. Nothing happens if no step is open. Not after flush(). The exchanges
+  /// need fail().
+  void cancel() noexcept {
+    static_assert(cancels,
+                  "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
+                  "dense_mean have it: else the other ranks would wait for this one");
+    if (!open_.load()) return;
+    if (queue_.usable()) {
+      cancelled_.store(true);
+      ended_.store(true);
+      try {
+        tracker_.flush([&](std::size_t place) { queue_.written(place, queue_.step_writer()); });
+        queue_.announce();
+        queue_.finish();
+      } catch (...) {  // a device is gone; the other ranks' transport will say so
+      }
+      failure_ = nullptr;
+    }
+    open_.store(false);
+  }
+
+  /// The last step's update was not used, or it was cancelled: discard_step() of every group's exchange. Call it on
+  /// every rank. Not while a step is open.
+  void discard_step()
+    requires discarding_exchange<Exchange>
+  {
+    for (auto& each : parts_) each.exchange.discard_step();
+  }
+
+  /// The last step, all groups together: an overlap_report; on a device one that is read by get(), which waits for the
+  /// step and throws what went wrong in it. Not while a step is open.
+  [[nodiscard]] auto report() const { return queue_.report(parts_); }
+
+  /// The plan that all ranks follow.
+  [[nodiscard]] plan const& agreed() const noexcept { return plan_; }
+
+  /// When groups of the last step were exchanged, in seconds since begin(); waits on a device. Not while one is open.
+  [[nodiscard]] auto times() const { return queue_.times(); }
+
+  /// The exchange of a group and the layers that it is for: for state(), restore(), discard_step() and the like. Not
+  /// while a step is open. @pre group < agreed().groups().size()
+  [[nodiscard]] Exchange& exchange_of(std::size_t group) noexcept { return parts_[group].exchange; }
+  [[nodiscard]] layout const& layers_of(std::size_t group) const noexcept { return group_.groups()[group].layers; }
+
+ private:
+  static constexpr bool cancels = failing_exchange<Exchange, Comm, T>;
+
+  [[noreturn]] void refuse(std::size_t size, [[maybe_unused]] writer by) {
+    if constexpr (cancels) {
+      auto const instead = queue_.template allocate<T>(size_);
+      begin(instead.span(), by);
+      cancel();
+      queue_.drain();
+    }
+    throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +
+                           std::to_string(size_));
+  }
+
+  /// A failed group does not stop the ones behind it: if it failed on this rank only, the others exchange them.
+  void exchange(std::size_t g) noexcept {
+    try {
+      auto const& places = plan_.groups()[g];
+      for (std::size_t place = places.begin; place < places.end; ++place)
+        if (group_.range_of(place).size > 0) queue_.hold(place);
+      queue_.start_group(g);
+      parts_[g].run(queue_, comm_, gradient_, cancelled_.load());
+    } catch (...) {
+      if (!failure_) failure_ = std::current_exception();
+    }
+    queue_.finish_group(g);
+  }
+
+  Comm comm_;
+  plan plan_;
+  std::uint64_t size_;
+  group_map group_;
+  tracker tracker_;
+  std::deque<overlapped_group<Exchange, Comm, T, queue>> parts_;  // which do not move
+
+  std::span<T> gradient_;  // with failure_ and reports: of the caller's thread before begin() and after wait()
+  std::exception_ptr failure_;
+
+  std::atomic<bool> open_{false};
+  std::atomic<bool> ended_{false};  // the backward pass: the last group may go
+  std::atomic<bool> cancelled_{false};
+  std::size_t last_ = 0;  // of the groups that have elements
+  queue queue_;           // the last: it stops before what it works on goes
+};
+
+template <space Space, class Comm, class Make>
+overlap(Space, Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
+    -> overlap<Space, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;
+template <class Comm, class Make>
+overlap(Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
+    -> overlap<host, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;
+
+}  // namespace gradsieve

@@ -1,0 +1,64 @@
+// One group of an overlap: its exchange, its buffer, and what it reported.
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <gradsieve/schedule/overlap/group_exchange.hpp>
+#include <gradsieve/schedule/overlap/group_map.hpp>
+#include <gradsieve/schedule/planners/arrivals.hpp>
+
+namespace gradsieve {
+
+/// A group that is exchanged in place, or in a buffer where its layers do not lie side by side.
+template <class Exchange, class Comm, class T, class Queue>
+struct overlapped_group {
+  using report_type = std::remove_cvref_t<decltype(std::declval<Exchange&>().exchange(std::declval<Comm const&>(),
+                                                                                      std::declval<std::span<T>>()))>;
+  Exchange exchange;
+  group_layers const& where;
+  typename Queue::template buffer<T> packed;
+  std::optional<report_type> report;  ///< of the last step; none if that failed here
+
+  /// Allocates the buffer. @throws what make(layout) throws. @pre `group` outlives this object
+  template <class Make>
+  overlapped_group(Make const& make, Queue const& queue, group_layers const& group)
+      : exchange(make(group.layers)), where{group}, packed{queue.template allocate<T>(group.packed_size())} {}
+
+  /// Collective. @throws what exchange() or, of a cancelled step, fail() throws.
+  void run(Queue const& queue, Comm const& comm, std::span<T> gradient, [[maybe_unused]] bool cancelled) {
+    report.reset();
+    if (where.layers.size() == 0) return;  // on all ranks alike
+    bool const packs = where.packed_size() > 0;
+    auto const whole = packs ? packed.span() : gradient.subspan(where.first(), where.layers.size());
+    if constexpr (failing_exchange<Exchange, Comm, T>)
+      if (cancelled) return void(exchange.fail(comm, whole));
+    auto const copy = [&](std::span<T> from, std::span<T> to) {
+      queue.copy(std::as_bytes(from), std::as_writable_bytes(to));
+    };
+    if (packs) where.for_each_piece(gradient, whole, copy);
+    report.emplace(exchange.exchange(comm, whole));
+    if (packs) where.for_each_piece(gradient, whole, [&](auto piece, auto place) { copy(place, piece); });
+  }
+};
+
+/// A step's report from its groups, their times, and the seconds that were waited for them. All reports are read before
+/// the first failure is thrown: then the next step has none of them to tell.
+template <class Groups>
+[[nodiscard]] overlap_report report_of(Groups const& groups, std::span<group_times const> times, double exposed) {
+  overlap_report all{{}, 0, exposed};
+  for (auto const& each : times) all.busy += each.finish - each.start;
+  std::exception_ptr first;
+  for (auto const& each : groups) try {
+      if (each.report) all.exchanged.add(*each.report);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  if (first) std::rethrow_exception(first);
+  return all;
+}
+
+}  // namespace gradsieve

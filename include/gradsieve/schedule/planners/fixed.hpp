@@ -1,0 +1,83 @@
+// Plans that do not look at what communication costs.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <utility>
+
+#include <gradsieve/core/text.hpp>
+#include <gradsieve/schedule/planners/arrivals.hpp>
+
+namespace gradsieve {
+
+// None of these rules asks for the cost, but where a group's cost is infinite or NaN: that group ends earlier, with the
+// last gradient up to which its cost is finite. They throw invalid_argument if there is no such gradient, and if the
+// cost of a group is negative.
+
+/// Wait-free backpropagation: every gradient travels alone as soon as it is ready.
+/// When not: many small layers, as each pays a startup.
+struct wfbp {
+  template <cost_model Cost>
+  [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
+    return schedule_detail::grown(in, cost, [](std::size_t, std::size_t) { return false; });
+  }
+  friend bool operator==(wfbp const&, wfbp const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, wfbp const&) { return describe(out, "wfbp"); }
+};
+
+/// Everything in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. With an affine
+/// cost and no constraints at most twice the least finish.
+/// When not: wherever something could overlap.
+struct single {
+  template <cost_model Cost>
+  [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
+    return schedule_detail::grown(in, cost, [](std::size_t, std::size_t) { return true; });
+  }
+  friend bool operator==(single const&, single const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, single const&) { return describe(out, "single"); }
+};
+
+/// Buckets that close as soon as they hold `cap` bytes, the first one at `first`: the rule of PyTorch's
+/// DistributedDataParallel, with its defaults.
+struct fixed_bucket {
+  std::uint64_t first = std::uint64_t{1} << 20;
+  std::uint64_t cap = std::uint64_t{25} << 20;
+
+  template <cost_model Cost>
+  [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
+    return schedule_detail::grown(in, cost, [&](std::size_t begin, std::size_t end) {
+      return in.bytes(begin, end) < (begin == 0 ? first : cap);
+    });
+  }
+  friend bool operator==(fixed_bucket const&, fixed_bucket const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, fixed_bucket const& it) {
+    return describe(out, "fixed_bucket", std::pair{"first", it.first}, std::pair{"cap", it.cap});
+  }
+};
+
+/// Every `cycle` seconds what has become ready since is fused, in buffers of at most `cap` bytes: Horovod's rule, with
+/// its defaults. The wait for the end of a cycle is not in the predicted times.
+struct fusion_buffer {
+  double cycle = 1e-3;
+  std::uint64_t cap = std::uint64_t{128} << 20;
+
+  /// @throws invalid_argument unless the cycle is finite and above 0.
+  void check() const { require_between("cycle of a fusion buffer, in seconds,", cycle, 1e-9, 1e9); }
+
+  template <cost_model Cost>
+  [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
+    check();
+    return schedule_detail::grown(in, cost, [&](std::size_t begin, std::size_t end) {
+      bool const same_cycle = std::ceil(in.ready(end) / cycle) == std::ceil(in.ready(begin) / cycle);
+      return same_cycle && in.bytes(begin, end + 1) <= cap;
+    });
+  }
+  friend bool operator==(fusion_buffer const&, fusion_buffer const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, fusion_buffer const& it) {
+    return describe(out, "fusion_buffer", std::pair{"cycle", it.cycle}, std::pair{"cap", it.cap});
+  }
+};
+
+}  // namespace gradsieve

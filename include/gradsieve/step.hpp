@@ -1,0 +1,97 @@
+// What a compressor has in every space, and what differs between spaces: how a step ends that a rank cannot finish.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/exchange/preflight.hpp>
+#include <gradsieve/partitioner/segmentation.hpp>
+
+namespace gradsieve {
+
+/// Who selects in a step, and for what kind of step.
+struct step_role {
+  int world = 1;
+  int rank = 0;
+  bool exchanging = false;  ///< segments that are sent in full pass through then, and nobody selects from them
+  friend bool operator==(step_role const&, step_role const&) = default;
+};
+
+/// In place of a communicator where a step has none.
+struct no_ranks {
+  [[nodiscard]] static constexpr int rank() noexcept { return 0; }
+  [[nodiscard]] static constexpr int size() noexcept { return 1; }
+  template <class... Anything>
+  void all_reduce(Anything const&...) const noexcept {}
+};
+
+/// A rank's failure, held until the other ranks know of it: they wait for this one in the collectives of the step.
+class held_failure {
+ public:
+  /// A rank that fails because its caller says so.
+  struct called_for {};
+  [[nodiscard]] static held_failure by_caller() {
+    held_failure made;
+    made.why_ = std::make_exception_ptr(called_for{});
+    return made;
+  }
+
+  /// Runs body() unless the rank has failed; what it throws is the rank's failure.
+  template <class Body>
+  void attempt(Body const& body) {
+    if (why_) return;
+    try {
+      body();
+    } catch (...) {
+      why_ = std::current_exception();
+    }
+  }
+
+  [[nodiscard]] explicit operator bool() const noexcept { return why_ != nullptr; }
+  [[nodiscard]] std::exception_ptr const& why() const noexcept { return why_; }
+
+ private:
+  std::exception_ptr why_;
+};
+
+/// What a compressor is about, whatever its space. Stays where it is made: its parts refer to each other.
+template <class Recipe>
+struct step_parts {
+  using selector_type = decltype(Recipe::selector);
+  using partitioner_type = decltype(Recipe::partitioner);
+  using residual_type = decltype(Recipe::residual);
+  using codec_type = decltype(Recipe::codec);
+  using exchange_type = decltype(Recipe::exchange);
+  static constexpr bool needs_norms = partitioner_type::needs_norms;
+  static constexpr bool has_bins = bin_selector<selector_type>;
+  static constexpr int no_world = 0;
+
+  layout layers;
+  Recipe recipe;
+  layer_split split;
+  std::vector<std::uint32_t> layer_bins;  ///< length of the bins in each layer, where the selector has any
+  message_info info;
+  std::uint64_t capacity = 0;  ///< entries that one rank selects at most
+  int world = no_world;        ///< that segments and buffers are planned for
+  bool met = false;            ///< the other ranks of this world, in this state
+  preflight::origin origin = preflight::origin::made;
+
+  step_parts(layout about, Recipe policies)
+      : layers{std::move(about)},
+        recipe{std::move(policies)},
+        split{layers, recipe.passthrough},
+        layer_bins{layer_bins_of(recipe.selector, recipe.codec, layers)},
+        info{layers.size(), layers.hash(), split.passthrough_elements, &layers, layer_bins} {}
+  step_parts(step_parts const&) = delete;
+  step_parts& operator=(step_parts const&) = delete;
+
+ protected:
+  ~step_parts() = default;
+};
+
+}  // namespace gradsieve

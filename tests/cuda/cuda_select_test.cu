@@ -1,0 +1,80 @@
+// Exact selection on a device: the host's entries, to the bit, whatever the data.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "gpu.cuh"
+
+using namespace gpu;
+
+namespace {
+
+/// Fast numbers for large sizes: Laplace by a hash of the place.
+std::vector<float> hashed(std::uint64_t n, std::uint64_t step) {
+  std::vector<float> values(n);
+  for (std::uint64_t i = 0; i < n; ++i) {
+    auto const bits = gs::mix(gs::mix(step) + i);
+    auto const size = static_cast<float>((bits >> 40) + 1) * 0x1p-24f;
+    values[i] = (bits & 1) != 0 ? size * size * size : -size * size * size;
+  }
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("small: radix on every law") {
+  for (auto const law : data::all_laws)
+    for (double const density : {0.001, 0.1}) {
+      CAPTURE(data::name(law));
+      CAPTURE(density);
+      auto const recipe = gs::recipe{.density = density};
+      CHECK(same_as_host(recipe, gs::layout::flat(9001), 3,
+                         [&](std::uint64_t step) { return data::make(law, 9001, step + 1); }));
+    }
+}
+
+TEST_CASE("small: every size and density, on aligned and misaligned gradients") {
+  for (std::uint64_t const n : {0, 1, 3, 4, 31, 4095, 4096, 4097, 12'290})
+    for (double const density : {0.0, 0.01, 0.5, 1.0}) {
+      CAPTURE(n);
+      CAPTURE(density);
+      auto const make = [&](std::uint64_t step) { return data::make(data::law::laplace, n, step + 1); };
+      CHECK(same_as_host(gs::recipe{.density = density}, gs::layout::flat(n), 2, make));
+      CHECK(same_as_host(gs::recipe{.density = density}, gs::layout::flat(n), 2, make, 1));
+    }
+}
+
+TEST_CASE("small: formats of 16 bits") {
+  for (auto const law : {data::law::laplace, data::law::two_values, data::law::denormals, data::law::mostly_zeros}) {
+    CAPTURE(data::name(law));
+    auto const make = [&](std::uint64_t step) { return data::make(law, 10'007, step + 1); };
+    CHECK(same_as_host<gs::float16>(gs::recipe{.density = 0.02}, gs::layout::flat(10'007), 3, make));
+    CHECK(same_as_host<gs::bfloat16>(gs::recipe{.density = 0.02}, gs::layout::flat(10'007), 3, make, 3));
+  }
+}
+
+TEST_CASE("a warm threshold that is wrong: scales that jump") {
+  std::uint64_t const n = 40'000;
+  CHECK(same_as_host(gs::recipe{.density = 0.01}, gs::layout::flat(n), 6, [&](std::uint64_t step) {
+    auto values = data::make(data::law::gauss, n, step + 1);
+    for (float& x : values) x *= step % 2 == 0 ? 1.0f : 1e-3f * static_cast<float>(step * step * step);
+    return values;
+  }));
+}
+
+TEST_CASE("large sizes") {
+  for (unsigned bits : {17u, 20u, 24u, 27u, 30u}) {
+    if (bits > most_bits()) {
+      MESSAGE("skipped: 2^" << bits << " elements; GRADSIEVE_TEST_MOST names the largest power of two");
+      continue;
+    }
+    std::uint64_t const n = (std::uint64_t{1} << bits) + 5;
+    CAPTURE(n);
+    CHECK(same_as_host(gs::recipe{.density = 0.01}, gs::layout::flat(n), 2,
+                       [&](std::uint64_t step) { return hashed(n, step); }));
+    if (bits != 20 && bits <= 24)
+      CHECK(same_as_host(gs::recipe{.density = 0.001}, gs::layout::flat(n), 2,
+                         [&](std::uint64_t) { return std::vector<float>(n, 0.25f); }));
+  }
+}

@@ -1,0 +1,335 @@
+// Every instruction set that this processor has gives the same bits as the portable code.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <gradsieve/compressor.hpp>
+#include <gradsieve/host/passes/bins.hpp>
+#include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/passes/updates.hpp>
+#include <gradsieve/host/team.hpp>
+#include <gradsieve/residual/error_feedback.hpp>
+#include <gradsieve/residual/momentum_correction.hpp>
+#include <gradsieve/selector/adacomp.hpp>
+#include <gradsieve/selector/chunked.hpp>
+
+#include "data.hpp"
+
+namespace {
+
+using namespace gradsieve;
+using namespace gradsieve::host_kernels;
+
+std::vector<simd> levels() {
+  std::vector<simd> all{simd::portable};
+  if (best_simd() != simd::portable) all.push_back(simd::avx2);
+  if (best_simd() == simd::avx512) all.push_back(simd::avx512);
+  return all;
+}
+
+struct outcome {
+  std::vector<float> states;
+  std::vector<index_type> indices;
+  std::vector<float> values;
+  std::uint64_t bad = 0;
+  statistics sums;
+
+  friend bool operator==(outcome const& a, outcome const& b) {
+    auto const bits = [](std::vector<float> const& x, std::vector<float> const& y) {
+      return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
+    };
+    return bits(a.states, b.states) && a.indices == b.indices && bits(a.values, b.values) && a.bad == b.bad &&
+           std::memcmp(&a.sums.sum_abs, &b.sums.sum_abs, sizeof(double)) == 0 &&
+           std::memcmp(&a.sums.sum_squares, &b.sums.sum_squares, sizeof(double)) == 0 &&
+           a.sums.max_key == b.sums.max_key && a.sums.nonzero == b.sums.nonzero;
+  }
+};
+
+template <class Residual, class T>
+outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, float factor,
+                   key_type candidate_threshold, std::size_t room, bool flushed_before = false) {
+  std::size_t const n = gradient.size();
+  outcome result;
+  result.states.resize(n * Residual::states);
+  data::generator random{7};
+  for (auto& x : result.states) x = static_cast<float>(random.laplace());
+  std::array<float*, Residual::states> states{};
+  for (std::size_t s = 0; s < states.size(); ++s) states[s] = result.states.data() + s * n;
+  constexpr std::uint64_t first = 1'000;
+  std::vector<index_type> sent_indices;  // what a step before this one has sent
+  std::vector<float> sent;
+  for (std::size_t i = random.below(20); i < n; i += 1 + random.below(20)) {
+    sent_indices.push_back(static_cast<index_type>(first + i));
+    sent.push_back(result.states[i]);
+    if (flushed_before) remove_sent_element(policy, states, i, sent.back());
+  }
+  pending_list pending{sent_indices.data(), sent.data(), flushed_before ? 0 : sent.size()};
+  result.indices.resize(room + group);
+  result.values.resize(room + group);
+  candidate_list list{result.indices.data(), result.values.data(), 0, room};
+  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, first, candidate_threshold,
+                                    &list, &pending, &result.sums);
+  CHECK(pending.count == 0);
+  result.indices.resize(list.count);
+  result.values.resize(list.count);
+  return result;
+}
+
+template <class T>
+std::vector<T> hostile_gradient(std::size_t n) {
+  data::generator random{n};
+  std::vector<T> gradient(n);
+  for (auto& g : gradient) {
+    auto const kind = random.below(200);
+    float const x = kind == 0   ? std::numeric_limits<float>::infinity()
+                    : kind == 1 ? std::numeric_limits<float>::quiet_NaN()
+                    : kind == 2 ? 3e38f
+                    : kind < 9  ? 0.0f
+                                : static_cast<float>(random.student3());
+    g = from_float<T>(x);
+  }
+  return gradient;
+}
+
+template <class Residual, class T>
+void same_at_all_levels(Residual policy, std::size_t n, float factor, key_type candidate_threshold, std::size_t room) {
+  auto const gradient = hostile_gradient<T>(n);
+  auto const expected = accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room);
+  REQUIRE(accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room, true) == expected);
+  for (auto const level : levels())
+    REQUIRE(accumulate(level, policy, gradient, factor, candidate_threshold, room) == expected);
+}
+
+/// Two tiles' worth of what bins keep; `sums` has the maxima and how many they are.
+template <class Chosen, class T>
+outcome accumulate_in_bins(simd level, Chosen chosen, std::vector<T> const& gradient, std::uint32_t length) {
+  std::size_t const n = gradient.size();
+  outcome result;
+  result.states.resize(n);
+  data::generator random{8};
+  for (auto& x : result.states)  // few different ones: ties
+    x = static_cast<float>(static_cast<int>(random.below(7)) - 3) * 0.25f;
+  result.indices.resize(2 * n + group);
+  result.values.resize(2 * n + group);
+  candidate_list list{result.indices.data(), result.values.data(), 0, 2 * n};
+  std::vector<float> scores(n + group);
+  std::vector<key_type> keys(n + group);
+  std::vector<mark_word> marks(mark_words(n));
+  for (int again = 0; again < 2; ++again) {
+    pending_list pending;
+    binned_tile const tile{length, length / 3u, 0, n, static_cast<index_type>(n / 3), 1};
+    auto const sums = run<accumulate_bins>(level, chosen, error_feedback{}, std::array<float*, 1>{result.states.data()},
+                                           gradient.data(), 0.5f, n, std::uint64_t{1000}, tile,
+                                           bin_scratch{scores.data(), keys.data(), marks.data()}, &list, &pending);
+    result.bad += sums.bad;
+    result.sums.sum_abs += sums.sum_of_maxima;
+    result.sums.nonzero += sums.bins;
+    CHECK(std::all_of(marks.begin(), marks.end(), [](mark_word each) { return each == 0; }));
+  }
+  result.indices.resize(list.count);
+  result.values.resize(list.count);
+  for (float const each : result.values) CHECK(each != 0.0f);
+  return result;
+}
+
+template <class T, class Chosen>
+void same_bins_at_all_levels(Chosen const& chosen, std::size_t n, std::uint32_t length) {
+  auto const gradient = hostile_gradient<T>(n);
+  auto const expected = accumulate_in_bins(simd::portable, chosen, gradient, length);
+  if (n > 60) CHECK(!expected.indices.empty());
+  for (auto const level : levels()) REQUIRE(accumulate_in_bins(level, chosen, gradient, length) == expected);
+}
+
+}  // namespace
+
+TEST_CASE("bins keep the same with every instruction set") {
+  for (std::size_t const n : {1u, 15u, 63u, 64u, 65u, 200u, 500u, 4000u, 4096u})
+    for (std::uint32_t const length : {1u, 7u, 50u, 64u, 100u, 500u, 4096u}) {
+      CAPTURE(n);
+      CAPTURE(length);
+      same_bins_at_all_levels<float>(adacomp{}, n, length);
+      same_bins_at_all_levels<bfloat16>(adacomp{.bins = {}, .factor = 1.5f}, n, length);
+      same_bins_at_all_levels<float>(chunked{}, n, length);
+      same_bins_at_all_levels<float16>(chunked{}, n, length);
+    }
+}
+
+TEST_CASE("accumulate, measure and append give the same bits with every instruction set") {
+  MESSAGE("instruction sets compared: " << levels().size());
+  for (std::size_t const n : {0u, 1u, 7u, 63u, 64u, 65u, 255u, 256u, 257u, 512u, 1000u, 4096u})
+    for (float const threshold : {0.0f, 0.5f, 3.0f, 1e30f}) {
+      key_type const candidate_threshold = magnitude_key(threshold);
+      CAPTURE(n);
+      CAPTURE(threshold);
+      same_at_all_levels<error_feedback, float>({.decay = 1.0f}, n, 1.0f, candidate_threshold, n);
+      same_at_all_levels<error_feedback, float>({.decay = 0.9f}, n, 0.37f, candidate_threshold, n);
+      same_at_all_levels<error_feedback, float>({.decay = 0.9f}, n, 0.37f, candidate_threshold, n / 4);
+      same_at_all_levels<error_feedback, float16>({.decay = 0.7f}, n, 1.0f, candidate_threshold, n);
+      same_at_all_levels<error_feedback, bfloat16>({}, n, 1.0f, candidate_threshold, n);
+      same_at_all_levels<momentum_correction, float>({.momentum = 0.9f}, n, 0.5f, candidate_threshold, n);
+    }
+}
+
+TEST_CASE("keys are split at a range alike, and none beyond the room") {
+  for (auto const which : {data::law::laplace, data::law::all_equal, data::law::two_values})
+    for (std::size_t const n : {1u, 63u, 64u, 200u, 5000u}) {
+      auto const values = data::make(which, n, 5);
+      for (auto const& [low, high] : {std::pair{0.1f, 0.5f}, std::pair{0.0f, 9.0f}, std::pair{values[0], values[0]}})
+        for (std::size_t const room : {std::size_t{64}, n + 64}) {
+          auto const least = magnitude_key(low);
+          auto const most = magnitude_key(high);
+          std::vector<key_type> expected;
+          std::uint64_t above = 0;
+          for (float const x : values) {
+            if (magnitude_key(x) >= least && magnitude_key(x) <= most) expected.push_back(magnitude_key(x));
+            above += magnitude_key(x) > most ? 1 : 0;
+          }
+          for (auto const level : levels()) {
+            std::vector<key_type> out(room + 1, 77u);
+            auto const found = run<split_keys>(level, values.data(), n, least, most, out.data(), std::uint64_t{room});
+            REQUIRE(out[room] == 77u);
+            REQUIRE(found.inside <= room);
+            REQUIRE(std::equal(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(found.inside), expected.begin()));
+            if (room > n) REQUIRE(found.complete);
+            if (found.complete) REQUIRE(found.inside == expected.size());
+            if (found.complete) REQUIRE(found.above == above);
+          }
+        }
+    }
+}
+
+TEST_CASE("candidates are counted, written and gathered alike, and only where they may be") {
+  for (auto const which : {data::law::laplace, data::law::all_equal, data::law::two_values})
+    for (std::size_t const n : {1u, 63u, 64u, 200u, 5000u}) {
+      auto const values = data::make(which, n, 3);
+      std::vector<index_type> names(n);
+      for (std::size_t i = 0; i < n; ++i) names[i] = static_cast<index_type>(3 * i);
+      for (key_type const key : {magnitude_key(0.1f), magnitude_key(values[0]), magnitude_key(2.0f)})
+        for (std::uint64_t const ties : {0u, 1u, 5u}) {
+          auto const counted = run<count_candidates>(simd::portable, values.data(), n, key);
+          std::uint64_t const end = counted.above + std::min(counted.equal, ties);
+          std::vector<std::vector<index_type>> indices;
+          for (auto const level : levels()) {
+            auto const again = run<count_candidates>(level, values.data(), n, key);
+            REQUIRE(again.above == counted.above);
+            REQUIRE(again.equal == counted.equal);
+            std::vector<index_type> out(end + 1, 12'345u);
+            std::vector<float> held(end + 1, -7.0f);
+            run<write_candidates>(level, values.data(), static_cast<index_type const*>(names.data()), n, key,
+                                  host_kernels::kept{0, std::min(counted.equal, ties)}, end, out.data(), held.data());
+            REQUIRE(out[end] == 12'345u);  // the place behind the end belongs to another worker
+            REQUIRE(held[end] == -7.0f);
+            for (std::uint64_t i = 0; i < end; ++i) REQUIRE(held[i] == values[out[i] / 3]);
+            indices.push_back(out);
+          }
+          for (auto const& each : indices) REQUIRE(each == indices[0]);
+        }
+    }
+}
+
+TEST_CASE("updates are added up alike below and above the size that goes past the caches, wherever the memory begins") {
+  for (std::size_t const n : {std::size_t{9000}, streamed_bytes / sizeof(float) + 4099}) {
+    // Every 1000th element; a run that fills a tile; two updates that share every 2000th, the last element among them.
+    std::vector<index_type> a, b;
+    for (std::size_t i = n - 1; i < n; i -= 1000) a.insert(a.begin(), static_cast<index_type>(i));
+    for (index_type i = 4096; i < 8192; ++i)
+      if (std::ranges::find(a, i) == a.end()) a.push_back(i);
+    std::ranges::sort(a);
+    for (std::size_t i = n - 1; i < n; i -= 2000) b.insert(b.begin(), static_cast<index_type>(i));
+    std::vector<float> const of_a(a.size(), 1.0f);
+    std::vector<float> const of_b(b.size(), 0.5f);
+    std::array<selection_view, 2> const both{{{a, of_a, {}}, {b, of_b, {}}}};
+
+    host_team const team{2};
+    host_updates sums;
+    sums.reserve(team, 2);
+    std::vector<float> memory(n + 1, 7.0f);
+    auto const out = std::span{memory}.subspan(1);  // not where vectors begin
+    CHECK(sums.apply(team, std::span{both}, 3.0f, out).entries == a.size());
+    CHECK(memory[0] == 7.0f);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      bool const shared = std::ranges::binary_search(b, a[i]);
+      if (out[a[i]] != (shared ? 1.5f : 1.0f) / 3.0f) FAIL("element " << a[i] << " is " << out[a[i]]);
+      out[a[i]] = 0;
+    }
+    CHECK(std::ranges::count(out, 0.0f) == static_cast<std::ptrdiff_t>(n));
+  }
+}
+
+TEST_CASE("any key at all: every instruction set keeps the same elements") {
+  data::generator random{11};
+  std::vector<float> values(1000);
+  for (auto& x : values) x = static_cast<float>(random.laplace());
+  values[3] = 0;
+  values[77] = std::numeric_limits<float>::max();
+  std::vector<key_type> keys{0,           1,           infinite_key - 1, infinite_key, infinite_key + 1,
+                             0x7FFF'FFFF, 0x8000'0000, 0x8000'0001,      0xFFFF'FFFE,  0xFFFF'FFFF};
+  for (int i = 0; i < 50; ++i) keys.push_back(static_cast<key_type>(random.bits()));
+  for (auto const key : keys) {
+    CAPTURE(key);
+    std::size_t const reached =
+        static_cast<std::size_t>(std::ranges::count_if(values, [&](float x) { return magnitude_key(x) >= key; }));
+    for (auto const level : levels()) {
+      CAPTURE(static_cast<int>(level));
+      std::vector<index_type> indices(values.size() + 2 * group);
+      std::vector<float> held(indices.size());
+      candidate_list list{indices.data(), held.data(), 0, values.size()};
+      run<append_tile>(level, static_cast<float const*>(values.data()), values.size(), std::uint64_t{0}, key, &list);
+      CHECK(list.count == reached);
+
+      std::vector<mark_word> marks(mark_words(values.size()));
+      switch (level) {
+        case simd::portable:
+          mark_scores<simd::portable>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
+          break;
+#if GRADSIEVE_X86
+        case simd::avx2:
+          mark_scores<simd::avx2>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
+          break;
+        case simd::avx512:
+          mark_scores<simd::avx512>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
+          break;
+#endif
+        default:
+          break;
+      }
+      std::size_t marked = 0;
+      for (auto const word : marks) marked += static_cast<std::size_t>(std::popcount(word));
+      CHECK(marked == reached);
+
+      auto const counted = run<count_candidates>(level, static_cast<float const*>(values.data()), values.size(), key);
+      CHECK(counted.above + counted.equal == reached);
+      std::vector<index_type> from(values.size());
+      std::iota(from.begin(), from.end(), index_type{0});
+      run<write_candidates>(level, static_cast<float const*>(values.data()),
+                            static_cast<index_type const*>(from.data()), values.size(), key, kept{0, 0}, counted.above,
+                            indices.data(), held.data());
+      CHECK(std::ranges::all_of(std::span{held}.first(counted.above), [&](float x) { return magnitude_key(x) > key; }));
+    }
+  }
+}
+
+TEST_CASE("a step gives the same entries whatever the limit on the instruction set") {
+  std::vector<float> g(5000);
+  data::generator random{3};
+  for (auto& x : g) x = static_cast<float>(random.laplace());
+  recipe const all{.density = 0.01};
+  std::vector<std::vector<index_type>> found;
+  for (auto const limit : {simd::portable, simd::avx2, simd::avx512}) {
+    compressor one{host{.threads = 1, .simd_limit = limit}, layout::flat(g.size()), all};
+    one.compress(g);
+    auto const sent = one.compress(g);
+    found.emplace_back(sent.indices.begin(), sent.indices.end());
+  }
+  CHECK(found[0].size() == 50);
+  CHECK(found[1] == found[0]);
+  CHECK(found[2] == found[0]);
+}

@@ -1,0 +1,1 @@
+#include <gradsieve/core/search.hpp>

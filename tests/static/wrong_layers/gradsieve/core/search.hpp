@@ -1,0 +1,2 @@
+#include <gradsieve/core/bins.hpp>
+#include <gradsieve/core/fields.hpp>

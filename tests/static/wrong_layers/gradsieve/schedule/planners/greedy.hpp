@@ -1,0 +1,1 @@
+#include <gradsieve/schedule/overlap/overlap.hpp>

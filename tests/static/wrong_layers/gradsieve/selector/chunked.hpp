@@ -1,0 +1,1 @@
+#include <gradsieve/selector/radix.hpp>
