@@ -67,8 +67,6 @@ struct step_parts {
   using residual_type = decltype(Recipe::residual);
   using codec_type = decltype(Recipe::codec);
   using exchange_type = decltype(Recipe::exchange);
-  static constexpr bool needs_norms = partitioner_type::needs_norms;
-  static constexpr bool has_bins = bin_selector<selector_type>;
   static constexpr int no_world = 0;
 
   layout layers;

@@ -1,7 +1,6 @@
 // Exchanges on a device: in stream order, with messages of fixed size, so that no rank waits to learn a count.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,17 +18,10 @@ namespace gradsieve {
 
 /// How an exchange policy runs on a device: specialise it for a policy of one's own.
 /// reserve(work, codec, info, world, most, segments, disjoint) allocates; most_sent() entries a rank gives up at most;
-/// list() is where the selector's entries go, or null where that is what is given up; run() is collective.
+/// list() is where the selector's entries go, or null where that is what is given up; run() is collective. slots() and
+/// full() are optional: placing_device_exchange.
 template <class Exchange, class Codec>
 class device_exchange;
-
-/// One by which a segment's entries have their place in every rank's list: slots() and full(), device memory, one a
-/// segment, say where a segment's places begin and whether it is sent in full. A step's plan writes them.
-template <class Parts>
-concept placing_device_exchange = requires(Parts const parts) {
-  { parts.slots() } -> std::same_as<std::span<std::uint32_t>>;
-  { parts.full() } -> std::same_as<std::span<bool>>;
-};
 
 /// What a device exchange works on.
 template <class Comm, class Stored, class Codec>
@@ -41,8 +33,8 @@ struct device_round {
   cuda_kernels::entry_list sent;  ///< what this rank gives up
   Stored const* accumulator;      ///< of all elements
   std::uint64_t const* decision;  ///< must be equal on all ranks
-  std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up. Where it is
-                                  ///< that beforehand, this rank has failed, and the other ranks are to be told
+  std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up. If it is not
+                                  ///< zero beforehand, this rank has failed and the exchange lets the others know
   float limit;                    ///< of a value that is summed up by the communicator
   std::uint64_t* saturated;       ///< counts values that are clamped to the limit
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -16,6 +17,14 @@
 #include <gradsieve/step.hpp>
 
 namespace gradsieve {
+
+/// An exchange by which a segment's entries have their place in every rank's list: slots() and full(), device memory,
+/// one a segment, say where a segment's places begin and whether it is sent in full. A step's plan writes them.
+template <class Parts>
+concept placing_device_exchange = requires(Parts const parts) {
+  { parts.slots() } -> std::same_as<std::span<std::uint32_t>>;
+  { parts.full() } -> std::same_as<std::span<bool>>;
+};
 
 /// What a device is sent beside its segments.
 struct step_decision {
@@ -63,9 +72,9 @@ class step_plan {
   /// step_decision in device memory.
   [[nodiscard]] std::span<std::uint64_t> decision() const noexcept { return device_decision_.span(); }
 
-  /// A partitioner that needs no norms: decides now, and tells the device where that differs from the step before:
-  /// then the host waits for the last such copy. Returns whether it did. Of one that rotates the device is sent the
-  /// owners of step 0, and finds out in stream order whose turn it is: also in a graph.
+  /// For a partitioner that needs no norms: decides now, and uploads the decision if it differs from the step before;
+  /// then the host waits for the previous upload. Returns whether it uploaded. For a partitioner that rotates, the
+  /// device has the owners of step 0 and computes in stream order whose turn it is, also in a graph.
   /// @throws as segmentation::assign()
   template <class Places>
   bool decide_now(step_role const who, std::uint64_t step, Places const& places) {

@@ -48,14 +48,16 @@ template <class Selector, class Codec>
 [[nodiscard]] std::vector<std::uint32_t> layer_bins_of([[maybe_unused]] Selector const& chosen, Codec const&,
                                                        [[maybe_unused]] layout const& layers) {
   std::vector<std::uint32_t> lengths;
-  if constexpr (bin_selector<Selector>)
+  if constexpr (bin_selector<Selector>) {
     for (auto const& each : layers) {
       lengths.push_back(chosen.bin_length(each));
-      if constexpr (bin_codec<Codec>)
+      if constexpr (bin_codec<Codec>) {
         if (lengths.back() < 1 || lengths.back() > Codec::longest_bin)
           throw invalid_argument("gradsieve: a bin of layer '" + each.name + "' has " + std::to_string(lengths.back()) +
                                  " elements, this codec takes 1 to " + std::to_string(Codec::longest_bin));
+      }
     }
+  }
   return lengths;
 }
 
