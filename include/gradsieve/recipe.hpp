@@ -206,6 +206,8 @@ struct exchange_rules {
   static_assert(!on_host || !sums || !rounding_separable_codec<codec_type> || has_send_receive<Comm, Space>,
                 "this communicator needs send_receive, as the recipe's values are summed in a format of their own");
   static_assert(stages_fits<Comm>, "this communicator's stages must be a static constexpr bool");
+  static_assert(stream_ordered_fits<Comm>, "this communicator's stream_ordered must be a static constexpr bool");
+  static_assert(require_threads_fits<Comm>, "this communicator's require_threads must be void require_threads() const");
 };
 
 }  // namespace detail

@@ -1,5 +1,5 @@
-// Policies that are right but for one optional member, of the name that a step looks for and of another type.
-// -DFAMILY=... -DPOLICY=... chooses one.
+// Policies that are right but for one optional member, of the name that a step looks for and of another type: each is
+// refused by a sentence of its own.
 #include <gradsieve/gradsieve.hpp>
 
 namespace gs = gradsieve;
@@ -92,4 +92,36 @@ using packed_value_bytes = gs::packed<gs::delta, wrong_value_bytes>;
 using packed_name_of = gs::packed<wrong_name_of>;
 using narrow_factor = gs::in_bfloat16<wrong_factor>;
 
-void use() { gs::compressor{gs::host{}, gs::layout::flat(10), gs::recipe{.FAMILY = POLICY{}}}; }
+template <class Recipe>
+void use(Recipe const&) {
+  static_assert(sizeof(gs::compressor<gs::host, Recipe>) > 0);
+}
+
+void use_all() {
+  use(gs::recipe{.selector = wrong_capacity{}});
+  use(gs::recipe{.selector = wrong_predict{}});
+  use(gs::recipe{.selector = wrong_score{}});
+  use(gs::recipe{.selector = wrong_sent{}});
+  use(gs::recipe{.selector = wrong_bins_within_layers{}});
+  use(gs::recipe{.partitioner = wrong_rotates{}});
+  use(gs::recipe{.partitioner = wrong_within_layers{}});
+  use(gs::recipe{.partitioner = wrong_single_owner{}});
+  use(gs::recipe{.residual = wrong_stored{}});
+  use(gs::recipe{.residual = wrong_factor{}});
+  use(gs::recipe{.residual = wrong_needs_norm{}});
+  use(gs::recipe{.residual = wrong_meaning{}});
+  use(gs::recipe{.codec = wrong_quantise{}});
+  use(gs::recipe{.codec = wrong_largest{}});
+  use(gs::recipe{.codec = wrong_most_entries{}});
+  use(gs::recipe{.codec = wrong_breakdown{}});
+  use(gs::recipe{.codec = wrong_longest_bin{}});
+  use(gs::recipe{.exchange = wrong_needs_broadcast{}});
+  use(gs::recipe{.exchange = wrong_needs_single_owner{}});
+  use(gs::recipe{.exchange = wrong_sums_values{}});
+  use(gs::recipe{.codec = packed_values_largest{}});
+  use(gs::recipe{.codec = packed_most_count{}});
+  use(gs::recipe{.codec = packed_value_bytes{}});
+  use(gs::recipe{.codec = packed_name_of{}});
+  use(gs::recipe{.residual = narrow_factor{}});
+  gs::compressor{gs::host{}, gs::layout::flat(10), gs::recipe{.codec = wrong_check{}}};  // is called there
+}

@@ -1,8 +1,0 @@
-#include <gradsieve/gradsieve.hpp>
-
-void use() {
-  gradsieve::compressor{gradsieve::host{}, gradsieve::layout::flat(10),
-                        gradsieve::recipe{.selector = gradsieve::chunked{}, .codec = gradsieve::binned{}}};
-  gradsieve::compressor{gradsieve::host{}, gradsieve::layout::flat(10),
-                        gradsieve::recipe{.codec = gradsieve::binned{}}};
-}
