@@ -84,7 +84,9 @@ std::vector<std::uint64_t> budgets(std::uint64_t n) {
 // ---- One step --------------------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE_DEFINE("any law, any size, any k", Case, one_step) {
-  for (std::uint64_t const n : {0u, 1u, 2u, 3u, 100u, 4095u, 4096u, 4097u, 20'011u})
+  auto const sizes = sanitized ? std::vector{0u, 1u, 3u, 4097u}
+                               : std::vector{0u, 1u, 2u, 3u, 100u, 4095u, 4096u, 4097u, 20'011u};
+  for (std::uint64_t const n : sizes)
     for (auto const law : data::all_laws) {
       auto const values = data::make(law, n, n + 1);
       auto const law_name = data::name(law);
@@ -103,7 +105,7 @@ TEST_CASE_TEMPLATE_DEFINE("laws on many elements", Case, large_step) {
     auto const values = data::make(law, n, 9);
     auto const law_name = data::name(law);
     CAPTURE(law_name);
-    for (std::uint64_t const k : {std::uint64_t{1}, n / 1000, n / 3}) {
+    for (std::uint64_t const k : sanitized ? std::vector{n / 1000} : std::vector{std::uint64_t{1}, n / 1000, n / 3}) {
       CAPTURE(k);
       check_choice(Case::selector, values, k, first_step(Case::selector, values, k, 2));
     }
