@@ -84,7 +84,7 @@ class compressor {
   /// Takes part in an exchange() of the other ranks as one that has failed: it throws on them, and no rank gives
   /// anything up. What this rank holds stays as it is; its step before cannot be discarded any more. On the host the
   /// gradient is neither read nor written; on a device, where the step goes on in the stream, it is as long as the
-  /// others' and overwritten with zeros, which is what enters the residual. Collective.
+  /// others' and overwritten with zeros, which are then accumulated. Collective.
   /// @throws as exchange(), but not for this rank's own failure.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {

@@ -84,8 +84,8 @@ std::vector<std::uint64_t> budgets(std::uint64_t n) {
 // ---- One step --------------------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE_DEFINE("any law, any size, any k", Case, one_step) {
-  auto const sizes = sanitized ? std::vector{0u, 1u, 3u, 4097u}
-                               : std::vector{0u, 1u, 2u, 3u, 100u, 4095u, 4096u, 4097u, 20'011u};
+  auto const sizes =
+      sanitized ? std::vector{0u, 1u, 3u, 4097u} : std::vector{0u, 1u, 2u, 3u, 100u, 4095u, 4096u, 4097u, 20'011u};
   for (std::uint64_t const n : sizes)
     for (auto const law : data::all_laws) {
       auto const values = data::make(law, n, n + 1);

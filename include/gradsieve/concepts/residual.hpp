@@ -10,7 +10,7 @@
 
 namespace gradsieve {
 
-/// How a gradient enters the state of an element and what stays once a value was sent. `states` floats are
+/// How a gradient is added to the state of an element, and what stays once a value was sent. `states` floats are
 /// kept per element; state 0 is the accumulator, from which entries are selected. `full_layer`: the element
 /// belongs to a layer that passes through uncompressed.
 template <class P>
@@ -41,8 +41,8 @@ using stored_t = typename stored_format<Residual>::type;
 template <class P>
 concept wrapping_residual_store = formatted_residual_store<P> && requires(P const p) { p.store; };
 
-/// A gradient of this L2 norm is multiplied with `factor(norm, world)` before it enters, where `needs_norm()`. Costs a
-/// pass.
+/// A gradient of this L2 norm is multiplied with `factor(norm, world)` before it is accumulated, where `needs_norm()`.
+/// Costs a pass.
 template <class P>
 concept scaling_residual_store = requires(P const p, double norm, int world) {
   { p.factor(norm, world) } noexcept -> std::same_as<float>;

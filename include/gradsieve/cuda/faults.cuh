@@ -37,7 +37,7 @@ class device_faults {
   void begin_step(cuda_workspace const& work) const { work.zero_one(saturated()); }
   void begin_apply(cuda_workspace const& work) const { work.zero_one(touched()); }
 
-  /// The host is told of an error, without waiting; one that is `expected` is forgotten.
+  /// Copies the error to the host, without waiting; an `expected` one is cleared instead.
   void end_step(cuda_workspace const& work, bool expected) const {
     if (expected)
       work.zero_one(error());
@@ -103,8 +103,8 @@ class device_faults {
   pinned_array<std::uint64_t> heard_;
 };
 
-/// A rank's failure where the host does not wait: what it throws goes out at once; a rank that is told to fail says so
-/// in the stream.
+/// A rank's failure where the host does not wait: exceptions leave at once; a failure that the caller asks for is
+/// written to device memory in stream order.
 class device_failure {
  public:
   using called_for = held_failure::called_for;

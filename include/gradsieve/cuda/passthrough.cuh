@@ -34,7 +34,7 @@ class device_passthrough_part {
     ranges_ = work_.template zeroed<cuda_kernels::passthrough_range>(2 * split_.passthrough.size() + segments + 1);
   }
 
-  /// Names the ranges of a step, and tells the device.
+  /// Sets the ranges of a step and uploads them.
   template <class Segmentation>
   void choose(Segmentation const& segments, bool full_segments) {
     std::vector<range> named;

@@ -28,7 +28,7 @@ struct device_step_record {
   bool union_is_selected = false;                        // a step without exchange
   cuda_kernels::message_state const* message = nullptr;  // of the message that was sent
   std::byte const* sent = nullptr;                       // that message
-  // Where the message's bytes went; empty where neither codec nor selector tells.
+  // Where the message's bytes went; empty if neither codec nor selector counts them.
   std::function<byte_breakdown(std::span<std::byte const>)> breakdown;
 };
 
@@ -54,7 +54,7 @@ class device_report {
     step_decision words;
     copy_one(reinterpret_cast<step_decision const*>(step_->words), words);
     step_->where.synchronize();
-    if (numbers.error != 0) step_->faults->forget(step_->where);  // told now: the next call does not tell it again
+    if (numbers.error != 0) step_->faults->forget(step_->where);  // reported now, not again by the next call
     device_faults::raise(numbers.error);
     --report.step;
     report.selected = selected;

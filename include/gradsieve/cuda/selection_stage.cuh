@@ -58,7 +58,7 @@ class device_selection_stage {
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return plan_.segments(); }
 
-  /// Room for what the host tells the device of the segments, and for coding `capacity` entries. Waits, allocates.
+  /// Room for uploads of segments and decisions, and for coding `capacity` entries. Waits, allocates.
   void reserve(std::uint64_t capacity, layout const& layers) {
     capacity_ = capacity;
     plan_.reserve(capacity);
@@ -68,8 +68,8 @@ class device_selection_stage {
 
   // ---- Decide ------------------------------------------------------------------------------------------------
 
-  /// Budgets and owners of the segments, without norms. Returns whether they are others than before: then the host has
-  /// waited for what the step before has told the device.
+  /// Budgets and owners of the segments, without norms. Returns whether they changed: then the host has waited for the
+  /// previous upload.
   bool decide(step_role const role) { return plan_.decide_now(role, steps_, exchange_); }
 
   /// The same with the norms of what is accumulated: a host function in the stream decides, so that the host knows of

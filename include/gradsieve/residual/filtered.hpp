@@ -13,8 +13,8 @@ namespace gradsieve {
 /// state 1 memory / beta, which is all that waits: what came in = what was sent + state 1, to rounding, and as beta
 /// is not in it, also where a checkpoint goes on with another beta.
 /// At beta 1 this is `error_feedback` to the last bit, at more cost. Below 1 memories move slowly, so that ranks that
-/// see noisy gradients come to agree on what is large. A gradient that is not sent at once enters the memory with the
-/// factor beta, and the share 1 - beta of the memory outlives its sending: nothing is lost for good, but less than all
+/// see noisy gradients come to agree on what is large. A gradient that is not sent at once is added to the memory times
+/// beta, and the share 1 - beta of the memory outlives its sending: nothing is lost for good, but less than all
 /// of what waits goes out at once, and what is sent and what residual() shows do not add up to what came in. Layers
 /// that pass through leave nothing behind.
 /// When not: with batches that are not large, as their gradients then wait longer for nothing; with beta 1.

@@ -32,7 +32,7 @@ struct momentum_correction {
   bool masking = true;
   float clip = 0;  ///< limit of the norm of the averaged gradient, 0: none. Each rank clips at clip / sqrt(world)
 
-  /// What a gradient of this norm is multiplied with before it enters.
+  /// What a gradient of this norm is multiplied with before it is accumulated.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept {
     double const limit = static_cast<double>(clip) / std::sqrt(static_cast<double>(world));
     return clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;

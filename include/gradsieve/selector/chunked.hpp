@@ -12,7 +12,7 @@ namespace gradsieve {
 /// Sends the largest entries of each chunk of `size` elements, ties to the smaller index; the chunks share out k
 /// evenly, so that all of them together give exactly k, and the rest that does not divide goes round. A chunk that has
 /// fewer than its share besides zeros gives those, and no other chunk gives more for it. Chunks are counted from a
-/// segment's first element; layers that pass through cut them. The same entries on every machine and for any number of
+/// segment's first element; layers that pass through end them. The same entries on every machine and for any number of
 /// threads. Indices inside a chunk are short: see `fixed_width`. When not: where layers differ in scale, as a chunk of
 /// small values sends as many as one of large ones, or are mostly zeros, as embeddings are; with k below the number of
 /// chunks each has to wait for its turn. Cost: the accumulate pass, and two reads of each chunk while it is in the

@@ -13,7 +13,7 @@ namespace gradsieve {
 
 /// Sends between floor(`least` * k), at least 1, and k entries: the k-th key of a sample is the threshold, and where
 /// more than k survive it the k largest of them are taken. Where too few survive, counting passes correct the threshold
-/// inside a bracket. Deterministic: the sample depends on `seed`, step and segment; nothing is cut off by index.
+/// inside a bracket. Deterministic: the sample depends on `seed`, step and segment; entries are never dropped by index.
 /// When not: the count varies by 1/sqrt(sample * density); `radix` is exact.
 /// Cost: the accumulate pass, `sample_ratio` * n scattered reads, O(k); a miss costs three passes or more.
 /// Source: Deep Gradient Compression (Lin et al. 2018), without the index truncation, the unbounded factor

@@ -116,8 +116,8 @@ __global__ void fill_directories(update const* updates, std::uint32_t senders, s
   }
 }
 
-/// The verdict on an exchange: where it failed here, or elsewhere as the ranks' sum `failed` tells, nothing is given up
-/// and the gradient gets no update.
+/// Decides whether an exchange counts: if it failed here, or on another rank (the ranks' sum `failed` is not zero),
+/// nothing is given up and the gradient gets no update.
 template <int = 0>
 __global__ void judge_exchange(float const* failed, entry_list const sent, std::uint32_t cells, update* updates,
                                std::uint32_t senders, std::uint64_t* error) {

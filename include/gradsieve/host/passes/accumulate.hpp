@@ -1,4 +1,4 @@
-// A step's first pass: the gradient enters the residual's states, and candidates and sums are kept on the way.
+// A step's first pass: adds the gradient to the residual's states, and collects candidates and sums on the way.
 #pragma once
 
 #include <algorithm>

@@ -52,9 +52,10 @@ struct unseen {
   GRADSIEVE_INLINE void advance(std::size_t) const noexcept {}
 };
 
-/// Enters `count` gradient elements, times `factor`, into their states. A gradient that is not finite counts as
-/// zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is stored.
-/// Returns how many were not finite. seen(i, state, gradient) is told the first state after it, and what was entered.
+/// Adds `count` gradient elements, times `factor`, to their states as `policy` does. A gradient that is not finite
+/// counts as zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is
+/// stored. Returns how many were not finite. seen(i, state, gradient) is called with the new state 0 and the gradient
+/// element as used.
 template <bool Write, class Residual, class T, std::size_t States, class Seen = unseen>
 GRADSIEVE_INLINE std::uint64_t accumulate_element(Residual const& policy, std::array<float*, States> const& states,
                                                   T const* gradient, float factor, std::size_t count,
