@@ -43,7 +43,7 @@ __global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::u
     if (named == 0) return;
     bool const rises = p == 0 || (list[p - 1] != 0 && list[p - 1] < named);
     if (!rises || named > n) {
-      if (*error == 0) set_fault(error, exchange_fault::order, sender[0] - 1);
+      set_first_fault(error, exchange_fault::order, sender[0] - 1);
     } else if (p + 1 == size || list[p + 1] == 0) {
       *to.count = static_cast<std::uint32_t>(p + 1);
     }

@@ -12,6 +12,7 @@
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/passes/scan.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 
 namespace gradsieve {
 
@@ -77,7 +78,7 @@ __device__ void by_layer(entry_list const& own, layer_table const& layers, Value
     auto const l = layers.of(own.indices[here ? p : count - 1]);
     auto mine = here ? value(own.values[p], l) : value(0.0f, l);
     if (__all_sync(~0u, l == __shfl_sync(~0u, l, 0))) {
-      for (unsigned step = 16; step > 0; step /= 2) mine = combine(mine, __shfl_xor_sync(~0u, mine, step));
+      mine = warp_reduce(mine, combine);
       if (p % 32 == 0) add(l, mine);
     } else if (here) {
       add(l, mine);

@@ -10,6 +10,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 
 namespace gradsieve::cuda_kernels {
 
@@ -71,10 +72,6 @@ struct slots {
   }
 };
 
-__device__ inline void set_fault(std::uint64_t* error, exchange_fault what, std::uint32_t sender) {
-  *error = static_cast<std::uint64_t>(what) | std::uint64_t{sender} << 32;
-}
-
 /// A word of a message; one behind the end counts as far as it belongs to the message.
 [[nodiscard]] __device__ inline std::uint64_t word_of(std::byte const* message, std::uint64_t w, std::uint64_t bytes) {
   if (8 * w + 8 <= bytes) return reinterpret_cast<std::uint64_t const*>(message)[w];
@@ -96,7 +93,7 @@ __device__ inline void set_fault(std::uint64_t* error, exchange_fault what, std:
 
 /// Adds up what all threads of whole warps bring.
 __device__ inline void add_words(std::uint64_t* sum, std::uint64_t own) {
-  for (unsigned step = 16; step > 0; step /= 2) own += __shfl_xor_sync(~0u, own, step);
+  own = warp_sum(own);
   if (threadIdx.x % 32 == 0 && own != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), own);
 }
 
@@ -177,7 +174,9 @@ __global__ void mean_of_passthrough(message_state const* states, std::uint32_t s
 /// After check_messages(): where anything was wrong no message has entries.
 template <int = 0>
 __global__ void compare_sums(slots const from, update* updates, std::uint64_t const* sums, std::uint64_t* error) {
-  if (*error == 0)
+  bool const good = *error == 0;
+  __syncthreads();  // all have read it
+  if (good)
     for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x)
       if (from.header(r).checksum != sums[r]) set_fault(error, exchange_fault::checksum, r);
   __syncthreads();

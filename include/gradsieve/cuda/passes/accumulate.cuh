@@ -10,6 +10,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::cuda_kernels {
@@ -236,7 +237,7 @@ __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Res
     }
   }
   if (__any_sync(~0u, bad != 0)) {
-    for (unsigned step = 16; step > 0; step /= 2) bad += __shfl_down_sync(~0u, bad, step);
+    bad = warp_sum(bad);
     if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad), bad);
   }
 

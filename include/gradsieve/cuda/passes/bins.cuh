@@ -9,6 +9,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 
 namespace gradsieve::cuda_kernels {
 
@@ -62,7 +63,7 @@ class warp_bin {
     if (largest_ != unknown) return largest_;
     key_type largest = 0;
     for (std::uint32_t i = threadIdx.x % 32; i < bin_.size; i += 32) largest = larger(largest, key(i));
-    return largest_ = __reduce_max_sync(~0u, largest);
+    return largest_ = warp_max(largest);
   }
 
   /// Cost: 31 reads of the bin, from the nearest cache.
@@ -84,7 +85,7 @@ class warp_bin {
   [[nodiscard]] __device__ std::uint32_t count_at_least(key_type least) const noexcept {
     std::uint32_t own = 0;
     for (std::uint32_t i = threadIdx.x % 32; i < bin_.size; i += 32) own += key(i) >= least ? 1 : 0;
-    return __reduce_add_sync(~0u, own);
+    return warp_sum(own);
   }
 
   Stored const* accumulator_;
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(bin_threads)
     std::uint32_t const last = (end - 1) / 32 + 1;
     std::uint32_t own = 0;
     for (std::uint32_t w = first + lane; w < last; w += 32) own += __popc(word(w));
-    std::uint32_t const count = __reduce_add_sync(~0u, own);
+    std::uint32_t const count = warp_sum(own);
     std::uint32_t offset = 0;
     if (lane == 0) {
       offset = count == 0 ? 0 : atomicAdd(&t.found[mine.segment], count);
@@ -171,11 +172,7 @@ __global__ void __launch_bounds__(bin_threads)
     for (std::uint32_t w = first; w < last; w += 32) {  // a word a lane
       std::uint32_t bits = word(w + lane);
       std::uint32_t const here = __popc(bits);
-      std::uint32_t up_to = here;
-      for (unsigned step = 1; step < 32; step *= 2) {
-        std::uint32_t const other = __shfl_up_sync(~0u, up_to, step);
-        if (lane >= step) up_to += other;
-      }
+      std::uint32_t const up_to = warp_prefix_sum(here);
       std::uint32_t place_here = to + up_to - here;
       for (; bits != 0; bits &= bits - 1, ++place_here) {
         std::uint32_t const i = (w + lane) * 32 + static_cast<std::uint32_t>(__ffs(bits) - 1);

@@ -49,7 +49,8 @@ struct block_shared_state {
 template <bool FullGrid>
 class thread_group {
  public:
-  __device__ thread_group(grid_shared_state& all, block_shared_state& here) : all_{all}, here_{here}, turn_{all.turn} {}
+  __device__ thread_group(grid_shared_state& all, block_shared_state& here)
+      : all_{all}, here_{here}, turn_{FullGrid ? all.turn : 0} {}
 
   [[nodiscard]] __device__ std::uint32_t block() const { return FullGrid ? blockIdx.x : 0; }
   [[nodiscard]] __device__ std::uint32_t blocks() const { return FullGrid ? gridDim.x : 1; }
@@ -151,10 +152,10 @@ class thread_group {
     find(search);
   }
 
-  /// Before the launch ends: leaves the shared state as the next one needs it.
+  /// Before the launch ends: leaves the shared state as the next one needs it. What has not changed may still be read.
   __device__ void release() {
     if constexpr (FullGrid)
-      if (is_first()) all_.turn = turn_;
+      if (is_first() && all_.turn != turn_) all_.turn = turn_;
   }
 
  private:

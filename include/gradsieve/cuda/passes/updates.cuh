@@ -13,6 +13,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 
 namespace gradsieve::cuda_kernels {
 
@@ -29,6 +30,18 @@ enum class exchange_fault : std::uint64_t {
   contents,
   failed
 };
+
+/// Of several faults that of the highest sender stands, whichever thread finds it first.
+__device__ inline void set_fault(std::uint64_t* error, exchange_fault what, std::uint32_t sender) {
+  atomicMax(reinterpret_cast<unsigned long long*>(error),
+            static_cast<unsigned long long>(what) | static_cast<unsigned long long>(sender) << 32);
+}
+
+/// The same where no error is known yet. @pre all threads that find one name this one
+__device__ inline void set_first_fault(std::uint64_t* error, exchange_fault what, std::uint32_t sender) {
+  atomicCAS(reinterpret_cast<unsigned long long*>(error), 0ull,
+            static_cast<unsigned long long>(what) | static_cast<unsigned long long>(sender) << 32);
+}
 
 /// What one sender's entries add: index-ordered, with their directory.
 struct update {
@@ -102,7 +115,7 @@ __global__ void __launch_bounds__(apply_threads)
     out[begin + i] = to_output<T>(mean, beyond);
     count += here ? 1 : 0;
   }
-  for (unsigned step = 16; step > 0; step /= 2) count += __shfl_down_sync(~0u, count, step);
+  count = warp_sum(count);
   if (threadIdx.x % 32 == 0 && count > 0) atomicAdd(reinterpret_cast<unsigned long long*>(touched), count);
 }
 
@@ -201,9 +214,9 @@ __global__ void mark_choices(std::uint32_t const* list, std::uint64_t size, std:
   for_each(size, [&](std::uint64_t p) {
     std::uint32_t const named = list[p];
     if (named == failed_list && named > n && of_rank > 0 && p % of_rank == 0)
-      *error = static_cast<std::uint64_t>(exchange_fault::failed) | p / of_rank << 32;
+      set_fault(error, exchange_fault::failed, static_cast<std::uint32_t>(p / of_rank));
     else if (named > n)
-      *error = static_cast<std::uint64_t>(exchange_fault::order);
+      set_fault(error, exchange_fault::order, 0);
     else if (named > 0)
       atomicOr(&bits[(named - 1) / 32], 1u << ((named - 1) % 32));
   });
@@ -215,7 +228,7 @@ inline constexpr unsigned words_of_cell = cell_size / 32;
 template <int = 0>
 __global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const* bits, std::uint32_t* counts) {
   std::uint32_t count = __popc(bits[blockIdx.x * words_of_cell + threadIdx.x]);
-  for (unsigned step = 16; step > 0; step /= 2) count += __shfl_down_sync(~0u, count, step);
+  count = warp_sum(count);
   __shared__ std::uint32_t of_warp[words_of_cell / 32];
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = count;
   __syncthreads();
