@@ -6,6 +6,7 @@
 #include <span>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
@@ -28,8 +29,9 @@ struct device_dense_mean {
   device where;
 
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws; device_error.
-  template <communicator Comm>
-  step_report exchange(Comm const& comm, std::span<float> gradient) const {
+  template <communicator Comm, class Gradient>
+  step_report exchange(Comm const& comm, Gradient&& values) const {
+    std::span<float> const gradient{device_span(values)};
     static_assert(has_all_reduce<Comm, device, float>, "this communicator needs all_reduce for float");
     comm.all_reduce(where, gradient, reduction::sum);
     if (!gradient.empty()) {
@@ -46,8 +48,9 @@ struct device_dense_mean {
 
   /// Takes part in an exchange() of the other ranks as one that has failed: all their means, and this gradient, which
   /// is as long as theirs, become NaN. Collective. @throws what the transport throws; device_error.
-  template <communicator Comm>
-  void fail(Comm const& comm, std::span<float> gradient) const {
+  template <communicator Comm, class Gradient>
+  void fail(Comm const& comm, Gradient&& values) const {
+    std::span<float> const gradient{device_span(values)};
     throw_on_error(cudaMemsetAsync(gradient.data(), 0xFF, gradient.size_bytes(), where.stream), "cudaMemsetAsync");
     comm.all_reduce(where, gradient, reduction::sum);
   }

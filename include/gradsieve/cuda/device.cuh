@@ -9,9 +9,11 @@
 #include <cstring>
 #include <memory_resource>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
+#include <gradsieve/core/error.hpp>
 #include <gradsieve/cuda/error.cuh>
 
 namespace gradsieve {
@@ -77,6 +79,9 @@ struct device {
 
   cudaStream_t stream = nullptr;
   std::pmr::memory_resource* memory = cuda_memory_resource::instance();
+  /// Blocks of a launch that searches a segment with the whole grid; all of them have to be on the device at once. 0:
+  /// one for 16,384 elements, at most two a multiprocessor. Results do not depend on it.
+  std::uint32_t search_blocks = 0;
 
   /// Copies bytes of device memory, in stream order. @pre equal sizes
   void copy(std::span<std::byte const> from, std::span<std::byte> to) const {
@@ -84,8 +89,21 @@ struct device {
     throw_on_error(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
   }
 
-  /// Waits until the stream's work is done.
-  void synchronize() const { throw_on_error(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
+  /// Waits until the stream's work is done. @throws as refuse_capture()
+  void synchronize() const {
+    refuse_capture("it waits for the stream");
+    throw_on_error(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+
+  /// @throws invalid_argument while the stream is captured in a graph, which cannot hold what the caller is about to
+  /// do; the capture goes on.
+  void refuse_capture(char const* why) const {
+    auto status = cudaStreamCaptureStatusNone;
+    throw_on_error(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+    if (status != cudaStreamCaptureStatusNone)
+      throw invalid_argument(std::string{"gradsieve: this call cannot be captured in a graph: "} + why +
+                             "; make the step once before the capture");
+  }
 
   friend bool operator==(device const&, device const&) = default;
 };
@@ -124,7 +142,25 @@ class cuda_buffer {
   std::pmr::memory_resource* memory_ = nullptr;
 };
 
-/// One value in page-locked host memory, which copies and host functions in a stream may use.
+/// A mark in a stream, without a time. One that was never recorded has been passed.
+class cuda_event {
+ public:
+  cuda_event() {
+    throw_on_error(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  cuda_event(cuda_event const&) = delete;
+  cuda_event& operator=(cuda_event const&) = delete;
+  ~cuda_event() { cudaEventDestroy(handle_); }
+
+  void record(device const& where) const { throw_on_error(cudaEventRecord(handle_, where.stream), "cudaEventRecord"); }
+  /// Waits until the stream has passed it.
+  void synchronize() const { throw_on_error(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
+
+ private:
+  cudaEvent_t handle_ = nullptr;
+};
+
+/// Values in page-locked host memory, which copies and host functions in a stream may use.
 template <class T>
 class pinned_array {
  public:

@@ -32,22 +32,26 @@ class device_passthrough_part {
     own_ = work_.template zeroed<float>(elements);
     sum_ = work_.template zeroed<float>(elements + 1);
     ranges_ = work_.template zeroed<cuda_kernels::passthrough_range>(2 * split_.passthrough.size() + segments + 1);
+    uploaded_.synchronize();
+    chosen_ = pinned_array<cuda_kernels::passthrough_range>(ranges_.size());
   }
 
-  /// Sets the ranges of a step and uploads them.
+  /// Sets the ranges of a step and uploads them. Waits for the upload before.
   template <class Segmentation>
   void choose(Segmentation const& segments, bool full_segments) {
     std::vector<range> named;
     name_passthrough_ranges(split_.passthrough, segments, full_segments, named);
-    std::vector<cuda_kernels::passthrough_range> ranges;
+    uploaded_.synchronize();
     size_ = 0;
+    range_count_ = 0;
     for (auto const& each : named) {
-      ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
-                        static_cast<std::uint32_t>(size_)});
+      chosen_[range_count_++] = {static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
+                                 static_cast<std::uint32_t>(size_)};
       size_ += each.size;
     }
-    range_count_ = static_cast<std::uint32_t>(ranges.size());
-    work_.upload(std::span<cuda_kernels::passthrough_range const>{ranges}, ranges_.first(ranges.size()));
+    work_.upload(std::span<cuda_kernels::passthrough_range const>{chosen_.span().first(range_count_)},
+                 ranges_.first(range_count_));
+    uploaded_.record(work_.where());
   }
 
   /// Elements in all ranges, and of those in segments that are sent in full.
@@ -98,7 +102,9 @@ class device_passthrough_part {
   layer_split const& split_;
   cuda_buffer<element_state<Residual::states>> saved_;
   cuda_buffer<float> own_, sum_;
-  cuda_buffer<cuda_kernels::passthrough_range> ranges_;  // layers, and after them the segments that are sent in full
+  cuda_buffer<cuda_kernels::passthrough_range> ranges_;   // layers, and after them the segments that are sent in full
+  pinned_array<cuda_kernels::passthrough_range> chosen_;  // what the device is sent of them
+  cuda_event uploaded_;                                   // chosen_ has been copied
   std::uint32_t range_count_ = 0;
   std::uint64_t size_ = 0;
 };

@@ -44,10 +44,7 @@ class step_plan {
   /// `has_places`: the exchange lists segments that are sent in full in places of their own, also where they are known
   /// late.
   step_plan(Recipe const& recipe, cuda_workspace& work, bool has_places)
-      : recipe_{recipe}, work_{work}, has_places_{has_places} {
-    throw_on_error(cudaEventCreateWithFlags(&uploaded_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  }
-  ~step_plan() { cudaEventDestroy(uploaded_); }
+      : recipe_{recipe}, work_{work}, has_places_{has_places} {}
   step_plan(step_plan const&) = delete;
   step_plan& operator=(step_plan const&) = delete;
 
@@ -75,7 +72,7 @@ class step_plan {
   /// For a partitioner that needs no norms: decides now, and uploads the decision if it differs from the step before;
   /// then the host waits for the previous upload. Returns whether it uploaded. For a partitioner that rotates, the
   /// device has the owners of step 0 and computes in stream order whose turn it is, also in a graph.
-  /// @throws as segmentation::assign()
+  /// @throws as segmentation::assign(); invalid_argument where the stream is captured and has to upload.
   template <class Places>
   bool decide_now(step_role const who, std::uint64_t step, Places const& places) {
     segments_.assign(recipe_.partitioner, recipe_.density(step), rotates ? 0 : step, who.world);
@@ -138,13 +135,14 @@ class step_plan {
     step_role who;
   };
 
-  /// now_, to a device that knows otherwise or nothing.
+  /// now_, to a device that knows otherwise or nothing. A graph would upload what sent_ holds when it is launched.
   template <class Places>
   void upload_again(Places const& places) {
-    if (known_) throw_on_error(cudaEventSynchronize(uploaded_), "cudaEventSynchronize");
+    work_.where().refuse_capture("its budgets or owners are others than in the step before, and are uploaded");
+    uploaded_.synchronize();
     std::swap(now_, sent_);
     upload_all(places);
-    throw_on_error(cudaEventRecord(uploaded_, work_.where().stream), "cudaEventRecord");
+    uploaded_.record(work_.where());
     known_ = true;
   }
 
@@ -216,7 +214,7 @@ class step_plan {
   std::uint64_t most_ = 0;
   bool known_ = false;
   upload sent_, now_;
-  cudaEvent_t uploaded_ = nullptr;                 // sent_ has been copied
+  cuda_event uploaded_;                            // sent_ has been copied
   std::array<host_callback, 2> host_callbacks_{};  // of steps without and with an exchange
   pinned_array<double> norms_;
   pinned_array<std::uint64_t> step_;

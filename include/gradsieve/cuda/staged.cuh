@@ -101,19 +101,19 @@ class staged {
  private:
   /// Pinned memory, and the event of the last copy out of it: until then it is neither written nor freed.
   struct pinned {
-    pinned() { throw_on_error(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+    pinned() = default;
     pinned(pinned const&) = delete;
     pinned& operator=(pinned const&) = delete;
     ~pinned() {
-      cudaEventSynchronize(copied);
-      cudaEventDestroy(copied);
+      try {
+        copied.synchronize();
+      } catch (device_error const&) {  // the device is gone, and with it whatever read this
+      }
     }
-
-    void wait() const { throw_on_error(cudaEventSynchronize(copied), "cudaEventSynchronize"); }
 
     void reserve(std::size_t bytes) {
       if (bytes <= memory.size()) return;
-      wait();
+      copied.synchronize();
       memory = pinned_array<std::byte>{bytes};
     }
 
@@ -123,12 +123,12 @@ class staged {
     }
 
     pinned_array<std::byte> memory;
-    cudaEvent_t copied = nullptr;
+    cuda_event copied;
   };
 
   /// Once this returns the bytes are in `room`, and nothing reads it any more.
   void download(device const& where, std::span<std::byte const> from, std::span<std::byte> room) const {
-    pinned_->wait();
+    pinned_->copied.synchronize();
     if (from.empty()) return;
     where.copy(from, room.first(from.size()));
     where.synchronize();
@@ -136,7 +136,7 @@ class staged {
 
   void upload(device const& where, std::span<std::byte const> room, std::span<std::byte> to) const {
     where.copy(room, to);
-    throw_on_error(cudaEventRecord(pinned_->copied, where.stream), "cudaEventRecord");
+    pinned_->copied.record(where);
   }
 
   /// @throws what `call` throws, which sees every size, also one that does not fit.

@@ -150,8 +150,7 @@ class device_step : public step_parts<Recipe> {
     device_faults::raise(fault);
   }
 
-  // ---- Accumulate, select, exchange and apply
-  // --------------------------------------------------------------------------------
+  // ---- Accumulate, select, exchange and apply ----------------------------------------------------------------
 
   template <class T>
   void accumulate(incoming<T> const& in, step_role const role) {
@@ -241,10 +240,11 @@ class device_step : public step_parts<Recipe> {
            chosen.passthrough.data() == last.passthrough.data() && chosen.passthrough.size() == last.passthrough.size();
   }
 
-  /// The last selection as bytes, in room for as many as there may be at most. Allocates on first use.
+  /// The last selection as bytes, in room for as many as there may be at most. The first use allocates and waits.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const&) {
     auto const bytes = (recipe.codec.max_bytes(info.n, capacity, info.passthrough) + 7) / 8 * 8;
     if (outgoing_.size() < bytes) {
+      work.where().synchronize();  // an earlier message may still be written
       outgoing_ = work.template zeroed<std::byte>(bytes);
       outgoing_state_ = work.template zeroed<cuda_kernels::message_state>(1);
     }

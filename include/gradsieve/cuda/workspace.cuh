@@ -88,8 +88,9 @@ class cuda_workspace {
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
     candidate_indices_ = buffer<index_type>(where_, room_);
     candidate_values_ = buffer<float>(where_, room_);
+    std::uint64_t const by_size = std::max<std::uint64_t>(n_ / 16384, of_blocks ? segments.size() : 0);
     blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-        std::max<std::uint64_t>(n_ / 16384, of_blocks ? segments.size() : 0), 1,
+        where_.search_blocks != 0 ? where_.search_blocks : by_size, 1,
         std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors_), cuda_kernels::most_blocks)));
     std::uint64_t const of_all = std::min(n_, most_samples);
     samples_ = buffer<key_type>(where_, of_all + (of_blocks ? blocks_ * samples_of_block : 0));

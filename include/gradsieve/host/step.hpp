@@ -124,8 +124,7 @@ class host_step : public step_parts<Recipe> {
   [[nodiscard]] static constexpr std::uint64_t earlier_fault() noexcept { return 0; }
   static constexpr void raise(std::uint64_t) noexcept {}
 
-  // ---- Accumulate, select, exchange and apply
-  // --------------------------------------------------------------------------------
+  // ---- Accumulate, select, exchange and apply ----------------------------------------------------------------
 
   template <class T>
   void accumulate(incoming<T> const& in, step_role const role) {
