@@ -63,6 +63,27 @@ TEST_CASE("a warm threshold that is wrong: scales that jump") {
   }));
 }
 
+TEST_CASE("large: every selector and residual, with many blocks") {
+  unsigned const bits = 20;
+  if (bits >= most_bits()) {
+    MESSAGE("skipped: GRADSIEVE_TEST_MOST has to be above " << bits);
+    return;
+  }
+  std::uint64_t const n = (std::uint64_t{1} << bits) + 5;
+  auto const make = [&](std::uint64_t step) { return hashed(n, step); };
+  auto const flat = gs::layout::flat(n);
+  gs::laplacian const exact{.count = gs::count_mode::exact};
+  CHECK(same_as_host(gs::recipe{.selector = exact}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.selector = gs::laplacian{}}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.selector = gs::hierarchical{}}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.selector = gs::chunked{}}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.selector = gs::adacomp{}, .partitioner = gs::layerwise{}}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.partitioner = gs::deft{}}, gs::layout{data::equal_layers(n, 12)}, 2, make));
+  CHECK(same_as_host(gs::recipe{.residual = gs::momentum_correction{}}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.residual = gs::filtered{}}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.residual = gs::none{}}, flat, 2, make));
+}
+
 TEST_CASE("large sizes") {
   for (unsigned bits : {17u, 20u, 24u, 27u, 30u}) {
     if (bits > most_bits()) {

@@ -143,6 +143,12 @@ struct entries {
   }
 };
 
+/// Blocks of a search, GRADSIEVE_TEST_BLOCKS; else as many as the size asks for, which for small ones is one.
+inline std::uint32_t search_blocks() {
+  char const* const given = std::getenv("GRADSIEVE_TEST_BLOCKS");
+  return given == nullptr ? 0u : static_cast<std::uint32_t>(std::atoi(given));
+}
+
 /// Runs both spaces over the same gradients; true if every entry, and the states in the end, have the same bits.
 /// `make(step)` gives the gradient of a step as floats.
 template <class T = float, class Recipe, class Make>
@@ -150,7 +156,7 @@ bool same_as_host(Recipe const& recipe, gs::layout const& layers, std::uint64_t 
                   std::uint64_t misalign = 0) {
   stream const own;
   poisoned_memory memory;
-  gs::device const where{own, &memory};
+  gs::device const where{own, &memory, search_blocks()};
   gs::compressor host{gs::host{}, layers, recipe};
   gs::compressor device{where, layers, recipe};
   array<T> const gradient{where, layers.size(), misalign};
@@ -179,7 +185,7 @@ void same_on_ranks(Recipe const& recipe, gs::layout const& layers, int ranks, st
     steps::findings found;
     stream const own;
     poisoned_memory memory;
-    gs::device const where{own, &memory};
+    gs::device const where{own, &memory, search_blocks()};
     gs::staged const transport{comm};
     gs::compressor host{gs::host{.threads = 1}, layers, recipe};
     gs::compressor device{where, layers, recipe};
