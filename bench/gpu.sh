@@ -3,8 +3,8 @@
 # bench/gpu.sh [--quick] [DIR] [-- options of gradsieve_bench_cuda...]      bench/gpu.sh --prepare
 # DIR [$OUT, else bench/results/<gpu>] gets core.json, torch.json, peers.json, sweep.json, report.md and pictures.
 # Under 10 minutes, with --quick under 2. Parts have time limits; what a part had until then is used.
-# --prepare, on a connected machine, puts what the other may lack into build/carry: Google Benchmark, newer CCCL
-# headers for the peer cub::DeviceTopK, and the commit's name. Take that folder along.
+# --prepare, on a connected machine, puts what the other may lack into build/carry: Google Benchmark, CMake,
+# newer CCCL headers for the peer cub::DeviceTopK, and the commit's name. Take that folder along.
 # $GRADSIEVE_BENCHMARK_DIR and $GRADSIEVE_CCCL_DIR name other places of the two, $GRADSIEVE_DEVICE_LAUNCHER what runs the
 # program where there is no GPU, $BUILD_DIR the build tree [build/gpu_bench].
 set -euo pipefail
@@ -33,6 +33,7 @@ while [ $# -gt 0 ]; do
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 carry=$PWD/build/carry
+source .ci/carry.sh
 commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || cat "$carry/commit" 2>/dev/null || echo unknown)
 
 if [ $prepare = yes ]; then
@@ -44,6 +45,7 @@ if [ $prepare = yes ]; then
   for library in /usr/lib/*/libbenchmark.{a,so*}; do
     [ ! -e "$library" ] || cp -L "$library" "$carry/benchmark/lib/"
   done
+  carry_cmake
   echo "$commit" >"$carry/commit"
   if [ -n "${GRADSIEVE_CCCL_DIR:-}" ]; then
     mkdir -p "$carry/cccl"
@@ -57,6 +59,7 @@ if [ $prepare = yes ]; then
 fi
 
 export PATH=$PATH:/usr/local/cuda/bin
+use_cmake build/cmake_carried || exit 1
 for tool in nvcc cmake python3; do
   command -v $tool >/dev/null || {
     echo "bench/gpu.sh: no $tool" >&2
@@ -98,11 +101,18 @@ fi
 target=(-DCMAKE_CUDA_ARCHITECTURES=native)
 [ "$gpu" != none ] || target=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual -DCMAKE_CUDA_RUNTIME_LIBRARY=Shared)
 cmake --preset cuda -B "$build" "${target[@]}" -DGRADSIEVE_BUILD_TESTS=OFF -DGRADSIEVE_BUILD_EXAMPLES=OFF \
-  -DGRADSIEVE_BENCH_SWEEP=ON \
+  -DGRADSIEVE_BENCH_SWEEP=ON -DGRADSIEVE_WARNINGS_AS_ERRORS=OFF \
   -DGRADSIEVE_CCCL_DIR="$cccl" -DGRADSIEVE_BENCHMARK_DIR="${GRADSIEVE_BENCHMARK_DIR:-$carry/benchmark}" \
   >"$build.log" 2>&1 || { cat "$build.log" && exit 1; }
-cmake --build "$build" -j"$(nproc)" --target gradsieve_bench_cuda >"$build.log" 2>&1 ||
-  { tail -n 50 "$build.log" && exit 1; }
+# At most half of the time: with less there is nothing to report.
+limit=$((${#quick[@]} == 0 ? 285 : 60))
+[ "$gpu" != none ] || limit=3600
+timeout -k 5 $limit cmake --build "$build" -j"$(nproc)" --target gradsieve_bench_cuda >"$build.log" 2>&1 || {
+  status=$?
+  tail -n 50 "$build.log"
+  [ $status != 124 ] || echo "bench/gpu.sh: the build was not done in $limit s" >&2
+  exit 1
+}
 echo "bench/gpu.sh: built in $((SECONDS - began)) s"
 
 # ---- Measure ------------------------------------------------------------------------------------------------

@@ -4,8 +4,12 @@
 add_library(gradsieve_own INTERFACE)
 target_link_libraries(gradsieve_own INTERFACE gradsieve)
 target_compile_options(gradsieve_own
-  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Werror>
-            $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow,-Werror>)
+  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow>
+            $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow>)
+if(GRADSIEVE_WARNINGS_AS_ERRORS)
+  target_compile_options(gradsieve_own
+    INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Werror>)
+endif()
 if(GRADSIEVE_SANITIZE)
   set(sanitize -fsanitize=${GRADSIEVE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_compile_options(gradsieve_own INTERFACE ${sanitize})

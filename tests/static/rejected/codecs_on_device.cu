@@ -1,0 +1,9 @@
+// Codecs whose messages have no fixed size save nothing on a device.
+#include <gradsieve/cuda.cuh>
+
+namespace gs = gradsieve;
+
+void use() {
+  gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.codec = gs::packed{.values = gs::fp16{}}}};
+  gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.codec = gs::binned{}}};
+}
