@@ -11,8 +11,8 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
 namespace gradsieve {
@@ -56,9 +56,10 @@ class device_residual_memory {
   /// pass.
   template <class T>
   [[nodiscard]] cuda_kernels::incoming<T, Residual> incoming(T const* gradient, [[maybe_unused]] int world) const {
-    cuda_kernels::incoming<T, Residual> in{gradient, {}, policy_, nullptr, taken_.list(), false};
+    using incoming_type = cuda_kernels::incoming<T, Residual>;
+    incoming_type in{gradient, {}, policy_, nullptr, taken_.list(), false};
     for (std::size_t s = 0; s < states; ++s) in.states[s] = states_[s].data();
-    in.aligned = reinterpret_cast<std::uintptr_t>(gradient) % (cuda_kernels::per_vector * sizeof(T)) == 0;
+    in.aligned = reinterpret_cast<std::uintptr_t>(gradient) % (incoming_type::width * sizeof(T)) == 0;
     if constexpr (scaling_residual_store<Residual>)
       if (policy_.needs_norm()) {
         sum_squares(gradient);

@@ -15,6 +15,7 @@
 #include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/bins.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/host/passes/tiles.hpp>

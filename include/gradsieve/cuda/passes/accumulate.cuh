@@ -4,11 +4,13 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
-#include <gradsieve/concepts.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
@@ -16,290 +18,278 @@
 namespace gradsieve::cuda_kernels {
 
 inline constexpr unsigned accumulate_threads = 256;
-inline constexpr unsigned per_vector = 4;  // elements that one thread loads at once
-inline constexpr unsigned vectors = cell_size / (accumulate_threads * per_vector);
 
-/// A gradient on its way into the states of its elements. `pending` is removed before.
-template <class T, class Residual>
-struct incoming {
-  T const* gradient;
-  stored_t<Residual>* states[Residual::states];
-  Residual policy;
-  float const* factor;  // what the gradient is multiplied with; null: 1
-  entry_list pending;
-  bool aligned;  // the gradient, to one load of four
+/// Neighbours in one load or store.
+template <class T, unsigned Width>
+struct alignas(sizeof(T) * Width) pack {
+  T values[Width];
 };
 
-/// Four elements in one load; `Once`: past caches that will not need them again.
-template <bool Once, class T>
-__device__ void load_four(T const* from, float (&to)[per_vector]) {
-  auto const load = [](auto const* four) { return Once ? __ldcs(four) : *four; };
-  if constexpr (sizeof(T) == 4) {
-    auto const four = load(reinterpret_cast<float4 const*>(from));
-    to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
-  } else {
-    auto const two = load(reinterpret_cast<uint2 const*>(from));
-    unsigned const words[2] = {two.x, two.y};
-#pragma unroll
-    for (unsigned e = 0; e < per_vector; ++e)
-      to[e] = to_float(T{static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)))});
-  }
+/// In one load, past caches that will not need it again.
+template <unsigned Width, class T>
+[[nodiscard]] __device__ __forceinline__ pack<T, Width> load_once(T const* from) {
+  using word = std::conditional_t<sizeof(pack<T, Width>) == load_bytes, uint4, uint2>;
+  return __builtin_bit_cast(pack<T, Width>, __ldcs(reinterpret_cast<word const*>(from)));
 }
 
-/// Four elements, which their format can hold, in one store.
-template <class T>
-__device__ void store_four(float const (&from)[per_vector], T* to) {
-  if constexpr (sizeof(T) == 4) {
-    *reinterpret_cast<float4*>(to) = float4{from[0], from[1], from[2], from[3]};
-  } else {
-    unsigned words[2];
-#pragma unroll
-    for (unsigned w = 0; w < 2; ++w)
-      words[w] = to_stored<T>(from[2 * w]).bits | unsigned{to_stored<T>(from[2 * w + 1]).bits} << 16;
-    *reinterpret_cast<uint2*>(to) = uint2{words[0], words[1]};
-  }
-}
+/// What is pending in one cell: its values, and a bit for each element that has one.
+struct pending_of_cell {
+  float sent[cell_size];
+  std::uint32_t is_sent[cell_size / 32];
+};
 
-/// As rounding::apply(), of elements `first` to `first` + 3. @pre first is a multiple of four.
-template <class Stored, std::size_t States>
-__device__ void round_four(rounding const noise, std::uint32_t first, element_state<States> (&now)[per_vector]) {
-  if constexpr (sizeof(Stored) < sizeof(float)) {
+/// One tile in the registers of a block. A thread has 16 elements of the tile's cell, `width` neighbours `vectors`
+/// times; a bit of `inside_` says whether the tile has an element.
+template <class T, class Residual>
+class tile_registers {
+ public:
+  static constexpr unsigned states = Residual::states;
+  static constexpr unsigned width = incoming<T, Residual>::width;
+  static constexpr unsigned vectors = cell_size / (accumulate_threads * width);
+  static_assert(width * vectors <= 32);
+
+  __device__ __forceinline__ tile_registers(incoming<T, Residual> const& in, tile const& mine)
+      : in_{in}, cell_{mine.begin / cell_size}, is_full_{mine.size == cell_size} {
+    if (is_full_) return;
+    inside_ = 0;
+    each([&](unsigned v, unsigned e) { inside_ |= (at(v) + e - mine.begin < mine.size ? 1u : 0u) << bit(v, e); });
+  }
+
+  /// All loads of a full tile are issued before the first value is used.
+  __device__ __forceinline__ void load() {
+    pack<T, width> gradient[vectors];
+    pack<stored, width> kept[states][vectors];
+    if (is_full_) {
+      if (in_.aligned) {
 #pragma unroll
-    for (unsigned s = 0; s < States; ++s) {
-      std::uint64_t const four = noise.of_four(first / 4, s);
+        for (unsigned v = 0; v < vectors; ++v) gradient[v] = load_once<width>(in_.gradient + at(v));
+      } else {
+        each([&](unsigned v, unsigned e) { gradient[v].values[e] = in_.gradient[at(v) + e]; });
+      }
 #pragma unroll
-      for (unsigned e = 0; e < per_vector; ++e)
-        now[e][s] = to_float(to_stored<Stored>(now[e][s], static_cast<std::uint16_t>(four >> (16 * e))));
+      for (unsigned s = 0; s < states; ++s)
+#pragma unroll
+        for (unsigned v = 0; v < vectors; ++v)
+          kept[s][v] = *reinterpret_cast<pack<stored, width> const*>(in_.states[s] + at(v));
+    } else {
+      each([&](unsigned v, unsigned e) {
+        gradient[v].values[e] = has(v, e) ? in_.gradient[at(v) + e] : T{};
+#pragma unroll
+        for (unsigned s = 0; s < states; ++s) kept[s][v].values[e] = has(v, e) ? in_.states[s][at(v) + e] : stored{};
+      });
+    }
+    each([&](unsigned v, unsigned e) {
+      gradient_[v][e] = to_float(gradient[v].values[e]);
+#pragma unroll
+      for (unsigned s = 0; s < states; ++s) now_[v][e][s] = to_float(kept[s][v].values[e]);
+    });
+  }
+
+  /// Removes what is pending. By all threads of the block.
+  __device__ __forceinline__ void remove_pending(pending_of_cell& shared, tile const& mine, tables const& t) {
+    std::uint32_t const begin = in_.pending.cells[cell_];
+    std::uint32_t const end = in_.pending.cells[cell_ + 1];
+    if (begin == end) return;
+    for (unsigned w = threadIdx.x; w < cell_size / 32; w += accumulate_threads) shared.is_sent[w] = 0;
+    __syncthreads();
+    for (std::uint32_t p = begin + threadIdx.x; p < end; p += accumulate_threads) {
+      std::uint32_t const i = in_.pending.indices[p] % cell_size;
+      shared.sent[i] = in_.pending.values[p];
+      atomicOr(&shared.is_sent[i / 32], 1u << (i % 32));
+    }
+    __syncthreads();
+    bool const full_layer = mine.segment != no_segment && t.segments[mine.segment].full != 0;
+#pragma unroll
+    for (unsigned v = 0; v < vectors; ++v) {
+      std::uint32_t const i = at(v) % cell_size;
+      std::uint32_t const bits = shared.is_sent[i / 32] >> (i % 32);
+#pragma unroll
+      for (unsigned e = 0; e < width; ++e)
+        if (((bits >> e) & 1u) != 0) in_.policy.remove_sent(shared.sent[i + e], now_[v][e], full_layer);
+      if ((bits & ((1u << width) - 1)) != 0) round(v, rounding::removed, t);
     }
   }
-}
 
-/// Whether an element is pending, and what: a search among the few of its cell.
-__device__ inline bool find_pending(entry_list const& pending, std::uint32_t i, float& value) {
-  std::uint32_t low = pending.cells[i / cell_size];
-  std::uint32_t const end = pending.cells[i / cell_size + 1];
-  std::uint32_t high = end;
-  while (low < high) {
-    std::uint32_t const middle = low + (high - low) / 2;
-    if (pending.indices[middle] < i)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  if (low == end || pending.indices[low] != i) return false;
-  value = pending.values[low];
-  return true;
-}
-
-/// Reads an accumulator as it is.
-template <class Stored>
-struct from_memory {
-  Stored const* accumulator;
-  __device__ float operator()(std::uint32_t i) const { return to_float(accumulator[i]); }
-};
-
-/// The state of an element as accumulate() will write it, and whether all was finite.
-template <class T, class Residual>
-__device__ bool entered(incoming<T, Residual> const& in, std::uint64_t step, std::uint32_t i,
-                        element_state<Residual::states>& now) {
+  /// Adds the gradient to the states; counts this thread's elements that were not finite.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t accumulate(tables const& t) {
+    float const factor = in_.factor == nullptr ? 1.0f : *in_.factor;
+    std::uint32_t bad = 0;
 #pragma unroll
-  for (unsigned s = 0; s < Residual::states; ++s) now[s] = to_float(in.states[s][i]);
-  if (float sent = 0; find_pending(in.pending, i, sent)) {
-    in.policy.remove_sent(sent, now, false);
-    rounding{step, rounding::removed}.apply<stored_t<Residual>>(i, now);
+    for (unsigned v = 0; v < vectors; ++v) {
+#pragma unroll
+      for (unsigned e = 0; e < width; ++e) {
+        bool const finite = accumulate_element(in_.policy, multiply(gradient_[v][e], factor), now_[v][e]);
+        bad += has(v, e) && !finite ? 1u : 0u;
+      }
+      round(v, rounding::accumulated, t);
+    }
+    return bad;
   }
-  float const factor = in.factor == nullptr ? 1.0f : *in.factor;
-  bool const finite = accumulate_element(in.policy, multiply(to_float(in.gradient[i]), factor), now);
-  rounding{step, rounding::accumulated}.apply<stored_t<Residual>>(i, now);
-  return finite;
-}
 
-/// Reads an accumulator as accumulate() will write it: 0 in passthrough ranges.
-template <class T, class Residual>
-struct from_incoming {
-  incoming<T, Residual> in;
-  tables t;
-
-  __device__ float operator()(std::uint32_t i) const {
-    if (t.has_passthrough && t.tiles[tile_of(t, i)].passthrough != 0) return 0;
-    element_state<Residual::states> now;
-    entered(in, *t.step, i, now);
-    return now[0];
+  __device__ __forceinline__ void store() const {
+#pragma unroll
+    for (unsigned s = 0; s < states; ++s)
+#pragma unroll
+      for (unsigned v = 0; v < vectors; ++v) {
+        pack<stored, width> made;
+#pragma unroll
+        for (unsigned e = 0; e < width; ++e) made.values[e] = to_stored<stored>(now_[v][e][s]);
+        if (is_full_) {
+          *reinterpret_cast<pack<stored, width>*>(in_.states[s] + at(v)) = made;
+        } else {
+#pragma unroll
+          for (unsigned e = 0; e < width; ++e)
+            if (has(v, e)) in_.states[s][at(v) + e] = made.values[e];
+        }
+      }
   }
+
+  [[nodiscard]] __device__ __forceinline__ tile_sums sums() const {
+    tile_sums own{};
+    each([&](unsigned v, unsigned e) {
+      if (has(v, e)) own.add(now_[v][e][0]);
+    });
+    return own;
+  }
+
+  /// A bit for each element whose accumulator reaches a key.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t that_reach(key_type key) const {
+    std::uint32_t found = 0;
+    each([&](unsigned v, unsigned e) { found |= (magnitude_key(now_[v][e][0]) >= key ? 1u : 0u) << bit(v, e); });
+    return found & inside_;
+  }
+
+  /// How many bits each vector has, 16 bits a vector.
+  [[nodiscard]] static __device__ __forceinline__ std::uint64_t count_by_vector(std::uint32_t bits) {
+    std::uint64_t counts = 0;
+#pragma unroll
+    for (unsigned v = 0; v < vectors; ++v)
+      counts |= static_cast<std::uint64_t>(__popc((bits >> (v * width)) & ((1u << width) - 1))) << (16 * v);
+    return counts;
+  }
+
+  /// Writes the elements with a bit, in index order. `to`: where vector v's begin.
+  __device__ __forceinline__ void write(std::uint32_t bits, std::uint32_t (&to)[vectors], tables const& t) const {
+    each([&](unsigned v, unsigned e) {
+      if (((bits >> bit(v, e)) & 1u) == 0) return;
+      t.candidate_indices[to[v]] = at(v) + e;
+      t.candidate_values[to[v]] = now_[v][e][0];
+      ++to[v];
+    });
+  }
+
+ private:
+  using stored = stored_t<Residual>;
+
+  /// body(vector, element) for all that a thread has, unrolled.
+  template <class Body>
+  static __device__ __forceinline__ void each(Body const& body) {
+#pragma unroll
+    for (unsigned v = 0; v < vectors; ++v)
+#pragma unroll
+      for (unsigned e = 0; e < width; ++e) body(v, e);
+  }
+
+  [[nodiscard]] static constexpr __device__ unsigned bit(unsigned v, unsigned e) { return v * width + e; }
+  [[nodiscard]] __device__ __forceinline__ bool has(unsigned v, unsigned e) const {
+    return ((inside_ >> bit(v, e)) & 1u) != 0;
+  }
+  /// The first element of a vector.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t at(unsigned v) const {
+    return cell_ * cell_size + (v * accumulate_threads + threadIdx.x) * width;
+  }
+
+  /// As rounding::apply(), of a vector.
+  __device__ __forceinline__ void round(unsigned v, rounding::event what, tables const& t) {
+    if constexpr (sizeof(stored) < sizeof(float)) {
+      rounding const noise{*t.step, what};
+#pragma unroll
+      for (unsigned s = 0; s < states; ++s)
+#pragma unroll
+        for (unsigned first = 0; first < width; first += 4) {
+          std::uint64_t const four = noise.of_four((at(v) + first) / 4, s);
+#pragma unroll
+          for (unsigned e = 0; e < 4; ++e)
+            now_[v][first + e][s] =
+                to_float(to_stored<stored>(now_[v][first + e][s], static_cast<std::uint16_t>(four >> (16 * e))));
+        }
+    }
+  }
+
+  incoming<T, Residual> const& in_;
+  std::uint32_t cell_;
+  bool is_full_;
+  std::uint32_t inside_ = ~0u;
+  float gradient_[vectors][width];
+  element_state<states> now_[vectors][width];
 };
+
+/// Shared memory of accumulate().
+struct accumulate_memory {
+  using scanner = cub::BlockScan<std::uint64_t, accumulate_threads>;
+  using reducer = cub::BlockReduce<tile_sums, accumulate_threads>;
+  union {
+    typename scanner::TempStorage scan;
+    typename reducer::TempStorage reduce;
+  };
+  pending_of_cell pending;
+  std::uint32_t place;  // of the tile's candidates
+};
+
+/// The tile's candidates: places for all of them at once, then the entries, in index order.
+template <class T, class Residual>
+__device__ __forceinline__ void list_candidates(tile_registers<T, Residual> const& own, tile const& mine,
+                                                key_type threshold, tables const& t, accumulate_memory& shared) {
+  constexpr unsigned vectors = tile_registers<T, Residual>::vectors;
+  std::uint32_t const candidates = own.that_reach(threshold);
+  std::uint64_t before = 0;
+  std::uint64_t all = 0;
+  accumulate_memory::scanner{shared.scan}.ExclusiveSum(own.count_by_vector(candidates), before, all);
+  std::uint32_t to[vectors];
+  std::uint32_t total = 0;
+#pragma unroll
+  for (unsigned v = 0; v < vectors; ++v) {
+    to[v] = total + static_cast<std::uint32_t>((before >> (16 * v)) & 0xFFFFu);
+    total += static_cast<std::uint32_t>((all >> (16 * v)) & 0xFFFFu);
+  }
+  if (threadIdx.x == 0) {
+    shared.place = total == 0 ? 0 : atomicAdd(&t.found[mine.segment], total);
+    t.places[blockIdx.x] = {shared.place, total};
+  }
+  __syncthreads();
+  auto const& segment_here = t.segments[mine.segment];
+  if (candidates == 0 || std::uint64_t{shared.place} + total > segment_here.room) return;
+#pragma unroll
+  for (unsigned v = 0; v < vectors; ++v) to[v] += segment_here.base + shared.place;
+  own.write(candidates, to, t);
+}
 
 /// One block a tile: removes what is pending, accumulates the gradient, and keeps, in index order, the elements that
 /// reach their segment's key; with `Measure` also the tile's sums. The order in which tiles get their places is any,
 /// what stands there and where a tile's begin is written down.
 template <bool Collect, bool Measure, class T, class Residual>
 __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Residual> const in, tables const t) {
-  constexpr unsigned states = Residual::states;
-  using stored = stored_t<Residual>;
-  using scan = cub::BlockScan<std::uint64_t, accumulate_threads>;
-  using reduce = cub::BlockReduce<tile_sums, accumulate_threads>;
-  __shared__ union {
-    typename scan::TempStorage scan;
-    typename reduce::TempStorage reduce;
-  } shared;
-  __shared__ float sent[cell_size];
-  __shared__ std::uint32_t is_sent[cell_size / 32];
-  __shared__ std::uint32_t place_of_tile;
-
+  __shared__ accumulate_memory shared;
   tile const mine = t.tiles[blockIdx.x];
-  std::uint32_t const cell = mine.begin / cell_size;
-  std::uint32_t const cell_begin = cell * cell_size;
-  auto const in_tile = [&](std::uint32_t i) { return i - mine.begin < mine.size; };
-  std::uint32_t const pending_begin = in.pending.cells[cell];
-  std::uint32_t const pending_end = in.pending.cells[cell + 1];
-
-  float gradient[vectors][per_vector];
-  element_state<states> now[vectors][per_vector];
-#pragma unroll
-  for (unsigned v = 0; v < vectors; ++v) {
-    std::uint32_t const first = cell_begin + (v * accumulate_threads + threadIdx.x) * per_vector;
-    bool const full = in_tile(first) && in_tile(first + per_vector - 1);
-    if (full && in.aligned)
-      load_four<true>(in.gradient + first, gradient[v]);
-    else
-#pragma unroll
-      for (unsigned e = 0; e < per_vector; ++e)
-        gradient[v][e] = in_tile(first + e) ? to_float(in.gradient[first + e]) : 0.0f;
-#pragma unroll
-    for (unsigned s = 0; s < states; ++s) {
-      float four[per_vector];
-      if (full)
-        load_four<false>(in.states[s] + first, four);
-      else
-#pragma unroll
-        for (unsigned e = 0; e < per_vector; ++e)
-          four[e] = in_tile(first + e) ? to_float(in.states[s][first + e]) : 0.0f;
-#pragma unroll
-      for (unsigned e = 0; e < per_vector; ++e) now[v][e][s] = four[e];
-    }
-  }
-
-  if (pending_begin != pending_end) {
-    for (unsigned w = threadIdx.x; w < cell_size / 32; w += accumulate_threads) is_sent[w] = 0;
-    __syncthreads();
-    for (std::uint32_t p = pending_begin + threadIdx.x; p < pending_end; p += accumulate_threads) {
-      std::uint32_t const i = in.pending.indices[p] - cell_begin;
-      sent[i] = in.pending.values[p];
-      atomicOr(&is_sent[i / 32], 1u << (i % 32));
-    }
-    __syncthreads();
-    bool const full_layer = mine.segment != no_segment && t.segments[mine.segment].full != 0;
-#pragma unroll
-    for (unsigned v = 0; v < vectors; ++v) {
-      std::uint32_t const i = (v * accumulate_threads + threadIdx.x) * per_vector;
-      std::uint32_t const bits = is_sent[i / 32] >> (i % 32);
-#pragma unroll
-      for (unsigned e = 0; e < per_vector; ++e)
-        if (((bits >> e) & 1u) != 0) in.policy.remove_sent(sent[i + e], now[v][e], full_layer);
-      if ((bits & 0xFu) != 0) round_four<stored>({*t.step, rounding::removed}, cell_begin + i, now[v]);
-    }
-  }
-
   bool const outside = mine.passthrough != 0 || mine.segment == no_segment;
-  key_type const candidate_threshold = Collect && !outside ? t.candidate_thresholds[mine.segment] : 0;
-  float const factor = in.factor == nullptr ? 1.0f : *in.factor;
-  std::uint32_t bad = 0;
-  std::uint64_t counts = 0;     // of candidates, 16 bits a vector
-  std::uint32_t candidate = 0;  // a bit an element
-#pragma unroll
-  for (unsigned v = 0; v < vectors; ++v) {
-    std::uint32_t const first = cell_begin + (v * accumulate_threads + threadIdx.x) * per_vector;
-    std::uint32_t here = 0;
-#pragma unroll
-    for (unsigned e = 0; e < per_vector; ++e) {
-      bool const finite = accumulate_element(in.policy, multiply(gradient[v][e], factor), now[v][e]);
-      bad += in_tile(first + e) && !finite ? 1u : 0u;
-    }
-    round_four<stored>({*t.step, rounding::accumulated}, first, now[v]);
-#pragma unroll
-    for (unsigned e = 0; e < per_vector; ++e) {
-      bool const wanted = Collect && candidate_threshold != 0 && in_tile(first + e) &&
-                          magnitude_key(now[v][e][0]) >= candidate_threshold;
-      candidate |= wanted ? 1u << (v * per_vector + e) : 0u;
-      here += wanted ? 1u : 0u;
-    }
-    counts |= std::uint64_t{here} << (16 * v);
-    bool const full = in_tile(first) && in_tile(first + per_vector - 1);
-#pragma unroll
-    for (unsigned s = 0; s < states; ++s) {
-      if (full) {
-        float const four[per_vector] = {now[v][0][s], now[v][1][s], now[v][2][s], now[v][3][s]};
-        store_four(four, in.states[s] + first);
-      } else {
-#pragma unroll
-        for (unsigned e = 0; e < per_vector; ++e)
-          if (in_tile(first + e)) in.states[s][first + e] = to_stored<stored>(now[v][e][s]);
-      }
-    }
-  }
+  tile_registers<T, Residual> own{in, mine};
+  own.load();
+  own.remove_pending(shared.pending, mine, t);
+  std::uint32_t bad = own.accumulate(t);
+  own.store();
   if (__any_sync(~0u, bad != 0)) {
     bad = warp_sum(bad);
     if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad), bad);
   }
-
   if constexpr (Measure) {
-    tile_sums sums{};
-#pragma unroll
-    for (unsigned v = 0; v < vectors; ++v) {
-      std::uint32_t const first = cell_begin + (v * accumulate_threads + threadIdx.x) * per_vector;
-#pragma unroll
-      for (unsigned e = 0; e < per_vector; ++e)
-        if (in_tile(first + e)) sums.add(now[v][e][0]);
-    }
-    auto const total = reduce{shared.reduce}.Reduce(sums, tile_sums::both);
+    auto const total = accumulate_memory::reducer{shared.reduce}.Reduce(own.sums(), tile_sums::both);
     if (threadIdx.x == 0) t.sums[blockIdx.x] = outside ? tile_sums{} : total;
     __syncthreads();
   }
-
   if constexpr (Collect) {
-    if (outside || candidate_threshold == 0) return;
-    std::uint64_t before = 0;
-    std::uint64_t all = 0;
-    scan{shared.scan}.ExclusiveSum(counts, before, all);
-    std::uint32_t of_vector[vectors];
-    std::uint32_t total = 0;
-#pragma unroll
-    for (unsigned v = 0; v < vectors; ++v) {
-      of_vector[v] = total + static_cast<std::uint32_t>((before >> (16 * v)) & 0xFFFFu);
-      total += static_cast<std::uint32_t>((all >> (16 * v)) & 0xFFFFu);
-    }
-    if (threadIdx.x == 0) {
-      place_of_tile = total == 0 ? 0 : atomicAdd(&t.found[mine.segment], total);
-      t.places[blockIdx.x] = {place_of_tile, total};
-    }
-    __syncthreads();
-    auto const& segment_here = t.segments[mine.segment];
-    std::uint64_t const last = std::uint64_t{place_of_tile} + total;
-    if (candidate == 0 || last > segment_here.room) return;
-#pragma unroll
-    for (unsigned v = 0; v < vectors; ++v) {
-      std::uint32_t const first = cell_begin + (v * accumulate_threads + threadIdx.x) * per_vector;
-      std::uint32_t to = segment_here.base + place_of_tile + of_vector[v];
-#pragma unroll
-      for (unsigned e = 0; e < per_vector; ++e)
-        if (((candidate >> (v * per_vector + e)) & 1u) != 0) {
-          t.candidate_indices[to] = first + e;
-          t.candidate_values[to] = now[v][e][0];
-          ++to;
-        }
-    }
+    key_type const threshold = outside ? 0 : t.candidate_thresholds[mine.segment];
+    if (threshold != 0) list_candidates(own, mine, threshold, t, shared);
   }
-}
-
-/// Elements that accumulate() would find not finite; nothing is changed.
-template <class T, class Residual>
-__global__ void count_not_finite(incoming<T, Residual> const in, tables const t) {
-  std::uint32_t bad = 0;
-  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < t.n;
-       i += std::uint64_t{gridDim.x} * blockDim.x) {
-    element_state<Residual::states> now;
-    bad += entered(in, *t.step, static_cast<std::uint32_t>(i), now) ? 0u : 1u;
-  }
-  if (bad != 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad), bad);
 }
 
 }  // namespace gradsieve::cuda_kernels

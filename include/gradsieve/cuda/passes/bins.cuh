@@ -7,7 +7,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/accumulate.cuh>
+#include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 

@@ -7,8 +7,8 @@
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
+#include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 
 namespace gradsieve::cuda_kernels {

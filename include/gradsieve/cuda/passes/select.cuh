@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
+#include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/kernel_workspace.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/selector/select.hpp>

@@ -1,0 +1,97 @@
+// A gradient on its way into the states of its elements, and what an element's state will be.
+#pragma once
+
+#include <cstdint>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/residual/accumulate_element.hpp>
+
+namespace gradsieve::cuda_kernels {
+
+/// Bytes of a load that takes several elements: the most that a thread can have.
+inline constexpr unsigned load_bytes = 16;
+
+/// A gradient and the states that it is accumulated in. `pending` is removed before.
+template <class T, class Residual>
+struct incoming {
+  /// Elements that one thread loads at once: as many as 16 bytes have of the wider format.
+  static constexpr unsigned width = load_bytes / static_cast<unsigned>(larger(sizeof(T), sizeof(stored_t<Residual>)));
+
+  T const* gradient;
+  stored_t<Residual>* states[Residual::states];
+  Residual policy;
+  float const* factor;  // what the gradient is multiplied with; null: 1
+  entry_list pending;
+  bool aligned;  // the gradient, to a load of `width` elements
+};
+
+/// Whether an element is pending, and what: a search among the few of its cell.
+__device__ inline bool find_pending(entry_list const& pending, std::uint32_t i, float& value) {
+  std::uint32_t low = pending.cells[i / cell_size];
+  std::uint32_t const end = pending.cells[i / cell_size + 1];
+  std::uint32_t high = end;
+  while (low < high) {
+    std::uint32_t const middle = low + (high - low) / 2;
+    if (pending.indices[middle] < i)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == end || pending.indices[low] != i) return false;
+  value = pending.values[low];
+  return true;
+}
+
+/// Reads an accumulator as it is.
+template <class Stored>
+struct from_memory {
+  Stored const* accumulator;
+  __device__ float operator()(std::uint32_t i) const { return to_float(accumulator[i]); }
+};
+
+/// The state of an element as accumulate() will write it; returns whether all was finite.
+template <class T, class Residual>
+__device__ bool accumulated(incoming<T, Residual> const& in, std::uint64_t step, std::uint32_t i,
+                            element_state<Residual::states>& now) {
+#pragma unroll
+  for (unsigned s = 0; s < Residual::states; ++s) now[s] = to_float(in.states[s][i]);
+  if (float sent = 0; find_pending(in.pending, i, sent)) {
+    in.policy.remove_sent(sent, now, false);
+    rounding{step, rounding::removed}.apply<stored_t<Residual>>(i, now);
+  }
+  float const factor = in.factor == nullptr ? 1.0f : *in.factor;
+  bool const finite = accumulate_element(in.policy, multiply(to_float(in.gradient[i]), factor), now);
+  rounding{step, rounding::accumulated}.apply<stored_t<Residual>>(i, now);
+  return finite;
+}
+
+/// Reads an accumulator as accumulate() will write it: 0 in passthrough ranges.
+template <class T, class Residual>
+struct from_incoming {
+  incoming<T, Residual> in;
+  tables t;
+
+  __device__ float operator()(std::uint32_t i) const {
+    if (t.has_passthrough && t.tiles[tile_of(t, i)].passthrough != 0) return 0;
+    element_state<Residual::states> now;
+    accumulated(in, *t.step, i, now);
+    return now[0];
+  }
+};
+
+/// Elements that accumulate() would find not finite; nothing is changed.
+template <class T, class Residual>
+__global__ void count_not_finite(incoming<T, Residual> const in, tables const t) {
+  std::uint32_t bad = 0;
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < t.n;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    element_state<Residual::states> now;
+    bad += accumulated(in, *t.step, static_cast<std::uint32_t>(i), now) ? 0u : 1u;
+  }
+  if (bad != 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad), bad);
+}
+
+}  // namespace gradsieve::cuda_kernels
