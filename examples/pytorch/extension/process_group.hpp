@@ -65,11 +65,18 @@ class process_group {
     require("all_gather", mine.size() * ranks, all.size());
     if (mine.empty()) return;
     auto const place = enter(where);
-    std::vector<std::vector<at::Tensor>> outputs(1);
-    for (std::size_t r = 0; r < ranks; ++r)
-      outputs[0].push_back(place.around(all.subspan(r * mine.size(), mine.size())));
-    std::vector<at::Tensor> inputs{place.around(mine)};
-    finish("allgather", [&] { return group_->allgather(outputs, inputs); });
+    if constexpr (Space::stream_ordered) {  // straight into `all`: NCCL's allgather() of a list copies; Gloo has no
+                                            // other
+      at::Tensor output = place.around(all);
+      at::Tensor input = place.around(mine);
+      finish("_allgather_base", [&] { return group_->_allgather_base(output, input); });
+    } else {
+      std::vector<std::vector<at::Tensor>> outputs(1);
+      for (std::size_t r = 0; r < ranks; ++r)
+        outputs[0].push_back(place.around(all.subspan(r * mine.size(), mine.size())));
+      std::vector<at::Tensor> inputs{place.around(mine)};
+      finish("allgather", [&] { return group_->allgather(outputs, inputs); });
+    }
   }
 
   template <class Space>
