@@ -2,7 +2,7 @@
 #       -P check_spills.cmake
 # Compiles the file for each of the architectures and prints what ptxas says of every kernel, also into the
 # table. Fails if a kernel whose name matches the regex keeps anything in local memory (a stack frame or a spilled
-# register), and if none matches.
+# register) or loads through generic addresses (its PTX has an ld without a space), and if none matches.
 cmake_minimum_required(VERSION 3.25)
 
 set(targets "")
@@ -11,8 +11,11 @@ foreach(architecture IN LISTS ARCHITECTURES)
   list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
 endforeach()
 cmake_path(REPLACE_EXTENSION TABLE o OUTPUT_VARIABLE object)
-execute_process(COMMAND "${NVCC}" -std=c++20 -O3 "-I${ROOT}" ${targets} --resource-usage -c "${SOURCE}"
-                        -o "${object}"
+cmake_path(REPLACE_EXTENSION TABLE ptx OUTPUT_VARIABLE kept)
+file(REMOVE_RECURSE "${kept}")
+file(MAKE_DIRECTORY "${kept}")
+execute_process(COMMAND "${NVCC}" -std=c++20 -O3 "-I${ROOT}" ${targets} --resource-usage --keep --keep-dir "${kept}" -c
+                        "${SOURCE}" -o "${object}"
                 RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 file(REMOVE "${object}")
 if(NOT result EQUAL 0)
@@ -43,6 +46,7 @@ foreach(line IN LISTS lines)
   endif()
 endforeach()
 
+set(mangled ${names})
 find_program(CXXFILT NAMES cu++filt c++filt)
 if(CXXFILT AND names)
   execute_process(COMMAND "${CXXFILT}" -p ${names} OUTPUT_VARIABLE output)
@@ -68,10 +72,29 @@ function(column variable width text)
   set(${variable} "${${variable}}${pad}${text}" PARENT_SCOPE)
 endfunction()
 
+# Kernels that load through generic addresses, by their mangled names.
+set(generic "")
+file(GLOB listings "${kept}/*.ptx")
+foreach(listing IN LISTS listings)
+  file(STRINGS "${listing}" lines REGEX "^\\.(visible |weak )?(\\.?entry|\\.?func) |^[ \t]+ld\\.(volatile\\.)?(v[248]\\.)?[usbf][0-9]+")
+  set(entry "")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "entry ([A-Za-z0-9_]+)")
+      set(entry "${CMAKE_MATCH_1}")
+    elseif(line MATCHES "func ")
+      set(entry "")
+    elseif(entry)
+      list(APPEND generic "${entry}")
+    endif()
+  endforeach()
+endforeach()
+file(REMOVE_RECURSE "${kept}")
+list(REMOVE_DUPLICATES generic)
+
 set(table "  arch registers stack spilled/reloaded shared  kernel (bytes but for registers)\n")
 set(problems "")
 set(matches 0)
-foreach(name fact IN ZIP_LISTS names facts)
+foreach(name symbol fact IN ZIP_LISTS names mangled facts)
   string(REPLACE " " ";" fact "${fact}")
   list(GET fact 0 architecture)
   list(GET fact 2 frame)
@@ -89,14 +112,17 @@ foreach(name fact IN ZIP_LISTS names facts)
     if(NOT "${frame} ${spills}" STREQUAL "0 0/0")
       string(APPEND problems "\n  ${short} (${architecture}): stack ${frame}, spilled/reloaded ${spills} bytes")
     endif()
+    if(symbol IN_LIST generic)
+      string(APPEND problems "\n  ${short} (${architecture}): loads through generic addresses")
+    endif()
   endif()
 endforeach()
 file(WRITE "${TABLE}" "${table}")
 message("${table}")
 
 if(problems)
-  message(FATAL_ERROR "these kernels use local memory:${problems}")
+  message(FATAL_ERROR "these kernels use local memory or generic addresses:${problems}")
 elseif(matches EQUAL 0)
   message(FATAL_ERROR "no kernel of ${SOURCE} has a name that matches '${KERNELS}'")
 endif()
-message("${matches} kernels that match '${KERNELS}' keep everything in registers and shared memory")
+message("${matches} kernels that match '${KERNELS}' keep everything in registers and shared memory, and load from global addresses")
