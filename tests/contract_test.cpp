@@ -26,6 +26,7 @@ static_assert(gs::space<gs::host> && !gs::space<int> && gs::selector_workspace<w
 static_assert(gs::key_sampling<gs::key_sample> && !gs::selector_workspace<gs::host>);
 
 static_assert(gs::direct_selector<gs::radix, work> && gs::predicting_selector<gs::radix, work>);
+static_assert(gs::warm_selector<gs::radix> && !gs::warm_selector<gs::hierarchical>);
 static_assert(gs::capacity_selector<gs::laplacian> && !gs::capacity_selector<gs::radix>);
 static_assert(gs::scoring_selector<gs::adacomp> && gs::quantising_selector<gs::adacomp> &&
               gs::layer_bin_selector<gs::adacomp>);

@@ -7,8 +7,9 @@
 //
 //                  must be                               may be
 // space            space                                 -
-// selector         threshold_selector, direct_selector or      capacity_selector, predicting_selector; of bins:
-//                  bin_selector                          scoring_selector, quantising_selector, layer_bin_selector
+// selector         threshold_selector, direct_selector or      capacity_selector, predicting_selector, warm_selector;
+//                  bin_selector                          of bins: scoring_selector, quantising_selector,
+//                                                        layer_bin_selector
 //  its workspace   selector_workspace                    -
 // partitioner      partitioner                           rotating_partitioner, layer_partitioner,
 //                                                        single_owner_partitioner

@@ -116,6 +116,8 @@ struct recipe_rules {
                 "recipe.selector's capacity must be index_type capacity(index_type k) const");
   static_assert(predict_fits<selector_type, view>,
                 "recipe.selector's predict must be key_type predict(workspace, accumulator, index_type k) const");
+  static_assert(predicts_warm_fits<selector_type>,
+                "recipe.selector's predicts_warm must be bool predicts_warm() const noexcept");
   static_assert(score_fits<selector_type>,
                 "recipe.selector's score must be float score(float accumulator, float gradient) const, of a selector "
                 "that has bins");

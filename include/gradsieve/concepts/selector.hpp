@@ -72,6 +72,13 @@ concept predicting_selector = requires(P const p, Workspace& work, accumulator_r
   { p.predict(work, acc, k) } -> std::same_as<key_type>;
 };
 
+/// `predicts_warm()` is true: wherever a warm threshold fits (warm_threshold_fits), that is what `predict` gives. A
+/// device then need not call it in a step whose budgets are those of the step before.
+template <class P>
+concept warm_selector = requires(P const p) {
+  { p.predicts_warm() } noexcept -> std::same_as<bool>;
+};
+
 /// The threshold of a bin is held against `score(accumulator, gradient)`.
 template <class P>
 concept scoring_selector = bin_selector<P> && requires(P const p, float value) {
@@ -101,6 +108,9 @@ inline constexpr bool capacity_fits =
 template <class P, class Workspace>
 inline constexpr bool predict_fits =
     predicting_selector<P, Workspace> || !(requires { &P::predict; } || requires { &P::template predict<Workspace>; });
+template <class P>
+inline constexpr bool predicts_warm_fits =
+    warm_selector<P> || !(requires { &P::predicts_warm; } || requires(P& p) { p.predicts_warm(); });
 template <class P>
 inline constexpr bool score_fits =
     scoring_selector<P> || !(requires { &P::score; } || requires(P& p) { p.score(0.0f, 0.0f); });

@@ -70,7 +70,11 @@ class device_selection_stage {
 
   /// Budgets and owners of the segments, without norms. Returns whether they changed: then the host has waited for the
   /// previous upload.
-  bool decide(step_role const role) { return plan_.decide_now(role, steps_, exchange_); }
+  bool decide(step_role const role) {
+    bool const changed = plan_.decide_now(role, steps_, exchange_);
+    warm_ = warm_ && !changed;
+    return changed;
+  }
 
   /// The same with the norms of what is accumulated: a host function in the stream decides, so that the host knows of
   /// no change. Collective where ranks exchange.
@@ -111,11 +115,11 @@ class device_selection_stage {
     if constexpr (needs_norms) {
       work_.template accumulate<false, measured>(in);
     } else {
-      bool counting = false;
       if constexpr (predicts)
-        counting = work_.predict(recipe_.selector, cuda_kernels::from_incoming<T, residual_type>{in, work_.tables()},
-                                 memory_.accumulator());
-      work_.template accumulate<predicts, measured>(in, counting);
+        if (!std::exchange(warm_, false))
+          work_.predict(recipe_.selector, cuda_kernels::from_incoming<T, residual_type>{in, work_.tables()},
+                        memory_.accumulator());
+      work_.template accumulate<predicts, measured>(in);
       if constexpr (has_bins) work_.keep_bins(recipe_.selector, in);
     }
   }
@@ -131,7 +135,10 @@ class device_selection_stage {
     }
     auto const* const apart = role.exchanging ? exchange_.list() : nullptr;
     auto const own = apart != nullptr ? *apart : memory_.taken();
-    work_.select(recipe_.selector, accumulator, measured, own);
+    bool leaves = false;
+    if constexpr (may_stay_warm) leaves = recipe_.selector.predicts_warm();
+    work_.select(recipe_.selector, accumulator, measured, leaves, own);
+    warm_ = leaves;
     record_.selected = own.count;
     record_.words = plan_.decision().data();
     return own;
@@ -183,6 +190,7 @@ class device_selection_stage {
     take_warm_thresholds();
   }
   void forget_warm_thresholds() {
+    warm_ = false;
     work_.zero(work_.warm_thresholds());
     saved_warm_thresholds_.clear();
   }
@@ -191,10 +199,14 @@ class device_selection_stage {
   static constexpr bool needs_norms = partitioner_type::needs_norms;
   static constexpr bool has_bins = bin_selector<selector_type>;
   static constexpr bool predicts = predicting_selector<selector_type, view_type>;
+  /// The same k in the next step: so the warm thresholds of this one are what predict() would give.
+  static constexpr bool may_stay_warm =
+      predicts && warm_selector<selector_type> && !needs_norms && !rotating_partitioner<partitioner_type>;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
 
   /// Saved warm thresholds, where they belong to as many segments; none else.
   void take_warm_thresholds() {
+    warm_ = false;
     work_.zero(work_.warm_thresholds());
     if (saved_warm_thresholds_.empty() || saved_warm_thresholds_.size() != work_.warm_thresholds().size()) return;
     work_.upload(std::span<warm_threshold const>{saved_warm_thresholds_}, work_.warm_thresholds().span());
@@ -210,6 +222,7 @@ class device_selection_stage {
   step_plan<Recipe> plan_;
   device_codec<codec_type> codec_;  // for what this rank gives
   std::vector<warm_threshold> saved_warm_thresholds_;
+  bool warm_ = false;  // the last step has left the keys that this one collects from
   std::uint64_t capacity_ = 0;
   std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
 };

@@ -38,7 +38,7 @@ class cuda_workspace {
     throw_on_error(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, id), "cudaDeviceGetAttribute");
     cells_ = static_cast<std::uint32_t>((n + cuda_kernels::cell_size - 1) / cuda_kernels::cell_size);
     grid_state_ = zeroed<cuda_kernels::grid_shared_state>(1);
-    counters_ = zeroed<std::uint64_t>(2);
+    steps_ = zeroed<std::uint64_t>(1);
     taken_ = zeroed<cuda_kernels::taken_state>(1);
     tables_.n = n_;
     tables_.cell_count = cells_;
@@ -82,7 +82,7 @@ class cuda_workspace {
     device_segments_ = uploaded<cuda_kernels::device_segment>(segments_);
     warm_thresholds_ = zeroed<warm_threshold>(segments.size());
     candidate_thresholds_ = zeroed<key_type>(segments.size());
-    found_ = zeroed<std::uint32_t>(segments.size());
+    counts_ = zeroed<std::uint32_t>(2 + segments.size());
     written_ = zeroed<std::uint32_t>(segments.size());
     places_ = zeroed<cuda_kernels::place>(tiles.size());
     kept_ = zeroed<std::uint64_t>(tiles.size());
@@ -110,10 +110,10 @@ class cuda_workspace {
                device_segments_.data(),
                warm_thresholds_.data(),
                candidate_thresholds_.data(),
-               found_.data(),
+               counts_.data() + 2,
                written_.data(),
-               counters_.data(),
-               counters_.data() + 1,
+               steps_.data(),
+               non_finite(),
                taken_.data(),
                places_.data(),
                candidate_indices_.data(),
@@ -220,31 +220,26 @@ class cuda_workspace {
   }
 
   [[nodiscard]] buffer<warm_threshold> const& warm_thresholds() const noexcept { return warm_thresholds_; }
-  [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return counters_.first(1); }
+  [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return steps_.span(); }
   [[nodiscard]] cuda_kernels::taken_state* taken() const noexcept { return taken_.data(); }
-  [[nodiscard]] std::uint64_t* non_finite() const noexcept { return counters_.data() + 1; }
+  [[nodiscard]] std::uint64_t* non_finite() const noexcept { return reinterpret_cast<std::uint64_t*>(counts_.data()); }
   [[nodiscard]] cuda_kernels::tables const& tables() const noexcept { return tables_; }
 
   // ---- A step's kernels ------------------------------------------------------------------------------------
 
   /// No candidates are known of any segment: before a step that predicts none.
-  void forget_candidates() const {
-    zero(candidate_thresholds_);
-    zero(found_);
-  }
+  void forget_candidates() const { zero(candidate_thresholds_); }
 
-  /// Names the keys that the accumulate pass collects from: what `read` gives is what it will write. Returns whether
-  /// the pass may count in non_finite() at once.
+  /// Names the keys that the accumulate pass collects from: what `read` gives is what it will write.
   template <class Selector, class Read, class Stored>
-  bool predict(Selector const& chosen, Read const& read, Stored const* accumulator) {
-    if (tables_.segment_count == 0) return false;
-    together(cuda_kernels::predict<Selector, Read, Stored>, chosen, read, accumulator, tables_, memory_);
-    return !std::is_same_v<Read, cuda_kernels::from_memory<Stored>>;
+  void predict(Selector const& chosen, Read const& read, Stored const* accumulator) {
+    if (tables_.segment_count > 0)
+      together(cuda_kernels::predict<Selector, Read, Stored>, chosen, read, accumulator, tables_, memory_);
   }
 
   template <bool Collect, bool Measure, class T, class Residual>
-  void accumulate(cuda_kernels::incoming<T, Residual> const& in, bool counting = false) {
-    if (!counting) zero_one(non_finite());
+  void accumulate(cuda_kernels::incoming<T, Residual> const& in) {
+    zero(counts_);
     if (tables_.tile_count > 0)
       launch(cuda_kernels::accumulate<Collect, Measure, T, Residual>, tables_.tile_count,
              cuda_kernels::accumulate_threads, in, tables_);
@@ -286,11 +281,12 @@ class cuda_workspace {
     if (tables_.segment_count > 0) together(cuda_kernels::collect<Stored>, accumulator, tables_, memory_);
   }
 
-  /// The selector's entries of all segments, index-ordered. The step counter moves on.
+  /// The selector's entries of all segments, index-ordered. The step counter moves on. `leaves`: warm thresholds are
+  /// what the next accumulate pass collects from, if predict() is not called before.
   template <class Selector, class Stored>
-  void select(Selector const& chosen, Stored const* accumulator, bool measured, entry_list const& out) {
-    together(cuda_kernels::select_entries<Selector, Stored>, chosen, accumulator, tables_, memory_, measured, parts(),
-             out);
+  void select(Selector const& chosen, Stored const* accumulator, bool measured, bool leaves, entry_list const& out) {
+    together(cuda_kernels::select_entries<Selector, Stored>, chosen, accumulator, tables_, memory_, measured, leaves,
+             parts(), out);
   }
 
   /// A kernel over `count` things, a thread each up to a full device.
@@ -388,14 +384,15 @@ class cuda_workspace {
   cuda_kernels::search_memory memory_{};
 
   buffer<cuda_kernels::grid_shared_state> grid_state_;
-  buffer<std::uint64_t> counters_;  // steps, elements that were not finite
+  buffer<std::uint64_t> steps_;  // so far
   buffer<cuda_kernels::taken_state> taken_;
   buffer<cuda_kernels::tile> tiles_;
   buffer<std::uint32_t> cell_tiles_;
   buffer<cuda_kernels::device_segment> device_segments_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_;
-  buffer<std::uint32_t> found_, written_;
+  buffer<std::uint32_t> counts_;  // two words of elements that were not finite, and what was found of each segment
+  buffer<std::uint32_t> written_;
   buffer<cuda_kernels::place> places_;
   buffer<std::uint64_t> kept_;
   buffer<cuda_kernels::tile_sums> sums_;

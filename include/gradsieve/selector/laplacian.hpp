@@ -45,6 +45,8 @@ struct laplacian {
     return count == count_mode::exact ? k : band(k);
   }
 
+  [[nodiscard]] constexpr bool predicts_warm() const noexcept { return warm; }
+
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {

@@ -14,6 +14,8 @@ namespace gradsieve {
 /// step predicts, as in performance studies of threshold reuse; the checked repair is ours.
 struct radix {
   static constexpr char const* name = "radix";
+  [[nodiscard]] static constexpr bool predicts_warm() noexcept { return true; }
+
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {

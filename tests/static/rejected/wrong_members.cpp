@@ -13,6 +13,9 @@ struct wrong_predict : gs::radix {
     return 0;
   }
 };
+struct wrong_predicts_warm : gs::radix {
+  bool predicts_warm() { return true; }
+};
 struct wrong_score : gs::chunked {
   double score(float accumulator, float) const noexcept { return accumulator; }
 };
@@ -100,6 +103,7 @@ void use(Recipe const&) {
 void use_all() {
   use(gs::recipe{.selector = wrong_capacity{}});
   use(gs::recipe{.selector = wrong_predict{}});
+  use(gs::recipe{.selector = wrong_predicts_warm{}});
   use(gs::recipe{.selector = wrong_score{}});
   use(gs::recipe{.selector = wrong_sent{}});
   use(gs::recipe{.selector = wrong_bins_within_layers{}});

@@ -66,7 +66,6 @@ __global__ void __launch_bounds__(group_threads)
     predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
             search_memory const memory) {
   __shared__ block_shared_state here;
-  if (!std::is_same_v<Read, from_memory<Stored>> && blockIdx.x == 0 && threadIdx.x == 0) *t.bad = 0;  // a step begins
   each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
     warm_threshold remembered;
     auto const acc = accumulator_of(t, accumulator, s, remembered);
@@ -151,11 +150,12 @@ __device__ inline void join_segments(tables const& t, entry_list const& from, en
   if (group.is_first()) *to.count = total;
 }
 
-/// Selects in every segment, into `out`; several segments write into `parts` first.
+/// Selects in every segment, into `out`; several segments write into `parts` first. With `leaves` the warm thresholds
+/// are what the next accumulate pass collects from; a segment without one had fewer than k that are not zero.
 template <class Selector, class Stored>
 __global__ void __launch_bounds__(group_threads)
     select_entries(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
-                   bool measured, entry_list const parts, entry_list const out) {
+                   bool measured, bool leaves, entry_list const parts, entry_list const out) {
   __shared__ block_shared_state here;
   auto const& first_list = t.segment_count == 1 ? out : parts;
   each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
@@ -173,6 +173,7 @@ __global__ void __launch_bounds__(group_threads)
     if (group.is_first()) {
       t.warm_thresholds[s] = remembered;
       t.written[s] = smaller(count, mine.out_room);
+      if (leaves) t.candidate_thresholds[s] = mine.k > 0 ? larger<key_type>(remembered.key, 1) : 0;
     }
   });
   auto const grid = cooperative_groups::this_grid();
