@@ -68,7 +68,7 @@ class subject {
                   together.begin() + static_cast<std::ptrdiff_t>(slot * m));
     array<std::byte> const memory{where_, together};
     decoded_.read(work_, golden::info, memory.span().data(), slot, 0, nullptr, error_.data());
-    auto const updates = fetched(where_, decoded_.updates(work_), all.size());
+    auto const updates = fetched(where_, decoded_.updates(), all.size());
     bool const wrong = fetched(where_, error_.data(), 1)[0] != 0;
     work_.zero(error_);
     std::vector<content> got;

@@ -45,6 +45,7 @@ struct device_updates {
   std::uint32_t senders = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
+  std::uint64_t unlisted = 0;  ///< entries that an update may have, where directories are to be made; 0: they are there
   cuda_kernels::message_state const* message = nullptr;  ///< of what this rank sent, if that was one
   std::byte const* sent = nullptr;                       ///< that message
 };
@@ -84,13 +85,13 @@ class device_exchange<gather, Codec> {
     info.passthrough = 0;  // those layers are all-reduced
     auto& work = round.work;
     auto const senders = decoded_.senders();
-    work.launch(cuda_kernels::write_envelope<>, 1, 1, round.decision, work.step().data(), round.error,
-                reinterpret_cast<std::uint64_t*>(mine_.data()));
     encode_message(work, round.how, info, round.sent, nullptr,
-                   {mine_.data() + envelope, slot_ - envelope, state_.data()});
+                   {mine_.data() + envelope, slot_ - envelope, state_.data()},
+                   {round.decision, work.step().data(), round.error});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
     decoded_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
-    return {decoded_.updates(work), senders, slot_, slot_ * (senders - 1), state_.data(), mine_.data() + envelope};
+    return {decoded_.updates(),     senders, slot_, slot_ * (senders - 1), decoded_.most(), state_.data(),
+            mine_.data() + envelope};
   }
 
  private:
@@ -143,15 +144,13 @@ class device_exchange<index_union, Codec> {
         work.launch(cuda_kernels::list_choices<>, work.tables().segment_count, 256, work.tables(),
                     work.tables().segment_count == 1 ? own_list_ : work.parts(), slots_.data(), full_.data(), most_,
                     all_.data());
-      work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), round.error,
-                  static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_);
+      cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
+                                     static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
+      work.launch(cuda_kernels::vote<>, 1, 1, own);
       round.comm.all_reduce(where, all_.span(), reduction::max);
-      work.launch(cuda_kernels::read_vote<>, 1, 1, round.decision, work.step().data(), all_.data() + most_,
-                  round.error);
+      work.launch(cuda_kernels::count_votes<>, 1, 1, own);
     } else {
-      work.zero(mine_);
-      work.over(most_, cuda_kernels::list_entries<>, own_list_, mine_.data());
-      work.over(std::min<std::uint64_t>(most_, 1), cuda_kernels::list_failure<>, round.error, mine_.data());
+      work.over(most_, cuda_kernels::list_entries<>, own_list_, most_, round.error, mine_.data());
       round.comm.all_gather(where, std::as_bytes(mine_.span()), std::as_writable_bytes(all_.span()));
     }
     work.zero(bits_);
@@ -161,12 +160,10 @@ class device_exchange<index_union, Codec> {
     if (cells > 0)
       work.launch(cuda_kernels::count_bits<>, cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
     scan_.run(where, counts_.data(), round.sent.cells);
-    work.zero(sums_);
     if (cells > 0)
       work.launch(cuda_kernels::write_union<Stored>, cells, cuda_kernels::words_of_cell, bits_.data(),
-                  round.accumulator, union_, round.sent, sums_.data(), round.limit, round.saturated);
+                  round.accumulator, union_, round.sent, sums_.data(), round.limit, round.saturated, update_.data());
     round.comm.all_reduce(where, sums_.span(), reduction::sum);
-    work.launch(cuda_kernels::describe_union<>, 1, 1, round.sent, sums_.data(), cells, update_.data());
     std::uint64_t const given = disjoint_ ? all_.size() : mine_.size();
     std::uint64_t const got = disjoint_ ? all_.size() : all_.size() - mine_.size();
     return {update_.data(), 1, 4 * (given + sums_.size()), 4 * (got + sums_.size())};

@@ -19,19 +19,22 @@ namespace cuda_kernels {
 /// one only.
 inline constexpr std::uint64_t sender_words = 2;
 
+/// The vote, and behind it whether this rank sends.
 template <int = 0>
-__global__ void write_sender(entry_list const own, std::uint32_t rank, std::uint32_t world, std::uint32_t* words) {
-  words[0] = *own.count > 0 ? 1 + rank : 0;
-  words[1] = *own.count > 0 ? world - rank : 0;
+__global__ void vote_with_sender(ballot const own, entry_list const list, std::uint32_t world) {
+  write_vote(own);
+  bool const sends = *list.count > 0;
+  own.words[vote_words] = sends ? 1 + own.rank : 0;
+  own.words[vote_words + 1] = sends ? world - own.rank : 0;
 }
 
-/// Before the list is read: whether there are several; `to` has no entries yet.
+/// Before the list is read: how the vote went, and whether there are several senders; `to` has no entries yet.
 template <int = 0>
-__global__ void read_sender(std::uint32_t const* words, std::uint32_t world, entry_list const to,
-                            std::uint64_t* error) {
+__global__ void count_senders(ballot const own, std::uint32_t world, entry_list const to) {
+  read_vote(own);
   *to.count = 0;
-  if (words[0] != 0 && words[0] + words[1] != 1 + world && *error == 0)
-    *error = static_cast<std::uint64_t>(exchange_fault::several);
+  auto const* const sender = own.words + vote_words;
+  if (sender[0] != 0 && sender[0] + sender[1] != 1 + world) set_first_fault(own.error, exchange_fault::several, 0);
 }
 
 /// How many entries the list has: numbers that rise up to n and zeros behind them, or it is an error.
@@ -103,26 +106,21 @@ class device_exchange<leader, Codec> {
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto& work = round.work;
-    auto const cells = work.tables().cell_count;
     auto const world = static_cast<std::uint32_t>(round.comm.size());
-    auto* const vote = all_.data() + most_;
-    auto* const sender = vote + cuda_kernels::vote_words;
-    work.zero(all_);
-    work.over(most_, cuda_kernels::list_entries<>, own_list_, all_.data());
-    work.launch(cuda_kernels::write_vote<>, 1, 1, round.decision, work.step().data(), round.error,
-                static_cast<std::uint32_t>(round.comm.rank()), vote);
-    work.launch(cuda_kernels::write_sender<>, 1, 1, own_list_, static_cast<std::uint32_t>(round.comm.rank()), world,
-                sender);
+    cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
+                                   static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
+    auto* const sender = own.words + cuda_kernels::vote_words;
+    work.over(most_, cuda_kernels::list_entries<>, own_list_, most_, nullptr, all_.data());
+    work.launch(cuda_kernels::vote_with_sender<>, 1, 1, own, own_list_, world);
     round.comm.all_reduce(work.where(), all_.span(), reduction::max);
-    work.launch(cuda_kernels::read_vote<>, 1, 1, round.decision, work.step().data(), vote, round.error);
-    work.launch(cuda_kernels::read_sender<>, 1, 1, sender, world, round.sent, round.error);
+    work.launch(cuda_kernels::count_senders<>, 1, 1, own, world, round.sent);
     work.over(most_, cuda_kernels::check_list<>, all_.data(), most_, work.size(), sender, round.sent, round.error);
     work.over(most_ + 1, cuda_kernels::gather_list<Stored>, all_.data(), most_, round.accumulator, round.error,
               round.sent, sums_.data(), round.limit, round.saturated);
     round.comm.all_reduce(work.where(), sums_.span(), reduction::sum);
     work.launch(cuda_kernels::describe_list<>, 1, 1, most_, sums_.data(), round.sent, update_.data(), round.error);
-    work.over(most_ + cells + 1, cuda_kernels::fill_directories<>, update_.data(), 1, cells);
-    return {update_.data(), 1, 4 * (all_.size() + sums_.size()), 4 * (all_.size() + sums_.size())};
+    std::uint64_t const bytes = 4 * (all_.size() + sums_.size());
+    return {update_.data(), 1, bytes, bytes, most_ + 1};
   }
 
  private:

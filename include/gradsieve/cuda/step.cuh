@@ -180,8 +180,9 @@ class device_step : public step_parts<Recipe> {
         comm, work, selection.codec(), info, memory.taken(), memory.accumulator(), selection.decision(),
         faults_.error(), limit, faults_.saturated()});
     auto const* const errors = passthrough.share(comm, faults_.error());
-    work.launch(cuda_kernels::judge_exchange<>, 1, 1024, errors, memory.taken(), work.tables().cell_count,
-                result.updates, result.senders, faults_.error());
+    auto const cells = work.tables().cell_count;
+    work.over(result.unlisted + cells + 1, cuda_kernels::settle_exchange<>, errors, memory.taken(), result.unlisted > 0,
+              cells, result.updates, result.senders, faults_.error());
     passthrough.rollback_if(faults_.error());
     count_bytes<Comm>(result);
     return result;

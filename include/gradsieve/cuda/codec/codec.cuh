@@ -45,46 +45,79 @@ struct device_places {
 /// called decode(work, info, in, updates) fills indices, values and count of an update for each sender, and bytes and
 /// passthrough of its state. It reads nothing behind a state's room, whatever stands there, and sets what it finds
 /// wrong in *error; order of indices, finite values and the checksum are checked behind it.
+/// In place of encode() and decode() it may have send() and receive(), which do all of it, as coo's do in one launch
+/// each.
 template <class Codec>
 class device_codec;
 
 namespace cuda_kernels {
 
+/// A whole message: envelope, header, entries, what passes through, checksum. A thread writes eight bytes and adds them
+/// to the checksum; the last block writes that.
 template <int = 0>
-__global__ void write_coo(entry_list const from, float const* passthrough, std::uint64_t passthrough_elements,
-                          header_words* message, message_state* state) {
-  std::uint64_t const count = *from.count;
-  auto* const indices = reinterpret_cast<index_type*>(message + 1);
-  auto* const values = reinterpret_cast<float*>(indices + count);
-  if (blockIdx.x == 0 && threadIdx.x == 0) state->bytes = coo{}.max_bytes(0, count, passthrough_elements);
-  for_each(count, [&](std::uint64_t p) {
-    indices[p] = from.indices[p];
-    values[p] = from.values[p];
+__global__ void send_coo(message_info const info, entry_list const own, float const* passthrough, std::uint64_t room,
+                         envelope_source const envelope, header_words* message, message_state* state) {
+  constexpr std::uint64_t in_header = sizeof(header_words) / 8;
+  std::uint64_t const count = *own.count;
+  std::uint64_t const bytes = coo{}.max_bytes(0, count, info.passthrough);
+  header_words const header{frame_of(coo::id), info.n, info.layout_hash, count, info.passthrough, 0};
+  auto* const halves = reinterpret_cast<std::uint32_t*>(message);
+  auto const payload = [&](std::uint64_t q) -> std::uint32_t {
+    if (q < count) return own.indices[q];
+    if (q < 2 * count) return gradsieve::bit_cast<std::uint32_t>(own.values[q - count]);
+    return q < 2 * count + info.passthrough ? gradsieve::bit_cast<std::uint32_t>(passthrough[q - 2 * count]) : 0;
+  };
+  std::uint64_t sum = 0;
+  for_each((bytes + 7) / 8 - in_header, [&](std::uint64_t w) {
+    std::uint32_t const low = payload(2 * w);
+    std::uint32_t const high = payload(2 * w + 1);
+    auto* const to = halves + 2 * (in_header + w);
+    if (8 * (in_header + w) + 8 <= bytes)
+      *reinterpret_cast<uint2*>(to) = uint2{low, high};
+    else
+      *to = low;
+    sum += wire::mixed(low | std::uint64_t{high} << 32, in_header + w + 1);
   });
-  for_each(passthrough_elements, [&](std::uint64_t p) { values[count + p] = passthrough[p]; });
+  if (blockIdx.x == 0 && threadIdx.x == 0) sum += share_of_header(header, bytes);
+  add_words(&state->sum, sum);
+  if (!is_last_block(&state->tickets) || threadIdx.x != 0) return;
+  *message = header;
+  message->checksum = *static_cast<std::uint64_t const volatile*>(&state->sum);
+  write_envelope(envelope, message);
+  *state = {};
+  state->room = room;
+  state->bytes = bytes;
+  state->count = static_cast<std::uint32_t>(count);
 }
 
-/// A thread a sender: a message is an update as it lies there.
+/// All messages: opened, located, summed up, checked. A message is an update as it lies there.
 template <int = 0>
-__global__ void locate_coo(slots const from, std::uint64_t passthrough_elements, message_state* states, update* updates,
-                           std::uint64_t* error) {
-  for_each(from.senders, [&](std::uint64_t sender) {
-    auto const r = static_cast<std::uint32_t>(sender);
-    auto& state = states[r];
-    updates[r].count = 0;
-    if (state.failed != 0) return;
-    state.bytes = coo{}.max_bytes(0, state.count, passthrough_elements);
-    if (state.bytes > state.room) {
-      set_fault(error, exchange_fault::contents, r);
-      state.fail();
+__global__ void receive_coo(message_info const info, std::uint64_t capacity, slots const from, message_state* states,
+                            update* updates, message_checks const to) {
+  for (std::uint32_t r = 0; r < from.senders; ++r) {
+    auto fault = exchange_fault::none;
+    auto state = opened(info, coo::id, capacity, from, r, fault);
+    if (state.failed == 0) {
+      state.bytes = coo{}.max_bytes(0, state.count, info.passthrough);
+      if (state.bytes > state.room) {
+        fault = exchange_fault::contents;
+        state.fail();
+      }
     }
     auto const* const indices = reinterpret_cast<index_type const*>(from.message(r) + message_header::bytes);
     auto const* const values = reinterpret_cast<float const*>(indices + state.count);
     state.passthrough = values + state.count;
-    updates[r].indices = indices;
-    updates[r].values = values;
-    updates[r].count = state.count;
-  });
+    update const mine{indices, values, state.count, nullptr};
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+      states[r] = state;
+      updates[r].indices = mine.indices;
+      updates[r].values = mine.values;
+      updates[r].count = mine.count;
+      if (fault != exchange_fault::none) set_fault(to.error, fault, r);
+    }
+    if (state.failed == 0) check_message(info, from, r, state, mine, to);
+  }
+  end_check(from, updates, to);
 }
 
 /// A thread a sender.
@@ -113,15 +146,17 @@ class device_codec<coo> {
   void reserve_writing(cuda_workspace const&, coo const&, layout const&, std::uint64_t most) { most_ = most; }
   void reserve_reading(cuda_workspace const&, coo const&, layout const&, std::uint64_t, std::uint32_t) {}
 
-  void encode(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
-              float const* passthrough, device_message const& message) const {
-    work.over(most_ + info.passthrough + 1, cuda_kernels::write_coo<>, own, passthrough, info.passthrough,
-              message.header(), message.state);
+  void send(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
+            float const* passthrough, device_message const& message,
+            cuda_kernels::envelope_source const& envelope) const {
+    work.over(most_ + info.passthrough / 2 + 1, cuda_kernels::send_coo<>, info, own, passthrough, message.room,
+              envelope, message.header(), message.state);
   }
 
-  void decode(cuda_workspace const& work, message_info const& info, device_messages const& in,
-              cuda_kernels::update* updates) const {
-    work.over(in.from.senders, cuda_kernels::locate_coo<>, in.from, info.passthrough, in.states, updates, in.error);
+  void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
+               cuda_kernels::update* updates, cuda_kernels::message_checks const& checks) const {
+    work.over(capacity + info.passthrough + 1, cuda_kernels::receive_coo<>, info, capacity, in.from, in.states, updates,
+              checks);
   }
 
  private:
@@ -152,14 +187,20 @@ class device_entries {
   cuda_buffer<float> values_;
 };
 
-/// One message, written in stream order.
+/// One message, written in stream order, and before it an envelope where one is given.
 /// @pre the list has no more entries than `how` was reserved for, and message.room is max_bytes() of those
 template <class Codec>
 void encode_message(cuda_workspace const& work, device_codec<Codec> const& how, message_info const& info,
-                    cuda_kernels::entry_list const& own, float const* passthrough, device_message const& message) {
-  work.launch(cuda_kernels::write_header<>, 1, 1, info, Codec::id, own, message.room, message.header(), message.state);
-  how.encode(work, info, own, passthrough, message);
-  work.over(message.room / 8 + 1, cuda_kernels::seal_message<>, message.header(), message.state);
+                    cuda_kernels::entry_list const& own, float const* passthrough, device_message const& message,
+                    cuda_kernels::envelope_source const& envelope = {}) {
+  if constexpr (requires { how.send(work, info, own, passthrough, message, envelope); }) {
+    how.send(work, info, own, passthrough, message, envelope);
+  } else {
+    work.launch(cuda_kernels::write_header<>, 1, 1, info, Codec::id, own, message.room, envelope, message.header(),
+                message.state);
+    how.encode(work, info, own, passthrough, message);
+    work.over(message.room / 8 + 1, cuda_kernels::seal_message<>, message.header(), message.state);
+  }
 }
 
 /// Reads the messages of all ranks, in stream order.
@@ -174,6 +215,7 @@ class device_decoded_messages {
     codec_.reserve_reading(work, how, layers, most, senders);
     directories_ = work.zeroed<std::uint32_t>(std::uint64_t{senders} * (work.tables().cell_count + 1));
     sums_ = work.zeroed<std::uint64_t>(senders);
+    tickets_ = work.zeroed<std::uint32_t>(1);
     states_ = work.zeroed<cuda_kernels::message_state>(senders);
     updates_ = work.zeroed<cuda_kernels::update>(senders);
     work.over(senders, cuda_kernels::place_directories<>, directories_.data(), work.tables().cell_count,
@@ -187,18 +229,28 @@ class device_decoded_messages {
   void read(cuda_workspace const& work, message_info const& info, std::byte const* memory, std::uint64_t bytes,
             std::uint64_t envelope, std::uint64_t const* sizes, std::uint64_t* error) const {
     cuda_kernels::slots const from{memory, bytes, envelope, senders_, sizes};
-    work.over(senders_, cuda_kernels::open_messages<>, info, Codec::id, most_, from, states_.data(), sums_.data(),
-              error);
-    codec_.decode(work, info, device_messages{from, states_.data(), error}, updates_.data());
-    work.over(most_ + info.passthrough + 1, cuda_kernels::check_messages<>, info, from, states_.data(), updates_.data(),
-              sums_.data(), error);
-    work.launch(cuda_kernels::compare_sums<>, 1, 1024, from, updates_.data(), sums_.data(), error);
+    device_messages const in{from, states_.data(), error};
+    cuda_kernels::message_checks const checks{sums_.data(), tickets_.data(), error};
+    if constexpr (requires { codec_.receive(work, info, most_, in, updates_.data(), checks); }) {
+      codec_.receive(work, info, most_, in, updates_.data(), checks);
+    } else {
+      work.over(senders_, cuda_kernels::open_messages<>, info, Codec::id, most_, from, states_.data(), error);
+      codec_.decode(work, info, in, updates_.data());
+      work.over(most_ + info.passthrough + 1, cuda_kernels::check_messages<>, info, from, states_.data(),
+                updates_.data(), checks);
+    }
   }
 
-  /// The updates, with their directories. @pre read()
-  [[nodiscard]] cuda_kernels::update* updates(cuda_workspace const& work) const {
+  /// The updates. @pre read()
+  [[nodiscard]] cuda_kernels::update* updates() const noexcept { return updates_.data(); }
+  /// Entries that one of them may have.
+  [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
+
+  /// The same, with their directories.
+  [[nodiscard]] cuda_kernels::update* updates_with_directories(cuda_workspace const& work) const {
     auto const cells = work.tables().cell_count;
-    work.over(most_ + cells + 1, cuda_kernels::fill_directories<>, updates_.data(), senders_, cells);
+    work.over(most_ + cells + 1, cuda_kernels::settle_exchange<>, nullptr, cuda_kernels::entry_list{}, true, cells,
+              updates_.data(), senders_, nullptr);
     return updates_.data();
   }
 
@@ -213,6 +265,7 @@ class device_decoded_messages {
   device_codec<Codec> codec_;
   cuda_buffer<std::uint32_t> directories_;
   cuda_buffer<std::uint64_t> sums_;
+  cuda_buffer<std::uint32_t> tickets_;
   cuda_buffer<cuda_kernels::message_state> states_;
   cuda_buffer<cuda_kernels::update> updates_;
 };

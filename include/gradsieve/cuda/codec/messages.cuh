@@ -8,6 +8,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/last_block.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
@@ -32,12 +33,14 @@ inline constexpr std::uint64_t checksum_word = 5;
 
 /// What a device knows of one message. Places are bytes from its first.
 struct message_state {
-  std::uint64_t room = 0;              // bytes that may be read or written
-  std::uint64_t bytes = 0;             // of the message
-  std::uint64_t indices = 0;           // where the part with the indices begins, if there is one
-  std::uint64_t values = 0;            // and the part with the values
-  std::uint32_t count = 0;             // entries
-  std::uint32_t failed = 0;            // not 0: is not a message, and has no entries
+  std::uint64_t room = 0;     // bytes that may be read or written
+  std::uint64_t bytes = 0;    // of the message
+  std::uint64_t indices = 0;  // where the part with the indices begins, if there is one
+  std::uint64_t values = 0;   // and the part with the values
+  std::uint32_t count = 0;    // entries
+  std::uint32_t failed = 0;   // not 0: is not a message, and has no entries
+  std::uint32_t tickets = 0;  // of the launch that writes it, and what its blocks bring to the checksum
+  std::uint64_t sum = 0;
   float const* passthrough = nullptr;  // the elements that pass through
 
   /// What was believed of it is wrong.
@@ -52,11 +55,18 @@ struct message_state {
 inline constexpr std::uint64_t envelope_words = 2;
 inline constexpr std::uint64_t failed_bit = std::uint64_t{1} << 63;
 
-template <int = 0>
-__global__ void write_envelope(std::uint64_t const* decision, std::uint64_t const* step, std::uint64_t const* error,
-                               std::uint64_t* words) {
-  words[0] = *decision;
-  words[1] = *step | (*error != 0 ? failed_bit : 0);
+/// What an envelope says; null for a message without one.
+struct envelope_source {
+  std::uint64_t const* decision = nullptr;
+  std::uint64_t const* step = nullptr;
+  std::uint64_t const* error = nullptr;
+};
+
+__device__ inline void write_envelope(envelope_source const& from, header_words* message) {
+  if (from.decision == nullptr) return;
+  auto* const words = reinterpret_cast<std::uint64_t*>(message) - envelope_words;
+  words[0] = *from.decision;
+  words[1] = *from.step | (*from.error != 0 ? failed_bit : 0);
 }
 
 /// What arrived: one slot of equal size a sender, its first words an envelope or nothing.
@@ -91,16 +101,24 @@ struct slots {
   return own;
 }
 
+/// The same of a header, whose words are not in memory yet.
+[[nodiscard]] __device__ inline std::uint64_t share_of_header(header_words const& header, std::uint64_t bytes) {
+  return wire::mixed(bytes, 0) + wire::mixed(header.frame, 1) + wire::mixed(header.n, 2) +
+         wire::mixed(header.layout_hash, 3) + wire::mixed(header.count, 4) + wire::mixed(header.passthrough, 5) +
+         wire::mixed(0, checksum_word + 1);
+}
+
 /// Adds up what all threads of whole warps bring.
 __device__ inline void add_words(std::uint64_t* sum, std::uint64_t own) {
   own = warp_sum(own);
   if (threadIdx.x % 32 == 0 && own != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), own);
 }
 
-/// One thread: a header without checksum, and what is known of the message by then.
+/// One thread: envelope, a header without checksum, and what is known of the message by then.
 template <int = 0>
 __global__ void write_header(message_info const info, std::uint16_t codec, entry_list const from, std::uint64_t room,
-                             header_words* message, message_state* state) {
+                             envelope_source const envelope, header_words* message, message_state* state) {
+  write_envelope(envelope, message);
   *message = {frame_of(codec), info.n, info.layout_hash, *from.count, info.passthrough, 0};
   *state = {};
   state->room = room;
@@ -112,48 +130,84 @@ __global__ void seal_message(header_words* message, message_state const* state) 
   add_words(&message->checksum, share_of_checksum(reinterpret_cast<std::byte const*>(message), state->bytes));
 }
 
-/// A thread a sender: reads the headers; a message that is not ours has no entries.
+/// What a header says. `fault` becomes what is wrong with it or with the envelope; a message that is not ours has no
+/// entries.
+[[nodiscard]] __device__ inline message_state opened(message_info const& info, std::uint16_t codec,
+                                                     std::uint64_t capacity, slots const& from, std::uint32_t r,
+                                                     exchange_fault& fault) {
+  auto const& header = from.header(r);
+  message_state state{};
+  state.room = from.sizes != nullptr ? from.sizes[r] : from.bytes - from.envelope;
+  state.count = static_cast<std::uint32_t>(header.count);
+  if (header.frame != frame_of(codec) || header.n != info.n || header.layout_hash != info.layout_hash ||
+      header.passthrough != info.passthrough || header.count > capacity) {
+    fault = exchange_fault::header;
+    state.fail();
+  }
+  if (from.envelope == 0) return state;
+  auto const* const mine = reinterpret_cast<std::uint64_t const*>(from.memory + from.bytes * r);
+  auto const* const first = reinterpret_cast<std::uint64_t const*>(from.memory);
+  if ((mine[1] & failed_bit) != 0)
+    fault = exchange_fault::failed;
+  else if (mine[0] != first[0] || mine[1] != (first[1] & ~failed_bit))
+    fault = exchange_fault::decision;
+  return state;
+}
+
+/// A thread a sender: reads the headers.
 template <int = 0>
 __global__ void open_messages(message_info const info, std::uint16_t codec, std::uint64_t capacity, slots const from,
-                              message_state* states, std::uint64_t* sums, std::uint64_t* error) {
+                              message_state* states, std::uint64_t* error) {
   for_each(from.senders, [&](std::uint64_t sender) {
     auto const r = static_cast<std::uint32_t>(sender);
-    auto const& header = from.header(r);
-    bool const good = header.frame == frame_of(codec) && header.n == info.n && header.layout_hash == info.layout_hash &&
-                      header.passthrough == info.passthrough && header.count <= capacity;
-    states[r] = {};
-    states[r].room = from.sizes != nullptr ? from.sizes[r] : from.bytes - from.envelope;
-    states[r].count = good ? static_cast<std::uint32_t>(header.count) : 0;
-    if (!good) states[r].fail();
-    if (!good) set_fault(error, exchange_fault::header, r);
-    sums[r] = 0;
-    auto const* const mine = reinterpret_cast<std::uint64_t const*>(from.memory + from.bytes * r);
-    auto const* const first = reinterpret_cast<std::uint64_t const*>(from.memory);
-    if (from.envelope == 0) return;
-    if ((mine[1] & failed_bit) != 0)
-      set_fault(error, exchange_fault::failed, r);
-    else if (mine[0] != first[0] || mine[1] != (first[1] & ~failed_bit))
-      set_fault(error, exchange_fault::decision, r);
+    auto fault = exchange_fault::none;
+    states[r] = opened(info, codec, capacity, from, r, fault);
+    if (fault != exchange_fault::none) set_fault(error, fault, r);
   });
 }
 
-/// Sums up what arrived, and looks at every entry: indices that rise below n, values that are finite.
-template <int = 0>
-__global__ void check_messages(message_info const info, slots const from, message_state const* states,
-                               update const* updates, std::uint64_t* sums, std::uint64_t* error) {
-  for (std::uint32_t r = 0; r < from.senders; ++r) {
-    auto const mine = updates[r];
-    add_words(&sums[r], share_of_checksum(from.message(r), states[r].bytes));
-    for_each(mine.count, [&](std::uint64_t p) {
-      if ((p > 0 && mine.indices[p - 1] >= mine.indices[p]) || mine.indices[p] >= info.n)
-        set_fault(error, exchange_fault::order, r);
-      if (!is_finite(mine.values[p])) set_fault(error, exchange_fault::value, r);
+/// Where the messages of a launch are summed up. `sums`, one a sender, and `tickets` are zero before and after it.
+struct message_checks {
+  std::uint64_t* sums;
+  std::uint32_t* tickets;
+  std::uint64_t* error;
+};
+
+/// Sums up a message and looks at every entry: indices that rise below n, values that are finite. By all threads.
+__device__ inline void check_message(message_info const& info, slots const& from, std::uint32_t r,
+                                     message_state const& state, update const& mine, message_checks const& to) {
+  add_words(&to.sums[r], share_of_checksum(from.message(r), state.bytes));
+  for_each(mine.count, [&](std::uint64_t p) {
+    if ((p > 0 && mine.indices[p - 1] >= mine.indices[p]) || mine.indices[p] >= info.n)
+      set_fault(to.error, exchange_fault::order, r);
+    if (!is_finite(mine.values[p])) set_fault(to.error, exchange_fault::value, r);
+  });
+  if (state.failed == 0)
+    for_each(info.passthrough, [&](std::uint64_t p) {
+      if (!is_finite(state.passthrough[p])) set_fault(to.error, exchange_fault::value, r);
     });
-    if (states[r].failed == 0)
-      for_each(info.passthrough, [&](std::uint64_t p) {
-        if (!is_finite(states[r].passthrough[p])) set_fault(error, exchange_fault::value, r);
-      });
+}
+
+/// The end of a launch that has checked every message: where anything was wrong no message has entries.
+__device__ inline void end_check(slots const& from, update* updates, message_checks const& found) {
+  if (!is_last_block(found.tickets)) return;
+  bool const good = *static_cast<std::uint64_t const volatile*>(found.error) == 0;
+  __syncthreads();  // all have read it
+  for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x) {
+    if (good && from.header(r).checksum != *static_cast<std::uint64_t const volatile*>(&found.sums[r]))
+      set_fault(found.error, exchange_fault::checksum, r);
+    found.sums[r] = 0;
   }
+  __syncthreads();
+  if (*static_cast<std::uint64_t const volatile*>(found.error) == 0) return;
+  for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x) updates[r].count = 0;
+}
+
+template <int = 0>
+__global__ void check_messages(message_info const info, slots const from, message_state const* states, update* updates,
+                               message_checks const to) {
+  for (std::uint32_t r = 0; r < from.senders; ++r) check_message(info, from, r, states[r], updates[r], to);
+  end_check(from, updates, to);
 }
 
 /// The senders' uncompressed elements, added in their order, / divisor. A sum that overflows is formed again in
@@ -169,19 +223,6 @@ __global__ void mean_of_passthrough(message_state const* states, std::uint32_t s
       wide += static_cast<double>(states[u].passthrough[p]);
     means[p] = is_finite(total) ? divide(total, divisor) : static_cast<float>(wide / static_cast<double>(divisor));
   });
-}
-
-/// After check_messages(): where anything was wrong no message has entries.
-template <int = 0>
-__global__ void compare_sums(slots const from, update* updates, std::uint64_t const* sums, std::uint64_t* error) {
-  bool const good = *error == 0;
-  __syncthreads();  // all have read it
-  if (good)
-    for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x)
-      if (from.header(r).checksum != sums[r]) set_fault(error, exchange_fault::checksum, r);
-  __syncthreads();
-  if (*error == 0) return;
-  for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x) updates[r].count = 0;
 }
 
 }  // namespace gradsieve::cuda_kernels

@@ -119,28 +119,31 @@ __global__ void __launch_bounds__(apply_threads)
   if (threadIdx.x % 32 == 0 && count > 0) atomicAdd(reinterpret_cast<unsigned long long*>(touched), count);
 }
 
-/// The directories of all updates.
+/// The end of an exchange. If it failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is not
+/// zero), nothing is given up and the gradient gets no update; else the updates get their directories, where `fill`.
+/// `error`, `failed`, `sent.cells` and, of a gradient without elements, the updates' may be null.
 template <int = 0>
-__global__ void fill_directories(update const* updates, std::uint32_t senders, std::uint32_t cells) {
-  for (std::uint32_t u = 0; u < senders; ++u) {
-    auto const from = updates[u];
-    fill_directory({const_cast<index_type*>(from.indices), nullptr, nullptr, from.cells}, from.count, cells,
-                   blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
+__global__ void settle_exchange(float const* failed, entry_list const sent, bool fill, std::uint32_t cells,
+                                update const* updates, std::uint32_t senders, std::uint64_t* error) {
+  __shared__ bool good;
+  if (threadIdx.x == 0) {
+    bool const elsewhere = failed != nullptr && *failed > 0;
+    good = !elsewhere && (error == nullptr || atomicOr(reinterpret_cast<unsigned long long*>(error), 0ull) == 0);
+    if (elsewhere) set_first_fault(error, exchange_fault::elsewhere, 0);
   }
-}
-
-/// Decides whether an exchange counts: if it failed here, or on another rank (the ranks' sum `failed` is not zero),
-/// nothing is given up and the gradient gets no update.
-template <int = 0>
-__global__ void judge_exchange(float const* failed, entry_list const sent, std::uint32_t cells, update* updates,
-                               std::uint32_t senders, std::uint64_t* error) {
-  if (threadIdx.x == 0 && failed != nullptr && *failed > 0 && *error == 0)
-    *error = static_cast<std::uint64_t>(exchange_fault::elsewhere);
   __syncthreads();
-  if (*error == 0) return;
-  for (std::uint32_t c = threadIdx.x; c <= cells; c += blockDim.x) {
-    sent.cells[c] = 0;
-    for (std::uint32_t u = 0; u < senders; ++u) updates[u].cells[c] = 0;
+  std::uint32_t const thread = blockIdx.x * blockDim.x + threadIdx.x;
+  std::uint32_t const threads = gridDim.x * blockDim.x;
+  if (good) {
+    for (std::uint32_t u = 0; fill && u < senders; ++u)
+      fill_directory({const_cast<index_type*>(updates[u].indices), nullptr, nullptr, updates[u].cells},
+                     updates[u].count, cells, thread, threads);
+    return;
+  }
+  for (std::uint32_t c = thread; c <= cells; c += threads) {
+    if (sent.cells != nullptr) sent.cells[c] = 0;
+    for (std::uint32_t u = 0; u < senders; ++u)
+      if (updates[u].cells != nullptr) updates[u].cells[c] = 0;
   }
 }
 
@@ -172,38 +175,49 @@ inline constexpr std::uint64_t vote_words = 5;
   return w % 2 == 0 ? half : ~half;
 }
 
-template <int = 0>
-__global__ void write_vote(std::uint64_t const* decision, std::uint64_t const* step, std::uint64_t const* error,
-                           std::uint32_t rank, std::uint32_t* words) {
-  for (unsigned w = 0; w < vote_words - 1; ++w) words[w] = vote_word(*decision ^ mix(*step), w);
-  words[vote_words - 1] = *error != 0 ? 1 + rank : 0;
+/// What a step votes on, and this rank's voice in it.
+struct ballot {
+  std::uint64_t const* decision;
+  std::uint64_t const* step;
+  std::uint64_t* error;  // not zero before the vote: this rank has failed
+  std::uint32_t rank;
+  std::uint32_t* words;
+};
+
+__device__ inline void write_vote(ballot const& own) {
+  for (unsigned w = 0; w < vote_words - 1; ++w) own.words[w] = vote_word(*own.decision ^ mix(*own.step), w);
+  own.words[vote_words - 1] = *own.error != 0 ? 1 + own.rank : 0;
 }
 
-template <int = 0>
-__global__ void read_vote(std::uint64_t const* decision, std::uint64_t const* step, std::uint32_t const* words,
-                          std::uint64_t* error) {
-  std::uint32_t const failed = words[vote_words - 1];
-  if (failed != 0) {
-    if (*error == 0)
-      *error = static_cast<std::uint64_t>(exchange_fault::failed) | static_cast<std::uint64_t>(failed - 1) << 32;
-    return;
-  }
+__device__ inline void read_vote(ballot const& own) {
+  std::uint32_t const failed = own.words[vote_words - 1];
+  if (failed != 0) return set_first_fault(own.error, exchange_fault::failed, failed - 1);
   for (unsigned w = 0; w < vote_words - 1; ++w)
-    if (words[w] != vote_word(*decision ^ mix(*step), w)) *error = static_cast<std::uint64_t>(exchange_fault::decision);
+    if (own.words[w] != vote_word(*own.decision ^ mix(*own.step), w)) set_fault(own.error, exchange_fault::decision, 0);
 }
 
-/// The same without slots: a list as it is.
 template <int = 0>
-__global__ void list_entries(entry_list const own, std::uint32_t* list) {
-  for_each(*own.count, [&](std::uint64_t p) { list[p] = own.indices[p] + 1; });
+__global__ void vote(ballot const own) {
+  write_vote(own);
+}
+template <int = 0>
+__global__ void count_votes(ballot const own) {
+  read_vote(own);
 }
 
 /// What the first place of a rank's list says if that rank has failed already.
 inline constexpr std::uint32_t failed_list = ~0u;
 
+/// The same without slots: a list as it is, with zeros behind it. Where *error is not zero, which may be null, it says
+/// that the rank has failed.
 template <int = 0>
-__global__ void list_failure(std::uint64_t const* error, std::uint32_t* list) {
-  if (*error != 0) *list = failed_list;
+__global__ void list_entries(entry_list const own, std::uint64_t room, std::uint64_t const* error,
+                             std::uint32_t* list) {
+  std::uint32_t const count = *own.count;
+  bool const failed = error != nullptr && *error != 0;
+  for_each(room, [&](std::uint64_t p) {
+    list[p] = p == 0 && failed ? failed_list : p < count ? own.indices[p] + 1 : 0;
+  });
 }
 
 /// A bit for every element that a list names; what names none is an error. `of_rank`: places of a rank's list, where it
@@ -238,13 +252,15 @@ __global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const*
   }
 }
 
-/// One block a cell: the marked elements, in order, and this rank's accumulators there, clamped to +-limit, twice.
+/// One block a cell: the marked elements, in order, and this rank's accumulators there, clamped to +-limit, twice: in
+/// `sums` with zeros behind them. They are the one update of a step, once the ranks have summed them up.
 template <class Stored>
 __global__ void __launch_bounds__(words_of_cell)
     write_union(std::uint32_t const* bits, Stored const* accumulator, std::uint64_t room, entry_list const out,
-                float* sums, float limit, std::uint64_t* beyond) {
+                float* sums, float limit, std::uint64_t* beyond, update* all) {
   using scan = cub::BlockScan<std::uint32_t, words_of_cell>;
   __shared__ typename scan::TempStorage shared;
+  std::uint32_t const total = out.cells[gridDim.x];
   std::uint32_t word = bits[blockIdx.x * words_of_cell + threadIdx.x];
   std::uint32_t before = 0;
   scan{shared}.ExclusiveSum(static_cast<std::uint32_t>(__popc(word)), before);
@@ -254,13 +270,12 @@ __global__ void __launch_bounds__(words_of_cell)
     out.indices[to] = i;
     out.values[to] = sums[to] = saturated(to_float(accumulator[i]), limit, beyond);
   }
-  if (blockIdx.x == 0 && threadIdx.x == 0) *out.count = out.cells[gridDim.x];
-}
-
-/// The union as the one update of a step.
-template <int = 0>
-__global__ void describe_union(entry_list const out, float const* sums, std::uint32_t cells, update* to) {
-  *to = {out.indices, sums, out.cells[cells], out.cells};
+  for_each(room, [&](std::uint64_t p) {
+    if (p >= total) sums[p] = 0;
+  });
+  if (blockIdx.x != 0 || threadIdx.x != 0) return;
+  *out.count = total;
+  *all = {out.indices, sums, total, out.cells};
 }
 
 }  // namespace gradsieve::cuda_kernels

@@ -1,0 +1,20 @@
+// Work for the last block of a launch, in place of a launch of its own.
+#pragma once
+
+#include <cstdint>
+
+namespace gradsieve::cuda_kernels {
+
+/// Whether this block is the last of its launch to come here: it then sees what the others wrote before they came.
+/// `tickets` is zero before the launch and after it. By all threads of a block.
+[[nodiscard]] __device__ inline bool is_last_block(std::uint32_t* tickets) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicInc(tickets, gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
+}  // namespace gradsieve::cuda_kernels
