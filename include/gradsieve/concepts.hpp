@@ -7,9 +7,9 @@
 //
 //                  must be                               may be
 // space            space                                 -
-// selector         threshold_selector, direct_selector or      capacity_selector, predicting_selector, warm_selector;
-//                  bin_selector                          of bins: scoring_selector, quantising_selector,
-//                                                        layer_bin_selector
+// selector         threshold_selector,                   capacity_selector, predicting_selector, warm_selector,
+//                  direct_selector or bin_selector       candidate_selector; of bins: scoring_selector,
+//                                                        quantising_selector, layer_bin_selector
 //  its workspace   selector_workspace                    -
 // partitioner      partitioner                           rotating_partitioner, layer_partitioner,
 //                                                        single_owner_partitioner
@@ -21,9 +21,8 @@
 //                                                        counting_value_codec, elementwise_values
 // exchange         exchange_policy, host_exchange        broadcasting_exchange, single_owner_exchange, summing_exchange
 // communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast,
-// has_send_receive,
-//                                                        thread_checking_communicator, stream_ordered_communicator,
-//                                                        staging_communicator
+//                                                        has_send_receive, thread_checking_communicator,
+//                                                        stream_ordered_communicator, staging_communicator
 // every policy     policy                                described, self_checking, fingerprinted: see fields.hpp
 #pragma once
 

@@ -118,6 +118,10 @@ struct recipe_rules {
                 "recipe.selector's predict must be key_type predict(workspace, accumulator, index_type k) const");
   static_assert(predicts_warm_fits<selector_type>,
                 "recipe.selector's predicts_warm must be bool predicts_warm() const noexcept");
+  static_assert(choose_fits<selector_type>,
+                "recipe.selector's choose and settle must be candidate_choice choose(accumulator, candidates, "
+                "index_type k) const noexcept and threshold settle(accumulator, candidates, index_type k, threshold) "
+                "const, not static and not templates");
   static_assert(score_fits<selector_type>,
                 "recipe.selector's score must be float score(float accumulator, float gradient) const, of a selector "
                 "that has bins");

@@ -52,6 +52,20 @@ concept bin_selector = policy<P> && requires(P const p, layer const& each, bin_a
   { p.threshold_of(bin) } noexcept -> std::same_as<threshold>;
 };
 
+namespace detail {
+
+template <class Member>
+struct member_of;
+template <class Member, class Class>
+struct member_of<Member Class::*> {
+  using type = Class;
+};
+/// The class that a pointer to a member belongs to.
+template <class Member>
+using class_of = typename member_of<Member>::type;
+
+}  // namespace detail
+
 /// Chooses the entries of an accumulator that are sent.
 template <class P, class Workspace>
 concept selector = threshold_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P>;
@@ -78,6 +92,23 @@ template <class P>
 concept warm_selector = requires(P const p) {
   { p.predicts_warm() } noexcept -> std::same_as<bool>;
 };
+
+template <class P>
+concept choosing_members =
+    requires(P const p, accumulator_ref const acc, candidates const& found, index_type k, threshold const at) {
+      { p.choose(acc, found, k) } noexcept -> std::same_as<candidate_choice>;
+      { p.settle(acc, found, k, at) } -> std::same_as<threshold>;
+      &P::choose;
+      &P::settle;
+    };
+
+/// `choose` says what is wanted of the candidates, where they do; `settle` gets the threshold that keeps that, may
+/// leave a warm one behind, and returns the threshold to keep, that one or a lower. `select` must come to the same. A
+/// device then searches among candidates with kernels that need no barrier, and calls `select` for other segments
+/// alone. Both are members of the selector itself: what it inherits knows nothing of a `select` of its own.
+template <class P>
+concept candidate_selector = choosing_members<P> && std::same_as<detail::class_of<decltype(&P::choose)>, P> &&
+                             std::same_as<detail::class_of<decltype(&P::settle)>, P>;
 
 /// The threshold of a bin is held against `score(accumulator, gradient)`.
 template <class P>
@@ -111,6 +142,13 @@ inline constexpr bool predict_fits =
 template <class P>
 inline constexpr bool predicts_warm_fits =
     warm_selector<P> || !(requires { &P::predicts_warm; } || requires(P& p) { p.predicts_warm(); });
+template <class P>
+inline constexpr bool choose_fits =
+    choosing_members<P> ||
+    !(
+        requires { &P::choose; } || requires { &P::settle; } ||
+        requires(P& p) { p.choose(accumulator_ref{}, candidates{}, index_type{}); } ||
+        requires(P& p) { p.settle(accumulator_ref{}, candidates{}, index_type{}, threshold{}); });
 template <class P>
 inline constexpr bool score_fits =
     scoring_selector<P> || !(requires { &P::score; } || requires(P& p) { p.score(0.0f, 0.0f); });

@@ -110,6 +110,17 @@ struct candidates {
   bool complete = false;
 };
 
+/// What a selector wants of complete candidates: all of them, or a rank among them (1 is the largest); or nothing, as
+/// they do not do.
+struct candidate_choice {
+  index_type rank = 0;  ///< 0: all
+  bool made = false;
+
+  [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice none() noexcept { return {}; }
+  [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice all() noexcept { return {0, true}; }
+  [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice largest(index_type k) noexcept { return {k, true}; }
+};
+
 /// Keeps every element: the default of the passes that can be restricted.
 struct keep_all {
   GRADSIEVE_HD constexpr bool operator()(float) const noexcept { return true; }

@@ -46,8 +46,8 @@ struct hierarchical {
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     auto const found = work.collected(acc);
     if (found.count > k) return work.compact(acc, work.kth_largest(acc, k), out);
-    auto const enough = larger<index_type>(1, static_cast<index_type>(least * static_cast<float>(k)));
-    if (found.complete && found.count >= enough) return work.compact(acc, {found.threshold - 1, 0}, out);
+    if (choose(acc, found, k).made) return work.compact(acc, every(found), out);
+    auto const enough = fewest(k);
     auto const band = static_cast<index_type>(smaller(4294967295.0, static_cast<double>(most) * k));
     bracket_search search{found.threshold, infinite_key, enough, larger(band, k)};
     std::uint64_t count = 0;
@@ -59,7 +59,22 @@ struct hierarchical {
     return work.compact(acc, corrected.ties == 0 && count > k ? work.kth_largest(acc, k) : corrected, out);
   }
 
+  [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,
+                                                     index_type k) const noexcept {
+    if (!found.complete || found.count < fewest(k)) return candidate_choice::none();
+    return found.count > k ? candidate_choice::largest(k) : candidate_choice::all();
+  }
+  [[nodiscard]] GRADSIEVE_HD threshold settle(accumulator_ref const, candidates const&, index_type,
+                                              threshold const at) const noexcept {
+    return at;
+  }
+
   friend bool operator==(hierarchical const&, hierarchical const&) = default;
+
+ private:
+  [[nodiscard]] GRADSIEVE_HD index_type fewest(index_type k) const noexcept {
+    return larger<index_type>(1, static_cast<index_type>(least * static_cast<float>(k)));
+  }
 };
 
 }  // namespace gradsieve

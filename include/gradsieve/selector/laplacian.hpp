@@ -57,24 +57,36 @@ struct laplacian {
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     auto const found = ensure_candidates(work, acc, k);
-    bool const enough = found.complete && (found.count >= k || found.threshold == 1);
-    threshold at{found.threshold - 1, 0};
-    if (count == count_mode::exact) {
-      threshold const near = enough ? threshold{} : fit_threshold(work, acc, k);
-      at = near.ties > 0 ? near : work.kth_largest(acc, k, key_above(near.key));  // ties: it is exact already
-      if (warm) remember(work, acc, at, k, spare_share(acc, k));
-    } else if (!enough) {
+    threshold at{};
+    if (auto const wanted = choose(acc, found, k); wanted.made) {
+      at = settle(acc, found, k, wanted.rank > 0 ? work.kth_largest(acc, wanted.rank) : every(found));
+    } else {
       at = fit_threshold(work, acc, k);
-      if (warm) remember_threshold(acc, at, k);
-    } else if (found.count > capacity(k)) {
-      at = work.kth_largest(acc, aim(k));
-      if (warm) remember_threshold(acc, at, k);
-    } else if (warm && found.count >= k && 2 * (found.count - k) < aim(k) - k) {  // near the lower end: go lower
-      remember(work, acc, work.kth_largest(acc, k), k, static_cast<double>(tolerance) / 2);
-    } else if (warm && !is_warm(acc, k)) {
-      remember_threshold(acc, at, k);
+      if (count == count_mode::exact && at.ties == 0) at = work.kth_largest(acc, k, key_above(at.key));
+      if (warm && count == count_mode::exact) remember(acc, work.collected(acc), at, k, spare_share(acc, k));
+      if (warm && count == count_mode::band) remember_threshold(acc, at, k);
     }
     return work.compact(acc, at, out);
+  }
+
+  [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,
+                                                     index_type k) const noexcept {
+    if (!has_largest(found, k)) return candidate_choice::none();
+    if (count == count_mode::exact || is_near_lower_end(found, k)) return candidate_choice::largest(k);
+    return found.count > capacity(k) ? candidate_choice::largest(aim(k)) : candidate_choice::all();
+  }
+  [[nodiscard]] GRADSIEVE_HD threshold settle(accumulator_ref const acc, candidates const& found, index_type k,
+                                              threshold const at) const {
+    if (count == count_mode::exact) {
+      if (warm) remember(acc, found, at, k, spare_share(acc, k));
+      return at;
+    }
+    if (is_near_lower_end(found, k)) {
+      remember(acc, found, at, k, static_cast<double>(tolerance) / 2);
+      return every(found);
+    }
+    if (warm && (found.count > capacity(k) || !is_warm(acc, k))) remember_threshold(acc, at, k);
+    return at;
   }
 
   friend bool operator==(laplacian const&, laplacian const&) = default;
@@ -87,6 +99,11 @@ struct laplacian {
 
   /// The middle of the band: a threshold there stays within the band for a step or more.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type aim(index_type k) const noexcept { return k + (capacity(k) - k) / 2; }
+
+  /// A band begins to lack entries: its next threshold shall be lower, on the line through the k-th.
+  [[nodiscard]] GRADSIEVE_HD constexpr bool is_near_lower_end(candidates const& found, index_type k) const noexcept {
+    return warm && found.count >= k && found.count <= capacity(k) && 2 * (found.count - k) < aim(k) - k;
+  }
 
   GRADSIEVE_HD static void remember_threshold(accumulator_ref const acc, threshold const at, index_type k) noexcept {
     if (acc.warm != nullptr) *acc.warm = {at.key == 0 ? 0 : at.ties == 0 ? key_above(at.key) : at.key, k};

@@ -58,16 +58,23 @@ GRADSIEVE_HD auto ensure_candidates(Workspace& work, accumulator_ref const acc, 
   return smaller(0.3, 0.03 * std::sqrt(static_cast<double>(acc.values.size()) / k));
 }
 
+/// Whether the k largest elements are among the candidates, or all that are not zero.
+[[nodiscard]] GRADSIEVE_HD constexpr bool has_largest(candidates const& found, index_type k) noexcept {
+  return found.complete && (found.count >= k || found.threshold == 1);
+}
+
+/// The threshold that keeps every candidate.
+[[nodiscard]] GRADSIEVE_HD constexpr threshold every(candidates const& found) noexcept {
+  return {found.threshold - 1, 0};
+}
+
 /// Leaves a warm threshold for the next step: the key that about (1 + spare) * k elements reach, on the line through
 /// the two points that this step has counted, (found.threshold, found.count) and (at.key, k).
-GRADSIEVE_EITHER_SPACE
-template <class Workspace>
-GRADSIEVE_HD void remember(Workspace const& work, accumulator_ref const acc, threshold const at, index_type k,
-                           double share) {
+GRADSIEVE_HD inline void remember(accumulator_ref const acc, candidates const& found, threshold const at, index_type k,
+                                  double share) {
   if (acc.warm == nullptr) return;
   *acc.warm = {0, k};
   if (at.key == 0) return;  // fewer than k: nothing to learn
-  auto const found = work.collected(acc);
   double const spare = share * k + 64;
   double step = 1 << 17;  // 1/64 of an octave, where nothing better is known
   if (found.complete && found.count > k && found.threshold < at.key)

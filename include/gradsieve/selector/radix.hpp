@@ -25,10 +25,18 @@ struct radix {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    ensure_candidates(work, acc, k);
-    threshold const at = work.kth_largest(acc, k);
-    remember(work, acc, at, k, spare_share(acc, k));
-    return work.compact(acc, at, out);
+    auto const found = ensure_candidates(work, acc, k);
+    return work.compact(acc, settle(acc, found, k, work.kth_largest(acc, k)), out);
+  }
+
+  [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,
+                                                     index_type k) const noexcept {
+    return has_largest(found, k) ? candidate_choice::largest(k) : candidate_choice::none();
+  }
+  [[nodiscard]] GRADSIEVE_HD threshold settle(accumulator_ref const acc, candidates const& found, index_type k,
+                                              threshold const at) const {
+    remember(acc, found, at, k, spare_share(acc, k));
+    return at;
   }
 
   friend bool operator==(radix const&, radix const&) = default;

@@ -32,6 +32,31 @@ template <class Selector, class Workspace>
   }
 }
 
+/// Whether complete candidates may be all that a selector needs: choose_among().
+template <class Selector>
+inline constexpr bool uses_candidates = candidate_selector<Selector> || bin_selector<Selector>;
+
+/// What a selector wants of a segment's candidates: its own `choose`, or all that its bins keep, if not more than k.
+template <class Selector>
+[[nodiscard]] GRADSIEVE_HD candidate_choice choose_among(Selector const& chosen, accumulator_ref const acc,
+                                                         candidates const& found, index_type k) noexcept {
+  if (k == 0) return candidate_choice::none();
+  if constexpr (candidate_selector<Selector>)
+    return chosen.choose(acc, found, k);
+  else
+    return found.complete && found.count <= k ? candidate_choice::all() : candidate_choice::none();
+}
+
+/// The threshold to keep where choose_among() has made a choice, from the one that keeps just that.
+template <class Selector>
+GRADSIEVE_HD threshold settle_choice(Selector const& chosen, accumulator_ref const acc, candidates const& found,
+                                     index_type k, threshold const at) {
+  if constexpr (candidate_selector<Selector>)
+    return chosen.settle(acc, found, k, at);
+  else
+    return at;
+}
+
 /// A selector's keep() with the threshold that it fitted.
 template <class Selector, class Threshold>
 struct fitted_keep {
@@ -50,6 +75,7 @@ struct value_sent {
   Selector const& chosen;
   float mean = 0;
 
+  GRADSIEVE_HD value_sent(Selector const& selector, float mean_of_maxima) : chosen{selector}, mean{mean_of_maxima} {}
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD value_sent(Selector const& selector, Workspace& work, accumulator_ref const acc) : chosen{selector} {
@@ -78,7 +104,7 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
   } else if constexpr (bin_selector<Selector>) {
     auto const found = work.collected(acc);
     value_sent<Selector> const sent{chosen, work, acc};
-    if (found.complete && found.count <= k) return work.take_candidates(acc, out, sent);
+    if (choose_among(chosen, acc, found, k).made) return work.take_candidates(acc, out, sent);
     // Not a choice among what bins keep: there may be room for a part of it only.
     work.collect_again(acc, sampled_lower_bound(work, acc, k).key);
     index_type const count = work.compact(acc, work.kth_largest(acc, k), out);

@@ -16,6 +16,9 @@ struct wrong_predict : gs::radix {
 struct wrong_predicts_warm : gs::radix {
   bool predicts_warm() { return true; }
 };
+struct wrong_choose : gs::radix {
+  gs::index_type choose(gs::candidates const& found, gs::index_type k) const { return found.count < k ? 0 : k; }
+};
 struct wrong_score : gs::chunked {
   double score(float accumulator, float) const noexcept { return accumulator; }
 };
@@ -104,6 +107,7 @@ void use_all() {
   use(gs::recipe{.selector = wrong_capacity{}});
   use(gs::recipe{.selector = wrong_predict{}});
   use(gs::recipe{.selector = wrong_predicts_warm{}});
+  use(gs::recipe{.selector = wrong_choose{}});
   use(gs::recipe{.selector = wrong_score{}});
   use(gs::recipe{.selector = wrong_sent{}});
   use(gs::recipe{.selector = wrong_bins_within_layers{}});
