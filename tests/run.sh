@@ -2,7 +2,8 @@
 # Sets this machine up, builds, and runs every test it can run; says what it skipped and why.
 #   tests/run.sh [--quick | --all]    --quick: the release build only; --all: clang's optimised build too
 # Environment: GRADSIEVE_DEVICE_LAUNCHER is the command that runs a device test on a machine without a GPU;
-# GRADSIEVE_DEVICE_MODES, as tests/CMakeLists.txt has it, makes it run them in several ways.
+# GRADSIEVE_DEVICE_MODES and GRADSIEVE_DEVICE_STATISTICS, as tests/CMakeLists.txt has them, make it run them in several
+# ways and count what a step does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -92,7 +93,8 @@ for preset in "${presets[@]}"; do
   if [ "$preset" = release ]; then
     options+=("-DGRADSIEVE_BUILD_PYTORCH=$pytorch" "-DPython3_EXECUTABLE=${python-}")
   elif [ "$preset" = cuda ]; then
-    options+=("-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=${GRADSIEVE_DEVICE_MODES-}")
+    options+=("-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=${GRADSIEVE_DEVICE_MODES-}"
+              "-DGRADSIEVE_DEVICE_STATISTICS=${GRADSIEVE_DEVICE_STATISTICS-}")
     # Without a GPU nothing runs what ptxas makes; test spills has it compile every kernel.
     [ -z "$launcher" ] || options+=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual)
   fi

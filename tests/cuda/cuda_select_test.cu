@@ -1,6 +1,7 @@
 // Exact selection on a device: the host's entries, to the bit, whatever the data.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -61,6 +62,41 @@ TEST_CASE("a warm threshold that is wrong: scales that jump") {
     for (float& x : values) x *= step % 2 == 0 ? 1.0f : 1e-3f * static_cast<float>(step * step * step);
     return values;
   }));
+}
+
+TEST_CASE("candidates that several blocks share: those of one segment, of some, equal ones and others close by") {
+  std::uint64_t const n = 150'001;
+  auto const flat = gs::layout::flat(n);
+  auto const three = gs::layout{data::equal_layers(n, 3)};
+  auto const make = [&](std::uint64_t step) { return hashed(n, step); };
+  auto const ties = [&](std::uint64_t step) {  // 64 different magnitudes
+    auto values = hashed(n, step);
+    for (float& x : values) x = std::floor(x * 32.0f) / 32.0f;
+    return values;
+  };
+  auto const close = [&](std::uint64_t step) {  // all in a few bins of the search
+    auto values = hashed(n, step);
+    for (float& x : values) x = (x < 0 ? -1.0f : 1.0f) + x * 0x1p-12f;
+    return values;
+  };
+  auto const far = [&](std::uint64_t step) {  // the largest are far above the rest
+    auto values = hashed(n, step);
+    for (std::uint64_t i = 0; i < n; ++i) values[i] *= i % 4 == 0 ? 0x1p20f : 1.0f;
+    return values;
+  };
+  gs::recipe const radix{.density = 0.2};
+  CHECK(same_as_host(radix, flat, 3, make));
+  CHECK(same_as_host(radix, flat, 2, ties));
+  CHECK(same_as_host(radix, flat, 2, close));
+  CHECK(same_as_host(radix, flat, 2, far));
+  CHECK(same_as_host(gs::recipe{.density = 0.5, .partitioner = gs::layerwise{}}, three, 2, make));
+  CHECK(same_as_host(gs::recipe{.density = 0.5, .partitioner = gs::layerwise{}}, three, 2, ties));
+  CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::laplacian{}}, flat, 3, make));
+  CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::laplacian{.count = gs::count_mode::exact}}, flat, 3,
+                     make));
+  CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::hierarchical{}}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::chunked{}}, flat, 2, make));
+  CHECK(same_as_host(gs::recipe{.density = 0.2, .residual = gs::none{}}, flat, 2, make));
 }
 
 TEST_CASE("large: every selector and residual, with many blocks") {

@@ -141,9 +141,8 @@ class device_exchange<index_union, Codec> {
     if (disjoint_) {
       work.zero(all_);
       if (work.tables().segment_count > 0)
-        work.launch(cuda_kernels::list_choices<>, work.tables().segment_count, 256, work.tables(),
-                    work.tables().segment_count == 1 ? own_list_ : work.parts(), slots_.data(), full_.data(), most_,
-                    all_.data());
+        work.launch(cuda_kernels::list_choices<>, work.tables().segment_count, 256, work.tables(), own_list_,
+                    slots_.data(), full_.data(), most_, all_.data());
       cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
                                      static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
       work.launch(cuda_kernels::vote<>, 1, 1, own);

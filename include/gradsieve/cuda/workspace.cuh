@@ -14,17 +14,19 @@
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/bins.cuh>
+#include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/host/passes/tiles.hpp>
 
 namespace gradsieve {
 
 /// Owns what kernels need of one gradient: tiles, segments, candidates, samples. Its members enqueue work on the
 /// device's stream, never wait, and allocate in plan() only.
-/// Memory: 8 bytes for each of 2 * expected + 65536 candidates, 56 bytes a tile of 4096 elements, and up to 4 MiB for
+/// Memory: 9 bytes for each of 2 * expected + 65536 candidates, 56 bytes a tile of 4096 elements, and up to 4 MiB for
 /// samples.
 class cuda_workspace {
  public:
@@ -84,6 +86,7 @@ class cuda_workspace {
     candidate_thresholds_ = zeroed<key_type>(segments.size());
     counts_ = zeroed<std::uint32_t>(2 + segments.size());
     written_ = zeroed<std::uint32_t>(segments.size());
+    starts_ = zeroed<std::uint32_t>(segments.size() + 1);
     places_ = zeroed<cuda_kernels::place>(tiles.size());
     kept_ = zeroed<std::uint64_t>(tiles.size());
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
@@ -97,6 +100,7 @@ class cuda_workspace {
     samples_ = buffer<key_type>(where_, of_all + (of_blocks ? blocks_ * samples_of_block : 0));
     memory_ = {
         grid_state_.data(), {samples_.data(), of_all}, {samples_.data() + of_all, of_blocks ? samples_of_block : 0}};
+    plan_choices(expected);
     plan_bins(segments, passthrough, bins);
     parts_indices_ = buffer<index_type>(where_, segments.size() > 1 ? expected : 0);
     parts_values_ = buffer<float>(where_, segments.size() > 1 ? expected : 0);
@@ -112,6 +116,7 @@ class cuda_workspace {
                candidate_thresholds_.data(),
                counts_.data() + 2,
                written_.data(),
+               starts_.data(),
                steps_.data(),
                non_finite(),
                taken_.data(),
@@ -214,11 +219,6 @@ class cuda_workspace {
              static_cast<std::uint32_t>(world));
   }
 
-  /// Where select() leaves the entries of several segments, one segment after the other.
-  [[nodiscard]] entry_list parts() const noexcept {
-    return {parts_indices_.data(), parts_values_.data(), nullptr, nullptr};
-  }
-
   [[nodiscard]] buffer<warm_threshold> const& warm_thresholds() const noexcept { return warm_thresholds_; }
   [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return steps_.span(); }
   [[nodiscard]] cuda_kernels::taken_state* taken() const noexcept { return taken_.data(); }
@@ -285,8 +285,21 @@ class cuda_workspace {
   /// what the next accumulate pass collects from, if predict() is not called before.
   template <class Selector, class Stored>
   void select(Selector const& chosen, Stored const* accumulator, bool measured, bool leaves, entry_list const& out) {
-    together(cuda_kernels::select_entries<Selector, Stored>, chosen, accumulator, tables_, memory_, measured, leaves,
-             parts(), out);
+    using cuda_kernels::group_threads;
+    if constexpr (uses_candidates<Selector>) {
+      std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors_));
+      if (auto const blocks = std::max(several, choices_.shared_count); blocks > 0)
+        launch(cuda_kernels::choose_entries<Selector>, blocks, group_threads, chosen, tables_, choices_);
+      if constexpr (candidate_selector<Selector>)
+        if (choices_.shared_count > 0)
+          launch(cuda_kernels::end_searches<Selector>, choices_.shared_count, group_threads, chosen, tables_, choices_);
+    }
+    auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
+    together(cuda_kernels::select_rest<Selector, Stored>, chosen, accumulator, tables_, memory_, choices_, measured,
+             leaves, lists, out.count);
+    if (choices_.list_blocks > 0)
+      launch(cuda_kernels::write_entries<Selector>, choices_.list_blocks, cuda_kernels::write_threads, chosen, tables_,
+             choices_, tiles_each_, lists, out);
   }
 
   /// A kernel over `count` things, a thread each up to a full device.
@@ -304,6 +317,28 @@ class cuda_workspace {
   }
 
  private:
+  void plan_choices(std::uint64_t expected) {
+    using namespace cuda_kernels;
+    auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
+    std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles_.size());
+    tiles_each_ = write_warps * at_least(tile_count, write_warps * std::uint64_t{most_write_blocks});
+    bool const shares = 2 * expected > chunk_size;  // else no segment has so many candidates, but by mistake
+    choices_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
+    choices_.shared_count = shares ? at_least(room_, chunk_size) : 0;
+    choice_memory_ = zeroed<segment_choice>(segments_.size());
+    shared_searches_ = zeroed<shared_search>(choices_.shared_count);
+    bin_keys_ = buffer<key_type>(where_, shares ? room_ / candidates_a_key + 1 : 0);
+    list_counts_ = zeroed<std::uint64_t>(choices_.list_blocks);
+    choice_words_ = zeroed<std::uint32_t>(3);
+    choices_.choices = choice_memory_.data();
+    choices_.shared = shared_searches_.data();
+    choices_.keys = bin_keys_.data();
+    choices_.list_counts = list_counts_.data();
+    choices_.undecided = choice_words_.data();
+    choices_.tickets = choice_words_.data() + 1;
+    choices_.list_tickets = choice_words_.data() + 2;
+  }
+
   void plan_bins(std::span<segment const> segments, std::span<range const> passthrough,
                  std::span<std::uint32_t const> lengths) {
     bin_means_ = zeroed<float>(lengths.size());
@@ -390,9 +425,15 @@ class cuda_workspace {
   buffer<std::uint32_t> cell_tiles_;
   buffer<cuda_kernels::device_segment> device_segments_;
   buffer<warm_threshold> warm_thresholds_;
-  buffer<key_type> candidate_thresholds_, samples_;
+  buffer<key_type> candidate_thresholds_, samples_, bin_keys_;
   buffer<std::uint32_t> counts_;  // two words of elements that were not finite, and what was found of each segment
-  buffer<std::uint32_t> written_;
+  buffer<std::uint32_t> written_, starts_;
+  cuda_kernels::choice_tables choices_;
+  std::uint32_t tiles_each_ = 0;  // of a block of write_entries()
+  buffer<cuda_kernels::segment_choice> choice_memory_;
+  buffer<cuda_kernels::shared_search> shared_searches_;
+  buffer<std::uint64_t> list_counts_;
+  buffer<std::uint32_t> choice_words_;
   buffer<cuda_kernels::place> places_;
   buffer<std::uint64_t> kept_;
   buffer<cuda_kernels::tile_sums> sums_;

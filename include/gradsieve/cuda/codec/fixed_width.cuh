@@ -9,6 +9,7 @@
 #include <gradsieve/cuda/codec/index_codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/passes/scan.cuh>
+#include <gradsieve/cuda/passes/sorted.cuh>
 
 namespace gradsieve {
 

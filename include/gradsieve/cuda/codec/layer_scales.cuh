@@ -12,6 +12,7 @@
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/passes/scan.cuh>
+#include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
 namespace gradsieve {

@@ -49,8 +49,10 @@ struct block_shared_state {
 template <bool FullGrid>
 class thread_group {
  public:
-  __device__ thread_group(grid_shared_state& all, block_shared_state& here)
-      : all_{all}, here_{here}, turn_{FullGrid ? all.turn : 0} {}
+  __device__ thread_group(grid_shared_state& all, block_shared_state& here) : all_{&all}, here_{here}, turn_{all.turn} {}
+  __device__ explicit thread_group(block_shared_state& here) : all_{nullptr}, here_{here}, turn_{0} {
+    static_assert(!FullGrid);
+  }
 
   [[nodiscard]] __device__ std::uint32_t block() const { return FullGrid ? blockIdx.x : 0; }
   [[nodiscard]] __device__ std::uint32_t blocks() const { return FullGrid ? gridDim.x : 1; }
@@ -78,7 +80,7 @@ class thread_group {
     if constexpr (!FullGrid) {
       return of_block;
     } else {
-      auto* const words = all_.words[parity_];
+      auto* const words = all_->words[parity_];
       parity_ ^= 1u;
       if (threadIdx.x == 0) words[block()] = of_block;
       sync();
@@ -98,7 +100,7 @@ class thread_group {
     if constexpr (!FullGrid) {
       return of_block;
     } else {
-      auto* const sums = all_.sums[parity_];
+      auto* const sums = all_->sums[parity_];
       parity_ ^= 1u;
       if (threadIdx.x == 0) sums[block()] = of_block;
       sync();
@@ -135,16 +137,15 @@ class thread_group {
   /// range, and add(bins) where it has none, so that whole warps stay together. Cost: the reads, and one sync().
   template <class Count>
   __device__ void narrow(digit_search& search, Count const& count) {
-    for (unsigned b = threadIdx.x; b < digit_search::bins; b += group_threads) here_.histogram[b] = 0;
-    __syncthreads();
-    count([&](std::uint32_t bin) { add(bin); });
+    clear_histogram();
+    count([&](std::uint32_t bin) { this->count(bin); });
     __syncthreads();
     if constexpr (FullGrid) {
-      auto* const mine = all_.histogram[turn_];
+      auto* const mine = all_->histogram[turn_];
       turn_ = (turn_ + 1) % 3;
       for (unsigned b = threadIdx.x; b < digit_search::bins; b += group_threads)
         if (here_.histogram[b] != 0) atomicAdd(&mine[b], here_.histogram[b]);
-      for (std::uint32_t b = thread(); b < digit_search::bins; b += threads()) all_.histogram[turn_][b] = 0;
+      for (std::uint32_t b = thread(); b < digit_search::bins; b += threads()) all_->histogram[turn_][b] = 0;
       sync();
       for (unsigned b = threadIdx.x; b < digit_search::bins; b += group_threads) here_.histogram[b] = mine[b];
       __syncthreads();
@@ -152,17 +153,15 @@ class thread_group {
     find(search);
   }
 
-  /// Before the launch ends: leaves the shared state as the next one needs it. What has not changed may still be read.
-  __device__ void release() {
-    if constexpr (FullGrid)
-      if (is_first() && all_.turn != turn_) all_.turn = turn_;
+  // ---- The block's own histogram, by all of its threads
+
+  __device__ void clear_histogram() {
+    for (unsigned b = threadIdx.x; b < digit_search::bins; b += group_threads) here_.histogram[b] = 0;
+    __syncthreads();
   }
 
- private:
-  static constexpr unsigned bins_each = digit_search::bins / group_threads;
-
-  /// One count, or one for the whole warp where its keys are alike, as they are when most are equal.
-  __device__ void add(std::uint32_t bin) {
+  /// One count, or one for the whole warp where its keys are alike, as they are when most are equal. `bins`: none.
+  __device__ void count(std::uint32_t bin) {
     std::uint32_t const first = __shfl_sync(~0u, bin, 0);
     if (__all_sync(~0u, bin == first)) {
       if (threadIdx.x % 32 == 0 && bin < digit_search::bins) atomicAdd(&here_.histogram[bin], 32u);
@@ -171,8 +170,9 @@ class thread_group {
     }
   }
 
-  /// The bin that has the wanted rank: thread 0 looks at the topmost bins.
-  __device__ void find(digit_search& search) {
+  /// Narrows the search to the bin that has the wanted rank; returns how many keys are in it. Thread 0 looks at the
+  /// topmost bins.
+  __device__ std::uint32_t find(digit_search& search) {
     std::uint32_t const top = digit_search::bins - threadIdx.x * bins_each;
     std::uint64_t own = 0;
     for (unsigned b = 1; b <= bins_each; ++b) own += here_.histogram[top - b];
@@ -181,7 +181,7 @@ class thread_group {
     if (total < search.wanted()) {
       search.keep_everything();
       __syncthreads();
-      return;
+      return 0;
     }
     if (above < search.wanted() && search.wanted() <= above + own) {
       std::uint32_t bin = top - 1;
@@ -191,11 +191,22 @@ class thread_group {
       here_.here = here_.histogram[bin];
     }
     __syncthreads();
-    search.narrow(here_.bin, here_.above, here_.here);
+    std::uint32_t const count = here_.here;
+    search.narrow(here_.bin, here_.above, count);
     __syncthreads();
+    return count;
   }
 
-  grid_shared_state& all_;
+  /// Before the launch ends: leaves the shared state as the next one needs it. What has not changed may still be read.
+  __device__ void release() {
+    if constexpr (FullGrid)
+      if (is_first() && all_->turn != turn_) all_->turn = turn_;
+  }
+
+ private:
+  static constexpr unsigned bins_each = digit_search::bins / group_threads;
+
+  grid_shared_state* all_;  // of the whole grid alone
   block_shared_state& here_;
   std::uint32_t turn_;
   std::uint32_t parity_ = 0;

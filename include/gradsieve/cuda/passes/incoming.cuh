@@ -6,6 +6,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
@@ -30,18 +31,11 @@ struct incoming {
 
 /// Whether an element is pending, and what: a search among the few of its cell.
 __device__ inline bool find_pending(entry_list const& pending, std::uint32_t i, float& value) {
-  std::uint32_t low = pending.cells[i / cell_size];
+  std::uint32_t const begin = pending.cells[i / cell_size];
   std::uint32_t const end = pending.cells[i / cell_size + 1];
-  std::uint32_t high = end;
-  while (low < high) {
-    std::uint32_t const middle = low + (high - low) / 2;
-    if (pending.indices[middle] < i)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  if (low == end || pending.indices[low] != i) return false;
-  value = pending.values[low];
+  auto const at = begin + first_not_below(pending.indices + begin, end - begin, i);
+  if (at == end || pending.indices[at] != i) return false;
+  value = pending.values[at];
   return true;
 }
 

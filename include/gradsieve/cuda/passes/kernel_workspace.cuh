@@ -96,9 +96,7 @@ class kernel_workspace {
   }
 
   [[nodiscard]] __device__ candidates collected(accumulator_ref const acc) const {
-    key_type const candidate_threshold = t_.candidate_thresholds[acc.id];
-    std::uint32_t const count = t_.found[acc.id];
-    return {count, candidate_threshold, candidate_threshold != 0 && count <= of(acc).room};
+    return candidates_of(t_, acc.id);
   }
 
   /// Candidates of one segment anew. Cost: one pass over the segment.

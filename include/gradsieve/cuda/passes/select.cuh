@@ -1,15 +1,16 @@
-// Selectors at work on a device: the kernels that run them, segment by segment.
+// Selectors at work on a device: the kernels that run them, segment by segment, by all blocks of a cooperative launch or
+// by one.
 #pragma once
-
-#include <cooperative_groups.h>
 
 #include <cstdint>
 #include <type_traits>
 
 #include <gradsieve/core/selection.hpp>
+#include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/kernel_workspace.cuh>
+#include <gradsieve/cuda/passes/last_block.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/selector/select.hpp>
 
@@ -34,7 +35,7 @@ __device__ void each_segment(tables const& t, search_memory const& memory, block
   for (std::uint32_t s = 0; s < t.segment_count; ++s)
     if (for_all(s)) body(all, memory.all, s);
   all.release();
-  thread_group<false> alone{*memory.grid_state, here};
+  thread_group<false> alone{here};
   sample_room const room{memory.one.keys + blockIdx.x * memory.one.size, memory.one.size};
   for (std::uint32_t s = blockIdx.x; s < t.segment_count; s += gridDim.x)
     if (!for_all(s)) body(alone, room, s);
@@ -98,101 +99,60 @@ __global__ void __launch_bounds__(group_threads)
   });
 }
 
-/// Where the entries of every cell begin in a list that rises. By all threads of a launch.
-__device__ inline void fill_directory(entry_list const& list, std::uint32_t count, std::uint32_t cells,
-                                      std::uint32_t thread, std::uint32_t threads) {
-  if (count < cells) {
-    for (std::uint32_t c = thread; c <= cells; c += threads) {
-      std::uint32_t low = 0;
-      std::uint32_t high = count;
-      while (low < high) {
-        std::uint32_t const middle = low + (high - low) / 2;
-        if (list.indices[middle] / cell_size < c)
-          low = middle + 1;
-        else
-          high = middle;
-      }
-      list.cells[c] = low;
-    }
-    return;
-  }
-  for (std::uint32_t p = thread; p <= count; p += threads) {
-    std::uint32_t const from = p == 0 ? 0 : list.indices[p - 1] / cell_size + 1;
-    std::uint32_t const to = p == count ? cells : list.indices[p] / cell_size;
-    for (std::uint32_t c = from; c <= to; ++c) list.cells[c] = p;
-  }
-}
-
-/// The entries of all segments, one behind the other, from where each segment has written them.
-__device__ inline void join_segments(tables const& t, entry_list const& from, entry_list const& to,
-                                     thread_group<true>& group, block_shared_state& here) {
-  constexpr std::uint32_t few = 4096;  // entries that one block copies alone
+/// Where each segment's entries begin in the list of all; the step is over. By all threads of one block.
+__device__ inline void begin_list(tables const& t, choice_tables const& c, bool leaves, std::uint32_t* count,
+                                  block_shared_state& here) {
+  thread_group<false> group{here};
   std::uint32_t total = 0;
   for (std::uint32_t first = 0; first < t.segment_count; first += group_threads) {
-    std::uint32_t const own = first + threadIdx.x;
+    std::uint32_t const s = first + threadIdx.x;
+    bool const valid = s < t.segment_count;
     std::uint64_t before = 0;
-    auto const batch = group.block_sum(own < t.segment_count ? t.written[own] : 0u, before);
-    here.histogram[threadIdx.x] = total + static_cast<std::uint32_t>(before);
-    __syncthreads();
-    for (std::uint32_t s = first; s < smaller(first + group_threads, t.segment_count); ++s) {
-      std::uint32_t const count = t.written[s];
-      bool const shared = count > few;
-      if (!shared && s % gridDim.x != blockIdx.x) continue;
-      std::uint32_t const step = shared ? group.threads() : group_threads;
-      for (std::uint32_t i = shared ? group.thread() : threadIdx.x; i < count; i += step) {
-        to.indices[here.histogram[s - first] + i] = from.indices[t.segments[s].out + i];
-        to.values[here.histogram[s - first] + i] = from.values[t.segments[s].out + i];
-      }
+    auto const batch = group.block_sum(valid ? t.written[s] : 0u, before);
+    if (valid) {
+      t.starts[s] = total + static_cast<std::uint32_t>(before);
+      auto const& choice = c.choices[s];
+      if (choice.source == entry_source::candidates) t.warm_thresholds[s] = choice.warm;
+      if (leaves) t.candidate_thresholds[s] = t.segments[s].k > 0 ? larger<key_type>(t.warm_thresholds[s].key, 1) : 0;
     }
     total += static_cast<std::uint32_t>(batch);
-    __syncthreads();
   }
-  if (group.is_first()) *to.count = total;
+  for (std::uint32_t b = threadIdx.x; b < c.list_blocks; b += group_threads) c.list_counts[b] = 0;
+  if (threadIdx.x != 0) return;
+  t.starts[t.segment_count] = total;
+  *count = total;
+  *c.undecided = 0;
+  *t.step += 1;
+  *t.taken = {1, 0};
 }
 
-/// Selects in every segment, into `out`; several segments write into `parts` first. With `leaves` the warm thresholds
-/// are what the next accumulate pass collects from; a segment without one had fewer than k that are not zero.
+/// Calls the selector for every segment whose candidates do not do, and writes its entries to the segment's place in
+/// `lists`. Counts what all segments give. With `leaves` the warm thresholds are what the next accumulate pass collects
+/// from; a segment without one had fewer than k that are not zero.
 template <class Selector, class Stored>
 __global__ void __launch_bounds__(group_threads)
-    select_entries(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
-                   bool measured, bool leaves, entry_list const parts, entry_list const out) {
+    select_rest(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
+                choice_tables const c, bool measured, bool leaves, entry_list const lists, std::uint32_t* count) {
   __shared__ block_shared_state here;
-  auto const& first_list = t.segment_count == 1 ? out : parts;
-  each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
-    warm_threshold remembered;
-    auto const acc = accumulator_of(t, accumulator, s, remembered);
-    auto const mine = t.segments[s];
-    from_memory<Stored> const read{accumulator};
-    kernel_workspace work{group, t, read, room, measured};
-    index_type count = 0;
-    if (mine.k > 0)
-      count =
-          select(chosen, work, acc, mine.k,
-                 {{first_list.indices + mine.out, mine.out_room}, {first_list.values + mine.out, mine.out_room}, {}});
-    group.sync();
-    if (group.is_first()) {
+  if (!uses_candidates<Selector> || *c.undecided > 0)
+    each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
+      if (uses_candidates<Selector> && c.choices[s].source != entry_source::list) return;
+      warm_threshold remembered;
+      auto const acc = accumulator_of(t, accumulator, s, remembered);
+      auto const mine = t.segments[s];
+      from_memory<Stored> const read{accumulator};
+      kernel_workspace work{group, t, read, room, measured};
+      index_type found = 0;
+      if (mine.k > 0)
+        found = select(chosen, work, acc, mine.k,
+                       {{lists.indices + mine.out, mine.out_room}, {lists.values + mine.out, mine.out_room}, {}});
+      group.sync();
+      if (!group.is_first()) return;
       t.warm_thresholds[s] = remembered;
-      t.written[s] = smaller(count, mine.out_room);
-      if (leaves) t.candidate_thresholds[s] = mine.k > 0 ? larger<key_type>(remembered.key, 1) : 0;
-    }
-  });
-  auto const grid = cooperative_groups::this_grid();
-  grid.sync();
-  if (t.segment_count > 1) {
-    thread_group<true> group{*memory.grid_state, here};
-    join_segments(t, parts, out, group, here);
-    grid.sync();
-  } else if (grid.thread_rank() == 0) {
-    *out.count = t.segment_count == 0 ? 0 : t.written[0];
-  }
-  std::uint32_t count = t.segment_count == 0 ? 0 : t.written[0];
-  if (t.segment_count > 1) count = *out.count;
-  fill_directory(out, count, t.cell_count, static_cast<std::uint32_t>(grid.thread_rank()),
-                 static_cast<std::uint32_t>(grid.num_threads()));
-  if (grid.thread_rank() == 0) {
-    *t.step += 1;
-    *t.taken = {1, 0};
-  }
+      t.written[s] = smaller(found, mine.out_room);
+      c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, {}, {}};
+    });
+  if (is_last_block(c.tickets)) begin_list(t, c, leaves, count, here);
 }
 
 /// Squared norms of all segments, a block each.

@@ -98,6 +98,7 @@ struct tables {
   key_type* candidate_thresholds = nullptr;   // of each segment: the key that candidates reach; 0: none wanted
   std::uint32_t* found = nullptr;             // of each segment: elements that reach it
   std::uint32_t* written = nullptr;           // of each segment: entries
+  std::uint32_t* starts = nullptr;            // of each segment: where they begin in the list; behind the last: its end
   std::uint64_t* step = nullptr;              // steps so far
   std::uint64_t* bad = nullptr;               // elements of this step that were not finite
   taken_state* taken = nullptr;               // what the last step took out
@@ -110,6 +111,13 @@ struct tables {
   std::uint64_t* kept = nullptr;  // of each tile: what a pass has counted there
   float* means = nullptr;         // of each segment: of its bins' largest magnitudes
 };
+
+/// What a pass has kept of a segment.
+[[nodiscard]] __device__ inline candidates candidates_of(tables const& t, std::uint64_t s) {
+  key_type const reached = t.candidate_thresholds[s];
+  std::uint32_t const count = t.found[s];
+  return {count, reached, reached != 0 && count <= t.segments[s].room};
+}
 
 /// The tile that an element lies in.
 [[nodiscard]] __device__ inline std::uint32_t tile_of(tables const& t, std::uint32_t i) {

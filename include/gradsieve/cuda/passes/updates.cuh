@@ -11,7 +11,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/entries.cuh>
-#include <gradsieve/cuda/passes/select.cuh>
+#include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
@@ -51,6 +51,21 @@ struct update {
   std::uint32_t* cells;
 };
 
+/// Where the entries of every cell begin in a list that rises. By all threads of a launch.
+__device__ inline void fill_directory(entry_list const& list, std::uint32_t count, std::uint32_t cells,
+                                      std::uint32_t thread, std::uint32_t threads) {
+  if (count < cells) {
+    for (std::uint32_t c = thread; c <= cells; c += threads)
+      list.cells[c] = static_cast<std::uint32_t>(first_not_below(list.indices, count, std::uint64_t{c} * cell_size));
+    return;
+  }
+  for (std::uint32_t p = thread; p <= count; p += threads) {
+    std::uint32_t const from = p == 0 ? 0 : list.indices[p - 1] / cell_size + 1;
+    std::uint32_t const to = p == count ? cells : list.indices[p] / cell_size;
+    for (std::uint32_t c = from; c <= to; ++c) list.cells[c] = p;
+  }
+}
+
 inline constexpr unsigned apply_threads = 256;
 
 /// The mean of an element, summed up in binary64. Cost: O(senders * log entries of the cell).
@@ -59,17 +74,10 @@ inline constexpr unsigned apply_threads = 256;
   double sum = 0;
   for (std::uint32_t u = 0; u < senders; ++u) {
     auto const& from = updates[u];
-    std::uint32_t low = from.cells[cell];
+    std::uint32_t const begin = from.cells[cell];
     std::uint32_t const end = from.cells[cell + 1];
-    std::uint32_t high = end;
-    while (low < high) {
-      std::uint32_t const middle = low + (high - low) / 2;
-      if (from.indices[middle] < i)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    if (low < end && from.indices[low] == i) sum += static_cast<double>(from.values[low]);
+    auto const at = begin + first_not_below(from.indices + begin, end - begin, i);
+    if (at < end && from.indices[at] == i) sum += static_cast<double>(from.values[at]);
   }
   return static_cast<float>(sum / static_cast<double>(divisor));
 }
@@ -151,13 +159,14 @@ __global__ void settle_exchange(float const* failed, entry_list const sent, bool
 
 /// One block a segment: this rank's indices + 1 to the places that the segment has in every rank's list; 0 is no index.
 template <int = 0>
-__global__ void list_choices(tables const t, entry_list const parts, std::uint32_t const* slots, bool const* full,
+__global__ void list_choices(tables const t, entry_list const own, std::uint32_t const* slots, bool const* full,
                              std::uint64_t room, std::uint32_t* list) {
   std::uint32_t const s = blockIdx.x;
   auto const mine = t.segments[s];
-  std::uint32_t const count = full[s] ? mine.size : t.written[s];
+  std::uint32_t const first = t.starts[s];
+  std::uint32_t const count = full[s] ? mine.size : t.starts[s + 1] - first;
   for (std::uint32_t i = threadIdx.x; i < count && slots[s] + i < room; i += blockDim.x)
-    list[slots[s] + i] = 1 + (full[s] ? mine.offset + i : parts.indices[mine.out + i]);
+    list[slots[s] + i] = 1 + (full[s] ? mine.offset + i : own.indices[first + i]);
 }
 
 /// A rank that has failed before it sends: every rank's exchange is to fail.
