@@ -82,6 +82,17 @@ TEST_CASE("small: the host's bits, in every format and with every kind of codec"
   check(gs::packed{.indices = gs::raw32{}, .values = gs::bf16{}});
 }
 
+TEST_CASE("small: more messages than a block has threads, some with more entries in a cell than are read at once") {
+  auto const layers = gs::layout::flat(9000);
+  auto const recipe = gs::recipe{.density = 0.002};
+  auto const sparse = sent_by(3, layers, recipe);
+  auto const dense = sent_by(2, layers, gs::recipe{.density = 0.6}, 0.5f);
+  std::vector<bytes> all;
+  for (std::size_t i = 0; i < 300; ++i) all.push_back(i % 97 == 50 ? dense[i % 2] : sparse[i % 3]);
+  same_average<float>(layers, recipe, all);
+  same_average<gs::float16>(layers, recipe, all);
+}
+
 TEST_CASE("small: layers that pass through") {
   auto const layers = steps::mixed_layers();
   auto const check = [&](gs::passthrough_layers const& passes) {

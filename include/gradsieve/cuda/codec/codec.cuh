@@ -41,12 +41,11 @@ struct device_places {
 /// reserve_writing(work, how, layers, most) allocates for messages of up to `most` entries, reserve_reading(work, how,
 /// layers, most, senders) for as many of them at once; the rest is in stream order.
 /// quantise(work, own), where the codec has it: the values become, in place, what a receiver will decode.
-/// encode(work, info, own, passthrough, message) writes all but the header, and state->bytes. @pre quantise() was
-/// called decode(work, info, in, updates) fills indices, values and count of an update for each sender, and bytes and
-/// passthrough of its state. It reads nothing behind a state's room, whatever stands there, and sets what it finds
-/// wrong in *error; order of indices, finite values and the checksum are checked behind it.
-/// In place of encode() and decode() it may have send() and receive(), which do all of it, as coo's do in one launch
-/// each.
+/// send(work, info, own, passthrough, message, envelope) writes a message with its header and checksum, the envelope
+/// before it, and its state. @pre quantise() was called
+/// receive(work, info, capacity, in, updates, checks) fills indices, values and count of an update for each sender, and
+/// all states. It reads nothing behind a state's room, whatever stands there, and sets what it finds wrong in
+/// *checks.error: opened(), check_entry(), check_passthrough(), share_of_checksum(), and end_check() at the end.
 template <class Codec>
 class device_codec;
 
@@ -115,20 +114,14 @@ __global__ void receive_coo(message_info const info, std::uint64_t capacity, slo
       updates[r].count = mine.count;
       if (fault != exchange_fault::none) set_fault(to.error, fault, r);
     }
-    if (state.failed == 0) check_message(info, from, r, state, mine, to);
+    if (state.failed != 0) continue;
+    add_words(&to.sums[r], share_of_checksum(from.message(r), state.bytes));
+    check_passthrough(info, state, r, to);
+    for_each(mine.count, [&](std::uint64_t p) {
+      check_entry(info, mine.indices[p], p > 0 ? mine.indices[p - 1] : 0, p == 0, mine.values[p], r, to);
+    });
   }
   end_check(from, updates, to);
-}
-
-/// A thread a sender.
-template <int = 0>
-__global__ void place_updates(message_state const* states, std::uint32_t senders, device_places const places,
-                              float const* values, update* updates) {
-  for_each(senders, [&](std::uint64_t r) {
-    updates[r].indices = places.indices + r * places.most;
-    updates[r].values = values + r * places.most;
-    updates[r].count = states[r].count;
-  });
 }
 
 /// A thread a sender.
@@ -163,44 +156,13 @@ class device_codec<coo> {
   std::uint64_t most_ = 0;
 };
 
-/// Room for the entries that a codec decodes. Memory: 8 bytes for each that a sender may have, times the senders.
-class device_entries {
- public:
-  /// Allocates.
-  void reserve(cuda_workspace const& work, std::uint64_t most, std::uint32_t senders) {
-    indices_ = work.zeroed<index_type>(most * senders);
-    values_ = work.zeroed<float>(most * senders);
-    most_ = most;
-  }
-
-  [[nodiscard]] device_places places() const noexcept { return {indices_.data(), most_}; }
-  [[nodiscard]] float* values() const noexcept { return values_.data(); }
-
-  /// Where the senders' entries are, and how many.
-  void tell(cuda_workspace const& work, device_messages const& in, cuda_kernels::update* updates) const {
-    work.over(in.from.senders, cuda_kernels::place_updates<>, in.states, in.from.senders, places(), values(), updates);
-  }
-
- private:
-  std::uint64_t most_ = 0;
-  cuda_buffer<index_type> indices_;
-  cuda_buffer<float> values_;
-};
-
 /// One message, written in stream order, and before it an envelope where one is given.
 /// @pre the list has no more entries than `how` was reserved for, and message.room is max_bytes() of those
 template <class Codec>
 void encode_message(cuda_workspace const& work, device_codec<Codec> const& how, message_info const& info,
                     cuda_kernels::entry_list const& own, float const* passthrough, device_message const& message,
                     cuda_kernels::envelope_source const& envelope = {}) {
-  if constexpr (requires { how.send(work, info, own, passthrough, message, envelope); }) {
-    how.send(work, info, own, passthrough, message, envelope);
-  } else {
-    work.launch(cuda_kernels::write_header<>, 1, 1, info, Codec::id, own, message.room, envelope, message.header(),
-                message.state);
-    how.encode(work, info, own, passthrough, message);
-    work.over(message.room / 8 + 1, cuda_kernels::seal_message<>, message.header(), message.state);
-  }
+  how.send(work, info, own, passthrough, message, envelope);
 }
 
 /// Reads the messages of all ranks, in stream order.
@@ -231,14 +193,7 @@ class device_decoded_messages {
     cuda_kernels::slots const from{memory, bytes, envelope, senders_, sizes};
     device_messages const in{from, states_.data(), error};
     cuda_kernels::message_checks const checks{sums_.data(), tickets_.data(), error};
-    if constexpr (requires { codec_.receive(work, info, most_, in, updates_.data(), checks); }) {
-      codec_.receive(work, info, most_, in, updates_.data(), checks);
-    } else {
-      work.over(senders_, cuda_kernels::open_messages<>, info, Codec::id, most_, from, states_.data(), error);
-      codec_.decode(work, info, in, updates_.data());
-      work.over(most_ + info.passthrough + 1, cuda_kernels::check_messages<>, info, from, states_.data(),
-                updates_.data(), checks);
-    }
+    codec_.receive(work, info, most_, in, updates_.data(), checks);
   }
 
   /// The updates. @pre read()

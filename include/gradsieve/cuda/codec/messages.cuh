@@ -114,17 +114,6 @@ __device__ inline void add_words(std::uint64_t* sum, std::uint64_t own) {
   if (threadIdx.x % 32 == 0 && own != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), own);
 }
 
-/// One thread: envelope, a header without checksum, and what is known of the message by then.
-template <int = 0>
-__global__ void write_header(message_info const info, std::uint16_t codec, entry_list const from, std::uint64_t room,
-                             envelope_source const envelope, header_words* message, message_state* state) {
-  write_envelope(envelope, message);
-  *message = {frame_of(codec), info.n, info.layout_hash, *from.count, info.passthrough, 0};
-  *state = {};
-  state->room = room;
-  state->count = *from.count;
-}
-
 template <int = 0>
 __global__ void seal_message(header_words* message, message_state const* state) {
   add_words(&message->checksum, share_of_checksum(reinterpret_cast<std::byte const*>(message), state->bytes));
@@ -154,18 +143,6 @@ __global__ void seal_message(header_words* message, message_state const* state) 
   return state;
 }
 
-/// A thread a sender: reads the headers.
-template <int = 0>
-__global__ void open_messages(message_info const info, std::uint16_t codec, std::uint64_t capacity, slots const from,
-                              message_state* states, std::uint64_t* error) {
-  for_each(from.senders, [&](std::uint64_t sender) {
-    auto const r = static_cast<std::uint32_t>(sender);
-    auto fault = exchange_fault::none;
-    states[r] = opened(info, codec, capacity, from, r, fault);
-    if (fault != exchange_fault::none) set_fault(error, fault, r);
-  });
-}
-
 /// Where the messages of a launch are summed up. `sums`, one a sender, and `tickets` are zero before and after it.
 struct message_checks {
   std::uint64_t* sums;
@@ -173,19 +150,19 @@ struct message_checks {
   std::uint64_t* error;
 };
 
-/// Sums up a message and looks at every entry: indices that rise below n, values that are finite. By all threads.
-__device__ inline void check_message(message_info const& info, slots const& from, std::uint32_t r,
-                                     message_state const& state, update const& mine, message_checks const& to) {
-  add_words(&to.sums[r], share_of_checksum(from.message(r), state.bytes));
-  for_each(mine.count, [&](std::uint64_t p) {
-    if ((p > 0 && mine.indices[p - 1] >= mine.indices[p]) || mine.indices[p] >= info.n)
-      set_fault(to.error, exchange_fault::order, r);
-    if (!is_finite(mine.values[p])) set_fault(to.error, exchange_fault::value, r);
+/// An entry: indices rise below n, values are finite. `before`: the index of the entry before, if it is not the first.
+__device__ inline void check_entry(message_info const& info, index_type i, index_type before, bool is_first,
+                                   float value, std::uint32_t r, message_checks const& to) {
+  if ((!is_first && before >= i) || i >= info.n) set_fault(to.error, exchange_fault::order, r);
+  if (!is_finite(value)) set_fault(to.error, exchange_fault::value, r);
+}
+
+/// What passes through is finite. By all threads.
+__device__ inline void check_passthrough(message_info const& info, message_state const& state, std::uint32_t r,
+                                         message_checks const& to) {
+  for_each(info.passthrough, [&](std::uint64_t p) {
+    if (!is_finite(state.passthrough[p])) set_fault(to.error, exchange_fault::value, r);
   });
-  if (state.failed == 0)
-    for_each(info.passthrough, [&](std::uint64_t p) {
-      if (!is_finite(state.passthrough[p])) set_fault(to.error, exchange_fault::value, r);
-    });
 }
 
 /// The end of a launch that has checked every message: where anything was wrong no message has entries.
@@ -201,13 +178,6 @@ __device__ inline void end_check(slots const& from, update* updates, message_che
   __syncthreads();
   if (*static_cast<std::uint64_t const volatile*>(found.error) == 0) return;
   for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x) updates[r].count = 0;
-}
-
-template <int = 0>
-__global__ void check_messages(message_info const info, slots const from, message_state const* states, update* updates,
-                               message_checks const to) {
-  for (std::uint32_t r = 0; r < from.senders; ++r) check_message(info, from, r, states[r], updates[r], to);
-  end_check(from, updates, to);
 }
 
 /// The senders' uncompressed elements, added in their order, / divisor. A sum that overflows is formed again in

@@ -1,6 +1,7 @@
 // The codec `packed` on a device: the same bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,8 +10,8 @@
 #include <gradsieve/cuda/codec/fixed_width.cuh>
 #include <gradsieve/cuda/codec/index_codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
-#include <gradsieve/cuda/codec/raw32.cuh>
-#include <gradsieve/cuda/codec/value_codecs.cuh>
+#include <gradsieve/cuda/codec/ternary.cuh>
+#include <gradsieve/cuda/codec/value_codec.cuh>
 
 namespace gradsieve {
 
@@ -18,39 +19,126 @@ namespace cuda_kernels {
 
 inline constexpr std::uint64_t packed_start = message_header::bytes + 4;  // behind the parts' ids
 
-/// The parts' ids, and what passes through; where the part of the indices begins.
-template <class Indices, class Values>
-__global__ void write_packed(float const* passthrough, std::uint64_t passthrough_elements, std::byte* message,
-                             message_state* state) {
+/// Envelope, a header without checksum, what passes through, and both parts.
+template <class Codec, class Indices, class Values>
+__global__ void write_packed(message_info const info, entry_list const own, float const* passthrough,
+                             std::uint64_t room, envelope_source const envelope, Indices const indices,
+                             Values const values, std::byte* message, message_state* state) {
+  std::uint64_t const count = *own.count;
+  message_state mine{};
+  mine.room = room;
+  mine.count = static_cast<std::uint32_t>(count);
+  mine.indices = packed_start + 4 * info.passthrough;
+  mine.values = mine.indices + indices.bytes(count);
+  mine.bytes = mine.values + values.bytes(count, 0);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    put_bytes(message + message_header::bytes, Indices::id | std::uint32_t{Values::id} << 16, 4);
-    state->indices = packed_start + 4 * passthrough_elements;
+    auto* const header = reinterpret_cast<header_words*>(message);
+    write_envelope(envelope, header);
+    *header = {frame_of(Codec::id), info.n, info.layout_hash, count, info.passthrough, 0};
+    put_bytes(message + message_header::bytes, Codec::part_ids, 4);
+    *state = mine;
   }
   auto* const to = reinterpret_cast<float*>(message + packed_start);
-  for_each(passthrough_elements, [&](std::uint64_t p) { to[p] = passthrough[p]; });
+  for_each(info.passthrough, [&](std::uint64_t p) { to[p] = passthrough[p]; });
+  indices.write(own, count, message + mine.indices);
+  values.write(own, count, message + mine.values);
 }
 
-/// A thread a sender.
-template <class Indices, class Values>
-__global__ void open_packed(slots const from, std::uint64_t passthrough_elements, message_state* states,
-                            std::uint64_t* error) {
-  for_each(from.senders, [&](std::uint64_t sender) {
+/// A block a sender: header, ids, and the part of the indices; that of the values where its size is known.
+template <class Codec, class Indices, class Values>
+__global__ void __launch_bounds__(part_threads)
+    open_packed(message_info const info, std::uint64_t capacity, slots const from, Indices const indices,
+                Values const values, message_state* states, std::uint64_t* error) {
+  __shared__ message_state state;
+  std::uint32_t const r = blockIdx.x;
+  std::byte const* const message = from.message(r);
+  auto fault = exchange_fault::none;
+  if (threadIdx.x == 0) {
+    state = opened(info, Codec::id, capacity, from, r, fault);
+    state.indices = packed_start + 4 * info.passthrough;
+    state.values = state.indices + indices.bytes(state.count);
+    state.passthrough = reinterpret_cast<float const*>(message + packed_start);
+    if (state.failed == 0 &&
+        (state.values > state.room || get_bytes(message + message_header::bytes, 4) != Codec::part_ids)) {
+      fault = exchange_fault::contents;
+      state.fail();
+    }
+  }
+  __syncthreads();
+  bool const good = state.failed == 0 && indices.open(message + state.indices, state.count, r);
+  if (threadIdx.x != 0) return;
+  if (state.failed == 0) {
+    state.bytes = Values::needs_indices ? state.room : state.values + values.bytes(state.count, r);
+    if (!good || state.bytes > state.room) {
+      fault = exchange_fault::contents;
+      state.fail();
+    }
+  }
+  states[r] = state;
+  if (fault != exchange_fault::none) set_fault(error, fault, r);
+}
+
+/// Where values are read that need to know the indices of all entries.
+template <class Indices>
+__global__ void read_indices(slots const from, message_state const* states, Indices const indices,
+                             device_places const places) {
+  for (std::uint32_t r = 0; r < from.senders; ++r)
+    for_each(states[r].count, [&](std::uint64_t p) {
+      places.indices[r * places.most + p] = indices.index(from.message(r) + states[r].indices, states[r].count, r, p);
+    });
+}
+
+/// A thread a sender: the part of the values, whose size depends on the indices.
+template <class Values>
+__global__ void end_values(std::uint32_t senders, Values const values, message_state* states, std::uint64_t* error) {
+  for_each(senders, [&](std::uint64_t sender) {
     auto const r = static_cast<std::uint32_t>(sender);
     auto& state = states[r];
     if (state.failed != 0) return;
-    state.indices = packed_start + 4 * passthrough_elements;
-    state.passthrough = reinterpret_cast<float const*>(from.message(r) + packed_start);
-    if (state.indices <= state.room &&
-        get_bytes(from.message(r) + message_header::bytes, 4) == (Indices::id | std::uint32_t{Values::id} << 16))
-      return;
+    state.bytes = state.values + values.bytes(state.count, r);
+    if (state.bytes <= state.room) return;
     set_fault(error, exchange_fault::contents, r);
     state.fail();
   });
 }
 
+/// All messages: entries, checks, checksums.
+template <class Indices, class Values>
+__global__ void read_packed(message_info const info, slots const from, message_state const* states,
+                            Indices const indices, Values const values, device_places const places, float* decoded,
+                            update* updates, message_checks const to) {
+  for (std::uint32_t r = 0; r < from.senders; ++r) {
+    auto const state = states[r];
+    std::byte const* const message = from.message(r);
+    update const mine{places.indices + r * places.most, decoded + r * places.most, state.count, nullptr};
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+      updates[r].indices = mine.indices;
+      updates[r].values = mine.values;
+      updates[r].count = mine.count;
+    }
+    if (state.failed != 0) continue;
+    add_words(&to.sums[r], share_of_checksum(message, state.bytes));
+    check_passthrough(info, state, r, to);
+    for_each((std::uint64_t{state.count} + 31) / 32 * 32, [&](std::uint64_t p) {  // by whole warps
+      bool const here = p < state.count;
+      index_type const i = here ? indices.index(message + state.indices, state.count, r, p) : 0;
+      index_type before = __shfl_up_sync(~0u, i, 1);
+      if (!here) return;
+      if (p % 32 == 0 && p > 0) before = indices.index(message + state.indices, state.count, r, p - 1);
+      bool good = true;
+      float const x = values.value(message + state.values, state.count, r, p, i, good);
+      if (!good) set_fault(to.error, exchange_fault::contents, r);
+      check_entry(info, i, p > 0 ? before : 0, p == 0, x, r, to);
+      places.indices[r * places.most + p] = i;
+      decoded[r * places.most + p] = x;
+    });
+  }
+  end_check(from, updates, to);
+}
+
 }  // namespace cuda_kernels
 
-/// Memory: device_entries, and its parts'.
+/// Memory: 8 bytes for each entry that a sender may have, times the senders, and what its parts need.
 template <class Indices, class Values>
 class device_codec<packed<Indices, Values>> {
  public:
@@ -63,16 +151,22 @@ class device_codec<packed<Indices, Values>> {
       requires { sizeof(device_values<Values>); },
       "packed's values do not run on a device: specialise device_values for them");
 
+  static constexpr std::uint16_t id = packed<Indices, Values>::id;
+  static constexpr std::uint32_t part_ids = Indices::id | std::uint32_t{Values::id} << 16;
+
   void reserve_writing(cuda_workspace const& work, packed<Indices, Values> const& how, layout const& layers,
                        std::uint64_t most) {
-    indices_.reserve_writing(work, how.indices, layers.size(), most);
+    most_ = most;
+    indices_.reserve_writing(work, how.indices, layers.size());
     values_.reserve_writing(work, how.values, layers, most);
   }
   void reserve_reading(cuda_workspace const& work, packed<Indices, Values> const& how, layout const& layers,
                        std::uint64_t most, std::uint32_t senders) {
-    indices_.reserve_reading(work, how.indices, layers.size(), most, senders);
+    most_ = most;
+    indices_.reserve_reading(work, how.indices, layers.size(), senders);
     values_.reserve_reading(work, how.values, layers, most, senders);
-    found_.reserve(work, most, senders);
+    found_indices_ = work.zeroed<index_type>(most * senders);
+    found_values_ = work.zeroed<float>(most * senders);
   }
 
   void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const
@@ -81,27 +175,43 @@ class device_codec<packed<Indices, Values>> {
     values_.quantise(work, own);
   }
 
-  void encode(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
-              float const* passthrough, device_message const& message) const {
-    work.over(info.passthrough + 1, cuda_kernels::write_packed<Indices, Values>, passthrough, info.passthrough,
-              message.to, message.state);
-    indices_.encode(work, info, own, message);
-    values_.encode(work, info, own, message);
+  void send(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
+            float const* passthrough, device_message const& message,
+            cuda_kernels::envelope_source const& envelope) const {
+    values_.prepare(work, own);
+    auto const indices = indices_.part();
+    auto const values = values_.part();
+    work.over(message.room / 8 + 1, cuda_kernels::write_packed<device_codec, decltype(indices), decltype(values)>, info,
+              own, passthrough, message.room, envelope, indices, values, message.to, message.state);
+    work.over(message.room / 8 + 1, cuda_kernels::seal_message<>, message.header(), message.state);
   }
 
-  void decode(cuda_workspace const& work, message_info const& info, device_messages const& in,
-              cuda_kernels::update* updates) const {
-    work.over(in.from.senders, cuda_kernels::open_packed<Indices, Values>, in.from, info.passthrough, in.states,
-              in.error);
-    indices_.decode(work, info, in, found_.places());
-    values_.decode(work, info, in, found_.places(), found_.values());
-    found_.tell(work, in, updates);
+  void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
+               cuda_kernels::update* updates, cuda_kernels::message_checks const& checks) const {
+    using namespace cuda_kernels;
+    auto const indices = indices_.part();
+    auto const values = values_.part();
+    using index_part = std::remove_const_t<decltype(indices)>;
+    using value_part = std::remove_const_t<decltype(values)>;
+    device_places const places{found_indices_.data(), most_};
+    if (in.from.senders == 0) return;
+    work.launch(open_packed<device_codec, index_part, value_part>, in.from.senders, part_threads, info, capacity,
+                in.from, indices, values, in.states, in.error);
+    if constexpr (value_part::needs_indices) {
+      work.over(most_, read_indices<index_part>, in.from, in.states, indices, places);
+      values_.prepare(work, in, places);
+      work.over(in.from.senders, end_values<value_part>, in.from.senders, values, in.states, in.error);
+    }
+    work.over(std::max(most_, in.from.bytes / 8) + info.passthrough + 1, read_packed<index_part, value_part>, info,
+              in.from, in.states, indices, values, places, found_values_.data(), updates, checks);
   }
 
  private:
+  std::uint64_t most_ = 0;
   device_indices<Indices> indices_;
   device_values<Values> values_;
-  device_entries found_;
+  cuda_buffer<index_type> found_indices_;
+  cuda_buffer<float> found_values_;
 };
 
 }  // namespace gradsieve

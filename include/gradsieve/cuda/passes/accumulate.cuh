@@ -12,25 +12,13 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::cuda_kernels {
 
 inline constexpr unsigned accumulate_threads = 256;
-
-/// Neighbours in one load or store.
-template <class T, unsigned Width>
-struct alignas(sizeof(T) * Width) pack {
-  T values[Width];
-};
-
-/// In one load, past caches that will not need it again.
-template <unsigned Width, class T>
-[[nodiscard]] __device__ __forceinline__ pack<T, Width> load_once(T const* from) {
-  using word = std::conditional_t<sizeof(pack<T, Width>) == load_bytes, uint4, uint2>;
-  return __builtin_bit_cast(pack<T, Width>, __ldcs(reinterpret_cast<word const*>(from)));
-}
 
 /// What is pending in one cell: its values, and a bit for each element that has one.
 struct pending_of_cell {

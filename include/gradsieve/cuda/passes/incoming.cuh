@@ -8,12 +8,10 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::cuda_kernels {
-
-/// Bytes of a load that takes several elements: the most that a thread can have.
-inline constexpr unsigned load_bytes = 16;
 
 /// A gradient and the states that it is accumulated in. `pending` is removed before.
 template <class T, class Residual>

@@ -13,11 +13,23 @@
 
 namespace gradsieve::cuda_kernels {
 
-/// Calls body(i, is_valid) for i in [begin, end), the same number of times in all threads of a warp.
-template <bool FullGrid, class Body>
-__device__ void each(thread_group<FullGrid> const& group, std::uint64_t begin, std::uint64_t end, Body const& body) {
+/// Loads that a thread issues before it uses the first, where segments are large.
+template <bool FullGrid>
+inline constexpr unsigned loads_at_once = FullGrid ? 4 : 1;
+
+/// Calls body(load(i), is_valid) for i < count, the same number of times in all threads of a warp.
+template <bool FullGrid, class Load, class Body>
+__device__ void each(thread_group<FullGrid> const& group, std::uint64_t count, Load const& load, Body const& body) {
   std::uint64_t const lane = threadIdx.x % 32;
-  for (std::uint64_t i = begin + group.thread(); i - lane < end; i += group.threads()) body(i, i < end);
+  std::uint64_t const stride = group.threads();
+  for (std::uint64_t first = group.thread(); first - lane < count; first += loads_at_once<FullGrid> * stride) {
+    decltype(load(first)) values[loads_at_once<FullGrid>];
+#pragma unroll
+    for (unsigned v = 0; v < loads_at_once<FullGrid>; ++v)
+      if (first + v * stride < count) values[v] = load(first + v * stride);
+#pragma unroll
+    for (unsigned v = 0; v < loads_at_once<FullGrid>; ++v) body(values[v], first + v * stride < count);
+  }
 }
 
 /// Keys of some elements of a segment, as the host's key_sample.
@@ -34,7 +46,9 @@ class device_sample {
     digit_search search{1, 0x7FFF'FFFFu, static_cast<index_type>(rank)};
     while (!search.done())
       group_.narrow(search, [&](auto const& add) {
-        each(group_, 0, size_, [&](std::uint64_t i, bool valid) { add(valid ? search.bin(keys_[i]) : search.bins); });
+        each(
+            group_, size_, [&](std::uint64_t i) { return keys_[i]; },
+            [&](key_type key, bool valid) { add(valid ? search.bin(key) : search.bins); });
       });
     threshold const at = search.result();
     if (at.ties > 0 || at.key == 0) return at.key;
@@ -95,9 +109,7 @@ class kernel_workspace {
     return {group_, room_.keys, count};
   }
 
-  [[nodiscard]] __device__ candidates collected(accumulator_ref const acc) const {
-    return candidates_of(t_, acc.id);
-  }
+  [[nodiscard]] __device__ candidates collected(accumulator_ref const acc) const { return candidates_of(t_, acc.id); }
 
   /// Candidates of one segment anew. Cost: one pass over the segment.
   __device__ __noinline__ void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
@@ -111,7 +123,7 @@ class kernel_workspace {
     auto const mine = of(acc);
     each_tile(acc, [&](std::uint32_t at, tile const& here) {
       std::uint32_t count = 0;
-      over(here, [&](std::uint32_t, float value, bool valid) {
+      over<loads_at_once<FullGrid>>(here, [&](std::uint32_t, float value, bool valid) {
         count += __popc(__ballot_sync(~0u, valid && magnitude_key(value) >= candidate_threshold));
       });
       std::uint32_t to = 0;
@@ -193,8 +205,9 @@ class kernel_workspace {
         digit_search search{found.threshold, high, k};
         while (!search.done())
           group_.narrow(search, [&](auto const& add) {
-            each(group_, 0, found.count,
-                 [&](std::uint64_t i, bool valid) { add(valid ? search.bin(magnitude_key(values[i])) : search.bins); });
+            each(
+                group_, found.count, [&](std::uint64_t i) { return values[i]; },
+                [&](float value, bool valid) { add(valid ? search.bin(magnitude_key(value)) : search.bins); });
           });
         return search.result();
       }
@@ -215,11 +228,13 @@ class kernel_workspace {
     digit_search search{low, high, k};
     while (!search.done())
       group_.narrow(search, [&](auto const& add) {
-        each(group_, 0, acc.values.size(), [&](std::uint64_t i, bool valid) {
-          float const value = valid ? read_(static_cast<std::uint32_t>(acc.first + i)) : 0.0f;
-          key_type const key = magnitude_key(value);
-          add(valid && search.inside(key) && keep(value) ? search.bin(key) : search.bins);
-        });
+        each(
+            group_, acc.values.size(),
+            [&](std::uint64_t i) { return read_(static_cast<std::uint32_t>(acc.first + i)); },
+            [&](float value, bool valid) {
+              key_type const key = magnitude_key(value);
+              add(valid && search.inside(key) && keep(value) ? search.bin(key) : search.bins);
+            });
       });
     return search.result();
   }
@@ -279,12 +294,15 @@ class kernel_workspace {
   }
 
   /// Calls body(index, value, is_valid) by a warp for 32 elements of a tile at a time, in index order.
-  template <class Body>
+  template <unsigned Loads = 1, class Body>
   __device__ void over(tile const& here, Body const& body) const {
-    for (std::uint32_t i = 0; i < here.size; i += 32) {
-      bool const valid = i + lane() < here.size;
-      std::uint32_t const index = here.begin + i + lane();
-      body(index, valid ? read_(index) : 0.0f, valid);
+    for (std::uint32_t first = lane(); first - lane() < here.size; first += 32 * Loads) {
+      float values[Loads];
+#pragma unroll
+      for (unsigned v = 0; v < Loads; ++v)
+        values[v] = first + 32 * v < here.size ? read_(here.begin + first + 32 * v) : 0.0f;
+#pragma unroll
+      for (unsigned v = 0; v < Loads; ++v) body(here.begin + first + 32 * v, values[v], first + 32 * v < here.size);
     }
   }
 
@@ -299,12 +317,12 @@ class kernel_workspace {
     }
   }
 
-  template <bool FromCandidates, class Body>
+  template <bool FromCandidates, unsigned Loads = 1, class Body>
   __device__ void over_either(std::uint32_t base, std::uint32_t at, Body const& body) const {
     if constexpr (FromCandidates)
       over_candidates(base, at, body);
     else
-      over(t_.tiles[at], body);
+      over<Loads>(t_.tiles[at], body);
   }
 
   /// Elements above a key and equal to it, by tile, which this block remembers; returns those of its share.
@@ -315,7 +333,7 @@ class kernel_workspace {
     each_tile(acc, [&](std::uint32_t at, tile const&) {
       std::uint32_t above = 0;
       std::uint32_t equal = 0;
-      over_either<FromCandidates>(base, at, [&](std::uint32_t, float value, bool valid) {
+      over_either<FromCandidates, loads_at_once<FullGrid>>(base, at, [&](std::uint32_t, float value, bool valid) {
         valid = valid && keep(value);
         above += __popc(__ballot_sync(~0u, valid && magnitude_key(value) > key));
         equal += __popc(__ballot_sync(~0u, valid && magnitude_key(value) == key));

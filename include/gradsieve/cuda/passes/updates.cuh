@@ -1,8 +1,7 @@
-// Adding up what the ranks have sent, on a device: a cell at a time, no atomics on sums, the same bits on every rank.
+// What goes wrong in an exchange, how it ends, and the union of the ranks' choices.
 #pragma once
 
 #include <cub/block/block_scan.cuh>
-#include <cub/device/device_scan.cuh>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/apply.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
@@ -43,14 +43,6 @@ __device__ inline void set_first_fault(std::uint64_t* error, exchange_fault what
             static_cast<unsigned long long>(what) | static_cast<unsigned long long>(sender) << 32);
 }
 
-/// What one sender's entries add: index-ordered, with their directory.
-struct update {
-  index_type const* indices;
-  float const* values;
-  std::uint32_t count;
-  std::uint32_t* cells;
-};
-
 /// Where the entries of every cell begin in a list that rises. By all threads of a launch.
 __device__ inline void fill_directory(entry_list const& list, std::uint32_t count, std::uint32_t cells,
                                       std::uint32_t thread, std::uint32_t threads) {
@@ -64,67 +56,6 @@ __device__ inline void fill_directory(entry_list const& list, std::uint32_t coun
     std::uint32_t const to = p == count ? cells : list.indices[p] / cell_size;
     for (std::uint32_t c = from; c <= to; ++c) list.cells[c] = p;
   }
-}
-
-inline constexpr unsigned apply_threads = 256;
-
-/// The mean of an element, summed up in binary64. Cost: O(senders * log entries of the cell).
-[[nodiscard]] __device__ inline float wide_mean(update const* updates, std::uint32_t senders, std::uint32_t cell,
-                                                std::uint32_t i, float divisor) {
-  double sum = 0;
-  for (std::uint32_t u = 0; u < senders; ++u) {
-    auto const& from = updates[u];
-    std::uint32_t const begin = from.cells[cell];
-    std::uint32_t const end = from.cells[cell + 1];
-    auto const at = begin + first_not_below(from.indices + begin, end - begin, i);
-    if (at < end && from.indices[at] == i) sum += static_cast<double>(from.values[at]);
-  }
-  return static_cast<float>(sum / static_cast<double>(divisor));
-}
-
-/// One block a cell: overwrites the gradient with (the sum of the updates, one after the other) / divisor, zero where
-/// none has an entry. Sums start with the first update that has the element; one that overflows is formed again in
-/// binary64. Adds the size of their union to `touched`, and means that the format cannot hold to `beyond`.
-template <class T>
-__global__ void __launch_bounds__(apply_threads)
-    apply_updates(update const* updates, std::uint32_t senders, float divisor, T* out, std::uint64_t n,
-                  std::uint64_t* touched, std::uint64_t* beyond) {
-  __shared__ float total[cell_size];
-  __shared__ std::uint32_t has[cell_size / 32];
-  std::uint32_t const cell = blockIdx.x;
-  std::uint64_t const begin = std::uint64_t{cell} * cell_size;
-  auto const size = static_cast<std::uint32_t>(smaller<std::uint64_t>(cell_size, n - begin));
-  for (unsigned w = threadIdx.x; w < cell_size / 32; w += apply_threads) has[w] = 0;
-  __syncthreads();
-  bool any = false;
-  for (std::uint32_t u = 0; u < senders; ++u) {
-    auto const from = updates[u];
-    std::uint32_t const first = from.cells[cell];
-    std::uint32_t const last = from.cells[cell + 1];
-    if (first == last) continue;
-    any = true;
-    for (std::uint32_t p = first + threadIdx.x; p < last; p += apply_threads) {
-      auto const i = static_cast<std::uint32_t>(from.indices[p] - begin);
-      std::uint32_t const bit = 1u << (i % 32);
-      bool const again = (atomicOr(&has[i / 32], bit) & bit) != 0;
-      total[i] = again ? add(total[i], from.values[p]) : from.values[p];
-    }
-    __syncthreads();
-  }
-  if (!any) {
-    for (std::uint32_t i = threadIdx.x; i < size; i += apply_threads) out[begin + i] = T{};
-    return;
-  }
-  std::uint32_t count = 0;
-  for (std::uint32_t i = threadIdx.x; i < size; i += apply_threads) {
-    bool const here = ((has[i / 32] >> (i % 32)) & 1u) != 0;
-    float mean = here ? divide(total[i], divisor) : 0.0f;
-    if (!is_finite(mean)) mean = wide_mean(updates, senders, cell, static_cast<std::uint32_t>(begin + i), divisor);
-    out[begin + i] = to_output<T>(mean, beyond);
-    count += here ? 1 : 0;
-  }
-  count = warp_sum(count);
-  if (threadIdx.x % 32 == 0 && count > 0) atomicAdd(reinterpret_cast<unsigned long long*>(touched), count);
 }
 
 /// The end of an exchange. If it failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is not

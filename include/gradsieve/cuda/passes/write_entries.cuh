@@ -218,7 +218,8 @@ __global__ void __launch_bounds__(write_threads)
         copy_kept(t, at, choice.at, about, kept, value_sent<Selector>{chosen, mean}, start, out);
     } else if (choice.source == entry_source::list) {
       std::uint32_t const count = t.starts[mine.segment + 1] - start;
-      if (begins_cell) before = static_cast<std::uint32_t>(first_not_below(lists.indices + about.out, count, mine.begin));
+      if (begins_cell)
+        before = static_cast<std::uint32_t>(first_not_below(lists.indices + about.out, count, mine.begin));
       if (lists.indices != out.indices) copy_share(at, about, count, lists, start, out);
     }
     if (begins_cell) out.cells[cell] = start + before;

@@ -1,0 +1,100 @@
+// What a value codec of `packed` must offer on a device, and those with a fixed number of bytes a value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/codec/value/fp32.hpp>
+#include <gradsieve/codec/value/half.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/codec/packed_fields.cuh>
+#include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+
+namespace gradsieve {
+
+/// How a value codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, layers, most) and
+/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, own), where the codec has it, as of
+/// device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before part().value if
+/// that needs_indices. part() is what kernels take of it, a small value with
+///   needs_indices: whether the indices of all entries have to be decoded first;
+///   bytes(count, sender): of the part of a message;
+///   write(own, count, to): by all threads of a launch;
+///   value(part, count, sender, p, i, good): of the p-th entry, whose index is i; sets good to false if there is none.
+/// Whether values are finite is checked behind it.
+template <class Values>
+class device_values;
+
+namespace cuda_kernels {
+
+/// A value as `width` bytes of its own.
+template <class Values>
+struct value_bytes;
+template <>
+struct value_bytes<fp32> {
+  static constexpr unsigned width = 4;
+  [[nodiscard]] static __device__ std::uint32_t write(float x) { return gradsieve::bit_cast<std::uint32_t>(x); }
+  [[nodiscard]] static __device__ float read(std::uint32_t bits) { return gradsieve::bit_cast<float>(bits); }
+};
+template <class Format>
+struct value_bytes<half_values<Format>> {
+  static constexpr unsigned width = 2;
+  [[nodiscard]] static __device__ std::uint32_t write(float x) { return half_values<Format>::rounded(x).bits; }
+  [[nodiscard]] static __device__ float read(std::uint32_t bits) {
+    return to_float(Format{static_cast<std::uint16_t>(bits)});
+  }
+};
+
+template <class Values>
+struct plain_values_part {
+  using format = value_bytes<Values>;
+  static constexpr bool needs_indices = false;
+
+  [[nodiscard]] static __device__ std::uint64_t bytes(std::uint64_t count, std::uint32_t) {
+    return format::width * count;
+  }
+  static __device__ void write(entry_list const& own, std::uint64_t count, std::byte* to) {
+    for_each(count,
+             [&](std::uint64_t p) { put_bytes(to + format::width * p, format::write(own.values[p]), format::width); });
+  }
+  [[nodiscard]] static __device__ float value(std::byte const* part, std::uint64_t, std::uint32_t, std::uint64_t p,
+                                              index_type, bool&) {
+    return format::read(static_cast<std::uint32_t>(get_bytes(part + format::width * p, format::width)));
+  }
+};
+
+template <class Values>
+__global__ void round_values(entry_list const own) {
+  using format = value_bytes<Values>;
+  for_each(*own.count, [&](std::uint64_t p) { own.values[p] = format::read(format::write(own.values[p])); });
+}
+
+}  // namespace cuda_kernels
+
+/// Values of a fixed number of bytes each.
+template <class Values>
+class device_plain_values {
+ public:
+  void reserve_writing(cuda_workspace const&, Values const&, layout const&, std::uint64_t most) { most_ = most; }
+  static void reserve_reading(cuda_workspace const&, Values const&, layout const&, std::uint64_t,
+                              std::uint32_t) noexcept {}
+
+  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const
+    requires(cuda_kernels::value_bytes<Values>::width < sizeof(float))
+  {
+    work.over(most_, cuda_kernels::round_values<Values>, own);
+  }
+  static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
+  [[nodiscard]] static cuda_kernels::plain_values_part<Values> part() noexcept { return {}; }
+
+ private:
+  std::uint64_t most_ = 0;
+};
+
+template <>
+class device_values<fp32> : public device_plain_values<fp32> {};
+template <class Format>
+class device_values<half_values<Format>> : public device_plain_values<half_values<Format>> {};
+
+}  // namespace gradsieve

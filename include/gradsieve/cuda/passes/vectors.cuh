@@ -1,0 +1,27 @@
+// Several neighbours in one load or store.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <gradsieve/core/types.hpp>
+
+namespace gradsieve::cuda_kernels {
+
+/// Bytes of a load that takes several elements: the most that a thread can have.
+inline constexpr unsigned load_bytes = 16;
+
+/// Neighbours in one load or store.
+template <class T, unsigned Width>
+struct alignas(sizeof(T) * Width) pack {
+  T values[Width];
+};
+
+/// In one load, past caches that will not need it again.
+template <unsigned Width, class T>
+[[nodiscard]] __device__ __forceinline__ pack<T, Width> load_once(T const* from) {
+  using word = std::conditional_t<sizeof(pack<T, Width>) == load_bytes, uint4, uint2>;
+  return __builtin_bit_cast(pack<T, Width>, __ldcs(reinterpret_cast<word const*>(from)));
+}
+
+}  // namespace gradsieve::cuda_kernels
