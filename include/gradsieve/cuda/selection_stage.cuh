@@ -147,9 +147,10 @@ class device_selection_stage {
   /// As host_selection_stage's.
   void quantise(entries const& own, message_info const& info, float limit) {
     limit = largest_coded(recipe_.codec, info, limit);
-    if (magnitude_key(limit) < infinite_key - 1)
-      work_.over(capacity_, cuda_kernels::saturate_entries<>, own, limit, faults_.saturated());
-    if constexpr (quantises<codec_type>) codec_.quantise(work_, own);
+    if constexpr (quantises<codec_type>)
+      codec_.quantise(work_, own, limit, faults_.saturated());
+    else
+      saturate_entries(work_, own, capacity_, limit, faults_.saturated());
   }
   [[nodiscard]] device_codec<codec_type> const& codec() const noexcept { return codec_; }
 

@@ -448,4 +448,11 @@ class cuda_workspace {
   buffer<double> bin_sums_;
 };
 
+/// Clamps the values of up to `most` entries to +-limit, and counts those that were larger. Nothing where no finite
+/// number is larger.
+inline void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const& own, std::uint64_t most,
+                             float limit, std::uint64_t* beyond) {
+  if (magnitude_key(limit) < infinite_key - 1) work.over(most, cuda_kernels::saturate_entries<>, own, limit, beyond);
+}
+
 }  // namespace gradsieve

@@ -63,6 +63,7 @@ template <>
 class device_values<ternary> {
  public:
   void reserve_writing(cuda_workspace const& work, ternary const&, layout const& layers, std::uint64_t most) {
+    most_ = most;
     layers_.reserve(work, layers);
     scales_.reserve(work, layers_.table(), most);
     ranks_.reserve(work, layers_.table(), 1);
@@ -73,7 +74,9 @@ class device_values<ternary> {
     ranks_.reserve(work, layers_.table(), senders);
   }
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const {
+  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own, float limit,
+                std::uint64_t* beyond) const {
+    saturate_entries(work, own, most_, limit, beyond);
     scales_.apply(work, layers_.table(), own);
   }
   void prepare(cuda_workspace const& work, cuda_kernels::entry_list const& own) const {
@@ -85,6 +88,7 @@ class device_values<ternary> {
   [[nodiscard]] cuda_kernels::ternary_part part() const noexcept { return {layers_.table(), ranks_.ranks()}; }
 
  private:
+  std::uint64_t most_ = 0;
   device_layers layers_;
   layer_scales scales_;
   layer_finder ranks_;

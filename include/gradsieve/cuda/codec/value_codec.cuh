@@ -15,8 +15,8 @@
 namespace gradsieve {
 
 /// How a value codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, layers, most) and
-/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, own), where the codec has it, as of
-/// device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before part().value if
+/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, own, limit, beyond), where the codec has
+/// it, as of device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before part().value if
 /// that needs_indices. part() is what kernels take of it, a small value with
 ///   needs_indices: whether the indices of all entries have to be decoded first;
 ///   bytes(count, sender): of the part of a message;
@@ -64,10 +64,13 @@ struct plain_values_part {
   }
 };
 
+/// Clamps to +-limit, and rounds.
 template <class Values>
-__global__ void round_values(entry_list const own) {
+__global__ void round_values(entry_list const own, float limit, std::uint64_t* beyond) {
   using format = value_bytes<Values>;
-  for_each(*own.count, [&](std::uint64_t p) { own.values[p] = format::read(format::write(own.values[p])); });
+  for_each(*own.count, [&](std::uint64_t p) {
+    own.values[p] = format::read(format::write(saturated(own.values[p], limit, beyond)));
+  });
 }
 
 }  // namespace cuda_kernels
@@ -80,10 +83,11 @@ class device_plain_values {
   static void reserve_reading(cuda_workspace const&, Values const&, layout const&, std::uint64_t,
                               std::uint32_t) noexcept {}
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own) const
+  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own, float limit,
+                std::uint64_t* beyond) const
     requires(cuda_kernels::value_bytes<Values>::width < sizeof(float))
   {
-    work.over(most_, cuda_kernels::round_values<Values>, own);
+    work.over(most_, cuda_kernels::round_values<Values>, own, limit, beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   [[nodiscard]] static cuda_kernels::plain_values_part<Values> part() noexcept { return {}; }
