@@ -2,6 +2,8 @@
 #include <gradsieve/comm/nccl.cuh>
 #include <gradsieve/cuda.cuh>
 
+#include <thrust/device_vector.h>
+
 #include <cstdint>
 #include <iostream>
 #include <thread>
@@ -30,11 +32,11 @@ void train(int gpu, ncclComm_t handle) {
   auto reducer = gs::compressor{where, layers, recipe};  // residual and scratch: here, once
 
   auto const n = static_cast<std::uint32_t>(layers.size());
-  gs::cuda_buffer<float> const gradient{where, n};
+  thrust::device_vector<float> gradient(n);
   for (std::uint32_t step = 0; step < 5; ++step) {
-    backward<<<256, 256, 0, stream>>>(gradient.data(), n, 5 * static_cast<std::uint32_t>(gpu) + step);
-    auto const report = reducer.exchange(comm, gradient.span());  // enqueued; gradient will be the averaged update
-    if (comm.rank() == 0) std::cout << report << '\n';            // reading it waits for the step
+    backward<<<256, 256, 0, stream>>>(gradient.data().get(), n, 5 * static_cast<std::uint32_t>(gpu) + step);
+    auto const report = reducer.exchange(comm, gradient);  // enqueued; gradient will be the averaged update
+    if (comm.rank() == 0) std::cout << report << '\n';     // reading it waits for the step
   }
   where.synchronize();
   cudaStreamDestroy(stream);

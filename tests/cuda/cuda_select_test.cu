@@ -1,7 +1,15 @@
 // Exact selection on a device: the host's entries, to the bit, whatever the data.
 #include <doctest/doctest.h>
 
+#include <thrust/copy.h>
+#include <thrust/device_vector.h>
+#include <thrust/functional.h>
+#include <thrust/sequence.h>
+#include <thrust/sort.h>
+#include <thrust/transform.h>
+
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,6 +18,10 @@
 using namespace gpu;
 
 namespace {
+
+struct to_key {
+  __host__ __device__ gs::key_type operator()(float x) const { return gs::magnitude_key(x); }
+};
 
 /// Fast numbers for large sizes: Laplace by a hash of the place.
 std::vector<float> hashed(std::uint64_t n, std::uint64_t step) {
@@ -97,6 +109,27 @@ TEST_CASE("candidates that several blocks share: those of one segment, of some, 
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::hierarchical{}}, flat, 2, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::chunked{}}, flat, 2, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .residual = gs::none{}}, flat, 2, make));
+}
+
+TEST_CASE("the largest by a stable sort of Thrust's are those that radix sends") {
+  std::uint64_t const n = 40'000;
+  stream const own;
+  gs::device const where{own};
+  for (double const density : {0.001, 0.2}) {
+    gs::compressor device{where, gs::layout::flat(n), gs::recipe{.density = density, .residual = gs::none{}}};
+    thrust::device_vector<float> const gradient = data::make(data::law::two_values, n, 1);
+    entries const got{where, device.compress(gradient)};
+    thrust::device_vector<gs::key_type> keys(n);
+    thrust::device_vector<gs::index_type> places(n);
+    thrust::transform(gradient.begin(), gradient.end(), keys.begin(), to_key{});
+    thrust::sequence(places.begin(), places.end());
+    thrust::stable_sort_by_key(keys.begin(), keys.end(), places.begin(), thrust::greater<gs::key_type>{});
+    thrust::sort(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(got.indices.size()));
+    std::vector<gs::index_type> expected(got.indices.size());
+    thrust::copy_n(places.begin(), expected.size(), expected.begin());
+    CHECK(got.indices == expected);
+    CHECK(got.indices.size() == gs::budget_of(density, n));
+  }
 }
 
 TEST_CASE("large: every selector and residual, with many blocks") {
