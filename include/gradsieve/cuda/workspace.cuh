@@ -278,7 +278,10 @@ class cuda_workspace {
   /// Candidates from memory for what predict() has named.
   template <class Stored>
   void collect(Stored const* accumulator) {
-    if (tables_.segment_count > 0) together(cuda_kernels::collect<Stored>, accumulator, tables_, memory_);
+    constexpr std::uint32_t tiles_of_block = cuda_kernels::collect_threads / 32;
+    if (tables_.segment_count > 0)
+      launch(cuda_kernels::collect<Stored>, (tables_.tile_count + tiles_of_block - 1) / tiles_of_block,
+             cuda_kernels::collect_threads, accumulator, tables_);
   }
 
   /// The selector's entries of all segments, index-ordered. The step counter moves on. `leaves`: warm thresholds are

@@ -32,6 +32,51 @@ __device__ void each(thread_group<FullGrid> const& group, std::uint64_t count, L
   }
 }
 
+[[nodiscard]] __device__ inline unsigned lane_of_warp() { return threadIdx.x % 32; }
+[[nodiscard]] __device__ inline unsigned rank_in(std::uint32_t lanes) {
+  return __popc(lanes & ((1u << lane_of_warp()) - 1));
+}
+
+/// Calls body(index, value, is_valid) by a warp for 32 elements of a tile at a time, in index order.
+template <unsigned Loads = 1, class Read, class Body>
+__device__ void over_tile(tile const& here, Read const& read, Body const& body) {
+  for (std::uint32_t first = lane_of_warp(); first - lane_of_warp() < here.size; first += 32 * Loads) {
+    float values[Loads];
+#pragma unroll
+    for (unsigned v = 0; v < Loads; ++v)
+      values[v] = first + 32 * v < here.size ? read(here.begin + first + 32 * v) : 0.0f;
+#pragma unroll
+    for (unsigned v = 0; v < Loads; ++v) body(here.begin + first + 32 * v, values[v], first + 32 * v < here.size);
+  }
+}
+
+/// A tile's elements that reach a key become candidates of its segment, in index order. By a warp.
+template <unsigned Loads, class Read>
+__device__ void collect_tile(tables const& t, Read const& read, std::uint32_t at, tile const& here, key_type reached) {
+  std::uint32_t count = 0;
+  over_tile<Loads>(here, read, [&](std::uint32_t, float value, bool valid) {
+    count += __popc(__ballot_sync(~0u, valid && magnitude_key(value) >= reached));
+  });
+  std::uint32_t to = 0;
+  if (lane_of_warp() == 0) {
+    to = count == 0 ? 0 : atomicAdd(&t.found[here.segment], count);
+    t.places[at] = {to, count};
+  }
+  to = __shfl_sync(~0u, to, 0);
+  auto const& about = t.segments[here.segment];
+  if (count == 0 || std::uint64_t{to} + count > about.room) return;
+  to += about.base;
+  over_tile(here, read, [&](std::uint32_t i, float value, bool valid) {
+    bool const take = valid && magnitude_key(value) >= reached;
+    std::uint32_t const all = __ballot_sync(~0u, take);
+    if (take) {
+      t.candidate_indices[to + rank_in(all)] = i;
+      t.candidate_values[to + rank_in(all)] = value;
+    }
+    to += __popc(all);
+  });
+}
+
 /// Keys of some elements of a segment, as the host's key_sample.
 template <bool FullGrid>
 class device_sample {
@@ -122,27 +167,7 @@ class kernel_workspace {
     group_.sync();
     auto const mine = of(acc);
     each_tile(acc, [&](std::uint32_t at, tile const& here) {
-      std::uint32_t count = 0;
-      over<loads_at_once<FullGrid>>(here, [&](std::uint32_t, float value, bool valid) {
-        count += __popc(__ballot_sync(~0u, valid && magnitude_key(value) >= candidate_threshold));
-      });
-      std::uint32_t to = 0;
-      if (lane() == 0) {
-        to = count == 0 ? 0 : atomicAdd(&t_.found[acc.id], count);
-        t_.places[at] = {to, count};
-      }
-      to = __shfl_sync(~0u, to, 0);
-      if (count == 0 || std::uint64_t{to} + count > mine.room) return;
-      to += mine.base;
-      over(here, [&](std::uint32_t i, float value, bool valid) {
-        bool const take = valid && magnitude_key(value) >= candidate_threshold;
-        std::uint32_t const all = __ballot_sync(~0u, take);
-        if (take) {
-          t_.candidate_indices[to + rank_in(all)] = i;
-          t_.candidate_values[to + rank_in(all)] = value;
-        }
-        to += __popc(all);
-      });
+      collect_tile<loads_at_once<FullGrid>>(t_, read_, at, here, candidate_threshold);
     });
     group_.sync();
   }
@@ -271,8 +296,6 @@ class kernel_workspace {
   }
 
   [[nodiscard]] __device__ device_segment of(accumulator_ref const acc) const { return t_.segments[acc.id]; }
-  [[nodiscard]] static __device__ unsigned lane() { return threadIdx.x % 32; }
-  [[nodiscard]] static __device__ unsigned rank_in(std::uint32_t lanes) { return __popc(lanes & ((1u << lane()) - 1)); }
 
   /// The tiles of a segment that belong to this block, one after the other.
   struct share {
@@ -293,26 +316,13 @@ class kernel_workspace {
     for (std::uint32_t at = mine.first + threadIdx.x / 32; at < mine.last; at += group_warps) body(at, t_.tiles[at]);
   }
 
-  /// Calls body(index, value, is_valid) by a warp for 32 elements of a tile at a time, in index order.
-  template <unsigned Loads = 1, class Body>
-  __device__ void over(tile const& here, Body const& body) const {
-    for (std::uint32_t first = lane(); first - lane() < here.size; first += 32 * Loads) {
-      float values[Loads];
-#pragma unroll
-      for (unsigned v = 0; v < Loads; ++v)
-        values[v] = first + 32 * v < here.size ? read_(here.begin + first + 32 * v) : 0.0f;
-#pragma unroll
-      for (unsigned v = 0; v < Loads; ++v) body(here.begin + first + 32 * v, values[v], first + 32 * v < here.size);
-    }
-  }
-
-  /// The same for the candidates of a tile.
+  /// Calls body(index, value, is_valid) by a warp for 32 candidates of a tile at a time, in index order.
   template <class Body>
   __device__ void over_candidates(std::uint32_t base, std::uint32_t at, Body const& body) const {
     place const here = t_.places[at];
     for (std::uint32_t i = 0; i < here.count; i += 32) {
-      bool const valid = i + lane() < here.count;
-      std::uint64_t const from = std::uint64_t{base} + here.offset + i + lane();
+      bool const valid = i + lane_of_warp() < here.count;
+      std::uint64_t const from = std::uint64_t{base} + here.offset + i + lane_of_warp();
       body(valid ? t_.candidate_indices[from] : 0, valid ? t_.candidate_values[from] : 0.0f, valid);
     }
   }
@@ -322,7 +332,7 @@ class kernel_workspace {
     if constexpr (FromCandidates)
       over_candidates(base, at, body);
     else
-      over<Loads>(t_.tiles[at], body);
+      over_tile<Loads>(t_.tiles[at], read_, body);
   }
 
   /// Elements above a key and equal to it, by tile, which this block remembers; returns those of its share.
@@ -338,7 +348,7 @@ class kernel_workspace {
         above += __popc(__ballot_sync(~0u, valid && magnitude_key(value) > key));
         equal += __popc(__ballot_sync(~0u, valid && magnitude_key(value) == key));
       });
-      if (lane() == 0) {
+      if (lane_of_warp() == 0) {
         t_.kept[at] = packed(above, equal);
         own += packed(above, equal);
       }

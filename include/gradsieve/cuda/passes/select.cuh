@@ -1,5 +1,5 @@
-// Selectors at work on a device: the kernels that run them, segment by segment, by all blocks of a cooperative launch or
-// by one.
+// Selectors at work on a device: the kernels that run them, segment by segment, by all blocks of a cooperative launch
+// or by one.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,8 @@ namespace gradsieve::cuda_kernels {
 /// Segments up to this size are one block's work, many at a time; larger ones, and a segment that is alone, that of
 /// all blocks.
 inline constexpr std::uint32_t most_of_block = 1u << 17;
+
+inline constexpr unsigned collect_threads = 256;
 
 /// What both kernels need.
 struct search_memory {
@@ -83,20 +85,16 @@ __global__ void __launch_bounds__(group_threads)
   });
 }
 
-/// Candidates from memory, for the segments that predict() has named a key for.
+/// Candidates from memory, for the segments that predict() has named a key for. A warp a tile.
 template <class Stored>
-__global__ void __launch_bounds__(group_threads)
-    collect(Stored const* accumulator, tables const t, search_memory const memory) {
-  __shared__ block_shared_state here;
-  each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
-    group.sync();  // all have read the key before it is written again
-    key_type const candidate_threshold = t.candidate_thresholds[s];
-    if (candidate_threshold == 0) return;
-    from_memory<Stored> const read{accumulator};
-    kernel_workspace work{group, t, read, room, false};
-    warm_threshold remembered;
-    work.collect_again(accumulator_of(t, accumulator, s, remembered), candidate_threshold);
-  });
+__global__ void __launch_bounds__(collect_threads) collect(Stored const* accumulator, tables const t) {
+  from_memory<Stored> const read{accumulator};
+  std::uint32_t const at = (blockIdx.x * collect_threads + threadIdx.x) / 32;
+  if (at >= t.tile_count) return;
+  tile const here = t.tiles[at];
+  if (here.passthrough != 0 || here.segment == no_segment) return;
+  key_type const reached = t.candidate_thresholds[here.segment];
+  if (reached != 0) collect_tile<loads_at_once<true>>(t, read, at, here, reached);
 }
 
 /// Where each segment's entries begin in the list of all; the step is over. By all threads of one block.
