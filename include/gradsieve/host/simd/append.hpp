@@ -13,8 +13,10 @@
 
 namespace gradsieve::host_kernels {
 
-/// A growing, index-ordered list of one worker's candidates. Behind `capacity` there is room for one group more.
-struct candidate_list {
+/// A growing, index-ordered list of one worker's candidates. Behind `capacity` there is room for one group more. On
+/// cache lines of its own, as every group writes its count: beside another worker's a step of 2^20 elements takes 1.7
+/// times as long.
+struct alignas(128) candidate_list {
   index_type* indices = nullptr;
   float* values = nullptr;
   std::uint64_t count = 0;
