@@ -138,6 +138,12 @@ class any_codec {
                       chosen_);
   }
 
+  /// body(codec), with the codec that was chosen.
+  template <class Body>
+  decltype(auto) visit(Body const& body) const {
+    return std::visit(body, chosen_);
+  }
+
   any_indices indices{};  // of coo and packed; without meaning in others
   any_values values{};
 

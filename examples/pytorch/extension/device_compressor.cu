@@ -1,8 +1,10 @@
 // Every recipe's compressor on a device is compiled here, without torch.
 #include <memory>
+#include <type_traits>
 
 #include <gradsieve/cuda.cuh>
 
+#include "device_codec.cuh"
 #include "device_memory.hpp"
 #include "erased.hpp"
 
@@ -11,14 +13,16 @@ namespace example {
 std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, compression const& chosen,
                                                             gs::layout const& layers) {
   bool const apart = chosen.policies.sums_values();
-  if (!(chosen.codec == (apart ? any_codec{} : any_codec::packed(fixed_width_place, 0))))
-    throw usage_error(apart ? "on a device this extension has deft and cyclic with the codec coo only"
+  bool const runs =
+      chosen.codec.visit([](auto const& codec) { return runs_on_device<std::remove_cvref_t<decltype(codec)>>; });
+  if (apart ? !(chosen.codec == any_codec{}) : !runs)
+    throw usage_error(apart ? "on a device deft and cyclic send raw indices and binary32 values: the codec coo"
                             : "on a device messages have a fixed size, so that codecs of variable length save nothing: "
-                              "this extension has fixed_width with fp32 there");
+                              "coo, fixed_width or raw32, with any values");
   using result = std::unique_ptr<any_compressor<gs::device>>;
-  auto const codec_for = []<class Partitioner>(Partitioner const&) {
+  auto const codec_for = [&]<class Partitioner>(Partitioner const&) {
     if constexpr (Partitioner::default_exchange::encodes)
-      return gs::packed<gs::fixed_width>{};
+      return chosen.codec;
     else
       return gs::coo{};
   };

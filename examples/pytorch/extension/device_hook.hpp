@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <memory_resource>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -23,9 +24,29 @@
 
 namespace example {
 
+/// Torch's own pool of device memory, in the order of one stream.
+class torch_memory final : public std::pmr::memory_resource {
+ public:
+  explicit torch_memory(c10::cuda::CUDAStream const& stream) : stream_{stream} {}
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t) override {
+    return c10::cuda::CUDACachingAllocator::raw_alloc_with_stream(bytes, stream_.stream());
+  }
+  void do_deallocate(void* memory, std::size_t, std::size_t) override {
+    c10::cuda::CUDACachingAllocator::raw_delete(memory);
+  }
+  [[nodiscard]] bool do_is_equal(std::pmr::memory_resource const& other) const noexcept override {
+    return this == &other;
+  }
+
+  c10::cuda::CUDAStream stream_;
+};
+
 /// Buckets of one model on one GPU. start() only enqueues: the backward pass goes on in its stream meanwhile, and what
-/// follows stream() sees the averaged bucket. Float gradients. @pre the process group works in stream order, as NCCL's
-/// does. threads: one call at a time.
+/// follows stream() sees the averaged bucket. Float, half and bfloat16 gradients; those of 16 bits go through a float
+/// copy, and what comes out is clamped to what their format can hold. @pre the process group works in stream order, as
+/// NCCL's does. threads: one call at a time.
 class device_hook {
  public:
   device_hook(process_group group, std::vector<at::Tensor> const& parameters, names const& parameter_names,
@@ -33,7 +54,8 @@ class device_hook {
       : members_{parameters},
         device_{parameters.at(0).device()},
         stream_{c10::cuda::getStreamFromPool(true, device_.index())},
-        exchange_{gs::device{stream_.stream()}, communicator_of<gs::device>{std::move(group)},
+        memory_{stream_},
+        exchange_{gs::device{stream_.stream(), &memory_}, communicator_of<gs::device>{std::move(group)},
                   layout_of(parameters, parameter_names), std::move(chosen)} {
     gs::throw_on_error(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
@@ -44,16 +66,23 @@ class device_hook {
   /// @throws what bucket_exchange does; std::invalid_argument for a bucket that is not of this GPU or not float.
   void start(c10d::GradBucket const& bucket) {
     auto const& buffer = bucket.getBuffer();
-    if (buffer.device() != device_ || !buffer.is_contiguous() || buffer.scalar_type() != at::kFloat)
-      throw std::invalid_argument("gradsieve: a bucket is " + std::string{toString(buffer.scalar_type())} + " on " +
-                                  buffer.device().str() + ", expected float on " + device_.str());
+    auto const type = buffer.scalar_type();
+    bool const narrow = type == at::kHalf || type == at::kBFloat16;
+    if (buffer.device() != device_ || !buffer.is_contiguous() || (type != at::kFloat && !narrow))
+      throw std::invalid_argument("gradsieve: a bucket is " + std::string{toString(type)} + " on " +
+                                  buffer.device().str() + ", expected float, half or bfloat16 on " + device_.str());
     auto const members = members_.of(bucket);
     auto const current = c10::cuda::getCurrentCUDAStream(device_.index());
     gs::throw_on_error(cudaEventRecord(ready_, current.stream()), "cudaEventRecord");
     gs::throw_on_error(cudaStreamWaitEvent(stream_.stream(), ready_, 0), "cudaStreamWaitEvent");
     c10::cuda::CUDAStreamGuard const guard{stream_};
-    auto* const memory = static_cast<float*>(buffer.data_ptr());
-    exchange_.exchange(bucket.getIndex(), std::span{memory, static_cast<std::size_t>(buffer.numel())}, members);
+    auto const wide = narrow ? buffer.to(at::kFloat) : buffer;
+    auto* const memory = static_cast<float*>(wide.data_ptr());
+    exchange_.exchange(bucket.getIndex(), std::span{memory, static_cast<std::size_t>(wide.numel())}, members);
+    if (narrow) {
+      double const largest = type == at::kHalf ? 65504.0 : 3.3895313892515355e38;
+      buffer.copy_(wide.clamp(-largest, largest));
+    }
     c10::cuda::CUDACachingAllocator::recordStream(buffer.storage().data_ptr(), stream_);
   }
 
@@ -70,6 +99,7 @@ class device_hook {
   bucket_members members_;
   c10::Device device_;
   c10::cuda::CUDAStream stream_;
+  torch_memory memory_;
   cudaEvent_t ready_ = nullptr;
   bucket_exchange<gs::device> exchange_;
 };

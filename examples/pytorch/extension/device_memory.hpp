@@ -31,7 +31,7 @@ struct memory_of<gs::device> {
   static void finish(gs::device const& where) { where.synchronize(); }
 };
 
-/// As on the host, for float gradients and `packed` with fixed_width indices and fp32, or coo with deft and cyclic.
+/// As on the host, for float gradients and codecs that run on a device, or coo with deft and cyclic.
 /// @throws usage_error for another codec; what gs::compressor does.
 [[nodiscard]] std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, compression const& chosen,
                                                                           gs::layout const& layers);

@@ -22,6 +22,7 @@ inline constexpr std::uint16_t message_version = 1;
 struct message_header {
   static constexpr std::uint32_t magic = 0x5653'5247;  // "GRSV"
   static constexpr std::size_t bytes = 48;
+  static constexpr std::size_t count_at = 24;
   static constexpr std::size_t passthrough_at = 32;
 
   std::uint16_t codec = 0;

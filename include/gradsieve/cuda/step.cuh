@@ -290,11 +290,11 @@ class device_step : public step_parts<Recipe> {
     auto about = info;
     about.passthrough =
         wire::load_one<std::uint64_t>(message.subspan(message_header::passthrough_at));  // none in an exchange
-    auto const header = wire::open(about, codec_type::id, message);
-    wire::check_count(header.count, capacity);
-    std::vector<index_type> indices(header.count);
-    std::vector<float> values(header.count);
-    std::vector<float> passed(header.passthrough);
+    auto const count = wire::load_one<std::uint64_t>(message.subspan(message_header::count_at));
+    wire::check_count(count, capacity);
+    std::vector<index_type> indices(count);
+    std::vector<float> values(indices.size());
+    std::vector<float> passed(about.passthrough);
     auto const found = recipe.codec.decode(about, message, {indices, values, passed});
     return byte_breakdown_of(recipe.selector, recipe.codec, about, found, split.passthrough, message);
   }

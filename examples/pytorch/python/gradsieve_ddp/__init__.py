@@ -130,8 +130,9 @@ def register(
 ):
     """Compresses the gradients of a DistributedDataParallel model; returns a Hook. Collective.
 
-    A model on a GPU needs NCCL, float32 gradients and the codec fixed_width+fp32, with deft and cyclic coo; they are
-    taken there where none is named. float64 gradients pass at density 1 only, and then uncompressed.
+    A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or raw32 or fixed_width with any
+    values; with deft and cyclic coo. Where none is named it is fixed_width+fp32, or coo. Gradients of 16 bits go
+    through a float copy there. float64 gradients pass at density 1 only, and then uncompressed.
 
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
         or coo or binned; gradsieve_ddp.selectors and so on list them. What is left open: radix, whole, error_feedback,
