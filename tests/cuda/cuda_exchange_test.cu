@@ -252,6 +252,7 @@ TEST_CASE("a rank that fails: the others are told who it was, nothing is given u
         for (std::size_t i = 0; i < n; ++i) expected[i] += given[i];
         auto const ends = steps::ending([&] { static_cast<void>(device.exchange(transport, gradient.span()).get()); });
         found.expect(ends == "communication_error: gradsieve: rank 1 failed in this step; nothing was sent", ends);
+        found.expect(gradient.get() == std::vector<float>(n), "an update that the residual has back");
       }
       found.expect(steps::same_bits(fetched(where, device.residual().data(), n), expected), "something was given up");
       device.discard_step();

@@ -86,12 +86,17 @@ concept predicting_selector = requires(P const p, Workspace& work, accumulator_r
   { p.predict(work, acc, k) } -> std::same_as<key_type>;
 };
 
-/// `predicts_warm()` is true: wherever a warm threshold fits (warm_threshold_fits), that is what `predict` gives. A
-/// device then need not call it in a step whose budgets are those of the step before.
 template <class P>
-concept warm_selector = requires(P const p) {
+concept predicting_warm_members = requires(P const p) {
   { p.predicts_warm() } noexcept -> std::same_as<bool>;
+  requires std::is_member_function_pointer_v<decltype(&P::predicts_warm)>;
 };
+
+/// `predicts_warm()` is true: wherever a warm threshold fits (warm_threshold_fits), that is what `predict` gives. A
+/// device then need not call it in a step whose budgets are those of the step before. It is a member of the selector
+/// itself: what it inherits knows nothing of a `predict` of its own.
+template <class P>
+concept warm_selector = predicting_warm_members<P> && std::same_as<detail::class_of<decltype(&P::predicts_warm)>, P>;
 
 template <class P>
 concept choosing_members =
@@ -141,7 +146,7 @@ inline constexpr bool predict_fits =
     predicting_selector<P, Workspace> || !(requires { &P::predict; } || requires { &P::template predict<Workspace>; });
 template <class P>
 inline constexpr bool predicts_warm_fits =
-    warm_selector<P> || !(requires { &P::predicts_warm; } || requires(P& p) { p.predicts_warm(); });
+    predicting_warm_members<P> || !(requires { &P::predicts_warm; } || requires(P& p) { p.predicts_warm(); });
 template <class P>
 inline constexpr bool choose_fits =
     choosing_members<P> ||

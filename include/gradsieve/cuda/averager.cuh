@@ -107,7 +107,7 @@ class averager<device, Codec> {
       reader.mean_of_passthrough(work_, info_.passthrough, divisor, passthrough_mean_.data());
       work_.over(info_.passthrough, cuda_kernels::write_passthrough<typename decltype(out)::value_type>, ranges_.data(),
                  static_cast<std::uint32_t>(ranges_.size()), info_.passthrough, passthrough_mean_.data(), 1.0f,
-                 out.data(), &numbers->saturated);
+                 static_cast<std::uint64_t const*>(nullptr), out.data(), &numbers->saturated);
     }
     auto const found = work_.download(static_cast<device_numbers const*>(numbers));
     return {found.touched, found.saturated};

@@ -80,7 +80,8 @@ struct device {
   cudaStream_t stream = nullptr;
   std::pmr::memory_resource* memory = cuda_memory_resource::instance();
   /// Blocks of a launch that searches a segment with the whole grid; all of them have to be on the device at once. 0:
-  /// one for 16,384 elements, at most two a multiprocessor. Results do not depend on it.
+  /// one for 16,384 elements, at most two a multiprocessor. Exact selections do not depend on it; sums of doubles, such as those that laplacian's
+  /// first threshold comes from, may differ in their last bit.
   std::uint32_t search_blocks = 0;
 
   /// Copies bytes of device memory, in stream order. @pre equal sizes

@@ -89,11 +89,12 @@ class device_passthrough_part {
     return &sums.back();
   }
 
-  /// Sums / divisor to the ranges of a gradient; counts those that its format cannot hold.
+  /// Sums / divisor to the ranges of a gradient, or zeros where *error, in device memory, is not zero; counts those that
+  /// its format cannot hold.
   template <class T>
-  void write(float divisor, std::span<T> out, std::uint64_t* saturated) const {
+  void write(float divisor, std::uint64_t const* error, std::span<T> out, std::uint64_t* saturated) const {
     work_.over(size_, cuda_kernels::write_passthrough<T>, ranges_.data(), range_count_, size_,
-               static_cast<float const*>(sum_.data()), divisor, out.data(), saturated);
+               static_cast<float const*>(sum_.data()), divisor, error, out.data(), saturated);
   }
 
  private:

@@ -198,7 +198,7 @@ class device_step : public step_parts<Recipe> {
     auto const divisor = static_cast<float>(world);
     faults_.begin_apply(work);
     write_update(work, result, divisor, gradient, faults_.touched(), faults_.saturated());
-    passthrough.write(divisor, gradient, faults_.saturated());
+    passthrough.write(divisor, faults_.error(), gradient, faults_.saturated());
     faults_.end_step(work, failed_here_);
   }
 

@@ -14,7 +14,7 @@ namespace gradsieve {
 /// step predicts, as in performance studies of threshold reuse; the checked repair is ours.
 struct radix {
   static constexpr char const* name = "radix";
-  [[nodiscard]] static constexpr bool predicts_warm() noexcept { return true; }
+  [[nodiscard]] constexpr bool predicts_warm() const noexcept { return true; }
 
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>

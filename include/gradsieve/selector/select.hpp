@@ -40,11 +40,11 @@ inline constexpr bool uses_candidates = candidate_selector<Selector> || bin_sele
 template <class Selector>
 [[nodiscard]] GRADSIEVE_HD candidate_choice choose_among(Selector const& chosen, accumulator_ref const acc,
                                                          candidates const& found, index_type k) noexcept {
-  if (k == 0) return candidate_choice::none();
+  if (k == 0 || !found.complete) return candidate_choice::none();
   if constexpr (candidate_selector<Selector>)
     return chosen.choose(acc, found, k);
   else
-    return found.complete && found.count <= k ? candidate_choice::all() : candidate_choice::none();
+    return found.count <= k ? candidate_choice::all() : candidate_choice::none();
 }
 
 /// The threshold to keep where choose_among() has made a choice, from the one that keeps just that.

@@ -80,7 +80,7 @@ class tile_registers {
     if (begin == end) return;
     for (unsigned w = threadIdx.x; w < cell_size / 32; w += accumulate_threads) shared.is_sent[w] = 0;
     __syncthreads();
-    for (std::uint32_t p = begin + threadIdx.x; p < end; p += accumulate_threads) {
+    for (std::uint64_t p = std::uint64_t{begin} + threadIdx.x; p < end; p += accumulate_threads) {
       std::uint32_t const i = in_.pending.indices[p] % cell_size;
       shared.sent[i] = in_.pending.values[p];
       atomicOr(&shared.is_sent[i / 32], 1u << (i % 32));

@@ -175,9 +175,10 @@ __device__ void begin_search(Selector const& chosen, segment_candidates<Selector
   }
 }
 
-/// What every segment wants of its candidates. A block a segment, where they are few, and a block a chunk.
+/// What every segment wants of its candidates. A block a segment, where they are few, and a block a chunk. One block a
+/// multiprocessor is enough: for more of them ptxas takes fewer registers and spills.
 template <class Selector>
-__global__ void __launch_bounds__(group_threads)
+__global__ void __launch_bounds__(group_threads, 1)
     choose_entries(Selector const chosen, tables const t, choice_tables const c) {
   __shared__ block_shared_state here;
   __shared__ chunk_segments shared_out;
@@ -221,7 +222,7 @@ __global__ void __launch_bounds__(group_threads)
 /// Second round of the large segments' searches: the keys of the bin are written down, and the last of a segment's
 /// blocks finds the answer among them. A block a chunk.
 template <class Selector>
-__global__ void __launch_bounds__(group_threads)
+__global__ void __launch_bounds__(group_threads, 1)
     end_searches(Selector const chosen, tables const t, choice_tables const c) {
   __shared__ block_shared_state here;
   __shared__ chunk_segments shared_out;

@@ -144,12 +144,15 @@ __global__ void copy_passthrough(float const* own, std::uint64_t elements, std::
   for_each(elements + 1, [&](std::uint64_t p) { sums[p] = p < elements ? own[p] : *error != 0 ? 1.0f : 0.0f; });
 }
 
-/// sums / divisor to their ranges of a gradient.
+/// sums / divisor to their ranges of a gradient; zero where *error is not, as the residual has its share back then.
+/// `error` may be null.
 template <class T>
 __global__ void write_passthrough(passthrough_range const* ranges, std::uint32_t range_count, std::uint64_t elements,
-                                  float const* sums, float divisor, T* out, std::uint64_t* beyond) {
+                                  float const* sums, float divisor, std::uint64_t const* error, T* out,
+                                  std::uint64_t* beyond) {
+  bool const failed = error != nullptr && *error != 0;
   for_each(elements, [&](std::uint64_t p) {
-    out[passthrough_element(ranges, range_count, p)] = to_output<T>(divide(sums[p], divisor), beyond);
+    out[passthrough_element(ranges, range_count, p)] = to_output<T>(failed ? 0.0f : divide(sums[p], divisor), beyond);
   });
 }
 

@@ -51,10 +51,10 @@ __device__ inline void fill_directory(entry_list const& list, std::uint32_t coun
       list.cells[c] = static_cast<std::uint32_t>(first_not_below(list.indices, count, std::uint64_t{c} * cell_size));
     return;
   }
-  for (std::uint32_t p = thread; p <= count; p += threads) {
+  for (std::uint64_t p = thread; p <= count; p += threads) {
     std::uint32_t const from = p == 0 ? 0 : list.indices[p - 1] / cell_size + 1;
     std::uint32_t const to = p == count ? cells : list.indices[p] / cell_size;
-    for (std::uint32_t c = from; c <= to; ++c) list.cells[c] = p;
+    for (std::uint32_t c = from; c <= to; ++c) list.cells[c] = static_cast<std::uint32_t>(p);
   }
 }
 
