@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <gradsieve/codec/message.hpp>
@@ -23,22 +24,53 @@ namespace gradsieve::wire {
   return width == 0 ? 0 : 0xFFFF'FFFFu >> (32 - width);
 }
 
+/// 64 bits of eight fields of Width bits, from bit 64 * Word on.
+template <unsigned Width, unsigned Word>
+[[nodiscard]] GRADSIEVE_INLINE std::uint64_t packed_word(std::uint32_t const* fields) noexcept {
+  return [&]<int... Field>(std::integer_sequence<int, Field...>) {
+    auto const part = [&]<int Bit>(std::integral_constant<int, Bit>, std::uint64_t field) -> std::uint64_t {
+      if constexpr (Bit <= -32 || Bit >= 64)
+        return 0;
+      else if constexpr (Bit < 0)
+        return field >> -Bit;
+      else
+        return field << Bit;
+    };
+    return (part(std::integral_constant<int, Field* int{Width} - 64 * int{Word}>{}, fields[Field]) | ...);
+  }(std::make_integer_sequence<int, 8>{});
+}
+
+/// Writes `count` times eight fields, which are Width bytes, with shifts that the compiler knows.
+/// @pre Width rounded up to eights can be written from where the last of them begins
+template <unsigned Width>
+void pack_eights(std::uint32_t const* fields, std::byte* to, std::size_t count) noexcept {
+  for (std::size_t e = 0; e < count; ++e, fields += 8, to += Width)
+    [&]<unsigned... Word>(std::integer_sequence<unsigned, Word...>) {
+      (store_one({to + 8 * Word, 8}, packed_word<Width, Word>(fields)), ...);
+    }(std::make_integer_sequence<unsigned, (Width + 7) / 8>{});
+}
+
+/// pack_eights() of each width from 0 to 32.
+inline constexpr auto pack_widths = []<unsigned... Width>(std::integer_sequence<unsigned, Width...>) {
+  return std::array{&pack_eights<Width>...};
+}(std::make_integer_sequence<unsigned, 33>{});
+
 /// Writes fields of `width` <= 32 bits, the lowest bit first; the rest of the last byte is zero. Returns the bytes
-/// written. @pre every field fits its width, and `to` holds packed_bytes() of them
+/// written; what is behind them in `to` may be changed. @pre every field fits its width, and `to` holds packed_bytes()
+/// of them
 inline std::uint64_t pack(std::span<std::uint32_t const> fields, unsigned width, std::span<std::byte> to) noexcept {
+  if (width == 0) return 0;
+  std::size_t const reach = (width + 7) / 8 * 8;  // of eight fields
+  std::size_t const eights = to.size() < reach ? 0 : smaller(fields.size() / 8, (to.size() - reach) / width + 1);
+  pack_widths[width](fields.data(), to.data(), eights);
   std::uint64_t pending = 0;
-  unsigned bits = 0;  // of `pending`, below 32 between fields
-  std::size_t at = 0;
-  for (auto const field : fields) {
+  unsigned bits = 0;  // of `pending`, below 8 between fields
+  std::size_t at = eights * width;
+  for (auto const field : fields.subspan(8 * eights)) {
     pending |= std::uint64_t{field} << bits;
-    bits += width;
-    if (bits < 32) continue;
-    store_one(to.subspan(at), static_cast<std::uint32_t>(pending));
-    at += 4;
-    pending >>= 32;
-    bits -= 32;
+    for (bits += width; bits >= 8; bits -= 8, pending >>= 8) to[at++] = static_cast<std::byte>(pending & 0xFFu);
   }
-  for (; bits > 0; bits -= smaller(bits, 8u), pending >>= 8) to[at++] = static_cast<std::byte>(pending & 0xFFu);
+  if (bits > 0) to[at++] = static_cast<std::byte>(pending & 0xFFu);
   return at;
 }
 

@@ -140,26 +140,27 @@ template <>
   return x;
 }
 
+// No branches, so that loops over them vectorise.
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr bfloat16 from_float<bfloat16>(float x) noexcept {
   auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
-  if (magnitude_key(x) > infinite_key) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
-  return {static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
+  std::uint32_t const rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  return {static_cast<std::uint16_t>(magnitude_key(x) > infinite_key ? (bits >> 16) | 0x40u : rounded)};
 }
 
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr float16 from_float<float16>(float x) noexcept {
-  auto const sign = static_cast<std::uint16_t>((gradsieve::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u);
+  constexpr key_type smallest_normal = 0x3880'0000u;  // 2^-14
+  constexpr key_type beyond = 0x4780'0000u;           // 65536 and more become infinity
+  std::uint32_t const sign = (gradsieve::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u;
   key_type const key = magnitude_key(x);
-  if (key > infinite_key) return {static_cast<std::uint16_t>(sign | 0x7E00u)};
-  if (key >= 0x4780'0000u) return {static_cast<std::uint16_t>(sign | 0x7C00u)};  // 65536 and more: infinity
-  std::uint32_t rounded = 0;
-  if (key < 0x3880'0000u) {  // below 2^-14: let one float addition round at the subnormal's last bit
-    rounded = gradsieve::bit_cast<std::uint32_t>(gradsieve::bit_cast<float>(key) + 0.5f) - 0x3F00'0000u;
-  } else {
-    rounded = (key + 0x0FFFu + ((key >> 13) & 1u) - 0x3800'0000u) >> 13;
-  }
-  return {static_cast<std::uint16_t>(sign | rounded)};
+  // Below 2^-14 one float addition rounds at the subnormal's last bit.
+  float const small = gradsieve::bit_cast<float>(key < smallest_normal ? key : smallest_normal);
+  std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(small + 0.5f) - 0x3F00'0000u;
+  std::uint32_t const normal = (key + 0x0FFFu + ((key >> 13) & 1u) - 0x3800'0000u) >> 13;
+  std::uint32_t const finite = key < smallest_normal ? subnormal : normal;
+  std::uint32_t const special = key > infinite_key ? 0x7E00u : 0x7C00u;
+  return {static_cast<std::uint16_t>(sign | (key >= beyond ? special : finite))};
 }
 
 /// The largest finite value of a format.

@@ -77,9 +77,8 @@ struct delta {
       auto const width = std::to_integer<unsigned>(from[b]);
       auto const fields = out.subspan(b * block, smaller(block, out.size() - b * block));
       wire::unpack(from.subspan(at), width, fields);
-      std::uint32_t used = 0;
-      for (auto const gap : fields) used |= gap;  // a loop of its own, as one instruction takes several
-      index_type gaps = last;                     // one addition from field to field, as all others wait for it
+      std::uint32_t const used = any_of(fields);
+      index_type gaps = last;  // one addition from field to field, as all others wait for it
       for (std::size_t i = 0; i < fields.size(); ++i) {
         gaps += fields[i];
         fields[i] = gaps + static_cast<index_type>(i) + 1;
@@ -103,17 +102,26 @@ struct delta {
   template <class F>
   static void for_each_block(std::span<index_type const> indices, F const& f) noexcept {
     std::array<std::uint32_t, block> gaps;
-    index_type previous = ~index_type{0};
     for (std::size_t b = 0; b * block < indices.size(); ++b) {
-      auto const here = indices.subspan(b * block, smaller(block, indices.size() - b * block));
-      std::uint32_t used = 0;
-      for (std::size_t i = 0; i < here.size(); ++i) {
-        gaps[i] = here[i] - previous - 1;
-        used |= gaps[i];
-        previous = here[i];
-      }
-      f(b, std::span<std::uint32_t const>{gaps.data(), here.size()}, bit_width(used));
+      auto const* const here = indices.data() + b * block;
+      std::size_t const size = smaller(block, indices.size() - b * block);
+      if (b > 0 && size == block)
+        for (std::size_t i = 0; i < block; ++i) gaps[i] = here[i] - (here + i)[-1] - 1;
+      else
+        for (std::size_t i = 0; i < size; ++i) gaps[i] = b + i == 0 ? here[0] : here[i] - (here + i)[-1] - 1;
+      std::span<std::uint32_t const> const fields{gaps.data(), size};
+      f(b, fields, bit_width(any_of(fields)));
     }
+  }
+
+  /// The bits that any field has.
+  [[nodiscard]] static std::uint32_t any_of(std::span<std::uint32_t const> fields) noexcept {
+    std::uint32_t used = 0;
+    if (fields.size() == block)
+      for (std::size_t i = 0; i < block; ++i) used |= fields[i];  // a length that is known: vectors
+    else
+      for (auto const field : fields) used |= field;
+    return used;
   }
 };
 static_assert(index_codec<delta>);

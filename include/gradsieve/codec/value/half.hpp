@@ -1,11 +1,13 @@
 // Values in 16 bits, in either format.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <span>
+#include <type_traits>
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
@@ -38,20 +40,43 @@ struct half_values {
   }
 
   void quantise(message_info const&, std::span<index_type const>, std::span<float> values) const noexcept {
-    for (float& x : values) x = to_float(rounded(x));
+    in_blocks(values.size(), [&](std::size_t at, auto const size) {
+      float* const x = values.data() + at;
+      for (std::size_t i = 0; i < size; ++i) x[i] = to_float(rounded(x[i]));
+    });
   }
 
   void encode(message_info const&, std::span<index_type const>, std::span<float const> values,
               std::span<std::byte> to) const noexcept {
-    for (std::size_t i = 0; i < values.size(); ++i) wire::store_one(to.subspan(2 * i), rounded(values[i]).bits);
+    in_blocks(values.size(), [&](std::size_t at, auto const size) {
+      std::array<std::uint16_t, block> bits;
+      float const* const x = values.data() + at;
+      for (std::size_t i = 0; i < size; ++i) bits[i] = rounded(x[i]).bits;
+      wire::store(to.subspan(2 * at), std::span<std::uint16_t const>{bits.data(), size});
+    });
   }
   void decode(message_info const&, std::span<index_type const>, std::span<std::byte const> from,
               std::span<float> values) const noexcept {
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = to_float(Format{wire::load_one<std::uint16_t>(from.subspan(2 * i))});
+    in_blocks(values.size(), [&](std::size_t at, auto const size) {
+      std::array<std::uint16_t, block> bits;
+      wire::load(std::span{bits.data(), std::size_t{size}}, from.subspan(2 * at));
+      float* const x = values.data() + at;
+      for (std::size_t i = 0; i < size; ++i) x[i] = to_float(Format{bits[i]});
+    });
   }
 
   friend bool operator==(half_values const&, half_values const&) = default;
+
+ private:
+  static constexpr std::size_t block = 64;
+
+  /// Calls f(first, size) for blocks of a size that the compiler knows, which it vectorises, and for the rest.
+  template <class F>
+  static void in_blocks(std::size_t count, F const& f) noexcept {
+    std::size_t at = 0;
+    for (; at + block <= count; at += block) f(at, std::integral_constant<std::size_t, block>{});
+    if (at < count) f(at, count - at);
+  }
 };
 
 /// IEEE 754 binary16: 11 significant bits between 6e-8 and 65504. When not: for gradients near either end, as with an
