@@ -1,9 +1,14 @@
-# cmake -DPROGRAMS=a,b,... -P compare.cmake: all programs must print the same, and every line of it must be the same.
+# cmake -DPROGRAMS=a,b,... [-DEMULATED=emulator,program] -P compare.cmake: all programs must print the same, and every
+# line of it must be the same.
 cmake_minimum_required(VERSION 3.25)
 string(REPLACE "," ";" programs "${PROGRAMS}")
+if(EMULATED)
+  list(APPEND programs "${EMULATED}")
+endif()
 set(expected "")
 foreach(program IN LISTS programs)
-  execute_process(COMMAND "${program}" OUTPUT_VARIABLE printed RESULT_VARIABLE status)
+  string(REPLACE "," ";" command "${program}")
+  execute_process(COMMAND ${command} OUTPUT_VARIABLE printed RESULT_VARIABLE status)
   if(NOT status EQUAL 0)
     message(FATAL_ERROR "${program} ended with ${status}")
   endif()
@@ -18,4 +23,4 @@ foreach(program IN LISTS programs)
   endforeach()
 endforeach()
 list(LENGTH programs count)
-message(STATUS "${count} builds, each with every instruction set of this processor: ${expected}")
+message(STATUS "${count} builds, each with every instruction set of its processor: ${expected}")

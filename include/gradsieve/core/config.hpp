@@ -52,6 +52,13 @@
 #define GRADSIEVE_X86 0
 #endif
 
+// Every AArch64 processor has these vectors.
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
+#define GRADSIEVE_NEON 1
+#else
+#define GRADSIEVE_NEON 0
+#endif
+
 // For the bodies of kernels, which take the instruction set of the function they are inlined into.
 #if defined(__GNUC__)
 #define GRADSIEVE_INLINE __attribute__((always_inline)) inline

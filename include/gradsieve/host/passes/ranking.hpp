@@ -125,6 +125,8 @@ class host_ranking {
   /// and searched. Cost: one read of the candidates' values, else at most four.
   [[nodiscard]] threshold kth_of_candidates(host_scope const& scope, accumulator_ref const acc, index_type k,
                                             std::uint64_t count) noexcept {
+    if (k > 0 && k <= count && count <= std::min<std::uint64_t>(few_candidates, scope.keys.size()))
+      return kth_of_few(scope, acc, k);
     auto const [low, high] = bracket_of_candidates(scope, acc, k, count);
     auto const room = scope.keys.size() / static_cast<std::size_t>(scope.team.size());
     auto const packed = [&](int worker) { return scope.keys.data() + static_cast<std::size_t>(worker) * room; };
@@ -150,6 +152,23 @@ class host_ranking {
           for (float const value : scope.found.of(acc, worker).values) add(magnitude_key(value));
       });
     });
+  }
+
+  /// Candidates that are ranked by one thread: below this, histograms take longer to clear than all of them to read.
+  static constexpr std::uint64_t few_candidates = 1024;
+
+  /// @pre no more candidates than there is room for keys, and k of them at least
+  [[nodiscard]] static threshold kth_of_few(host_scope const& scope, accumulator_ref const acc, index_type k) noexcept {
+    std::size_t count = 0;
+    for (int w = 0; w < scope.team.size(); ++w)
+      for (float const value : scope.found.of(acc, w).values) scope.keys[count++] = magnitude_key(value);
+    auto const keys = scope.keys.first(count);
+    auto const nth = keys.begin() + static_cast<std::ptrdiff_t>(k) - 1;
+    std::nth_element(keys.begin(), nth, keys.end(), std::greater{});
+    key_type const key = *nth;
+    auto const equal = static_cast<index_type>(std::count(keys.begin(), keys.end(), key));
+    auto const taken = static_cast<index_type>(std::count(keys.begin(), nth + 1, key));
+    return taken == equal ? threshold{key - 1, 0} : threshold{key, taken};
   }
 
   /// Keys that have the k-th largest candidate between them: five standard deviations of a sample's rank apart,

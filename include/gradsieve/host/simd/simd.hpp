@@ -5,12 +5,14 @@
 
 #if GRADSIEVE_X86
 #include <immintrin.h>
+#elif GRADSIEVE_NEON
+#include <arm_neon.h>
 #endif
 
 namespace gradsieve {
 
 /// Instruction sets that the host's kernels are compiled for. Results do not depend on which of them runs.
-enum class simd { portable, avx2, avx512 };
+enum class simd { portable, neon, avx2, avx512 };
 
 }  // namespace gradsieve
 
@@ -26,6 +28,8 @@ namespace gradsieve::host_kernels {
     return wide ? simd::avx512 : simd::avx2;
   }();
   return best;
+#elif GRADSIEVE_NEON
+  return simd::neon;
 #else
   return simd::portable;
 #endif
@@ -44,6 +48,11 @@ template <class Kernel, class... Args>
 GRADSIEVE_AVX512 auto run_avx512(Args... args) noexcept {
   return Kernel::template run<simd::avx512>(args...);
 }
+#elif GRADSIEVE_NEON
+template <class Kernel, class... Args>
+GRADSIEVE_UNFUSED auto run_neon(Args... args) noexcept {
+  return Kernel::template run<simd::neon>(args...);
+}
 #endif
 
 /// Calls Kernel::run<level>(args...), which is always inlined, from a function that has that level's instructions.
@@ -53,6 +62,8 @@ auto run(simd level, Args... args) noexcept {
 #if GRADSIEVE_X86
   if (level == simd::avx512) return run_avx512<Kernel>(args...);
   if (level == simd::avx2) return run_avx2<Kernel>(args...);
+#elif GRADSIEVE_NEON
+  if (level == simd::neon) return run_neon<Kernel>(args...);
 #endif
   static_cast<void>(level);
   return run_portable<Kernel>(args...);
