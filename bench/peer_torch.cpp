@@ -39,7 +39,7 @@ class torch_step {
 }  // namespace
 
 void add_torch(options const& chosen) {
-  for (double const density : {0.001, 0.01}) add_peer_step<torch_step>("libtorch", usual(chosen, density));
+  for (auto const& at : settings_of(chosen, {0.001, 0.01})) add_peer_step<torch_step>("libtorch", at);
 }
 
 }  // namespace bench

@@ -57,8 +57,7 @@ void add_peer_select(std::string const& peer_name, setting const& at) {
 }  // namespace
 
 void add_peers(options const& chosen) {
-  for (double const density : {0.001, 0.01}) {
-    auto at = usual(chosen, density);
+  for (auto at : settings_of(chosen, {0.001, 0.01})) {
     add_peer_step<peer_step<by_standard_algorithm<nth_element>>>("nth_element", at);
     add_peer_step<peer_step<by_standard_algorithm<partial_sort>>>("partial_sort", at);
     add_peer_step<peer_step<radix_sort>>("radix_sort", at);

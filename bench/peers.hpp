@@ -50,6 +50,7 @@ class peer {
   struct alignas(64) worker_state {
     std::uint64_t above = 0;  // of the threshold's key; then: where to write the next
     std::uint64_t equal = 0;  // to it; then: how many of them to take
+    std::uint64_t kept = 0;   // keys that are written down
     std::vector<std::uint32_t> counts;
     std::vector<gs::index_type> indices;
     std::vector<float> values;

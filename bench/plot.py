@@ -9,8 +9,10 @@ import sys
 from results import Results
 
 NAMES = {"radix": "radix (exact)", "laplacian": "laplacian (k to 1.25 k)", "laplacian_exact": "laplacian (exact)",
-         "hierarchical": "hierarchical (0.8 k to k)"}
-STYLES = {"radix": ("C0", "o"), "laplacian": ("C1", "s"), "laplacian_exact": ("C2", "^"), "hierarchical": ("C4", "D")}
+         "hierarchical": "hierarchical (0.8 k to k)", "chunked": "chunked"}
+STYLES = {"radix": ("C0", "o"), "laplacian": ("C1", "s"), "laplacian_exact": ("C2", "^"), "hierarchical": ("C4", "D"),
+          "chunked": ("C3", "v")}
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), "-.")  # one a density
 FLOOR = {"color": "0.35", "linestyle": "--"}
 
 
@@ -23,29 +25,59 @@ def percent(density):
     return f"{100 * density:g} %"
 
 
-def by_selector(rows):
-    """(selector, its rows) in the order of NAMES."""
-    return [(who, found) for who in NAMES if (found := [row for row in rows if row.who == who])]
+def lines_of(rows, x, split):
+    """(label, color, marker, dash, rows in the order of x): one line a selector and value of split(row)."""
+    lines = []
+    values = sorted({split(row) for row in rows})
+    for who in NAMES:
+        for i, value in enumerate(values):
+            found = sorted((row for row in rows if row.who == who and split(row) == value), key=x)
+            if len({x(row) for row in found}) > 1:  # a point is no line
+                lines.append([NAMES[who], *STYLES[who], DASHES[i % len(DASHES)], found, value])
+    shown = {line[-1] for line in lines}
+    return [(label if len(shown) < 2 else f"{label}, {value}", *style) for label, *style, value in lines]
 
 
-def draw_lines(axes, selectors, x, y):
-    for who, rows in selectors:
-        rows = sorted(rows, key=x)
-        if len(rows) < 2:
-            continue  # a point is no line
-        color, marker = STYLES[who]
-        axes.plot([x(row) for row in rows], [y(row) for row in rows], color=color, marker=marker, markersize=5,
-                  linewidth=1.4, label=NAMES[who])
+def draw_lines(axes, lines, x, y):
+    for label, color, marker, dash, rows in lines:
+        axes.plot([x(row) for row in rows], [y(row) for row in rows], color=color, marker=marker, linestyle=dash,
+                  markersize=5, linewidth=1.4, label=label)
+
+
+class Part(str):
+    """What lines are told apart by: sorts by its number, reads as its text."""
+
+    def __new__(cls, number, text):
+        part = super().__new__(cls, text)
+        part.number = number
+        return part
+
+    def __lt__(self, other):
+        return self.number < other.number
+
+
+def density_or_k(rows):
+    """What a sweep over n holds fixed: split(row) gives the density, or k where the user chose that."""
+    sizes = {}
+    for row in rows:
+        sizes.setdefault(row.density, set()).add(row.n)
+    if max(len(each) for each in sizes.values()) > 1 or len({row.k for row in rows}) >= len(sizes):
+        return lambda row: Part(row.density, percent(row.density))
+    return lambda row: Part(row.k, f"k = {row.k:,}")
 
 
 def draw_time(results, pyplot):
     """Time of a step against n, and its ratio to the floor's."""
-    density = 0.001
-    rows = [row for row in results.select("step", density=density) if row.who in NAMES]
+    rows = [row for row in results.select("step") if row.who in NAMES]
     if len({row.n for row in rows}) < 2:
         return "steps at two sizes or more"
+    split = density_or_k(rows)
+    lines = lines_of(rows, lambda row: row.n, split)
+    if not lines:
+        return "steps of one density or k at two sizes or more"
+    rows = [row for line in lines for row in line[-1]]
     figure, (time, ratio) = pyplot.subplots(1, 2, figsize=(12, 4.8))
-    draw_lines(time, by_selector(rows), lambda row: row.n, lambda row: row.ms)
+    draw_lines(time, lines, lambda row: row.n, lambda row: row.ms)
     floors = {}
     for row in rows:
         floors.setdefault(row.n, []).append(row.floor_ms)
@@ -53,7 +85,7 @@ def draw_time(results, pyplot):
               label="floor: r[i] += g[i]", **FLOOR)
     time.set_yscale("log")
     time.set_ylabel("time of a step, ms")
-    draw_lines(ratio, by_selector(rows), lambda row: row.n, lambda row: row.ratio)
+    draw_lines(ratio, lines, lambda row: row.n, lambda row: row.ratio)
     ratio.axhline(1, linewidth=1.4, label="floor", **FLOOR)
     ratio.set_yscale("log")
     ratio.set_ylabel("time of a step / time of the floor")
@@ -63,28 +95,57 @@ def draw_time(results, pyplot):
         axes.set_xticks(sorted({1 << round(math.log2(n)) for n in floors}))
         axes.set_xlabel("elements n")
     time.legend(fontsize=9)
-    figure.suptitle(f"A whole step (accumulate, select, emit, residual), density {percent(density)}, fp32, "
-                    f"{threads(results)}")
+    fixed = {split(row) for row in rows}
+    figure.suptitle("A whole step (accumulate, select, emit, residual), " +
+                    (f"{fixed.pop()}, " if len(fixed) == 1 else "") + f"fp32, {threads(results)}")
     return figure
 
 
 def draw_density(results, pyplot):
-    """Ratio to the floor against density, at the sweep's n."""
-    rows = [row for row in results.select("step", n=results.n) if row.who in NAMES]
-    if len({row.density for row in rows}) < 2:
-        return "steps at two densities or more"
+    """Ratio to the floor against density, at every size."""
+    rows = [row for row in results.select("step") if row.who in NAMES]
+    lines = lines_of(rows, lambda row: row.density, lambda row: Part(row.n, f"n = {power(row.n)}"))
+    if not lines:
+        return "steps of one size at two densities or more"
+    rows = [row for line in lines for row in line[-1]]
     figure, axes = pyplot.subplots(figsize=(7, 4.8))
-    draw_lines(axes, by_selector(rows), lambda row: 100 * row.density, lambda row: row.ratio)
+    draw_lines(axes, lines, lambda row: 100 * row.density, lambda row: row.ratio)
     axes.axhline(1, linewidth=1.4, label="floor: r[i] += g[i]", **FLOOR)
     axes.set_xscale("log")
-    axes.set_xticks(sorted({100 * row.density for row in rows}))
+    densities = sorted({100 * row.density for row in rows})
+    axes.set_xticks(densities if len(densities) < 8 else densities[::-(-len(densities) // 6)])
     axes.minorticks_off()
     axes.xaxis.set_major_formatter("{x:g} %")
     axes.set_ylim(0, max(1.2, 1.08 * max(row.ratio for row in rows)))
     axes.set_xlabel("density k / n")
     axes.set_ylabel("time of a step / time of the floor")
     axes.legend(fontsize=9)
-    axes.set_title(f"A whole step, n = {power(results.n)}, fp32, {threads(results)}", fontsize=11)
+    sizes = {row.n for row in rows}
+    axes.set_title("A whole step, " + (f"n = {power(sizes.pop())}, " if len(sizes) == 1 else "") +
+                   f"fp32, {threads(results)}", fontsize=11)
+    return figure
+
+
+def draw_threads(results, pyplot):
+    """Time of a step against threads, at every size."""
+    rows = [row for row in results.rows if row.family == "step" and row.who in NAMES and row.law == "laplace"
+            and row.dtype == "fp32"]
+    grid = {}
+    for row in rows:
+        grid.setdefault((row.n, row.density), set()).add(row.threads)
+    rows = [row for row in rows if len(grid[row.n, row.density]) > 1]
+    lines = lines_of(rows, lambda row: row.threads,
+                     lambda row: Part((row.n, row.density), f"n = {power(row.n)}, {percent(row.density)}"))
+    if not lines:
+        return "steps with two numbers of threads or more"
+    figure, axes = pyplot.subplots(figsize=(7, 4.8))
+    draw_lines(axes, lines, lambda row: row.threads, lambda row: row.ms)
+    axes.set_xticks(sorted({row.threads for row in rows}))
+    axes.set_yscale("log")
+    axes.set_xlabel("threads")
+    axes.set_ylabel("time of a step, ms")
+    axes.legend(fontsize=8)
+    axes.set_title("A whole step, fp32", fontsize=11)
     return figure
 
 
@@ -188,7 +249,9 @@ def main():
     from matplotlib import pyplot
 
     folder = chosen.output or chosen.json.parent
-    for name, draw in (("time", draw_time), ("density", draw_density), ("peers", draw_peers), ("deft", draw_deft)):
+    drawings = {"time": draw_time, "density": draw_density, "threads": draw_threads, "peers": draw_peers,
+                "deft": draw_deft}
+    for name, draw in drawings.items():
         figure = draw(results, pyplot)
         if isinstance(figure, str):
             print(f"plot.py: no {name}.png: the file has no {figure}")

@@ -12,10 +12,11 @@
 namespace bench {
 
 /// Radix select as it is published (Alabi et al. 2012, the one that LDTE-BS compares with): digits of eight bits, most
-/// significant first, each a pass over all keys; then a pass that collects. Its counts are those of the histograms.
+/// significant first. The keys that have the first digit are written down on the way to the second, and what follows
+/// reads those alone; then a pass that collects. Its counts are those of the histograms.
 class published_radix : peer {
  public:
-  using peer::peer;
+  published_radix(std::uint64_t n, gs::index_type k, int threads) : peer{n, k, threads}, keys_(n) {}
 
   gs::index_type operator()(std::span<float const> acc, gs::selection_span out) {
     for (auto& each : workers_) each.above = 0;
@@ -26,10 +27,25 @@ class published_radix : peer {
       parts(n_, [&](worker_state& mine, std::uint64_t begin, std::uint64_t end) {
         mine.counts.assign(copies * 256, 0);
         auto* const counts = mine.counts.data();
+        auto* const kept = keys_.data() + begin;
         auto const values = acc.subspan(begin, end - begin);
-        filter(
-            values, [=](gs::key_type key) { return (key & mask) == prefix; },
-            [=](std::size_t i) { ++counts[i % copies * 256 + ((gs::magnitude_key(values[i]) >> shift) & 255)]; });
+        auto const count = [=](std::size_t i, gs::key_type key) {
+          ++counts[i % copies * 256 + ((key >> shift) & 255)];
+        };
+        std::size_t at = 0;
+        auto const keep = [&](gs::key_type key) {
+          kept[at] = key;
+          count(at++, key);
+        };
+        auto const matches = [=](gs::key_type key) { return (key & mask) == prefix; };
+        if (shift == 24)
+          for (std::size_t i = 0; i < values.size(); ++i) count(i, gs::magnitude_key(values[i]));
+        else if (shift == 16)
+          filter(values, matches, [&](std::size_t i) { keep(gs::magnitude_key(values[i])); });
+        else
+          for (std::size_t i = 0; i < mine.kept; ++i)
+            if (matches(kept[i])) keep(kept[i]);
+        mine.kept = at;
         for (std::size_t d = 0; d < 256; ++d)
           for (std::size_t c = 1; c < copies; ++c) counts[d] += counts[c * 256 + d];
       });
@@ -50,6 +66,7 @@ class published_radix : peer {
 
  private:
   static constexpr std::size_t copies = 4;  // equal digits in a row do not wait for each other
+  gs::host_buffer<gs::key_type> keys_;
 };
 
 /// The two-level selection of Deep Gradient Compression's code: a strided sample of 1 % gives the threshold, a pass

@@ -17,6 +17,7 @@ class Row:
         self.family, self.who = self.names[0], "/".join(self.names[1:])
         self.n, self.threads = int(axes["n"]), int(axes["threads"])
         self.density, self.ranks = float(axes["density"]), int(axes.get("ranks", 1))
+        self.k = int(entry.get("k", 0))
         self.law, self.dtype = axes["law"], axes["dtype"]
         self.ms = float(entry["real_time"])
         self.ratio = float(entry["floor_ratio"])
@@ -51,7 +52,11 @@ class Results:
             sys.exit(f"{sys.argv[0]}: cannot read '{path}': {error.strerror}")
         except (ValueError, KeyError, TypeError) as error:
             sys.exit(f"{sys.argv[0]}: '{path}' is not what gradsieve_bench writes: {error!r}")
-        self.rows = [sorted(same, key=lambda row: row.ms)[len(same) // 2] for same in runs.values()]
+        self.rows = []
+        for same in runs.values():
+            row = sorted(same, key=lambda row: row.ms)[len(same) // 2]
+            row.spread = (min(each.ratio for each in same), max(each.ratio for each in same)) if len(same) > 1 else None
+            self.rows.append(row)
         for row in self.rows:
             least = min(other.floor_ms for other in self.rows if other.same_floor(row))
             row.disturbed = row.floor_ms > 1.3 * least and row.floor_ms > 1

@@ -10,10 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -29,12 +31,29 @@ namespace bench {
 struct options {
   bool full = false;
   bool peers = false;
-  int threads = 1;
-  std::uint64_t n = std::uint64_t{1} << 25;  ///< elements where a sweep does not vary them
-  double seconds = 1;                        ///< that a row is measured for
+  double seconds = 1;                                        ///< that a row is measured for
+  std::vector<std::uint64_t> sizes{std::uint64_t{1} << 25};  ///< elements
+  std::vector<int> thread_counts{0};                         ///< resolved: 0 is all
+  std::vector<double> densities;                             ///< of a grid
+  std::vector<std::uint64_t> ks;                             ///< in place of densities
+  std::vector<std::string> selectors;                        ///< of a grid; "all"
+  std::uint64_t n = 0;                                       ///< the last of the sizes: of the card's rows
+  int threads = 0;                                           ///< the last of their counts
+
+  /// Whether it asks for rows of its own, in place of the card's questions.
+  [[nodiscard]] bool is_grid() const {
+    return sizes.size() > 1 || thread_counts.size() > 1 || !densities.empty() || !ks.empty() || !selectors.empty();
+  }
 };
 
-// One question a file; each adds its rows.
+/// Reads the options above; what is not one of them goes to `others`. Throws std::invalid_argument.
+options parse_command_line(int argc, char** argv, std::vector<char*>& others);
+void print_usage();
+bool is_selector(std::string_view name);
+
+void add_grid(options const&);
+
+// The card's questions, one a file; each adds its rows.
 void add_steps(options const&);     // step/, cold/: how near the speed of memory is a step?
 void add_selects(options const&);   // select/, select_warm/: and selection alone, from memory?
 void add_deft(options const&);      // deft/: which part of a selection is left to each rank?
@@ -66,6 +85,9 @@ struct setting {
 inline setting usual(options const& chosen, double density) {
   return {.n = chosen.n, .density = density, .threads = chosen.threads, .seconds = chosen.seconds};
 }
+
+/// The points of the grid, or where there is none the usual setting at these densities.
+std::vector<setting> settings_of(options const& chosen, std::initializer_list<double> densities);
 
 /// Registers a row, once where sweeps meet. Google Benchmark calls the body once: a row counts its own repetitions, so
 /// that the inputs are made once and the reported time is a median.
@@ -162,6 +184,7 @@ class row {
     count("q1_ms", quantile(jobs, 0.25) * 1e3);
     count("q3_ms", quantile(jobs, 0.75) * 1e3);
     count("samples", static_cast<double>(jobs.size()));
+    count("k", at_.k());
     return time;
   }
 
@@ -192,6 +215,12 @@ void for_each_selector(Body const& body) {
   body("laplacian", gs::laplacian{});
   body("laplacian_exact", gs::laplacian{.count = gs::count_mode::exact});
   body("hierarchical", gs::hierarchical{});
+}
+
+template <class Body>
+void for_each_selector_and_chunked(Body const& body) {
+  for_each_selector(body);
+  body("chunked", gs::chunked{});
 }
 
 }  // namespace bench

@@ -107,19 +107,27 @@ def write_floors(results, out):
         floors.setdefault((row.n, row.dtype, row.threads), []).append(row.floor_ms)
     print("## The floor\n", "Its least, median and largest median over the rows of one size. A row whose floor took over "
           "1.3 times the least is disturbed: something else ran, and it counts for no goal.\n",
-          "| n | type | threads | rows | least ms | median ms | largest ms |", "|--:|---|--:|--:|--:|--:|--:|",
-          sep="\n", file=out)
+          "| n | type | threads | rows | least ms | median ms | largest ms | median GB/s |",
+          "|--:|---|--:|--:|--:|--:|--:|--:|", sep="\n", file=out)
     for (n, dtype, threads), values in sorted(floors.items()):
         values.sort()
-        print(f"| {n:,} | {dtype} | {threads} | {len(values)} | {values[0]:.4g} | {values[len(values) // 2]:.4g} | "
-              f"{values[-1]:.4g} |", file=out)
+        median = values[len(values) // 2]
+        moved = (12 if dtype == "fp32" else 10) * n / 1e6  # MB: reads both arrays, writes one
+        print(f"| {n:,} | {dtype} | {threads} | {len(values)} | {values[0]:.4g} | {median:.4g} | {values[-1]:.4g} | "
+              f"{moved / median:.3g} |", file=out)
     print(file=out)
+
+
+def over_floor(row):
+    """Time over the floor's; where a row was repeated, the median run with the least and the largest."""
+    spread = f" ({row.spread[0]:.3g}–{row.spread[1]:.3g})" if row.spread else ""
+    return f"{row.ratio:.3g}{spread}{' (disturbed)' if row.disturbed else ''}"
 
 
 def write_rows(results, out):
     """All rows, a table a family, with the figures that its rows have beyond the common ones."""
     common = {"floor_ratio", "floor_ms", "ns_per_element", "bytes_per_second", "q1_ms", "q3_ms", "samples",
-              "measured_again"}
+              "measured_again", "k"}
     google = {"name", "run_name", "run_type", "repetitions", "repetition_index", "threads", "iterations", "real_time",
               "cpu_time", "time_unit", "family_index", "per_family_instance_index"}
     for family in dict.fromkeys(row.family for row in results.rows):
@@ -135,7 +143,7 @@ def write_rows(results, out):
             cells = [row.who, *([str(row.ranks)] if ranks else []), f"{row.n:,}", f"{100 * row.density:g} %", row.law,
                      row.dtype, row.threads, f"{row.ms:.4g}",
                      f"{row.figure('q1_ms'):.4g}–{row.figure('q3_ms'):.4g}", f"{row.floor_ms:.4g}",
-                     f"{row.ratio:.3g}{' (disturbed)' if row.disturbed else ''}", f"{row.ns_per_element:.3g}",
+                     over_floor(row), f"{row.ns_per_element:.3g}",
                      f"{row.figure('bytes_per_second') / 1e9:.3g}",
                      f"{row.figure('samples'):g}", *figures]
             print("| " + " | ".join(map(str, cells)) + " |", file=out)
