@@ -27,6 +27,8 @@ want libbenchmark-dev header benchmark/benchmark.h
 want libopenmpi-dev command -v mpicxx
 want openmpi-bin command -v mpirun
 want nlohmann-json3-dev header nlohmann/json.hpp
+want g++-aarch64-linux-gnu command -v aarch64-linux-gnu-g++
+want qemu-user command -v qemu-aarch64
 [ "${1-}" = --quick ] || want_torch
 
 skipped=()
@@ -43,9 +45,11 @@ unless_skipped "example train" eval 'header eigen3/Eigen/Core && header zlib.h' 
 unless_skipped "training over network namespaces" eval '[ "$(id -u)" = 0 ] && command -v ip && command -v tc' || true
 unless_skipped "the benchmarks" header benchmark/benchmark.h || true
 unless_skipped "reading JSON that the library writes, and traces as JSON" header nlohmann/json.hpp || true
+unless_skipped "AArch64's kernels, by a cross compiler and an emulator" eval 'command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64' || true
 unless_skipped "GoogLeNet as MG-WFBP's authors measured it (GRADSIEVE_MGWFBP_LOG names their tmp8comm.log)" test -e "${GRADSIEVE_MGWFBP_LOG-}" || true
 
 pytorch=OFF
+debug_compiler=clang++-19
 if [ $quick = yes ]; then
   skipped+=("the hook for PyTorch (--quick)")
 elif unless_skipped "the hook for PyTorch, a Python with torch and its headers" torch_python; then
@@ -57,18 +61,18 @@ if [ $quick = yes ]; then
   skipped+=("presets debug, tsan, clang and cuda (--quick)")
 else
   presets+=(debug)
-
   tsan_links() { echo 'int main() {}' | clang++-19 -fsanitize=thread -o /dev/null -x c++ -; }
   archer=/usr/lib/llvm-19/lib/libarcher.so
   want clang-19 command -v clang++-19
   want libclang-rt-19-dev tsan_links
   want libomp-19-dev test -e $archer
+  unless_skipped "clang in preset debug, which g++ builds" tsan_links || debug_compiler=g++
   unless_skipped "preset tsan" tsan_links && presets+=(tsan)
   unless_skipped "OpenMP in presets clang and tsan" test -e $archer || true
   if [ $all = yes ]; then
     unless_skipped "preset clang" command -v clang++-19 && presets+=(clang)
   else
-    skipped+=("preset clang, its optimised build (--all); in preset tsan clang compiles all but benchmarks and tests of one thread")
+    skipped+=("preset clang, its optimised build (--all); in presets debug and tsan clang compiles all but the benchmarks")
   fi
 
   # Device tests run on a GPU, or through a launcher that stands in for one. With nvcc alone they are compiled, and
@@ -92,11 +96,13 @@ for preset in "${presets[@]}"; do
   options=()
   if [ "$preset" = release ]; then
     options+=("-DGRADSIEVE_BUILD_PYTORCH=$pytorch" "-DPython3_EXECUTABLE=${python-}")
+  elif [ "$preset" = debug ]; then
+    options+=("-DCMAKE_CXX_COMPILER=$debug_compiler")
   elif [ "$preset" = cuda ]; then
     options+=("-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=${GRADSIEVE_DEVICE_MODES-}"
               "-DGRADSIEVE_DEVICE_STATISTICS=${GRADSIEVE_DEVICE_STATISTICS-}")
-    # Without a GPU nothing runs what ptxas makes; test spills has it compile every kernel.
-    [ -z "$launcher" ] || options+=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual)
+    # Without a GPU nothing runs what ptxas makes; test spills has it compile every kernel. The host's part computes little.
+    [ -z "$launcher" ] || options+=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual -DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1)
   fi
   cmake --preset "$preset" "${options[@]}"
   cmake --build --preset "$preset" -j"$(nproc)"

@@ -218,7 +218,6 @@ struct bare {
     return {indices, values, {}};
   }
   [[maybe_unused]] friend bool operator==(bare const&, bare const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, bare const&) { return out << "bare"; }
 };
 static_assert(gs::codec<bare>);
 

@@ -131,7 +131,8 @@ struct part {
 std::vector<std::uint64_t> shares(std::vector<part> const& parts, std::uint64_t k) {
   std::vector<std::size_t> order(parts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return parts[a].norm > parts[b].norm; });
+  std::sort(order.begin(), order.end(),
+            [&](auto a, auto b) { return parts[a].norm != parts[b].norm ? parts[a].norm > parts[b].norm : a < b; });
   double norms = 0;
   std::uint64_t fragments = 0;
   for (auto const& each : parts) norms += each.norm, fragments += each.fragments;
