@@ -34,9 +34,13 @@
 // Before a function whose divisions are divisions under -ffast-math too. GCC takes that from the function that they end
 // up in, and does not inline other float arithmetic into it under -ffast-math; clang takes it from divide().
 // GRADSIEVE_UNFUSED, for kernels, forbids GCC to fuse, and nothing else.
-#if defined(__GNUC__) && !defined(__clang__)
+// Without optimisation GCC is asked for it here: the loops over elements then take about as long as they always do.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #define GRADSIEVE_PRECISE __attribute__((optimize("no-fast-math", "fp-contract=off")))
 #define GRADSIEVE_UNFUSED __attribute__((optimize("fp-contract=off")))
+#elif defined(__GNUC__) && !defined(__clang__)
+#define GRADSIEVE_PRECISE __attribute__((optimize("O3", "no-fast-math", "fp-contract=off")))
+#define GRADSIEVE_UNFUSED __attribute__((optimize("O3", "fp-contract=off")))
 #else
 #define GRADSIEVE_PRECISE
 #define GRADSIEVE_UNFUSED
@@ -62,8 +66,10 @@
 // For the bodies of kernels, which take the instruction set of the function they are inlined into.
 #if defined(__GNUC__)
 #define GRADSIEVE_INLINE __attribute__((always_inline)) inline
+#define GRADSIEVE_LAMBDA_INLINE __attribute__((always_inline))
 #else
 #define GRADSIEVE_INLINE inline
+#define GRADSIEVE_LAMBDA_INLINE
 #endif
 
 // Before a loop whose iterations do not touch each other's memory. GCC at -O2 vectorises only what needs no check.

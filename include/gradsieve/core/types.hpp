@@ -12,18 +12,18 @@ namespace gradsieve {
 
 /// std::bit_cast, but callable on a device without a flag to its compiler.
 template <class To, class From>
-[[nodiscard]] GRADSIEVE_HD constexpr To bit_cast(From const& from) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr To bit_cast(From const& from) noexcept {
   return __builtin_bit_cast(To, from);
 }
 
 /// std::min, std::max, std::clamp and std::bit_width, callable on a device likewise; by value.
 template <class T>
-[[nodiscard]] GRADSIEVE_HD constexpr T smaller(T a, T b) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr T smaller(T a, T b) noexcept {
   return b < a ? b : a;
 }
 
 template <class T>
-[[nodiscard]] GRADSIEVE_HD constexpr T larger(T a, T b) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr T larger(T a, T b) noexcept {
   return a < b ? b : a;
 }
 
@@ -51,22 +51,24 @@ using key_type = std::uint32_t;
 inline constexpr key_type infinite_key = 0x7F80'0000u;
 
 /// The next key; there is none above the last one.
-[[nodiscard]] GRADSIEVE_HD constexpr key_type key_above(key_type key) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr key_type key_above(key_type key) noexcept {
   return key + (key != ~key_type{0} ? 1u : 0u);
 }
 
 /// Key of |x|.
-[[nodiscard]] GRADSIEVE_HD constexpr key_type magnitude_key(float x) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr key_type magnitude_key(float x) noexcept {
   return gradsieve::bit_cast<std::uint32_t>(x) & 0x7FFF'FFFFu;
 }
 
 /// The magnitude that has this key.
-[[nodiscard]] GRADSIEVE_HD constexpr float magnitude_of(key_type key) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float magnitude_of(key_type key) noexcept {
   return gradsieve::bit_cast<float>(key);
 }
 
 /// False for NaN and for both infinities; not optimised away by -ffinite-math-only.
-[[nodiscard]] GRADSIEVE_HD constexpr bool is_finite(float x) noexcept { return magnitude_key(x) < infinite_key; }
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool is_finite(float x) noexcept {
+  return magnitude_key(x) < infinite_key;
+}
 
 /// The bits of x, read back from memory. With -ffast-math clang assumes that no argument and no result is NaN or
 /// infinite, and folds checks of their bits that it can see through. For checks of input, not for loops over elements.
@@ -102,16 +104,16 @@ struct bfloat16 {
   friend bool operator==(bfloat16, bfloat16) = default;
 };
 
-[[nodiscard]] GRADSIEVE_HD constexpr float to_float(float x) noexcept { return x; }
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float x) noexcept { return x; }
 
 /// Exact, subnormals and NaN payloads included.
-[[nodiscard]] GRADSIEVE_HD constexpr float to_float(bfloat16 x) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(bfloat16 x) noexcept {
   return gradsieve::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
 /// Exact, subnormals included; no step of it has a subnormal operand or result, so that flush-to-zero changes nothing.
 /// No branch, so that loops over it vectorise. The payload of a NaN may differ on a device.
-[[nodiscard]] GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) {
     float converted;
@@ -155,8 +157,8 @@ template <>
   std::uint32_t const sign = (gradsieve::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u;
   key_type const key = magnitude_key(x);
   // Below 2^-14 one float addition rounds at the subnormal's last bit.
-  float const small = gradsieve::bit_cast<float>(key < smallest_normal ? key : smallest_normal);
-  std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(small + 0.5f) - 0x3F00'0000u;
+  float const least = gradsieve::bit_cast<float>(key < smallest_normal ? key : smallest_normal);
+  std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(least + 0.5f) - 0x3F00'0000u;
   std::uint32_t const normal = (key + 0x0FFFu + ((key >> 13) & 1u) - 0x3800'0000u) >> 13;
   std::uint32_t const finite = key < smallest_normal ? subnormal : normal;
   std::uint32_t const special = key > infinite_key ? 0x7E00u : 0x7C00u;
@@ -214,8 +216,10 @@ struct element_state {
   float value[N];
 
   [[nodiscard]] GRADSIEVE_HD static constexpr std::size_t size() noexcept { return N; }
-  [[nodiscard]] GRADSIEVE_HD constexpr float& operator[](std::size_t s) noexcept { return value[s]; }
-  [[nodiscard]] GRADSIEVE_HD constexpr float const& operator[](std::size_t s) const noexcept { return value[s]; }
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float& operator[](std::size_t s) noexcept { return value[s]; }
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float const& operator[](std::size_t s) const noexcept {
+    return value[s];
+  }
 };
 
 // ---- Arithmetic --------------------------------------------------------------------------------------------

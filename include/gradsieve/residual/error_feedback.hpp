@@ -19,11 +19,13 @@ struct error_feedback {
   static constexpr std::size_t states = 1;
   float decay = 1.0f;  ///< in [0, 1]
 
-  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,
+                                                                  element_state<states>& state) const noexcept {
     state[0] = multiply_add(decay, state[0], gradient);
   }
 
-  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state,
+                                                           bool) const noexcept {
     state[0] = subtract(state[0], sent);
   }
 

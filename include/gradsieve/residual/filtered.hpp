@@ -27,12 +27,14 @@ struct filtered {
   static constexpr char const* meaning = "memory / beta";  ///< of state 1; it was the memory once
   float beta = 1.0f;                                       ///< in (0, 1]
 
-  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,
+                                                                  element_state<states>& state) const noexcept {
     state[0] = multiply_add(beta, state[1], gradient);
     state[1] = add(state[1], gradient);
   }
 
-  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state,
+                                                           bool) const noexcept {
     state[0] = subtract(state[0], sent);
     float const left = subtract(state[1], sent);
     state[1] = is_finite(left) ? left : state[1];  // a codec may send more than the element has

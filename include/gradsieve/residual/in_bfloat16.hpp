@@ -41,11 +41,13 @@ struct in_bfloat16 {
   }
 
   GRADSIEVE_EITHER_SPACE
-  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,
+                                                                  element_state<states>& state) const noexcept {
     store.accumulate_element(gradient, state);
   }
   GRADSIEVE_EITHER_SPACE
-  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool full_layer) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state,
+                                                           bool full_layer) const noexcept {
     store.remove_sent(sent, state, full_layer);
   }
 

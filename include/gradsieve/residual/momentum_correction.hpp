@@ -41,12 +41,14 @@ struct momentum_correction {
   /// Whether factor() needs to know the norm.
   [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept { return clip > 0; }
 
-  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,
+                                                                  element_state<states>& state) const noexcept {
     state[1] = multiply_add(momentum, state[1], gradient);
     state[0] = add(state[0], state[1]);
   }
 
-  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool full_layer) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state,
+                                                           bool full_layer) const noexcept {
     state[0] = subtract(state[0], sent);
     if (masking && !full_layer) state[1] = 0;
   }

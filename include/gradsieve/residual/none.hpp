@@ -16,11 +16,13 @@ struct none {
   static constexpr char const* name = "none";
   static constexpr std::size_t states = 1;
 
-  GRADSIEVE_HD constexpr void accumulate_element(float gradient, element_state<states>& state) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,
+                                                                  element_state<states>& state) const noexcept {
     state[0] = gradient;
   }
 
-  GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state, bool) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD constexpr void remove_sent(float sent, element_state<states>& state,
+                                                           bool) const noexcept {
     state[0] = subtract(state[0], sent);
   }
 

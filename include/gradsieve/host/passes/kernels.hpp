@@ -41,7 +41,7 @@ struct statistics {
   void add(statistics const& other) noexcept {
     sum_abs += other.sum_abs;
     sum_squares += other.sum_squares;
-    max_key = std::max(max_key, other.max_key);
+    max_key = larger(max_key, other.max_key);
     nonzero += other.nonzero;
   }
 };
@@ -60,17 +60,18 @@ template <bool Write, class Residual, class T, std::size_t States, class Seen = 
 GRADSIEVE_INLINE std::uint64_t accumulate_element(Residual const& policy, std::array<float*, States> const& states,
                                                   T const* gradient, float factor, std::size_t count,
                                                   Seen const& seen = {}) noexcept {
+  float* const* const state = states.data();
   std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) {
     element_state<States> now{};
-    for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
+    for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
     float const entered = multiply(to_float(gradient[i]), factor);
     bool const finite = accumulate_element(policy, entered, now);
     bad += finite ? 0u : 1u;
     seen(i, now[0], entered);
     if constexpr (Write)
-      for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
+      for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
   }
   return bad;
 }
@@ -83,20 +84,21 @@ GRADSIEVE_INLINE std::uint64_t accumulate_block(Residual const& policy, std::arr
                                                 T const* gradient, float factor, Seen const& seen,
                                                 key_type& largest) noexcept {
   constexpr auto finite = static_cast<std::int32_t>(infinite_key - 1);
+  float* const* const state = states.data();
   std::int32_t most = 0;  // keys fit 31 bits, and signed comparisons vectorise everywhere
   std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
   for (std::size_t i = 0; i < block; ++i) {  // a count that the compiler knows: it vectorises this at -O2 too
     element_state<States> before{};
-    for (std::size_t s = 0; s < States; ++s) before[s] = states[s][i];
+    for (std::size_t s = 0; s < States; ++s) before[s] = state[s][i];
     auto now = before;
     float const entered = multiply(to_float(gradient[i]), factor);
     policy.accumulate_element(entered, now);
     auto key = static_cast<std::int32_t>(magnitude_key(entered));
-    for (std::size_t s = 0; s < States; ++s) key = std::max(key, static_cast<std::int32_t>(magnitude_key(now[s])));
-    most = std::max(most, key);
+    for (std::size_t s = 0; s < States; ++s) key = larger(key, static_cast<std::int32_t>(magnitude_key(now[s])));
+    most = larger(most, key);
     bad += key > finite ? 1u : 0u;
-    for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s] = key > finite ? before[s] : now[s];
+    for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s] = key > finite ? before[s] : now[s];
     seen(i, now[0], entered);
   }
   largest = static_cast<key_type>(most);
@@ -106,9 +108,9 @@ GRADSIEVE_INLINE std::uint64_t accumulate_block(Residual const& policy, std::arr
     float const entered = multiply(to_float(gradient[i]), factor);
     if (is_finite(entered)) continue;
     element_state<States> now{};
-    for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
+    for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
     accumulate_element(policy, entered, now);
-    for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
+    for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
     seen(i, now[0], entered);
   }
   return bad;
@@ -128,7 +130,7 @@ struct measure_tile {
     doubles sum_squares[2]{};
     keys largest[2]{};
     keys nonzero[2]{};
-    auto const add = [&](float const* from) {
+    auto const add = [&](float const* from) GRADSIEVE_LAMBDA_INLINE {
       for (std::size_t h = 0; h < 2; ++h) {
         keys key;
         std::memcpy(&key, from + width * h, sizeof key);
@@ -146,7 +148,7 @@ struct measure_tile {
     std::size_t i = 0;
     while (i + lanes <= count) {
       prefetch(values + i + ahead, strip);
-      for (std::size_t const end = std::min(i + strip, count); i + lanes <= end; i += lanes) add(values + i);
+      for (std::size_t const end = smaller(i + strip, count); i + lanes <= end; i += lanes) add(values + i);
     }
     if (i < count) {
       std::array<float, lanes> rest{};
@@ -158,7 +160,7 @@ struct measure_tile {
       for (std::size_t lane = 0; lane < width; ++lane) {
         result.sum_abs += sum_abs[h][lane];
         result.sum_squares += sum_squares[h][lane];
-        result.max_key = std::max(result.max_key, static_cast<key_type>(largest[h][lane]));
+        result.max_key = larger(result.max_key, static_cast<key_type>(largest[h][lane]));
         result.nonzero += static_cast<std::uint64_t>(nonzero[h][lane]);
       }
     return result;
@@ -169,10 +171,11 @@ struct measure_tile {
 template <class Residual, std::size_t States>
 GRADSIEVE_INLINE void remove_sent_element(Residual const& policy, std::array<float*, States> const& states,
                                           std::uint64_t i, float sent) noexcept {
+  float* const* const state = states.data();
   element_state<States> now{};
-  for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
+  for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
   policy.remove_sent(sent, now, false);
-  for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
+  for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
 }
 
 /// Entries that were sent and are still to be removed: index-ordered, the first ones for the elements that come next.
@@ -194,7 +197,7 @@ struct accumulate_tile {
                                             statistics* sums, Seen seen = {}) noexcept {
     std::uint64_t bad = 0;
     for (std::size_t at = 0; at < count; at += strip) {
-      std::size_t const size = std::min(strip, count - at);
+      std::size_t const size = smaller(strip, count - at);
       prefetch(gradient + at + ahead, strip);
       for (auto const* const state : states) prefetch(state + ahead, strip);
       for (; pending->count > 0 && *pending->indices < first + at + size + remove_ahead; --pending->count)
@@ -234,7 +237,7 @@ struct append_tile {
                                    key_type candidate_threshold, candidate_list* list) noexcept {
     for (std::size_t at = 0; at < count && !list->full(); at += strip) {
       prefetch(values + at + ahead, strip);
-      append<Level>(values + at, std::min(strip, count - at), first + at, candidate_threshold, *list);
+      append<Level>(values + at, smaller(strip, count - at), first + at, candidate_threshold, *list);
     }
   }
 };
@@ -252,7 +255,7 @@ struct count_tile {
     std::uint64_t found = 0;
     for (std::size_t at = 0; at < count; at += strip) {
       prefetch(values + at + ahead, strip);
-      found += count_at_least(values + at, std::min(strip, count - at), key);
+      found += count_at_least(values + at, smaller(strip, count - at), key);
     }
     return found;
   }
@@ -285,7 +288,7 @@ struct count_tile_kept {
     kept found;
     for (std::size_t at = 0; at < count; at += strip) {
       prefetch(values + at + ahead, strip);
-      auto const here = count_kept(values + at, std::min(strip, count - at), key, keep);
+      auto const here = count_kept(values + at, smaller(strip, count - at), key, keep);
       found = {found.above + here.above, found.equal + here.equal};
     }
     return found;

@@ -23,7 +23,7 @@ struct alignas(128) candidate_list {
   std::uint64_t capacity = 0;
 
   /// Whether it takes no more.
-  [[nodiscard]] bool full() const noexcept { return count > capacity; }
+  [[nodiscard]] GRADSIEVE_INLINE bool full() const noexcept { return count > capacity; }
 };
 
 /// Elements that are tested together before any of them is looked at.
@@ -35,22 +35,22 @@ inline constexpr std::size_t group = 4 * block;
 [[nodiscard]] GRADSIEVE_INLINE key_type max_key(float const* values, std::size_t count) noexcept {
   std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
   for (std::size_t i = 0; i < count; ++i)
-    largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
+    largest = larger(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
   return static_cast<key_type>(largest);
 }
 
 /// For vectors that compare signed numbers only: the key of an element, which is below 2^31, is at least
 /// `candidate_threshold` if and only if it is greater than this, whatever `candidate_threshold` is.
-[[nodiscard]] constexpr std::int32_t signed_below(key_type candidate_threshold) noexcept {
-  return static_cast<std::int32_t>(std::min(candidate_threshold, key_type{1} << 31) - 1);
+[[nodiscard]] GRADSIEVE_INLINE constexpr std::int32_t signed_below(key_type candidate_threshold) noexcept {
+  return static_cast<std::int32_t>(smaller(candidate_threshold, key_type{1} << 31) - 1);
 }
 
 /// Writes the elements of a block whose key is at least `candidate_threshold`, and what follows them in their vector.
 /// `first` is the index of values[0]. Returns how many there are.
 template <simd Level>
 struct append_block {
-  static std::uint64_t run(float const* values, index_type first, key_type candidate_threshold, index_type* indices,
-                           float* kept) noexcept {
+  GRADSIEVE_INLINE static std::uint64_t run(float const* values, index_type first, key_type candidate_threshold,
+                                            index_type* indices, float* kept) noexcept {
     std::uint64_t at = 0;
     for (std::size_t i = 0; i < block; ++i) {
       indices[at] = first + static_cast<index_type>(i);
@@ -61,26 +61,38 @@ struct append_block {
   }
 };
 
+/// How many bits are set.
+[[nodiscard]] GRADSIEVE_INLINE std::uint64_t bits_in(std::uint32_t mask) noexcept {
+#if defined(__GNUC__)
+  return static_cast<std::uint64_t>(__builtin_popcount(mask));
+#else
+  return static_cast<std::uint64_t>(std::popcount(mask));
+#endif
+}
+
 #if GRADSIEVE_X86
 /// For every 8-bit mask the lanes of its set bits, then anything.
-inline constexpr auto compress_lanes = [] {
-  std::array<std::array<std::uint32_t, 8>, 256> table{};
-  for (std::uint32_t mask = 0; mask < 256; ++mask) {
-    std::size_t at = 0;
-    for (std::uint32_t lane = 0; lane < 8; ++lane)
-      if ((mask >> lane & 1u) != 0) table[mask][at++] = lane;
+struct compress_table {
+  std::uint32_t lanes[256][8]{};
+
+  constexpr compress_table() noexcept {
+    for (std::uint32_t mask = 0; mask < 256; ++mask) {
+      std::size_t at = 0;
+      for (std::uint32_t lane = 0; lane < 8; ++lane)
+        if ((mask >> lane & 1u) != 0) lanes[mask][at++] = lane;
+    }
   }
-  return table;
-}();
+};
+inline constexpr compress_table compress_lanes;
 
 /// Brings the lanes of a mask's bits to the front.
-[[nodiscard]] GRADSIEVE_AVX2 inline __m256i compressed(__m256i lanes, std::uint32_t mask) noexcept {
-  auto const order = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(compress_lanes[mask].data()));
+[[nodiscard]] GRADSIEVE_AVX2 GRADSIEVE_INLINE __m256i compressed(__m256i lanes, std::uint32_t mask) noexcept {
+  auto const order = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(compress_lanes.lanes[mask]));
   return _mm256_permutevar8x32_epi32(lanes, order);
 }
 
 /// The lanes whose key is above `below`, one bit each.
-[[nodiscard]] GRADSIEVE_AVX2 inline std::uint32_t lanes_above(__m256i keys, __m256i below) noexcept {
+[[nodiscard]] GRADSIEVE_AVX2 GRADSIEVE_INLINE std::uint32_t lanes_above(__m256i keys, __m256i below) noexcept {
   return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(keys, below))));
 }
 
@@ -98,7 +110,7 @@ struct append_block<simd::avx2> {
       auto const mask = lanes_above(_mm256_and_si256(held, magnitude), below);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(indices + at), compressed(lane, mask));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(kept + at), compressed(held, mask));
-      at += static_cast<std::uint64_t>(std::popcount(mask));
+      at += bits_in(mask);
       lane = _mm256_add_epi32(lane, eight);
     }
     return at;
@@ -120,7 +132,7 @@ struct append_block<simd::avx512> {
       auto const mask = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(held), magnitude), least);
       _mm512_storeu_si512(indices + at, _mm512_maskz_compress_epi32(mask, lane));
       _mm512_storeu_ps(kept + at, _mm512_maskz_compress_ps(mask, held));
-      at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(mask)));
+      at += bits_in(mask);
       lane = _mm512_add_epi32(lane, sixteen);
     }
     return at;
@@ -128,20 +140,23 @@ struct append_block<simd::avx512> {
 };
 #elif GRADSIEVE_NEON
 /// For every 4-bit mask the bytes of the lanes of its set bits, then anything.
-inline constexpr auto compress_bytes = [] {
-  std::array<std::array<std::uint8_t, 16>, 16> table{};
-  for (std::uint32_t mask = 0; mask < 16; ++mask) {
-    std::size_t at = 0;
-    for (std::uint32_t lane = 0; lane < 4; ++lane)
-      for (std::uint32_t byte = 0; byte < 4 && (mask >> lane & 1u) != 0; ++byte)
-        table[mask][at++] = static_cast<std::uint8_t>(4 * lane + byte);
+struct compress_table {
+  std::uint8_t bytes[16][16]{};
+
+  constexpr compress_table() noexcept {
+    for (std::uint32_t mask = 0; mask < 16; ++mask) {
+      std::size_t at = 0;
+      for (std::uint32_t lane = 0; lane < 4; ++lane)
+        for (std::uint32_t byte = 0; byte < 4 && (mask >> lane & 1u) != 0; ++byte)
+          bytes[mask][at++] = static_cast<std::uint8_t>(4 * lane + byte);
+    }
   }
-  return table;
-}();
+};
+inline constexpr compress_table compress_lanes;
 
 /// Brings the lanes of a mask's bits to the front.
 [[nodiscard]] GRADSIEVE_INLINE uint32x4_t compressed(uint32x4_t lanes, std::uint32_t mask) noexcept {
-  return vreinterpretq_u32_u8(vqtbl1q_u8(vreinterpretq_u8_u32(lanes), vld1q_u8(compress_bytes[mask].data())));
+  return vreinterpretq_u32_u8(vqtbl1q_u8(vreinterpretq_u8_u32(lanes), vld1q_u8(compress_lanes.bytes[mask])));
 }
 
 /// The lanes that a comparison holds for, one bit each.
@@ -171,7 +186,7 @@ struct append_block<simd::neon> {
       auto const mask = mask_of(vcgeq_u32(keys_of(held), least));
       vst1q_u32(indices + at, compressed(lane, mask));
       vst1q_f32(kept + at, vreinterpretq_f32_u32(compressed(held, mask)));
-      at += static_cast<std::uint64_t>(std::popcount(mask));
+      at += bits_in(mask);
       lane = vaddq_u32(lane, vdupq_n_u32(4));
     }
     return at;
@@ -191,8 +206,8 @@ GRADSIEVE_INLINE void append_from_block(float const* values, std::uint64_t first
 /// The same for elements that have their indices beside them.
 template <simd Level>
 struct pack_block {
-  static std::uint64_t run(float const* values, index_type const* from, key_type candidate_threshold,
-                           index_type* indices, float* kept) noexcept {
+  GRADSIEVE_INLINE static std::uint64_t run(float const* values, index_type const* from, key_type candidate_threshold,
+                                            index_type* indices, float* kept) noexcept {
     std::uint64_t at = 0;
     for (std::size_t i = 0; i < block; ++i) {
       indices[at] = from[i];
@@ -217,7 +232,7 @@ struct pack_block<simd::avx2> {
       auto const mask = lanes_above(_mm256_and_si256(held, magnitude), below);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(indices + at), compressed(index, mask));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(kept + at), compressed(held, mask));
-      at += static_cast<std::uint64_t>(std::popcount(mask));
+      at += bits_in(mask);
     }
     return at;
   }
@@ -235,7 +250,7 @@ struct pack_block<simd::avx512> {
       auto const mask = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_castps_si512(value), magnitude), least);
       _mm512_storeu_si512(indices + at, _mm512_maskz_compress_epi32(mask, _mm512_loadu_si512(from + 16 * v)));
       _mm512_storeu_ps(kept + at, _mm512_maskz_compress_ps(mask, value));
-      at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(mask)));
+      at += bits_in(mask);
     }
     return at;
   }
@@ -252,7 +267,7 @@ struct pack_block<simd::neon> {
       auto const mask = mask_of(vcgeq_u32(keys_of(held), least));
       vst1q_u32(indices + at, compressed(vld1q_u32(from + 4 * v), mask));
       vst1q_f32(kept + at, vreinterpretq_f32_u32(compressed(held, mask)));
-      at += static_cast<std::uint64_t>(std::popcount(mask));
+      at += bits_in(mask);
     }
     return at;
   }
@@ -262,8 +277,8 @@ struct pack_block<simd::neon> {
 /// Writes the keys of a block (at most `block` of them) that lie in [low, high], and adds up those above.
 template <simd Level>
 struct split_block {
-  static std::uint64_t run(float const* values, std::size_t count, key_type low, key_type high, key_type* inside,
-                           std::uint64_t& above) noexcept {
+  GRADSIEVE_INLINE static std::uint64_t run(float const* values, std::size_t count, key_type low, key_type high,
+                                            key_type* inside, std::uint64_t& above) noexcept {
     std::uint64_t at = 0;
     for (std::size_t i = 0; i < count; ++i) {
       key_type const key = magnitude_key(values[i]);
@@ -291,8 +306,8 @@ struct split_block<simd::avx2> {
       auto const over = lanes_above(key, most);
       auto const in = lanes_above(key, below) & ~over;
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(inside + at), compressed(key, in));
-      at += static_cast<std::uint64_t>(std::popcount(in));
-      above += static_cast<std::uint64_t>(std::popcount(over));
+      at += bits_in(in);
+      above += bits_in(over);
     }
     return at;
   }
@@ -312,8 +327,8 @@ struct split_block<simd::avx512> {
       auto const over = _mm512_cmpgt_epu32_mask(key, most);
       auto const in = static_cast<__mmask16>(_mm512_cmpge_epu32_mask(key, least) & ~over);
       _mm512_storeu_si512(inside + at, _mm512_maskz_compress_epi32(in, key));
-      at += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(in)));
-      above += static_cast<std::uint64_t>(std::popcount(static_cast<std::uint32_t>(over)));
+      at += bits_in(in);
+      above += bits_in(over);
     }
     return at;
   }
@@ -330,8 +345,8 @@ struct split_block<simd::neon> {
       auto const over = mask_of(vcgtq_u32(key, vdupq_n_u32(high)));
       auto const in = mask_of(vcgeq_u32(key, vdupq_n_u32(low))) & ~over;
       vst1q_u32(inside + at, compressed(key, in));
-      at += static_cast<std::uint64_t>(std::popcount(in));
-      above += static_cast<std::uint64_t>(std::popcount(over));
+      at += bits_in(in);
+      above += bits_in(over);
     }
     return at;
   }
@@ -367,7 +382,7 @@ struct split_keys {
     for (std::size_t i = 0; i < count; i += block) {
       if (found.inside + block > room) return {found.above, found.inside, false};
       found.inside +=
-          split_block<Level>::run(values + i, std::min(block, count - i), low, high, out + found.inside, found.above);
+          split_block<Level>::run(values + i, smaller(block, count - i), low, high, out + found.inside, found.above);
     }
     return found;
   }
