@@ -149,7 +149,7 @@ def draw_threads(results, pyplot):
     return figure
 
 
-PUBLISHED = ("published_radix", "published_hierarchical")
+PUBLISHED = ("published_radix", "published_hierarchical", "numpy_partition", "numpy_argpartition")  # selection alone
 
 
 def draw_peers(results, pyplot):
@@ -237,7 +237,7 @@ def plain_ticks(axis, values):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("json", type=pathlib.Path, help="what gradsieve_bench wrote")
+    parser.add_argument("json", type=pathlib.Path, nargs="+", help="what gradsieve_bench wrote, and peer_numpy.py")
     parser.add_argument("-o", "--output", type=pathlib.Path, help="folder for the PNG files [that of the JSON]")
     chosen = parser.parse_args()
     results = Results(chosen.json)
@@ -248,7 +248,7 @@ def main():
     matplotlib.use("Agg")  # files only: works without a display
     from matplotlib import pyplot
 
-    folder = chosen.output or chosen.json.parent
+    folder = chosen.output or chosen.json[0].parent
     drawings = {"time": draw_time, "density": draw_density, "threads": draw_threads, "peers": draw_peers,
                 "deft": draw_deft}
     for name, draw in drawings.items():

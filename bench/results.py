@@ -33,15 +33,19 @@ class Row:
 
 
 class Results:
-    """All rows of one file; of a row that was repeated, the run with the median time."""
+    """All rows of the files, the first of which names the machine; of a row that was repeated, the run with the median
+    time."""
 
-    def __init__(self, path):
+    def __init__(self, paths):
         try:
-            with open(path, encoding="utf-8") as file:
-                content = json.load(file)
-            self.context = content["context"]
+            entries = []
+            for path in reversed(paths):
+                with open(path, encoding="utf-8") as file:
+                    content = json.load(file)
+                self.context = content["context"]
+                entries = content["benchmarks"] + entries
             runs = {}
-            for entry in content["benchmarks"]:
+            for entry in entries:
                 if entry["name"].startswith("plan/"):
                     continue  # no floor, no elements
                 if entry.get("error_occurred"):

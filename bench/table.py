@@ -152,11 +152,11 @@ def write_rows(results, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("json", type=pathlib.Path, help="what gradsieve_bench wrote")
+    parser.add_argument("json", type=pathlib.Path, nargs="+", help="what gradsieve_bench wrote, and peer_numpy.py")
     parser.add_argument("-o", "--output", type=pathlib.Path, help="Markdown file [report.md beside the JSON]")
     chosen = parser.parse_args()
     results = Results(chosen.json)
-    output = chosen.output or chosen.json.with_name("report.md")
+    output = chosen.output or chosen.json[0].with_name("report.md")
     context = results.context
     facts = [("processor", f"{context.get('cpu')}, {context['num_cpus']} cores, {context.get('instructions')}"),
              ("threads", results.threads), ("compiler", context.get("compiler")),
