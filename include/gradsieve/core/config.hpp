@@ -50,8 +50,14 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDA_ARCH__)
 #define GRADSIEVE_X86 1
 #define GRADSIEVE_AVX2 GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#if defined(__clang__)
+#define GRADSIEVE_WIDE
+#else
+#define GRADSIEVE_WIDE ",prefer-vector-width=512"  // -march=native may prefer 256 bits
+#endif
 #define GRADSIEVE_AVX512 \
-  GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl")))
+  GRADSIEVE_UNFUSED      \
+  __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl" GRADSIEVE_WIDE)))
 #else
 #define GRADSIEVE_X86 0
 #endif
