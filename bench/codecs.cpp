@@ -1,4 +1,6 @@
 // Messages: writing them, reading them, and adding up what the ranks have sent.
+#include <gradsieve/host/simd/stream.hpp>
+
 #include "rows.hpp"
 
 namespace bench {
@@ -50,6 +52,17 @@ void add_parts(setting const& at) {
   add_codec("binned", gs::binned{}, at);
 }
 
+/// Zeros past the caches: what any update of a gradient has to write.
+void write_zeros(gs::host_team const& team, std::span<float> to) {
+  std::vector<float> const zeros(4096);
+  team.run(to.size(), [&](int worker) {
+    auto const [begin, end] = team.part(to.size(), worker);
+    for (auto at = begin; at < end; at += zeros.size())
+      gs::host_kernels::stream(zeros.data(), to.data() + at, std::min<std::size_t>(zeros.size(), end - at));
+    gs::host_kernels::stream_fence();
+  });
+}
+
 /// The mean of as many messages as there are ranks, into a gradient: decoding, and n writes.
 void add_apply(int ranks, setting const& at) {
   add("apply/ranks:" + std::to_string(ranks) + "/" + at.name(), [=](benchmark::State& state) {
@@ -64,8 +77,13 @@ void add_apply(int ranks, setting const& at) {
     }
     std::vector<std::span<std::byte const>> const received(messages.begin(), messages.end());
     auto const update = zeros(gs::host_team{at.threads}, at.n);
-    row.measure(4 * at.n + 8 * at.k() * received.size(),
-                [&](auto) { return seconds([&] { averager.apply(std::span{received}, update.span()); }); });
+    auto const time = row.measure(4 * at.n + 8 * at.k() * received.size(), [&](auto) {
+      return seconds([&] { averager.apply(std::span{received}, update.span()); });
+    });
+    std::vector<double> writes;
+    for (int i = 0; i < 9; ++i)
+      writes.push_back(seconds([&] { write_zeros(gs::host_team{at.threads}, update.span()); }));
+    row.count("write_ratio", time / median(writes));
   });
 }
 
@@ -74,6 +92,7 @@ void add_apply(int ranks, setting const& at) {
 void add_codecs(options const& chosen) {
   for (double const density : {0.001, 0.01}) add_parts(usual(chosen, density));
   for (int const ranks : {1, 4, 16}) add_apply(ranks, usual(chosen, 0.001));
+  add_apply(8, usual(chosen, 0.01));
   if (!chosen.full) return;
   for (double const density : {0.0001, 0.001, 0.01, 0.1}) {
     add_parts(usual(chosen, density));

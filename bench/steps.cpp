@@ -53,6 +53,19 @@ void add_steps(options const& chosen) {
   for (int power = 12; std::uint64_t{1} << power <= chosen.n; power += 2)
     add_steps_with(with([&](setting& at) { at.n = std::uint64_t{1} << power; }), false);
   add_step<float>("radix", gs::radix{}, with([](setting& at) { at.n *= 4; }));
+  for (double const density : {0.001, 0.01}) {  // a bucket of DDP's, and tensors that one thread takes
+    for (std::uint64_t const n : {std::uint64_t{6'553'600}, std::uint64_t{1} << 20})
+      if (n <= chosen.n) add_step<float>("radix", gs::radix{}, with([&](setting& at) { at.n = n; }, density));
+    for (int const power : {12, 16, 18})
+      if (std::uint64_t const n = std::uint64_t{1} << power; n <= chosen.n)
+        add_step<float>("radix", gs::radix{},
+                        with(
+                            [&](setting& at) {
+                              at.n = n;
+                              at.threads = 1;
+                            },
+                            density));
+  }
   if (!chosen.full) return;
 
   for (double const density : {0.0001, 0.001, 0.01, 0.1}) {
