@@ -5,6 +5,7 @@
 #include <gradsieve/codec/binned.hpp>
 #include <gradsieve/codec/index/fixed_width.hpp>
 #include <gradsieve/codec/packed.hpp>
+#include <gradsieve/codec/value/block_scaled.hpp>
 #include <gradsieve/codec/value/half.hpp>
 #include <gradsieve/codec/value/ternary.hpp>
 #include <gradsieve/compressor.hpp>
@@ -20,5 +21,9 @@
 #include <gradsieve/residual/none.hpp>
 #include <gradsieve/selector/adacomp.hpp>
 #include <gradsieve/selector/chunked.hpp>
+#include <gradsieve/selector/fixed_threshold.hpp>
 #include <gradsieve/selector/hierarchical.hpp>
 #include <gradsieve/selector/laplacian.hpp>
+#include <gradsieve/selector/ldte.hpp>
+#include <gradsieve/selector/threshold_search.hpp>
+#include <gradsieve/selector/trimmed.hpp>

@@ -47,6 +47,7 @@ void for_each_value_codec(F const& f) {
   f(gs::fp16{});
   f(gs::bf16{});
   f(gs::ternary{});
+  f(gs::int4{});
 }
 
 template <class F>

@@ -1,0 +1,155 @@
+// Values in 2, 4 or 8 bits, with one power of two for each block of them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <span>
+
+#include <gradsieve/codec/bits.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+
+namespace gradsieve {
+
+/// q * 2^(e - 149), where |q| < 2^(Bits - 1) is a value's own and e in [0, 255] its block's, the least that holds the
+/// block's largest magnitude; q is rounded to the nearest, ties to even. All arithmetic is on integers and exact, so
+/// that flags do not matter, and what was rounded once is rounded to itself. First a byte e for each block of `block`
+/// entries, in order; then all q + 2^(Bits - 1) - 1, in Bits bits each, the first in the lowest, and zero bits up to
+/// the byte. The largest error is from 1 / (2 m) to 1 / m of the block's largest magnitude, m = 2^(Bits - 1) - 1. Bits
+/// a value: Bits + 8 / block. The residual keeps what this loses. See `int8`, `int4`, `int2`. When not: with
+/// `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device; `int2` keeps a
+/// sign and a zero, and needs a residual that takes the rest. Cost: two passes over the values to encode, one to
+/// decode. Source: block formats with a shared exponent (OCP Microscaling 2023), with integer elements.
+template <unsigned Bits>
+struct block_scaled {
+  static_assert(Bits == 2 || Bits == 4 || Bits == 8, "block_scaled has 2, 4 or 8 bits a value");
+  static constexpr char const* name = Bits == 2 ? "int2" : Bits == 4 ? "int4" : "int8";
+  static constexpr auto fields() { return std::tuple{field<&block_scaled::block>{"block", between(1, 65536)}}; }
+  static constexpr std::uint16_t id = Bits == 2 ? 7 : Bits == 4 ? 6 : 5;
+  std::uint32_t block = 64;  ///< entries that share an exponent, in [1, 65536]
+
+  /// The largest value that a receiver can be given.
+  [[nodiscard]] static constexpr float largest() noexcept { return value_of(most, 255); }
+
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
+    return blocks(count) + wire::packed_bytes(count, Bits);
+  }
+  /// Values that so many bytes can hold.
+  [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 / Bits * bytes; }
+  [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
+    return max_bytes(indices.size());
+  }
+
+  void quantise(message_info const&, std::span<index_type const>, std::span<float> values) const noexcept {
+    for (std::size_t first = 0; first < values.size(); first += block) {
+      auto const here = values.subspan(first, smaller<std::size_t>(block, values.size() - first));
+      unsigned const exponent = exponent_of(here);
+      for (float& x : here) x = value_of(quotient(x, exponent), exponent);
+    }
+  }
+
+  void encode(message_info const&, std::span<index_type const>, std::span<float const> values,
+              std::span<std::byte> to) const noexcept {
+    auto const codes = to.subspan(blocks(values.size()));
+    std::array<std::uint32_t, group> some;
+    unsigned exponent = 0;
+    std::size_t left = 0;  // of the block
+    for (std::size_t at = 0; at < values.size();) {
+      std::size_t const size = smaller<std::size_t>(group, values.size() - at);
+      for (std::size_t i = 0; i < size; ++i, --left) {
+        if (left == 0) {
+          left = smaller<std::size_t>(block, values.size() - at - i);
+          exponent = exponent_of(values.subspan(at + i, left));
+          to[(at + i) / block] = static_cast<std::byte>(exponent);
+        }
+        some[i] = static_cast<std::uint32_t>(quotient(values[at + i], exponent) + most);
+      }
+      wire::pack({some.data(), size}, Bits, codes.subspan(at * Bits / 8));
+      at += size;
+    }
+  }
+
+  void decode(message_info const&, std::span<index_type const>, std::span<std::byte const> from,
+              std::span<float> values) const {
+    auto const codes = from.subspan(blocks(values.size()));
+    std::array<std::uint32_t, group> some;
+    for (std::size_t at = 0; at < values.size(); at += group) {
+      std::size_t const size = smaller<std::size_t>(group, values.size() - at);
+      wire::unpack(codes.subspan(at * Bits / 8), Bits, {some.data(), size});
+      for (std::size_t i = 0; i < size; ++i) {
+        wire::expect(some[i] <= 2 * most, "value in a block", some[i], "at most ", 2 * most);
+        values[at + i] =
+            value_of(static_cast<std::int32_t>(some[i]) - most, std::to_integer<unsigned>(from[(at + i) / block]));
+      }
+    }
+    wire::expect(wire::padding_is_zero(codes, values.size(), Bits), "padding of values", 1, "", 0);
+  }
+
+  friend bool operator==(block_scaled const&, block_scaled const&) = default;
+
+ private:
+  static constexpr std::int32_t most = (1 << (Bits - 1)) - 1;  // of q
+  static constexpr std::size_t group = 128;                    // codes that are packed at once: they end at a byte
+
+  [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
+    return (count + block - 1) / block;
+  }
+
+  /// A magnitude as mantissa * 2^(scale - 150).
+  struct parts {
+    std::uint32_t mantissa;  // below 2^24
+    unsigned scale;          // from 1
+  };
+  [[nodiscard]] static constexpr parts parts_of(key_type key) noexcept {
+    std::uint32_t const fraction = key & 0x007F'FFFFu;
+    return key < 0x0080'0000u ? parts{fraction, 1} : parts{fraction | 0x0080'0000u, key >> 23};
+  }
+
+  /// The exponent of a block.
+  [[nodiscard]] static unsigned exponent_of(std::span<float const> values) noexcept {
+    key_type largest_key = 0;
+    for (float const x : values) largest_key = larger(largest_key, magnitude_key(x));
+    auto const [mantissa, scale] = parts_of(largest_key);
+    unsigned const width = bit_width(mantissa);
+    unsigned shift = width < Bits ? 0 : width - (Bits - 1);
+    if (mantissa > std::uint32_t{most} << shift) ++shift;
+    return smaller(shift + scale - 1, 255u);
+  }
+
+  /// x / 2^(exponent - 149), to the nearest; at most `most` in magnitude.
+  [[nodiscard]] static constexpr std::int32_t quotient(float x, unsigned exponent) noexcept {
+    auto const [mantissa, scale] = parts_of(magnitude_key(x));
+    std::int32_t rounded = most;  // x is beyond the largest value
+    if (exponent + 1 >= scale) {
+      unsigned const shift = smaller(exponent + 1 - scale, 26u);
+      std::uint32_t const half = shift == 0 ? 0 : (1u << (shift - 1)) - 1 + ((mantissa >> shift) & 1u);
+      rounded = static_cast<std::int32_t>(smaller((mantissa + half) >> shift, std::uint32_t{most}));
+    }
+    return (gradsieve::bit_cast<std::uint32_t>(x) >> 31) != 0 ? -rounded : rounded;
+  }
+
+  /// q * 2^(exponent - 149), exact.
+  [[nodiscard]] static constexpr float value_of(std::int32_t q, unsigned exponent) noexcept {
+    auto const magnitude = static_cast<std::uint32_t>(q < 0 ? -q : q);
+    if (magnitude == 0) return 0.0f;
+    unsigned const width = bit_width(magnitude);
+    unsigned const top = width - 1 + exponent;  // the place of the leading bit
+    std::uint32_t const bits =
+        top < 23 ? magnitude << exponent : ((top - 22) << 23) | ((magnitude << (24 - width)) & 0x007F'FFFFu);
+    return gradsieve::bit_cast<float>(bits | (q < 0 ? 0x8000'0000u : 0));
+  }
+};
+
+/// 8.125 bits a value in blocks of 64.
+using int8 = block_scaled<8>;
+/// 4.125 bits a value in blocks of 64.
+using int4 = block_scaled<4>;
+/// 2.125 bits a value in blocks of 64: -s, 0 or s.
+using int2 = block_scaled<2>;
+
+static_assert(value_codec<int8> && value_codec<int4> && value_codec<int2>);
+
+}  // namespace gradsieve

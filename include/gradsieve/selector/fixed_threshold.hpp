@@ -1,0 +1,61 @@
+// All entries that reach a magnitude which the user gives.
+#pragma once
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/selector/prediction.hpp>
+
+namespace gradsieve {
+
+/// Sends the entries whose magnitude is at least `magnitude`; where they are more than `most` * k, the largest of them.
+/// The budget k only bounds the messages. When not: a threshold that suits one layer or epoch sends nothing, or all, in
+/// the next; the density has to be watched.
+/// Cost: the accumulate pass and O(entries); where more than `most` * k reach it, one or two passes more.
+/// Source: Strom 2015 for the fixed threshold, with values as they are; DEFT's baseline "hard threshold".
+struct fixed_threshold {
+  static constexpr char const* name = "fixed_threshold";
+  static constexpr auto fields() {
+    return std::tuple{field<&fixed_threshold::magnitude>{"magnitude", above_to(0, 3e38)},
+                      field<&fixed_threshold::most>{"most", at_least(1)}};
+  }
+  float magnitude = 0.01f;  ///< in (0, 3e38]
+  float most = 1;           ///< of k, >= 1
+
+  /// Entries that may be sent for a budget of k.
+  [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
+    double const entries = k * static_cast<double>(most);
+    return entries < 4294967295.0 ? static_cast<index_type>(entries) : 4294967295u;
+  }
+
+  GRADSIEVE_EITHER_SPACE
+  template <class Workspace>
+  [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace&, accumulator_ref const, index_type) const noexcept {
+    return larger<key_type>(magnitude_key(magnitude), 1);
+  }
+
+  GRADSIEVE_EITHER_SPACE
+  template <class Workspace>
+  GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+    auto const found = work.collected(acc);
+    key_type const least = larger<key_type>(magnitude_key(magnitude), 1);
+    threshold at{least - 1, 0};
+    if (!found.complete || found.threshold != least || found.count > capacity(k)) {
+      auto const largest = work.kth_largest(acc, capacity(k));
+      if (largest.key >= least) at = largest;
+    }
+    return work.compact(acc, at, out);
+  }
+
+  [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,
+                                                     index_type k) const noexcept {
+    return found.count <= capacity(k) ? candidate_choice::all() : candidate_choice::largest(capacity(k));
+  }
+  [[nodiscard]] GRADSIEVE_HD threshold settle(accumulator_ref const, candidates const&, index_type,
+                                              threshold const at) const noexcept {
+    return at;
+  }
+
+  friend bool operator==(fixed_threshold const&, fixed_threshold const&) = default;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,51 @@
+// The Laplace estimate of every step, corrected by bisection.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/search.hpp>
+#include <gradsieve/selector/prediction.hpp>
+
+namespace gradsieve {
+
+/// Sends from k to (1 + tolerance) * k entries, exactly k where ties leave no such number, and fewer where fewer differ
+/// from zero. In every step the threshold starts at b * ln(n / k), b = mean magnitude, which keeps k of Laplace data,
+/// and bracketed bisection corrects it by counting. Nothing is remembered. When not: what error feedback leaves is no
+/// Laplace law, the estimate then keeps almost nothing, and each step takes several counting passes; `laplacian` has
+/// the same promise in one pass. Cost: the accumulate pass, which measures, and one pass a probe.
+/// Source: LDTE-BS (Chen, Liu, Han 2021), as far as it is published: its rule for the bracket is not, and is
+/// `bracket_search` here.
+struct ldte {
+  static constexpr char const* name = "ldte";
+  static constexpr auto fields() { return std::tuple{field<&ldte::tolerance>{"tolerance", at_least(0)}}; }
+  float tolerance = 0.25f;  ///< of the count, >= 0
+
+  /// Entries that may be sent for a budget of k.
+  [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
+    double const most = k * (1.0 + static_cast<double>(tolerance));
+    return most < 4294967295.0 ? static_cast<index_type>(most) : 4294967295u;
+  }
+
+  GRADSIEVE_EITHER_SPACE
+  template <class Workspace>
+  GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+    auto const sums = work.measure(acc);
+    if (sums.nonzero <= k) return work.compact(acc, {0, 0}, out);
+    auto const n = static_cast<double>(acc.values.size());
+    auto const estimate = magnitude_key(static_cast<float>(sums.sum_abs / n * std::log(n / k)));
+    bracket_search search{larger<key_type>(estimate, 1), sums.max_key + 1, k, capacity(k)};
+    while (!search.done()) {
+      work.collect_again(acc, search.probe());
+      auto const counted = work.collected(acc);
+      search.next(counted.complete ? counted.count : acc.values.size());  // a full list: far more than the band
+    }
+    return work.compact(acc, search.result(), out);
+  }
+
+  friend bool operator==(ldte const&, ldte const&) = default;
+};
+
+}  // namespace gradsieve

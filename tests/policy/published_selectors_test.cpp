@@ -1,0 +1,132 @@
+// The selectors that others compare with: trimmed, threshold_search, ldte and fixed_threshold.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <gradsieve/gradsieve.hpp>
+#include <span>
+#include <vector>
+
+#include "data.hpp"
+#include "sanitized.hpp"
+
+namespace gs = gradsieve;
+
+namespace {
+
+template <class Selector>
+data::chosen first_step(Selector const& selector, std::span<float const> values, std::uint64_t k, int threads = 3) {
+  gs::recipe const recipe{.density = data::density_for(k, values.size()), .selector = selector};
+  gs::compressor reducer{gs::host{threads}, gs::layout::flat(values.size()), recipe};
+  auto const got = reducer.compress(values);
+  return {{got.indices.begin(), got.indices.end()}, {got.values.begin(), got.values.end()}};
+}
+
+/// The largest entries, from `least` to `most` of them, or all that are not zero.
+void check_count(std::span<float const> values, std::uint64_t least, std::uint64_t most, data::chosen const& got) {
+  std::uint64_t const count = got.indices.size();
+  REQUIRE(count >= std::min(least, data::count_nonzero(values)));
+  REQUIRE(count <= most);
+  REQUIRE(got == data::top_k(values, count));
+}
+
+/// Calls f(values, k) for every law, several sizes and budgets.
+template <class F>
+void for_each_case(F const& f) {
+  for (std::uint64_t const n : sanitized ? std::vector{0u, 1u, 4097u} : std::vector{0u, 1u, 2u, 100u, 4097u, 70'001u})
+    for (auto const law : data::all_laws) {
+      auto const values = data::make(law, n, n + 1);
+      auto const law_name = data::name(law);
+      CAPTURE(law_name);
+      CAPTURE(n);
+      for (std::uint64_t const k : {std::uint64_t{0}, std::uint64_t{1}, n / 1000, n / 50, n / 3, n}) {
+        if (k > n) continue;
+        CAPTURE(k);
+        f(std::span<float const>{values}, k);
+      }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("trimmed gives exactly the k largest on any data") {
+  for_each_case([](std::span<float const> values, std::uint64_t k) {
+    for (float const step : {0.2f, 0.01f, 1.0f}) {
+      if (step < 0.1f && values.size() > 5000) continue;
+      auto const got = first_step(gs::trimmed{.step = step}, values, k);
+      REQUIRE(got == data::top_k(values, k));
+    }
+  });
+}
+
+TEST_CASE("threshold_search gives k to 2 k - 1 entries, the largest, on any data") {
+  for_each_case([](std::span<float const> values, std::uint64_t k) {
+    check_count(values, k, k == 0 ? 0 : 2 * k - 1, first_step(gs::threshold_search{}, values, k));
+    check_count(values, k, k, first_step(gs::threshold_search{.tolerance = 1}, values, k));  // no probe
+  });
+}
+
+TEST_CASE("ldte gives k to (1 + tolerance) k entries, the largest, on any data") {
+  for_each_case([](std::span<float const> values, std::uint64_t k) {
+    check_count(values, k, k + k / 4, first_step(gs::ldte{}, values, k));
+    check_count(values, k, k, first_step(gs::ldte{.tolerance = 0}, values, k));
+  });
+}
+
+TEST_CASE("fixed_threshold gives all entries that reach it, and the largest where there is no room for all") {
+  for_each_case([](std::span<float const> values, std::uint64_t k) {
+    for (float const magnitude : {1e-30f, 0.5f, 1.0f, 3.0f}) {
+      CAPTURE(magnitude);
+      std::uint64_t const reach = k == 0 ? 0 : static_cast<std::uint64_t>(std::ranges::count_if(values, [&](float x) {
+        return std::isfinite(x) && std::abs(x) >= magnitude;
+      }));
+      auto const got = first_step(gs::fixed_threshold{.magnitude = magnitude}, values, k);
+      REQUIRE(got == data::top_k(values, std::min(reach, k)));
+      auto const wide = first_step(gs::fixed_threshold{.magnitude = magnitude, .most = 2.5f}, values, k);
+      REQUIRE(wide == data::top_k(values, std::min(reach, std::min<std::uint64_t>(values.size(), k * 5 / 2))));
+    }
+  });
+}
+
+TEST_CASE("any number of threads and partitioner, step after step: the same entries, and nothing is lost") {
+  std::uint64_t const n = 60'000;
+  auto const check = [&](auto selector, auto partitioner) {
+    gs::recipe const recipe{.density = 0.02, .selector = selector, .partitioner = partitioner};
+    std::vector<gs::compressor<gs::host, std::remove_cv_t<decltype(recipe)>>> all;
+    for (int const threads : {1, 2, 5})
+      all.emplace_back(gs::host{threads}, gs::layout{data::equal_layers(n, 5)}, recipe);
+    std::vector<double> came(n);
+    std::vector<double> went(n);
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      auto const gradient = data::make(data::law::laplace, n, step);
+      for (std::size_t i = 0; i < n; ++i) came[i] += static_cast<double>(gradient[i]);
+      std::vector<data::chosen> sent;
+      for (auto& each : all) {
+        auto const got = each.compress(std::span<float const>{gradient});
+        sent.push_back({{got.indices.begin(), got.indices.end()}, {got.values.begin(), got.values.end()}});
+      }
+      CHECK(sent[0].indices.size() > 0);
+      CHECK(sent[1] == sent[0]);
+      CHECK(sent[2] == sent[0]);
+      for (std::size_t i = 0; i < sent[0].indices.size(); ++i)
+        went[sent[0].indices[i]] += static_cast<double>(sent[0].values[i]);
+    }
+    auto const left = all[0].residual();
+    double worst = 0;
+    for (std::size_t i = 0; i < n; ++i)
+      worst = std::max(worst, std::abs(came[i] - went[i] - static_cast<double>(left[i])));
+    CHECK(worst < 1e-5);
+  };
+  auto const first = data::make(data::law::laplace, n, 0);
+  auto const largest = data::top_k(std::span<float const>{first}, n / 100).values;
+  float const magnitude = std::abs(*std::ranges::min_element(largest, {}, [](float x) { return std::abs(x); }));
+  auto const with = [&](auto partitioner) {
+    check(gs::trimmed{}, partitioner);
+    check(gs::threshold_search{}, partitioner);
+    check(gs::ldte{}, partitioner);
+    check(gs::fixed_threshold{.magnitude = magnitude}, partitioner);
+  };
+  with(gs::whole{});
+  with(gs::deft{});
+}
