@@ -75,6 +75,8 @@ else
     skipped+=("preset clang, its optimised build (--all); in presets debug and tsan clang compiles all but the benchmarks")
   fi
 
+  [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math and of published selectors (--all)")
+
   # Device tests run on a GPU, or through a launcher that stands in for one. With nvcc alone they are compiled, and
   # each is skipped: exit status 77.
   launcher=${GRADSIEVE_DEVICE_LAUNCHER-}
@@ -100,7 +102,7 @@ for preset in "${presets[@]}"; do
     options+=("-DCMAKE_CXX_COMPILER=$debug_compiler")
   elif [ "$preset" = cuda ]; then
     options+=("-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=${GRADSIEVE_DEVICE_MODES-}"
-              "-DGRADSIEVE_DEVICE_STATISTICS=${GRADSIEVE_DEVICE_STATISTICS-}")
+              "-DGRADSIEVE_DEVICE_STATISTICS=${GRADSIEVE_DEVICE_STATISTICS-}" "-DGRADSIEVE_TEST_SLOW=$([ $all = yes ] && echo ON || echo OFF)")
     # Without a GPU nothing runs what ptxas makes; test spills has it compile every kernel. The host's part computes
     # little; at -O1 g++ 12 warns of CUB.
     [ -z "$launcher" ] || options+=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual

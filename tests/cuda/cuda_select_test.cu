@@ -109,11 +109,6 @@ TEST_CASE("candidates that several blocks share: those of one segment, of some, 
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::hierarchical{}}, flat, 2, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::chunked{}}, flat, 2, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .residual = gs::none{}}, flat, 2, make));
-  CHECK(same_as_host(gs::recipe{.density = 0.02, .selector = gs::trimmed{}}, flat, 2, make));
-  CHECK(same_as_host(gs::recipe{.density = 0.02, .selector = gs::threshold_search{}}, flat, 2, make));
-  CHECK(same_as_host(gs::recipe{.density = 0.02, .selector = gs::ldte{}}, flat, 2, make));
-  CHECK(same_as_host(gs::recipe{.density = 0.02, .selector = gs::fixed_threshold{.magnitude = 3}}, flat, 2, make));
-  CHECK(same_as_host(gs::recipe{.density = 0.02, .selector = gs::fixed_threshold{.magnitude = 0.1f}}, flat, 2, ties));
 }
 
 TEST_CASE("the largest by a stable sort of Thrust's are those that radix sends") {
