@@ -43,6 +43,7 @@ void add_parts(setting const& at) {
   add_codec("coo", gs::coo{}, at);
   add_codec("raw32+fp32", gs::packed{.indices = gs::raw32{}}, at);
   add_codec("delta+fp32", gs::packed{.indices = gs::delta{}}, at);
+  add_codec("elias_fano+fp32", gs::packed{.indices = gs::elias_fano{}}, at);
   add_codec("bitmap+fp32", gs::packed{.indices = gs::bitmap{}}, at);
   add_codec("fixed_width+fp32", gs::packed{.indices = gs::fixed_width{}}, at);
   add_codec("automatic+fp32", gs::packed{}, at);

@@ -61,6 +61,7 @@ template <class Space, class Selector, class Exchange, class Body>
   if constexpr (Exchange::encodes) {
     if (name == "raw32") return body(gs::packed<gs::raw32>{});
     if (name == "delta") return body(gs::packed<gs::delta>{});
+    if (name == "elias_fano") return body(gs::packed<gs::elias_fano>{});
     if (name == "bitmap") return body(gs::packed<gs::bitmap>{});
     if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
   }

@@ -148,9 +148,9 @@ void decode_binned(std::uint32_t length, input given) {
   decode(gs::binned{}, given);
 }
 
-constexpr std::array<std::string_view, 12> codecs{"coo",         "raw32",       "delta",     "bitmap",
-                                                  "fixed_width", "fixed_width", "automatic", "binned",
-                                                  "binned",      "binned",      "binned",    "binned"};
+constexpr std::array<std::string_view, 13> codecs{"coo",         "raw32",      "delta",     "bitmap", "fixed_width",
+                                                  "fixed_width", "elias_fano", "automatic", "binned", "binned",
+                                                  "binned",      "binned",     "binned"};
 
 /// Places in `codecs`: all, or those of the name in GRADSIEVE_FUZZ_CODEC.
 std::vector<unsigned> const& chosen_codecs() {
@@ -180,14 +180,16 @@ void decode_any(unsigned codec, unsigned values, input const& given) {
     case 5:
       return decode_packed(gs::fixed_width{.chunk = 16}, values, given);
     case 6:
-      return decode_packed(gs::automatic{}, values, given);
+      return decode_packed(gs::elias_fano{}, values, given);
     case 7:
-      return decode_binned(0, given);
+      return decode_packed(gs::automatic{}, values, given);
     case 8:
-      return decode_binned(1, given);
+      return decode_binned(0, given);
     case 9:
-      return decode_binned(63, given);
+      return decode_binned(1, given);
     case 10:
+      return decode_binned(63, given);
+    case 11:
       return decode_binned(64, given);
     default:
       return decode_binned(16383, given);
@@ -214,8 +216,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
   unsigned const which = data[0] & 127;
   auto const& chosen = chosen_codecs();
   unsigned const codec = chosen[which % chosen.size()];
-  bool const without = data[1] >= 128 && codec < 7;  // no layout: only binned insists
-  decode_any(codec, which / 12,
+  bool const without = data[1] >= 128 && codec < 8;  // no layout: only binned insists
+  decode_any(codec, which / codecs.size(),
              {{layers.size(), layers.hash(), data[6] % 4u, without ? nullptr : &layers},
               two(2) % 2048,
               two(4),

@@ -116,6 +116,10 @@ TEST_CASE("codes and bits that no value has are refused") {
   auto padding = bytes;
   padding[2] |= std::byte{0x10};
   CHECK_THROWS_AS(decoded(gs::int4{}, padding, 3), gs::corrupt_message);
+  auto scale = bytes;
+  scale[1] = std::byte{0x78};  // 1, 0, 1: an exponent less by two would do
+  CHECK_THROWS_WITH_AS(decoded(gs::int4{}, scale, 3), "gradsieve: message exponent of a block is 149, expected 147",
+                       gs::corrupt_message);
 }
 
 TEST_CASE("a compressor: the residual has what rounding takes off") {

@@ -32,6 +32,7 @@ template <class F>
 void for_each_index_codec(std::uint64_t n, F const& f) {
   f(gs::raw32{});
   f(gs::delta{});
+  f(gs::elias_fano{});
   f(gs::automatic{});
   f(gs::fixed_width{.chunk = 65536});
   if (n > 1'000'000) return;
@@ -111,7 +112,7 @@ void check_there_and_back(gs::message_info const& info, content const& from) {
 
 template <class... Parts>
 constexpr bool all_codecs = (gs::codec<gs::packed<Parts>> && ...);
-static_assert(all_codecs<gs::raw32, gs::delta, gs::bitmap, gs::fixed_width, gs::automatic>);
+static_assert(all_codecs<gs::raw32, gs::delta, gs::elias_fano, gs::bitmap, gs::fixed_width, gs::automatic>);
 static_assert(!gs::index_codec<gs::fp32> && !gs::value_codec<gs::delta> && !gs::index_codec<int>);
 static_assert(std::is_trivially_copyable_v<gs::packed<gs::fixed_width, gs::ternary>>);
 
@@ -227,13 +228,14 @@ TEST_CASE("a packed message may stand at any address") {
 
 TEST_CASE("bits an index, for random positions") {
   struct row {
-    double density, raw, by_bitmap, by_delta;
+    double density, raw, by_bitmap, by_delta, by_elias_fano;
   };
   // raw u32, bitmap and 128-gap bit-packing: entropy coding would take 2.00 to 14.73
-  constexpr std::array table{row{0.5, 32, 2, 3.5},      row{0.25, 32, 4, 4.8},      row{0.125, 32, 8, 5.9},
-                             row{0.0625, 32, 16, 7.0},  row{1.0 / 32, 32, 32, 8.0}, row{0.01, 32, 100, 9.6},
-                             row{0.003, 32, 333, 11.3}, row{0.001, 32, 1000, 13.0}, row{0.0003, 32, 3333, 14.6},
-                             row{0.0001, 32, 1e4, 16.3}};
+  constexpr std::array table{row{0.5, 32, 2, 3.5, 3.0},         row{0.25, 32, 4, 4.8, 4.0},
+                             row{0.125, 32, 8, 5.9, 5.0},       row{0.0625, 32, 16, 7.0, 6.0},
+                             row{1.0 / 32, 32, 32, 8.0, 7.0},   row{0.01, 32, 100, 9.6, 8.56},
+                             row{0.003, 32, 333, 11.3, 10.3},   row{0.001, 32, 1000, 13.0, 11.95},
+                             row{0.0003, 32, 3333, 14.6, 13.6}, row{0.0001, 32, 1e4, 16.3, 15.2}};
   for (auto const& expected : table) {
     std::uint64_t const n = expected.density > 0.01 ? 200'000 : 20'000'000;
     auto const indices = iid(n, expected.density);
@@ -247,12 +249,14 @@ TEST_CASE("bits an index, for random positions") {
     CHECK(bits(gs::raw32{}) == 32);
     CHECK(bits(gs::bitmap{}) == doctest::Approx(expected.by_bitmap).epsilon(0.05));
     CHECK(bits(gs::delta{}) == doctest::Approx(expected.by_delta).epsilon(0.05));
+    CHECK(bits(gs::elias_fano{}) == doctest::Approx(expected.by_elias_fano).epsilon(0.02));
     auto const exact = [&](auto const& codec) {
       CHECK(codec.bytes(info, indices) == codec.encode(info, indices, to));
       return static_cast<double>(codec.bytes(info, indices));
     };
     CHECK(bits(gs::automatic{}) ==
-          8 * (1 + std::min({exact(gs::raw32{}), exact(gs::bitmap{}), exact(gs::delta{})})) / count);
+          8 * (1 + std::min({exact(gs::raw32{}), exact(gs::bitmap{}), exact(gs::delta{}), exact(gs::elias_fano{})})) /
+              count);
     if (expected.density == 0.001) CHECK(bits(gs::fixed_width{}) == doctest::Approx(12 + 13 / 4.096).epsilon(0.02));
   }
 }
@@ -268,7 +272,8 @@ TEST_CASE("automatic takes the smallest, and says which") {
     return std::string{breakdown.index_codec};
   };
   CHECK(chosen(10'000, iid(10'000, 0.5)) == "bitmap");
-  CHECK(chosen(10'000, iid(10'000, 0.1)) == "delta");
+  CHECK(chosen(10'000, iid(10'000, 0.1)) == "elias_fano");
+  CHECK(chosen(1'000'000, {70, 71, 73, 74, 75, 76, 78, 79}) == "delta");
   CHECK(chosen(largest_n, {0xFFFF'FFF0u}) == "raw32");  // a width byte more than the index itself
   CHECK(chosen(largest_n, {}) == "delta");
 }
@@ -443,8 +448,27 @@ TEST_CASE("parts that lie, under a right checksum") {
     CHECK(altered(gs::packed{.indices = gs::delta{}}, 48, std::uint16_t{3}) == start + "index codec is 3, expected 2");
     CHECK(altered(gs::packed{.indices = gs::delta{}}, 50, std::uint16_t{2}) == start + "value codec is 2, expected 1");
     CHECK(altered(gs::packed{.indices = gs::delta{}}, 6, std::uint16_t{1}) == start + "codec is 1, expected 2");
-    CHECK(altered(gs::packed{}, parts, byte(4)) == start + "index codec is 4, expected 1 to 3");
-    CHECK(altered(gs::packed{}, parts, byte(0)) == start + "index codec is 0, expected 1 to 3");
+    CHECK(altered(gs::packed{}, parts, byte(4)) == start + "index codec is 4, expected one of 1, 2, 3, 6");
+    CHECK(altered(gs::packed{}, parts, byte(0)) == start + "index codec is 0, expected one of 1, 2, 3, 6");
+  }
+  SUBCASE("elias_fano") {  // low parts 0, 1, 5, 8, 9, 3 of 4 bits; bits 0, 1, 2, 5, 6, 11
+    gs::packed const codec{.indices = gs::elias_fano{}};
+    CHECK(altered(codec, parts, byte(0x10)) == "");
+    CHECK(altered(codec, parts + 1, byte(0x85)) == "");
+    CHECK(altered(codec, parts + 2, byte(0x39)) == "");
+    CHECK(altered(codec, parts + 3, byte(0x67)) == "");
+    CHECK(altered(codec, parts + 4, byte(0x08)) == "");
+    CHECK(altered(codec, parts, byte(0x01)) == start + "indices do not rise strictly: 1 stands before 0");
+    CHECK(altered(codec, parts + 3, byte(0x66)) == start + "number of bits set is 5, expected 6");
+    CHECK(altered(codec, parts + 4, byte(0x18)) == start + "number of bits set is 7, expected 6");
+    CHECK(altered(codec, parts + 4, byte(0x10)) == start + "index 115 is not below 100");
+    CHECK(altered(codec, parts + 4, byte(0x80)) == start + "index 163 is not below 100");
+    gs::message_info const huge{largest_n, 7, 0};  // low parts of 30 bits; bits 2 and 4
+    auto message = encoded(codec, huge, with_values({0x8000'0000u, 0xFFFF'FFFEu}));
+    CHECK(verdict(codec, huge, message, 2) == "");
+    poke(message, payload + 8, byte(0x84));  // leads behind all numbers
+    reseal(message);
+    CHECK(verdict(codec, huge, message, 2) == start + "index 4294967295 is not below 4294967295");
   }
   SUBCASE("delta") {  // gaps 0, 0, 3, 34, 0, 57: 6 bits
     gs::packed const codec{.indices = gs::delta{}};

@@ -70,6 +70,7 @@ void for_each_codec(Check const& check) {
   for_each_device_codec(check);
   check("delta_fp16", gs::packed{.indices = gs::delta{}, .values = gs::fp16{}});
   check("bitmap_ternary", gs::packed{.indices = gs::bitmap{}, .values = gs::ternary{}});
+  check("elias_fano_fp32", gs::packed{.indices = gs::elias_fano{}});
   check("automatic_fp32", gs::packed{});
   check("binned", gs::binned{});
 }

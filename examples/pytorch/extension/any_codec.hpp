@@ -19,7 +19,7 @@ namespace example {
 
 namespace gs = gradsieve;
 
-inline names const index_codec_names{"automatic", "raw32", "delta", "bitmap", "fixed_width"};
+inline names const index_codec_names{"automatic", "raw32", "delta", "bitmap", "fixed_width", "elias_fano"};
 inline constexpr std::size_t fixed_width_place = 4;  // in index_codec_names
 inline names const value_codec_names{"fp32", "fp16", "bf16", "ternary"};
 
@@ -35,7 +35,8 @@ template <class Variant>
 /// A part of `packed`, chosen at run time, for exchanges that send the parts apart.
 class any_indices {
  public:
-  using choice = std::variant<gs::automatic, gs::raw32, gs::delta, gs::bitmap, gs::fixed_width>;  // as the names
+  using choice = std::variant<gs::automatic, gs::raw32, gs::delta, gs::bitmap, gs::fixed_width,
+                              gs::elias_fano>;  // as the names
   choice chosen{gs::raw32{}};
 
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
@@ -117,7 +118,7 @@ class any_codec {
     using type = Last;
   };
   using choice = joined_variants<std::variant<gs::coo, gs::binned>, with<gs::automatic>, with<gs::raw32>,
-                                 with<gs::delta>, with<gs::bitmap>, with<gs::fixed_width>>::type;
+                                 with<gs::delta>, with<gs::bitmap>, with<gs::fixed_width>, with<gs::elias_fano>>::type;
 
  public:
   any_codec() = default;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -124,6 +125,31 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
                                           unsigned width) noexcept {
   std::uint64_t const bits = count * width;
   return bits % 8 == 0 || (std::to_integer<unsigned>(from[bits / 8]) >> (bits % 8)) == 0;
+}
+
+/// Calls f(64 bits, position of the first) for every word of a row of bits, of which the lowest of a byte comes first.
+template <class F>
+void for_each_word(std::span<std::byte const> row, F const& f) {
+  std::size_t at = 0;
+  for (; at + 8 <= row.size(); at += 8) f(load_one<std::uint64_t>(row.subspan(at)), std::uint64_t{8} * at);
+  std::uint64_t last = 0;
+  for (std::size_t b = at; b < row.size(); ++b) last |= std::to_integer<std::uint64_t>(row[b]) << (8 * (b - at));
+  f(last, std::uint64_t{8} * at);
+}
+
+/// Bits of a row that are set.
+[[nodiscard]] inline std::uint64_t count_bits(std::span<std::byte const> row) noexcept {
+  std::uint64_t set = 0;
+  for_each_word(row, [&](std::uint64_t word, std::uint64_t) { set += static_cast<unsigned>(std::popcount(word)); });
+  return set;
+}
+
+/// Calls f(position) for every bit of a row that is set, in order.
+template <class F>
+void for_each_bit(std::span<std::byte const> row, F const& f) {
+  for_each_word(row, [&](std::uint64_t word, std::uint64_t first) {
+    for (; word != 0; word &= word - 1) f(first + static_cast<unsigned>(std::countr_zero(word)));
+  });
 }
 
 }  // namespace gradsieve::wire

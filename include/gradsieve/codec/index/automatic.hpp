@@ -8,32 +8,37 @@
 
 #include <gradsieve/codec/index/bitmap.hpp>
 #include <gradsieve/codec/index/delta.hpp>
+#include <gradsieve/codec/index/elias_fano.hpp>
 #include <gradsieve/codec/index/raw32.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
-/// One byte with the id of `raw32`, `delta` or `bitmap`, whichever takes the fewest bytes, then what that one writes.
-/// The step's report says which. A receiver takes any of the three. `fixed_width` is not among them: for random
-/// positions it is never the smallest, at any density; where entries stand in clusters that are far apart, it may be.
-/// When not: on a device, where messages have a fixed size and it is refused.
-/// Cost: that of the one it takes, and O(count) for the size of `delta`.
+/// One byte with the id of `raw32`, `delta`, `elias_fano` or `bitmap`, whichever takes the fewest bytes, then what that
+/// one writes. The step's report says which. A receiver takes any of the four. `fixed_width` is not among them: for
+/// random positions it is never the smallest, at any density; where entries stand in clusters that are far apart, it
+/// may be. When not: on a device, where messages have a fixed size and it is refused. Cost: that of the one it takes,
+/// and O(count) for the size of `delta`.
 struct automatic {
   static constexpr char const* name = "automatic";
   static constexpr std::uint16_t id = 5;
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
-    return 1 + smaller(smaller(raw32{}.max_bytes(n, count), bitmap{}.max_bytes(n, count)), delta{}.max_bytes(n, count));
+    return 1 + smaller(smaller(raw32{}.max_bytes(n, count), bitmap{}.max_bytes(n, count)),
+                       smaller(delta{}.max_bytes(n, count), elias_fano{}.max_bytes(n, count)));
   }
 
   [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> indices,
                                      std::span<std::byte> to) const noexcept {
     auto const by_delta = delta{}.bytes(info, indices);
     auto const by_bitmap = bitmap{}.bytes(info, indices);
+    auto const by_elias_fano = elias_fano{}.bytes(info, indices);
     auto const by_raw32 = raw32{}.bytes(info, indices);
-    if (by_delta <= by_bitmap && by_delta <= by_raw32) return write(delta{}, info, indices, to);
-    if (by_bitmap <= by_raw32) return write(bitmap{}, info, indices, to);
+    auto const least = smaller(smaller(by_delta, by_bitmap), smaller(by_elias_fano, by_raw32));
+    if (least == by_delta) return write(delta{}, info, indices, to);
+    if (least == by_bitmap) return write(bitmap{}, info, indices, to);
+    if (least == by_elias_fano) return write(elias_fano{}, info, indices, to);
     return write(raw32{}, info, indices, to);
   }
 
@@ -44,14 +49,18 @@ struct automatic {
     auto const which = std::to_integer<unsigned>(from[0]);
     if (which == raw32::id) return 1 + raw32{}.decode(info, rest, out);
     if (which == delta::id) return 1 + delta{}.decode(info, rest, out);
-    wire::expect(which == bitmap::id, "index codec", which, "1 to ", bitmap::id);
+    if (which == elias_fano::id) return 1 + elias_fano{}.decode(info, rest, out);
+    wire::expect(which == bitmap::id, "index codec", which, "one of 1, 2, 3, ", elias_fano::id);
     return 1 + bitmap{}.decode(info, rest, out);
   }
 
   /// The name of the codec that wrote these bytes. @pre encode() did
   [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
     auto const which = std::to_integer<unsigned>(part[0]);
-    return which == raw32::id ? "raw32" : which == delta::id ? "delta" : "bitmap";
+    return which == raw32::id        ? raw32::name
+           : which == delta::id      ? delta::name
+           : which == elias_fano::id ? elias_fano::name
+                                     : bitmap::name;
   }
 
   friend bool operator==(automatic const&, automatic const&) = default;

@@ -1,21 +1,19 @@
 // One bit for every element.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <ostream>
 #include <span>
 
-#include <gradsieve/codec/message.hpp>
+#include <gradsieve/codec/bits.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
 namespace gradsieve {
 
 /// Bit i % 8 of byte i / 8 says whether element i is selected; the bits behind the last element are zero.
-/// When not: below a density of 0.2, where `delta` is smaller; on a device, where it is refused. Cost: n / 8 bytes,
+/// When not: below a density of 0.25, where `elias_fano` is smaller; on a device, where it is refused. Cost: n / 8 bytes,
 /// written and read once.
 struct bitmap {
   static constexpr char const* name = "bitmap";
@@ -42,29 +40,13 @@ struct bitmap {
     auto const size = max_bytes(info.n, 0);
     wire::expect(from.size() >= size, "bytes for indices", from.size(), "at least ", size);
     auto const map = from.first(size);
-    std::uint64_t set = 0;
-    for_each_word(map, [&](std::uint64_t word, std::uint64_t) { set += static_cast<unsigned>(std::popcount(word)); });
-    wire::expect(set == out.size(), "number of bits set", set, "", out.size());
+    wire::expect(wire::count_bits(map) == out.size(), "number of bits set", wire::count_bits(map), "", out.size());
     std::size_t at = 0;
-    for_each_word(map, [&](std::uint64_t word, std::uint64_t first) {
-      for (; word != 0; word &= word - 1)
-        out[at++] = static_cast<index_type>(first + static_cast<unsigned>(std::countr_zero(word)));
-    });
+    wire::for_each_bit(map, [&](std::uint64_t bit) { out[at++] = static_cast<index_type>(bit); });
     return size;
   }
 
   friend bool operator==(bitmap const&, bitmap const&) = default;
-
- private:
-  /// Calls f(64 bits, position of the first).
-  template <class F>
-  static void for_each_word(std::span<std::byte const> map, F const& f) {
-    std::size_t at = 0;
-    for (; at + 8 <= map.size(); at += 8) f(wire::load_one<std::uint64_t>(map.subspan(at)), 8 * at);
-    std::uint64_t last = 0;
-    for (std::size_t b = at; b < map.size(); ++b) last |= std::to_integer<std::uint64_t>(map[b]) << (8 * (b - at));
-    f(last, 8 * at);
-  }
 };
 static_assert(index_codec<bitmap>);
 

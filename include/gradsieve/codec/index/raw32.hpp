@@ -11,7 +11,7 @@
 
 namespace gradsieve {
 
-/// Indices as u32, little-endian. When not: `delta` takes a half to a quarter of that.
+/// Indices as u32, little-endian. When not: `elias_fano` takes a half to a quarter of that.
 /// Cost: one copy, 32 bits an index.
 struct raw32 {
   static constexpr char const* name = "raw32";

@@ -21,7 +21,7 @@ namespace gradsieve {
 /// the byte. The largest error is from 1 / (2 m) to 1 / m of the block's largest magnitude, m = 2^(Bits - 1) - 1. Bits
 /// a value: Bits + 8 / block. The residual keeps what this loses. See `int8`, `int4`, `int2`. When not: with
 /// `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device; `int2` keeps a
-/// sign and a zero, and needs a residual that takes the rest. Cost: two passes over the values to encode, one to
+/// sign and a zero, and needs a residual that takes the rest. Cost: two passes over the values to encode, two to
 /// decode. Source: block formats with a shared exponent (OCP Microscaling 2023), with integer elements.
 template <unsigned Bits>
 struct block_scaled {
@@ -86,6 +86,11 @@ struct block_scaled {
       }
     }
     wire::expect(wire::padding_is_zero(codes, values.size(), Bits), "padding of values", 1, "", 0);
+    for (std::size_t b = 0; b < blocks(values.size()); ++b) {  // there is one way to write a block
+      auto const here = values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
+      auto const exponent = std::to_integer<unsigned>(from[b]);
+      wire::expect(exponent_of(here) == exponent, "exponent of a block", exponent, "", exponent_of(here));
+    }
   }
 
   friend bool operator==(block_scaled const&, block_scaled const&) = default;

@@ -1,0 +1,129 @@
+// High bits of the indices in unary, low bits as they are.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gradsieve/codec/bits.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/fields.hpp>
+
+namespace gradsieve {
+
+/// The lowest l bits of every index, packed; then a row of bits in which index i of the list sets bit
+/// i + (index >> l); zero bits up to the byte behind either. l <= 31 follows from n and the count: of all the one that
+/// takes the fewest bytes, the least of equal ones. There is one way to write a selection. Bits an index, wherever the
+/// entries lie: 8.6 at density 0.01, 12.0 at 0.001, 15.2 at 0.0001; half a bit above what random positions must take.
+/// When not: entries in clusters, for which `delta` is smaller; above a density of 0.25, where a bitmap is; on a
+/// device, where it is refused.
+/// Cost: O(count + n / 2^l), which is 3 count at most, one pass to encode. Source: Elias 1974 and Fano 1971.
+struct elias_fano {
+  static constexpr char const* name = "elias_fano";
+  static constexpr std::uint16_t id = 6;
+
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
+    return split(n, count).bytes();
+  }
+
+  /// Bytes that encode() will write.
+  [[nodiscard]] constexpr std::uint64_t bytes(message_info const& info,
+                                              std::span<index_type const> indices) const noexcept {
+    return split(info.n, indices.size()).bytes();
+  }
+
+  /// @pre every index is below info.n
+  [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> indices,
+                                     std::span<std::byte> to) const noexcept {
+    auto const parts = split(info.n, indices.size());
+    std::array<std::uint32_t, block> fields;
+    auto const mask = wire::low_bits(parts.width);
+    std::uint64_t at = 0;
+    for (std::size_t first = 0; parts.width > 0 && first < indices.size(); first += block) {
+      auto const here = indices.subspan(first, smaller(block, indices.size() - first));
+      for (std::size_t i = 0; i < here.size(); ++i) fields[i] = here[i] & mask;
+      at += wire::pack(std::span<std::uint32_t const>{fields.data(), here.size()}, parts.width, to.subspan(at));
+    }
+    row_writer row{to.subspan(parts.low, parts.high)};
+    for (std::size_t i = 0; i < indices.size(); ++i) row.set(i + (indices[i] >> parts.width));
+    row.finish();
+    return parts.bytes();
+  }
+
+  [[nodiscard]] std::uint64_t decode(message_info const& info, std::span<std::byte const> from,
+                                     std::span<index_type> out) const {
+    auto const parts = split(info.n, out.size());
+    wire::expect(from.size() >= parts.bytes(), "bytes for indices", from.size(), "at least ", parts.bytes());
+    auto const row = from.subspan(parts.low, parts.high);
+    wire::expect(wire::count_bits(row) == out.size(), "number of bits set", wire::count_bits(row), "", out.size());
+    wire::unpack(from, parts.width, out);
+    wire::expect(wire::padding_is_zero(from, out.size(), parts.width), "padding of indices", 1, "", 0);
+    // A bit behind the last that an index below n can set leads to one of n or more, which `packed` finds.
+    std::uint64_t i = 0;
+    wire::for_each_bit(row, [&](std::uint64_t bit) {
+      auto const high = bit - i;
+      out[i] = high >> (32 - parts.width) == 0 ? out[i] | static_cast<index_type>(high << parts.width) : ~index_type{0};
+      ++i;
+    });
+    return parts.bytes();
+  }
+
+  friend bool operator==(elias_fano const&, elias_fano const&) = default;
+
+ private:
+  static constexpr std::size_t block = 128;
+  static constexpr unsigned widest = 31;
+
+  struct sizes {
+    unsigned width = 0;      // of a low part
+    std::uint64_t low = 0;   // bytes of the low parts
+    std::uint64_t high = 0;  // bytes of the row
+
+    [[nodiscard]] constexpr std::uint64_t bytes() const noexcept { return low + high; }
+  };
+
+  [[nodiscard]] static constexpr sizes split(std::uint64_t n, std::uint64_t count) noexcept {
+    sizes best;
+    if (n == 0 || count == 0) return best;
+    for (unsigned width = 0; width <= widest; ++width) {
+      sizes const here{width, wire::packed_bytes(count, width), (count + ((n - 1) >> width) + 7) / 8};
+      if (width == 0 || here.bytes() < best.bytes()) best = here;
+    }
+    return best;
+  }
+
+  /// Writes a row of bits from its start to its end, of which the set ones rise.
+  class row_writer {
+   public:
+    explicit row_writer(std::span<std::byte> to) noexcept : to_{to} {}
+
+    void set(std::uint64_t bit) noexcept {
+      while (bit - first_ >= 64) next();
+      word_ |= std::uint64_t{1} << (bit - first_);
+    }
+
+    void finish() noexcept {
+      while (to_.size() >= 8) next();
+      for (auto& byte : to_) {
+        byte = static_cast<std::byte>(word_);
+        word_ >>= 8;
+      }
+    }
+
+   private:
+    void next() noexcept {
+      wire::store_one(to_, word_);
+      to_ = to_.subspan(8);
+      word_ = 0;
+      first_ += 64;
+    }
+
+    std::span<std::byte> to_;  // what is left of the row
+    std::uint64_t first_ = 0;  // bit that it begins with
+    std::uint64_t word_ = 0;
+  };
+};
+static_assert(index_codec<elias_fano>);
+
+}  // namespace gradsieve
