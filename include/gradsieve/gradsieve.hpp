@@ -7,8 +7,12 @@
 #include <gradsieve/codec/packed.hpp>
 #include <gradsieve/codec/value/block_scaled.hpp>
 #include <gradsieve/codec/value/half.hpp>
+#include <gradsieve/codec/value/qsgd.hpp>
+#include <gradsieve/codec/value/sbc.hpp>
+#include <gradsieve/codec/value/sign.hpp>
 #include <gradsieve/codec/value/ternary.hpp>
 #include <gradsieve/compressor.hpp>
+#include <gradsieve/exchange/shared_choice.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/layer_states.hpp>
 #include <gradsieve/partitioner/cyclic.hpp>
@@ -25,5 +29,6 @@
 #include <gradsieve/selector/hierarchical.hpp>
 #include <gradsieve/selector/laplacian.hpp>
 #include <gradsieve/selector/ldte.hpp>
+#include <gradsieve/selector/random_k.hpp>
 #include <gradsieve/selector/threshold_search.hpp>
 #include <gradsieve/selector/trimmed.hpp>

@@ -128,13 +128,21 @@ void decode(Codec const& codec, input const& given) {
 
 template <class Indices>
 void decode_packed(Indices const& indices, unsigned values, input const& given) {
-  switch (values % 4) {
+  switch (values % 8) {
     case 0:
       return decode(gs::packed{.indices = indices, .values = gs::fp32{}}, given);
     case 1:
       return decode(gs::packed{.indices = indices, .values = gs::fp16{}}, given);
     case 2:
       return decode(gs::packed{.indices = indices, .values = gs::bf16{}}, given);
+    case 3:
+      return decode(gs::packed{.indices = indices, .values = gs::int4{.block = 16}}, given);
+    case 4:
+      return decode(gs::packed{.indices = indices, .values = gs::sign{.block = 16}}, given);
+    case 5:
+      return decode(gs::packed{.indices = indices, .values = gs::sbc{}}, given);
+    case 6:
+      return decode(gs::packed{.indices = indices, .values = gs::qsgd{.block = 16}}, given);
     default:
       return decode(gs::packed{.indices = indices, .values = gs::ternary{}}, given);
   }

@@ -49,13 +49,18 @@ void for_each_value_codec(F const& f) {
   f(gs::bf16{});
   f(gs::ternary{});
   f(gs::int4{});
+  f(gs::sign{});
+  f(gs::sbc{});
+  f(gs::qsgd{});
 }
 
 template <class F>
 void for_each_packed(std::uint64_t n, F const& f) {
   for_each_index_codec(n, [&](auto indices) {
-    for_each_value_codec([&](auto values) { f(gs::packed{.indices = indices, .values = values}); });
+    f(gs::packed{.indices = indices, .values = gs::fp16{}});
+    f(gs::packed{.indices = indices, .values = gs::ternary{}});
   });
+  for_each_value_codec([&](auto values) { f(gs::packed{.indices = gs::raw32{}, .values = values}); });
 }
 
 template <class Policy>

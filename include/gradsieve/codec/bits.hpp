@@ -127,6 +127,36 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
   return bits % 8 == 0 || (std::to_integer<unsigned>(from[bits / 8]) >> (bits % 8)) == 0;
 }
 
+/// Whether its sign bit is set.
+[[nodiscard]] inline bool is_negative(float x) noexcept { return gradsieve::bit_cast<std::uint32_t>(x) >> 31 != 0; }
+
+/// Writes a bit for each value, 1: negative, the first in the lowest bit, and zero bits up to the byte.
+inline void pack_signs(std::span<float const> values, std::span<std::byte> to) noexcept {
+  for (std::size_t i = 0, at = 0; i < values.size(); i += 8) {
+    unsigned signs = 0;
+    for (std::size_t b = 0; b < smaller<std::size_t>(8, values.size() - i); ++b)
+      signs |= (is_negative(values[i + b]) ? 1u : 0u) << b;
+    to[at++] = static_cast<std::byte>(signs);
+  }
+}
+
+/// Whether pack_signs() wrote value i as a negative one.
+[[nodiscard]] inline bool is_negative(std::span<std::byte const> signs, std::size_t i) noexcept {
+  return (std::to_integer<unsigned>(signs[i / 8]) >> (i % 8) & 1u) != 0;
+}
+
+/// A value of this magnitude.
+[[nodiscard]] inline float signed_value(key_type magnitude, bool negative) noexcept {
+  return gradsieve::bit_cast<float>(magnitude | (negative ? 0x8000'0000u : 0u));
+}
+
+/// Reads a magnitude. @throws corrupt_message unless it is finite
+[[nodiscard]] inline key_type load_scale(std::span<std::byte const> from, char const* what) {
+  auto const scale = load_one<std::uint32_t>(from);
+  expect(scale < infinite_key, what, scale, "below ", infinite_key);
+  return scale;
+}
+
 /// Calls f(64 bits, position of the first) for every word of a row of bits, of which the lowest of a byte comes first.
 template <class F>
 void for_each_word(std::span<std::byte const> row, F const& f) {

@@ -46,12 +46,7 @@ struct ternary {
       wire::store_one(to.subspan(at), mean_magnitude(values.subspan(first, last - first)));
       at += 4;
     });
-    for (std::size_t i = 0; i < values.size(); i += 8) {
-      unsigned signs = 0;
-      for (std::size_t b = 0; b < smaller<std::size_t>(8, values.size() - i); ++b)
-        signs |= gradsieve::bit_cast<std::uint32_t>(values[i + b]) >> 31 << b;
-      to[at++] = static_cast<std::byte>(signs);
-    }
+    wire::pack_signs(values, to.subspan(at));
   }
 
   void decode(message_info const& info, std::span<index_type const> indices, std::span<std::byte const> from,
@@ -60,13 +55,9 @@ struct ternary {
     wire::expect(wire::padding_is_zero(signs, values.size(), 1), "padding of signs", 1, "", 0);
     std::size_t at = 0;
     for_each_layer(info, indices, [&](std::size_t, std::size_t first, std::size_t last) {
-      auto const scale = wire::load_one<std::uint32_t>(from.subspan(at));
-      wire::expect(scale < infinite_key, "scale of a layer, as bits,", scale, "below ", infinite_key);
+      auto const scale = wire::load_scale(from.subspan(at), "scale of a layer, as bits,");
       at += 4;
-      for (std::size_t i = first; i < last; ++i) {
-        auto const negative = std::to_integer<std::uint32_t>(signs[i / 8]) >> (i % 8) & 1u;
-        values[i] = gradsieve::bit_cast<float>(scale | negative << 31);
-      }
+      for (std::size_t i = first; i < last; ++i) values[i] = wire::signed_value(scale, wire::is_negative(signs, i));
     });
   }
 

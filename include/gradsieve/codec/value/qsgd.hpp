@@ -1,0 +1,184 @@
+// Values rounded at random to a few levels.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <gradsieve/codec/bits.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/random.hpp>
+
+namespace gradsieve {
+
+/// s * q / levels, where s is the largest magnitude of the value's block and q, from -levels to levels, is rounded up
+/// or down at random so that its mean is the value. First s for each block of `block` entries, binary32; then all
+/// q + levels, in bit_width(levels) + 1 bits each, the first in the lowest, and zero bits up to the byte. The random
+/// number is a hash of the seed, the entry's index and the value's bits: the same on every machine and in every run,
+/// and the same again for an equal value at the same place. What was rounded once is rounded to itself. The residual
+/// keeps what this loses. `levels` 1 is TernGrad's form: -s, 0 or s. When not: with a residual, where `int4` and `int8`
+/// have the smaller error in as many bits; with `index_union` and `leader`, which sum values one by one and refuse it
+/// when compiled; on a device. Cost: two passes over the values to quantise or encode, with a division of whole numbers
+/// each. bit_width(levels) + 1 + 32 / block bits a value. Source: QSGD (Alistarh et al. 2017) with the largest
+/// magnitude in place of the norm; TernGrad (Wen et al. 2017).
+struct qsgd {
+  static constexpr char const* name = "qsgd";
+  static constexpr auto fields() {
+    return std::tuple{field<&qsgd::levels>{"levels"}, field<&qsgd::block>{"block", between(1, 1u << 20)},
+                      field<&qsgd::seed>{"seed"}};
+  }
+  static constexpr std::uint16_t id = 10;
+  std::uint32_t levels = 4;   ///< above zero; a power of two from 1 to 64
+  std::uint32_t block = 256;  ///< entries that share a magnitude, in [1, 2^20]
+  std::uint32_t seed = 0;
+
+  /// @throws invalid_argument
+  void check() const {
+    if (levels < 1 || levels > 64 || (levels & (levels - 1)) != 0)
+      throw invalid_argument("gradsieve: qsgd's levels is " + std::to_string(levels) +
+                             ", expected a power of two from 1 to 64");
+  }
+
+  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
+    return 4 * blocks(count) + wire::packed_bytes(count, width());
+  }
+  /// Values that so many bytes can hold.
+  [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes / width(); }
+  [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
+    return max_bytes(indices.size());
+  }
+
+  void quantise(message_info const&, std::span<index_type const> indices, std::span<float> values) const noexcept {
+    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
+      auto const here = values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
+      auto const scale = largest_key(here);
+      for (std::size_t i = 0; i < here.size(); ++i) {
+        if (auto const magnitude = level(rounded(here[i], indices[b * block + i], scale), scale); magnitude == 0)
+          here[i] = 0.0f;
+        else
+          here[i] = wire::signed_value(magnitude, wire::is_negative(here[i]));
+      }
+    }
+  }
+
+  void encode(message_info const&, std::span<index_type const> indices, std::span<float const> values,
+              std::span<std::byte> to) const noexcept {
+    auto const codes = to.subspan(4 * blocks(values.size()));
+    std::array<std::uint32_t, group> some;
+    key_type scale = 0;
+    std::size_t left = 0;  // of the block
+    for (std::size_t at = 0; at < values.size();) {
+      std::size_t const size = smaller<std::size_t>(group, values.size() - at);
+      for (std::size_t i = at; i < at + size; ++i, --left) {
+        if (left == 0) {
+          left = smaller<std::size_t>(block, values.size() - i);
+          scale = largest_key(values.subspan(i, left));
+          wire::store_one(to.subspan(4 * (i / block)), scale);
+        }
+        auto const q = rounded(values[i], indices[i], scale);
+        some[i - at] = wire::is_negative(values[i]) ? levels - q : levels + q;
+      }
+      wire::pack({some.data(), size}, width(), codes.subspan(at * width() / 8));
+      at += size;
+    }
+  }
+
+  void decode(message_info const&, std::span<index_type const> indices, std::span<std::byte const> from,
+              std::span<float> values) const {
+    auto const codes = from.subspan(4 * blocks(values.size()));
+    std::array<std::uint32_t, group> some;
+    for (std::size_t at = 0; at < values.size(); at += group) {
+      std::size_t const size = smaller<std::size_t>(group, values.size() - at);
+      wire::unpack(codes.subspan(at * width() / 8), width(), {some.data(), size});
+      for (std::size_t i = 0; i < size; ++i) {
+        auto const scale = wire::load_scale(from.subspan(4 * ((at + i) / block)), "scale of a block, as bits,");
+        wire::expect(some[i] <= 2 * levels, "value in a block", some[i], "at most ", 2 * levels);
+        auto const q = some[i] < levels ? levels - some[i] : some[i] - levels;
+        auto const magnitude = level(q, scale);
+        values[at + i] = wire::signed_value(magnitude, some[i] < levels);
+        auto const same = rounded(values[at + i], indices[at + i], scale);  // another where levels fall together
+        wire::expect(q == same && (magnitude != 0 || q == 0), "level of a value", q, "", same);
+      }
+    }
+    wire::expect(wire::padding_is_zero(codes, values.size(), width()), "padding of values", 1, "", 0);
+    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
+      auto const scale = wire::load_one<std::uint32_t>(from.subspan(4 * b));
+      auto const largest =
+          largest_key(values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block)));
+      wire::expect(largest == scale, "scale of a block, as bits,", scale, "", largest);
+    }
+  }
+
+  friend bool operator==(qsgd const&, qsgd const&) = default;
+
+ private:
+  static constexpr std::size_t group = 128;  // codes that are packed at once: they end at a byte
+
+  [[nodiscard]] constexpr unsigned width() const noexcept { return bit_width(levels) + 1; }
+  [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
+    return (count + block - 1) / block;
+  }
+
+  [[nodiscard]] static key_type largest_key(std::span<float const> values) noexcept {
+    key_type largest = 0;
+    for (float const x : values) largest = larger(largest, magnitude_key(x));
+    return largest;
+  }
+
+  /// |x| in units of 2^-149 * 2^down, as mantissa and down.
+  struct parts {
+    std::uint64_t mantissa;  // below 2^24
+    unsigned down;
+  };
+  [[nodiscard]] static constexpr parts parts_of(key_type key) noexcept {
+    std::uint32_t const fraction = key & 0x007F'FFFFu;
+    return key < 0x0080'0000u ? parts{fraction, 0} : parts{fraction | 0x0080'0000u, (key >> 23) - 1};
+  }
+
+  /// scale * q / levels, rounded to the nearest, ties to even. q = levels gives scale.
+  [[nodiscard]] key_type level(std::uint32_t q, key_type scale) const noexcept {
+    auto const [mantissa, down] = parts_of(scale);
+    std::uint64_t const product = mantissa * q;  // below 2^31, in units of 2^(down - 149) / levels
+    if (product == 0) return 0;
+    unsigned const size = static_cast<unsigned>(std::bit_width(product));
+    unsigned const shift = bit_width(levels) - 1;  // of levels
+    // In units of 2^(drop + down - shift - 149), which leaves 24 bits, or is the subnormal numbers' unit if that is
+    // more.
+    int const unit = static_cast<int>(down) - static_cast<int>(shift);
+    int const drop = larger(static_cast<int>(size) - 24, -unit);
+    std::uint64_t kept = product;
+    if (drop > 0) {
+      std::uint64_t const half = (std::uint64_t{1} << (drop - 1)) - 1 + (product >> drop & 1);
+      kept = (product + half) >> drop;
+    } else {
+      kept = product << -drop;
+    }
+    int const exponent = unit + drop;  // kept * 2^(exponent - 149), kept at most 2^24
+    // Adding where a sum carries into the exponent gives the next power of two.
+    return static_cast<key_type>(kept) + (static_cast<key_type>(exponent) << 23);
+  }
+
+  /// How many levels are |x|: one that is a level's value as that, else the one below or above, at random.
+  [[nodiscard]] std::uint32_t rounded(float x, index_type index, key_type scale) const noexcept {
+    auto const key = magnitude_key(x);
+    if (key == 0) return 0;
+    auto const mine = parts_of(key);
+    auto const all = parts_of(scale);
+    unsigned const apart = smaller(all.down - mine.down, 60u);
+    // |x| * levels / scale with 32 binary places; at most levels, so below 2^39.
+    std::uint64_t const ratio = ((mine.mantissa * levels) << 32) / all.mantissa >> apart;
+    auto const below = static_cast<std::uint32_t>(ratio >> 32);
+    if (level(below, scale) == key) return below;
+    if (level(below + 1, scale) == key) return below + 1;
+    auto const random = mix(mix(seed ^ std::uint64_t{index} << 32) ^ gradsieve::bit_cast<std::uint32_t>(x)) >> 32;
+    return below + (random < (ratio & 0xFFFF'FFFFu) ? 1u : 0u);
+  }
+};
+static_assert(value_codec<qsgd>);
+
+}  // namespace gradsieve
