@@ -50,7 +50,7 @@ set(layers
     "cuda/memory cuda/plan"
     "cuda/passthrough"
     "cuda/dense_mean cuda/exchange cuda/report cuda/staged cuda/through_device"
-    "cuda/leader"
+    "cuda/leader cuda/shared_choice"
     "cuda/selection_stage"
     "cuda/step"
     "cuda/"

@@ -7,6 +7,7 @@
 #include <gradsieve/cuda/group_queue.cuh>
 #include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/report.cuh>
+#include <gradsieve/cuda/shared_choice.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step.cuh>
 #include <gradsieve/cuda/workspace.cuh>

@@ -156,6 +156,10 @@ struct recipe_rules {
                 "recipe.exchange's needs_broadcast must be a static constexpr bool");
   static_assert(needs_single_owner_fits<exchange_type>,
                 "recipe.exchange's needs_single_owner must be a static constexpr bool");
+  static_assert(same_on_all_ranks_fits<selector_type>,
+                "recipe.selector's same_on_all_ranks must be a static constexpr bool");
+  static_assert(needs_shared_choice_fits<exchange_type>,
+                "recipe.exchange's needs_shared_choice must be a static constexpr bool");
   static_assert(sums_values_fits<exchange_type>, "recipe.exchange's sums_values must be a static constexpr bool");
 
   // What fits with what.
@@ -171,6 +175,10 @@ struct recipe_rules {
                     single_owner_partitioner<partitioner_type>,
                 "this exchange is for one rank's choice: it needs a partitioner by which one rank selects in a step, "
                 "such as cyclic");
+  static_assert(!shared_choice_exchange<exchange_type> ||
+                    (shared_selector<selector_type> && !partitioner_type::disjoint),
+                "this exchange sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such "
+                "as random_k, and a partitioner by which all ranks select from all segments, such as whole");
 
   // What fits with the space.
   static_assert(Space::template keeps<stored_t<residual_type>>, "on the host a residual is kept as float");

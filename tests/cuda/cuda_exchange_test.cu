@@ -185,6 +185,7 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
   check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
   check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
   check(gs::recipe{.density = 0.03, .exchange = gs::index_union{}});
+  check(gs::recipe{.density = 0.03, .selector = gs::random_k{}, .exchange = gs::shared_choice{}});
 }
 
 TEST_CASE("ranks that disagree are told when ranks first meet") {
@@ -272,6 +273,8 @@ TEST_CASE("a rank that fails: the others are told who it was, nothing is given u
   check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .passthrough = {.patterns = {}}});
   check(gs::recipe{.density = 0.03, .exchange = gs::index_union{}, .passthrough = {.patterns = {}}});
+  check(gs::recipe{
+      .density = 0.03, .selector = gs::random_k{}, .exchange = gs::shared_choice{}, .passthrough = {.patterns = {}}});
 }
 
 TEST_CASE("messages of one's own transport are the host's") {

@@ -1,4 +1,4 @@
-// The selectors to compare with, on a device: the host's entries, to the bit.
+// The selectors to compare with, on a device: the host's entries and sums, to the bit.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -32,6 +32,15 @@ TEST_CASE("trimmed") { compare(gs::trimmed{}); }
 TEST_CASE("threshold_search") { compare(gs::threshold_search{}); }
 
 TEST_CASE("ldte") { compare(gs::ldte{}); }
+
+TEST_CASE("random_k, with messages and with sums alone") {
+  compare(gs::random_k{.seed = 5});
+  auto const laplace = [](int rank, std::uint64_t step) {
+    return steps::gradient(steps::mixed_layers().size(), rank, step);
+  };
+  gs::recipe const shared{.density = 0.03, .selector = gs::random_k{}, .exchange = gs::shared_choice{}};
+  for (int const ranks : {1, 3}) same_on_ranks<float>(shared, steps::mixed_layers(), ranks, 4, laplace);
+}
 
 TEST_CASE("fixed_threshold: few, some and all of the entries") {
   compare(gs::fixed_threshold{.magnitude = 3});

@@ -50,6 +50,10 @@ concept broadcasting_exchange = requires { requires detail::flag<E::needs_broadc
 template <class E>
 concept single_owner_exchange = requires { requires detail::flag<E::needs_single_owner>; };
 
+/// `needs_shared_choice` is true: all ranks select the same elements; see shared_selector.
+template <class E>
+concept shared_choice_exchange = requires { requires detail::flag<E::needs_shared_choice>; };
+
 /// `sums_values` is true: it sends indices and values apart and adds up the values; it needs a separable_codec.
 template <class E>
 concept summing_exchange = requires { requires detail::flag<E::sums_values>; };
@@ -66,6 +70,11 @@ inline constexpr bool needs_single_owner_fits =
     !(
         requires { &E::needs_single_owner; } || requires { E::needs_single_owner; }) ||
     requires { detail::flag<E::needs_single_owner>; };
+template <class E>
+inline constexpr bool needs_shared_choice_fits =
+    !(
+        requires { &E::needs_shared_choice; } || requires { E::needs_shared_choice; }) ||
+    requires { detail::flag<E::needs_shared_choice>; };
 template <class E>
 inline constexpr bool sums_values_fits =
     !(requires { &E::sums_values; } || requires { E::sums_values; }) || requires { detail::flag<E::sums_values>; };

@@ -132,6 +132,10 @@ concept quantising_selector = bin_selector<P> && requires(P const p, float value
 template <class P>
 concept layer_bin_selector = bin_selector<P> && requires { requires detail::flag<P::bins_within_layers>; };
 
+/// `same_on_all_ranks` is true: seed, step and segment alone decide which elements are sent, not their values.
+template <class P>
+concept shared_selector = requires { requires detail::flag<P::same_on_all_ranks>; };
+
 /// Whether a selector that is to give all elements of a segment does: then they need no indices.
 template <class P>
 inline constexpr bool gives_full_segments = !quantising_selector<P>;
@@ -165,5 +169,11 @@ inline constexpr bool bins_within_layers_fits =
     !(
         requires { &P::bins_within_layers; } || requires { P::bins_within_layers; }) ||
     (bin_selector<P> && requires { detail::flag<P::bins_within_layers>; });
+
+template <class P>
+inline constexpr bool same_on_all_ranks_fits =
+    !(
+        requires { &P::same_on_all_ranks; } || requires { P::same_on_all_ranks; }) ||
+    requires { detail::flag<P::same_on_all_ranks>; };
 
 }  // namespace gradsieve

@@ -221,6 +221,20 @@ class host_workspace {
     return ranking_.take_candidates(scope_, acc, out, body);
   }
 
+  /// The elements at the first `count` of these places of a segment, which rise: places[j]; at most out.indices.size()
+  /// of them. Returns how many. Zeros are written as well. Cost: O(count), scattered.
+  template <class Places>
+  index_type take_places(accumulator_ref const acc, std::uint64_t count, Places const& places,
+                         selection_span out) noexcept {
+    count = smaller<std::uint64_t>(count, out.indices.size());
+    scope_.each(count, [&](std::uint64_t j) {
+      std::uint64_t const at = places[j];
+      out.indices[j] = static_cast<index_type>(acc.first + at);
+      out.values[j] = acc.values[at];
+    });
+    return static_cast<index_type>(count);
+  }
+
   // ---- What residual stores and exchanges ask --------------------------------------------------------------
 
   /// out[i] = values[indices[i]]. Cost: O(indices), scattered.

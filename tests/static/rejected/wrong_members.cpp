@@ -28,6 +28,9 @@ struct wrong_sent : gs::chunked {
 struct wrong_bins_within_layers : gs::radix {
   static constexpr bool bins_within_layers = true;
 };
+struct wrong_same_on_all_ranks : gs::radix {
+  static constexpr int same_on_all_ranks = 1;
+};
 struct wrong_rotates : gs::whole {
   static constexpr int rotates = 1;
 };
@@ -77,6 +80,9 @@ struct wrong_needs_broadcast : gs::gather {
 struct wrong_needs_single_owner : gs::gather {
   bool needs_single_owner() const { return true; }
 };
+struct wrong_needs_shared_choice : gs::gather {
+  bool needs_shared_choice() const { return true; }
+};
 struct wrong_sums_values : gs::gather {
   enum { sums_values = 1 };
 };
@@ -111,6 +117,7 @@ void use_all() {
   use(gs::recipe{.selector = wrong_score{}});
   use(gs::recipe{.selector = wrong_sent{}});
   use(gs::recipe{.selector = wrong_bins_within_layers{}});
+  use(gs::recipe{.selector = wrong_same_on_all_ranks{}});
   use(gs::recipe{.partitioner = wrong_rotates{}});
   use(gs::recipe{.partitioner = wrong_within_layers{}});
   use(gs::recipe{.partitioner = wrong_single_owner{}});
@@ -125,6 +132,7 @@ void use_all() {
   use(gs::recipe{.codec = wrong_longest_bin{}});
   use(gs::recipe{.exchange = wrong_needs_broadcast{}});
   use(gs::recipe{.exchange = wrong_needs_single_owner{}});
+  use(gs::recipe{.exchange = wrong_needs_shared_choice{}});
   use(gs::recipe{.exchange = wrong_sums_values{}});
   use(gs::recipe{.codec = packed_values_largest{}});
   use(gs::recipe{.codec = packed_most_count{}});

@@ -209,6 +209,19 @@ class kernel_workspace {
     for (std::uint64_t i = group_.thread(); i < values.size(); i += group_.threads()) values[i] = body(values[i]);
   }
 
+  /// As the host's: the elements at these places of a segment, which rise.
+  template <class Places>
+  __device__ index_type take_places(accumulator_ref const acc, std::uint64_t count, Places const& places,
+                                    selection_span out) const {
+    count = smaller<std::uint64_t>(count, out.indices.size());
+    for (std::uint64_t j = group_.thread(); j < count; j += group_.threads()) {
+      auto const at = static_cast<index_type>(acc.first + places[j]);
+      out.indices[j] = at;
+      out.values[j] = read_(at);
+    }
+    return static_cast<index_type>(count);
+  }
+
   /// Number of elements whose key is at least `key`. Cost: one pass.
   [[nodiscard]] __device__ std::uint64_t count_at_least(accumulator_ref const acc, key_type key) {
     std::uint64_t count = 0;

@@ -1,0 +1,78 @@
+// Every rank contributes its values at places that all of them have chosen alike.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/exchange/round.hpp>
+#include <gradsieve/exchange/value_sum.hpp>
+
+namespace gradsieve {
+
+/// No index is sent: the ranks add up their values in the format of the codec's `values`, see value_sum.hpp. Needs a
+/// selector that chooses by a seed, such as `random_k`, and a partitioner by which all ranks select from all segments.
+/// Ranks whose places differ all throw (on a device not: there their sums are of different places). The codec's
+/// `indices` write the messages of encode() only. When not: see `random_k`.
+/// Cost: one small all-gather and an all-reduce of k values, or what value_sum takes; O(k). Memory: 8 bytes an entry.
+struct shared_choice {
+  static constexpr char const* name = "shared_choice";
+  static constexpr bool encodes = false;             ///< no message is sent: the exchange itself rounds values
+  static constexpr bool sums_values = true;          ///< of a separable codec
+  static constexpr bool needs_shared_choice = true;  ///< all ranks select the same places
+
+  template <class Workspace>
+  class buffers {
+   public:
+    /// Room for at most `capacity` entries. Allocates.
+    template <class Codec>
+    void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
+      std::uint64_t const most = std::min(capacity, info.n);
+      own_ = typename Workspace::template buffer<float>(most);
+      sums_ = typename Workspace::template buffer<float>(most);
+      if constexpr (separable_codec<Codec>) sum_.reserve(how.values, most, world);
+      work.reserve_updates(1);
+    }
+
+    /// Entries that one rank gives up in a step at most.
+    [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
+
+    /// Collective. @throws as preflight::meet(); mismatch if the ranks' places differ; nothing has been given up then.
+    template <class Comm, class Codec>
+    exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
+      auto const& value_codec = round.how.values;
+      auto const indices = round.own.indices;
+      round.meet(~std::uint64_t{0}, [&] { return wire::checksum(std::as_bytes(indices)) + indices.size(); });
+      for (int r = 1; r < round.comm.size(); ++r)
+        if (round.ranks.size(static_cast<std::size_t>(r)) != round.ranks.size(0))
+          throw mismatch("gradsieve: rank " + std::to_string(r) +
+                         " and rank 0 chose different places; the exchange "
+                         "shared_choice is for a selector by which all ranks choose alike, such as random_k");
+      auto const own = own_.first(indices.size());
+      auto const sums = sums_.first(indices.size());
+      std::ranges::copy(round.own.values, own.begin());
+      exchange_result result{};
+      result.saturated = round.work.saturate(own, sum_.limit(value_codec, round.info, round.comm.size(), round.limit));
+      auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums);
+      update_ = {indices, sums, {}};
+      result.updates = {&update_, 1};
+      result.sent = {indices, own, {}};
+      result.bytes_sent = moved.sent;
+      result.bytes_received = moved.received;
+      return result;
+    }
+
+   private:
+    selection_view update_;
+    typename Workspace::template buffer<float> own_, sums_;
+    value_sum<Workspace> sum_;
+  };
+
+  friend bool operator==(shared_choice const&, shared_choice const&) = default;
+};
+
+}  // namespace gradsieve
