@@ -39,7 +39,7 @@ set(layers
     "schedule/cost schedule/trace"
     "schedule/"
     "schedule/planners/"
-    "schedule/make_plan schedule/measure/ schedule/overlap/ schedule/simulate/"
+    "schedule/advise schedule/make_plan schedule/measure/ schedule/overlap/ schedule/simulate/"
     "gradsieve schedule"
     "cuda/error"
     "cuda/device"

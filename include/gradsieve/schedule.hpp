@@ -1,6 +1,7 @@
 // Planning which gradients travel together, simulating it, and doing it.
 #pragma once
 
+#include <gradsieve/schedule/advise.hpp>
 #include <gradsieve/schedule/collectives.hpp>
 #include <gradsieve/schedule/cost.hpp>
 #include <gradsieve/schedule/csv.hpp>

@@ -1,0 +1,250 @@
+// Is compression worth its while here? Predicts what exchanges take on a link that is named, or under mpirun on the one
+// at hand, which it measures, and then also what they really take. `advise --help` lists the options.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/comm/self.hpp>
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/schedule.hpp>
+#if defined(GRADSIEVE_EXAMPLE_MPI)
+#include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/comm/mpi_session.hpp>
+#endif
+
+#include "command_line.hpp"
+
+#if !defined(GRADSIEVE_EXAMPLE_TRACES)
+#define GRADSIEVE_EXAMPLE_TRACES "examples/traces"
+#endif
+
+namespace gs = gradsieve;
+
+namespace {
+
+constexpr char const* usage = R"(advise [option value]...
+  --trace NAME|FILE  a model's layers as CSV, or a trace of the examples [resnet50]
+  --elements N       instead: one layer of so many
+  --workers P        [8]
+  --bandwidth RATE   of a link, each way: 100mbit, 1gbit, 12.5gbit, ... [1gbit]
+  --latency-us X     seconds a message, in millionths [30]
+  --density X        [0.01]
+  --csv FILE         writes speed-ups from 1 Mbit/s to 400 Gbit/s, for plot_advise.py
+Under mpirun with two ranks or more, workers and link are what it finds, and the local cost is measured.
+)";
+
+struct settings {
+  std::string trace = "resnet50";
+  std::uint64_t elements = 0;
+  int workers = 8;
+  double bits_a_second = 1e9;
+  double latency = 30e-6;
+  double density = 0.01;
+  std::string csv;
+};
+
+double rate(std::string const& text) {
+  for (auto const& [unit, bits] : {std::pair{"mbit", 1e6}, {"gbit", 1e9}})
+    if (text.ends_with(unit)) return bits * example::number("--bandwidth", text.substr(0, text.size() - 4), 1e-3, 1e6);
+  throw example::usage_error("--bandwidth '" + text + "': choose a rate such as 100mbit or 10gbit");
+}
+
+settings parse(std::span<char*> arguments) {
+  settings chosen;
+  for (std::size_t i = 0; i < arguments.size(); i += 2) {
+    std::string const name = arguments[i];
+    if (i + 1 == arguments.size()) throw example::usage_error(name + " needs a value, or is no option; see --help");
+    std::string const value = arguments[i + 1];
+    if (name == "--trace")
+      chosen.trace = value;
+    else if (name == "--elements")
+      chosen.elements = example::number<std::uint64_t>(name, value, 1, 1ull << 31);
+    else if (name == "--workers")
+      chosen.workers = example::number(name, value, 1, 1 << 20);
+    else if (name == "--bandwidth")
+      chosen.bits_a_second = rate(value);
+    else if (name == "--latency-us")
+      chosen.latency = 1e-6 * example::number(name, value, 0.0, 1e9);
+    else if (name == "--density")
+      chosen.density = example::number(name, value, 0.0, 1.0);
+    else if (name == "--csv")
+      chosen.csv = value;
+    else
+      throw example::usage_error("no option " + name + "; see --help");
+  }
+  return chosen;
+}
+
+gs::layout layers_of(settings const& chosen) {
+  if (chosen.elements > 0) return gs::layout::flat(chosen.elements);
+  auto const shipped = std::filesystem::path{GRADSIEVE_EXAMPLE_TRACES} / (chosen.trace + ".csv");
+  auto const path = std::filesystem::exists(shipped) ? shipped : std::filesystem::path{chosen.trace};
+  std::ifstream file{path};
+  if (!file) throw example::usage_error("--trace '" + chosen.trace + "': no such file, and no trace of the examples");
+  std::vector<gs::layer> layers;
+  for (auto const& each : gs::read_csv(file, path.stem().string()).layers())
+    layers.push_back({each.name, each.bytes / 4});
+  return gs::layout{layers};
+}
+
+void print(gs::advice const& made) {
+  std::cout << std::fixed << std::right << std::setw(28) << "" << std::setw(12) << "link ms" << std::setw(12)
+            << "local ms" << std::setw(12) << "all ms" << std::setw(11) << "speed-up" << '\n';
+  for (auto const& each : made.choices)
+    std::cout << std::left << std::setw(28) << each.choice.name << std::right << std::setprecision(3) << std::setw(12)
+              << 1e3 * each.exchange << std::setw(12) << 1e3 * each.local << std::setw(12) << 1e3 * each.total()
+              << std::setprecision(2) << std::setw(10) << each.speedup << "x\n";
+  std::cout << made.sentence << '\n';
+}
+
+/// One line a choice and bandwidth.
+void sweep(settings const& chosen, gs::layout const& layers, std::vector<gs::exchange_choice> const& menu) {
+  std::ofstream csv{chosen.csv};
+  csv << "choice,gbit_per_second,milliseconds,speedup\n";
+  for (int step = 0; step <= 56; ++step) {
+    double const gbit = 1e-3 * std::pow(10.0, step / 10.0);
+    for (auto const& each :
+         gs::advise(layers, chosen.workers, {.alpha = chosen.latency, .beta = 8e-9 / gbit}, std::span{menu}).choices)
+      csv << '"' << each.choice.name << "\"," << gbit << ',' << 1e3 * each.total() << ',' << each.speedup << '\n';
+  }
+  csv.flush();
+  if (!csv) throw std::runtime_error("cannot write '" + chosen.csv + "'");
+}
+
+#if defined(GRADSIEVE_EXAMPLE_MPI)
+using clock = std::chrono::steady_clock;
+using communicator = gs::mpi::communicator_ref;
+
+/// Median seconds of some calls, of which each is the slowest rank's.
+template <class Call>
+double measured(communicator const& comm, int calls, Call const& call) {
+  std::vector<double> taken;
+  for (int i = 0; i < calls + 2; ++i) {
+    double seconds = 0;
+    comm.all_reduce(gs::host{1}, std::span{&seconds, 1}, gs::reduction::max);  // a barrier
+    auto const start = clock::now();
+    call();
+    seconds = std::chrono::duration<double>(clock::now() - start).count();
+    comm.all_reduce(gs::host{1}, std::span{&seconds, 1}, gs::reduction::max);
+    if (i >= 2) taken.push_back(seconds);  // the first ones warm up
+  }
+  std::nth_element(taken.begin(), taken.begin() + calls / 2, taken.end());
+  return taken[static_cast<std::size_t>(calls) / 2];
+}
+
+std::vector<float> noise(std::uint64_t n, int rank) {
+  std::vector<float> values(n);
+  for (std::uint64_t i = 0; i < n; ++i) {
+    auto const bits = gs::mix(i + n * static_cast<std::uint64_t>(rank));
+    float const uniform = (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f;
+    values[i] = (bits & 1) == 0 ? std::log(uniform) : -std::log(uniform);
+  }
+  return values;
+}
+
+template <class Recipe, class Comm>
+double step_seconds(communicator const& ranks, Comm const& comm, gs::layout const& layers, Recipe const& recipe) {
+  gs::compressor compressor{gs::host{1}, layers, recipe};
+  auto const gradient = noise(layers.size(), ranks.rank());
+  auto update = gradient;
+  return measured(ranks, 9, [&] {
+    std::copy(gradient.begin(), gradient.end(), update.begin());
+    compressor.exchange(comm, std::span{update});
+  });
+}
+
+/// From steps without a link, of all ranks at once, at two densities.
+gs::local_cost local_cost_of(communicator const& comm, gs::layout const& layers, double density) {
+  auto const n = static_cast<double>(layers.size());
+  double const many = step_seconds(comm, gs::self{}, layers, gs::recipe{.density = density});
+  double const few = step_seconds(comm, gs::self{}, layers, gs::recipe{.density = density / 10});
+  double const entry = std::max(0.0, (many - few) / (0.9 * density * n));
+  double const element = std::max(0.0, (few - entry * density / 10 * n) / n);
+  return {element, entry * 2 / 3, entry / 3};
+}
+
+int run_on(communicator const& comm, settings chosen, gs::layout const& layers) {
+  chosen.workers = comm.size();
+  gs::measure_options options;
+  options.largest = std::clamp<std::uint64_t>(4 * layers.size(), 1 << 20, std::uint64_t{1} << 28);
+  auto const fit = gs::measure_all_reduce(comm, options);
+  auto const link = gs::link_of_ring(fit.cost, comm.size());
+  auto const local = local_cost_of(comm, layers, chosen.density);
+  auto const menu = gs::usual_choices(chosen.density, local);
+  auto const made = gs::advise(layers, comm.size(), link, std::span{menu});
+
+  std::vector<double> taken(menu.size());
+  auto const bytes = noise(layers.size(), comm.rank());
+  auto sums = bytes;
+  taken[0] = measured(comm, 9, [&] {
+    std::copy(bytes.begin(), bytes.end(), sums.begin());
+    comm.all_reduce(gs::host{1}, std::span{sums}, gs::reduction::sum);
+  });
+  double const d = chosen.density;
+  taken[2] = step_seconds(comm, comm, layers, gs::recipe{.density = d});
+  taken[3] =
+      step_seconds(comm, comm, layers, gs::recipe{.density = d, .codec = gs::packed<gs::elias_fano, gs::fp16>{}});
+  taken[4] = step_seconds(comm, comm, layers, gs::recipe{.density = d, .partitioner = gs::deft{}});
+  taken[5] = step_seconds(comm, comm, layers, gs::recipe{.density = d, .partitioner = gs::cyclic{}});
+  if (comm.rank() != 0) return EXIT_SUCCESS;
+  std::cout << comm.size() << " workers, measured link: " << 1e6 * link.alpha << " us a message, " << 8e-9 / link.beta
+            << " Gbit/s\n";
+  print(made);
+  std::cout << "predicted and measured, ms:\n" << std::setprecision(3);
+  for (std::size_t i = 0; i < menu.size(); ++i)
+    if (taken[i] > 0)
+      std::cout << std::left << std::setw(28) << menu[i].name << std::right << std::setw(12)
+                << 1e3 * made.choices[i].total() << std::setw(12) << 1e3 * taken[i] << std::setw(8)
+                << std::setprecision(2) << made.choices[i].total() / taken[i] << std::setprecision(3) << '\n';
+  if (!chosen.csv.empty()) sweep(chosen, layers, menu);
+  return EXIT_SUCCESS;
+}
+#endif
+
+int run(settings const& chosen) {
+  auto const layers = layers_of(chosen);
+#if defined(GRADSIEVE_EXAMPLE_MPI)
+  if (gs::mpi::communicator_ref const comm{MPI_COMM_WORLD}; comm.size() > 1) return run_on(comm, chosen, layers);
+#endif
+  auto const menu = gs::usual_choices(chosen.density);
+  std::cout << layers.size() << " elements, " << chosen.workers << " workers, " << 1e-9 * chosen.bits_a_second
+            << " Gbit/s, " << 1e6 * chosen.latency << " us a message, density " << chosen.density << '\n';
+  print(
+      gs::advise(layers, chosen.workers, {.alpha = chosen.latency, .beta = 8 / chosen.bits_a_second}, std::span{menu}));
+  if (!chosen.csv.empty()) sweep(chosen, layers, menu);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  for (int i = 1; i < argc; ++i)
+    if (std::string{argv[i]} == "--help") {
+      std::cout << usage;
+      return EXIT_SUCCESS;
+    }
+#if defined(GRADSIEVE_EXAMPLE_MPI)
+  gs::mpi::session const session{argc, argv};
+#endif
+  return run(parse(std::span{argv + 1, static_cast<std::size_t>(argc - 1)}));
+} catch (example::usage_error const& problem) {
+  std::cerr << "advise: " << problem.what() << '\n';
+  return 2;
+} catch (std::exception const& problem) {
+  std::cerr << "advise: " << problem.what() << '\n';
+  return EXIT_FAILURE;
+}
