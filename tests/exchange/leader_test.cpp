@@ -102,6 +102,35 @@ TEST_CASE("the leader's top-k, every rank's values, their mean; and the leader c
   }
 }
 
+TEST_CASE("chunked with cyclic, as ScaleCom's chunk-wise rule: the leader's largest of every chunk") {
+  constexpr std::uint64_t n = 40 * 128;
+  auto const said = on_ranks(3, [&](communicator comm) {
+    findings found;
+    gs::recipe const recipe{.density = 2.0 / 128, .selector = gs::chunked{.size = 128}, .partitioner = gs::cyclic{}};
+    gs::compressor compressor{here, gs::layout::flat(n), recipe};
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      auto update = gradient(n, comm.rank(), step);
+      auto accumulator = residual_of(compressor);
+      for (std::size_t i = 0; i < n; ++i) accumulator[i] += update[i];
+      auto const it = compressor.exchange(comm, std::span{update});
+      bool const leads = step % 3 == at(comm.rank());
+      found.expect(it.selected == (leads ? n / 64 : 0), "another rank than step % world selected");
+      if (!leads) continue;
+      std::vector<gs::index_type> expected;
+      for (std::size_t c = 0; c < n; c += 128) {
+        std::vector<gs::index_type> order(128);
+        for (std::size_t i = 0; i < 128; ++i) order[i] = static_cast<gs::index_type>(c + i);
+        std::ranges::sort(order, {}, [&](auto i) { return std::pair{-gs::abs(accumulator[i]), i}; });
+        expected.insert(expected.end(), order.begin(), order.begin() + 2);
+      }
+      std::ranges::sort(expected);
+      found.expect(places(update) == expected, "other places than the largest of every chunk");
+    }
+    return found.text();
+  });
+  CHECK(joined(said) == "");
+}
+
 TEST_CASE("bytes of a worker stay the same as workers are added; with gather they grow") {
   // of each world: bytes of a step through the communicator, sent and received together, least and most of all ranks
   // and steps
