@@ -75,7 +75,7 @@ else
     skipped+=("preset clang, its optimised build (--all); in presets debug and tsan clang compiles all but the benchmarks")
   fi
 
-  [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math and of published selectors (--all)")
+  [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math, of in_bfloat16 and of published selectors (--all)")
 
   # Device tests run on a GPU, or through a launcher that stands in for one. With nvcc alone they are compiled, and
   # each is skipped: exit status 77.

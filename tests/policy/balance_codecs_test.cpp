@@ -120,5 +120,5 @@ TEST_CASE("the report names the index codec") {
   auto const sent = reducer.compress(std::span<float const>{gradient(1000, 0, 0)});
   CHECK(!contains(text(reducer.report()), ", indices "));
   CHECK(reducer.encode(sent).size() == reducer.report().bytes_sent);
-  CHECK(contains(text(reducer.report()), ", indices delta, "));
+  CHECK(contains(text(reducer.report()), ", indices elias_fano, "));
 }
