@@ -44,7 +44,8 @@ constexpr char const* usage = R"(advise [option value]...
   --latency-us X     seconds a message, in millionths [30]
   --density X        [0.01]
   --csv FILE         writes speed-ups from 1 Mbit/s to 400 Gbit/s, for plot_advise.py
-Under mpirun with two ranks or more, workers and link are what it finds, and the local cost is measured.
+  --measure          under mpirun, with two ranks or more: workers and link are what it finds, the local cost is
+                     measured, and so is what the exchanges really take
 )";
 
 struct settings {
@@ -55,6 +56,7 @@ struct settings {
   double latency = 30e-6;
   double density = 0.01;
   std::string csv;
+  bool measure = false;
 };
 
 double rate(std::string const& text) {
@@ -67,6 +69,11 @@ settings parse(std::span<char*> arguments) {
   settings chosen;
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     std::string const name = arguments[i];
+    if (name == "--measure") {
+      chosen.measure = true;
+      --i;
+      continue;
+    }
     if (i + 1 == arguments.size()) throw example::usage_error(name + " needs a value, or is no option; see --help");
     std::string const value = arguments[i + 1];
     if (name == "--trace")
@@ -96,8 +103,8 @@ gs::layout layers_of(settings const& chosen) {
   std::ifstream file{path};
   if (!file) throw example::usage_error("--trace '" + chosen.trace + "': no such file, and no trace of the examples");
   std::vector<gs::layer> layers;
-  for (auto const& each : gs::read_csv(file, path.stem().string()).layers())
-    layers.push_back({each.name, each.bytes / 4});
+  auto const model = gs::read_csv(file, path.stem().string());
+  for (auto const& each : model.layers()) layers.push_back({each.name, each.bytes / 4});
   return gs::layout{layers};
 }
 
@@ -217,9 +224,6 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
 
 int run(settings const& chosen) {
   auto const layers = layers_of(chosen);
-#if defined(GRADSIEVE_EXAMPLE_MPI)
-  if (gs::mpi::communicator_ref const comm{MPI_COMM_WORLD}; comm.size() > 1) return run_on(comm, chosen, layers);
-#endif
   auto const menu = gs::usual_choices(chosen.density);
   std::cout << layers.size() << " elements, " << chosen.workers << " workers, " << 1e-9 * chosen.bits_a_second
             << " Gbit/s, " << 1e6 * chosen.latency << " us a message, density " << chosen.density << '\n';
@@ -237,10 +241,16 @@ int main(int argc, char** argv) try {
       std::cout << usage;
       return EXIT_SUCCESS;
     }
+  auto const chosen = parse(std::span{argv + 1, static_cast<std::size_t>(argc - 1)});
+  if (!chosen.measure) return run(chosen);
 #if defined(GRADSIEVE_EXAMPLE_MPI)
   gs::mpi::session const session{argc, argv};
+  gs::mpi::communicator_ref const comm{MPI_COMM_WORLD};
+  if (comm.size() < 2) throw example::usage_error("--measure needs two ranks or more: mpirun -n 2 advise --measure");
+  return run_on(comm, chosen, layers_of(chosen));
+#else
+  throw example::usage_error("--measure: this program was built without MPI");
 #endif
-  return run(parse(std::span{argv + 1, static_cast<std::size_t>(argc - 1)}));
 } catch (example::usage_error const& problem) {
   std::cerr << "advise: " << problem.what() << '\n';
   return 2;

@@ -199,17 +199,17 @@ struct elements {
   else if (sparse_slope < dense_slope)
     made.break_even_bandwidth = (dense_slope - sparse_slope) / (sparse_startup - dense_startup);
 
-  auto const milliseconds = [](double seconds) {
+  auto const time = [](double seconds) {
     std::ostringstream text;
     text.precision(3);
-    text << 1e3 * seconds << " ms";
+    text << (seconds < 1 ? 1e3 * seconds : seconds) << (seconds < 1 ? " ms" : " s");
     return text.str();
   };
   std::ostringstream text;
   text.precision(3);
   text << (made.compress ? "Compress: " : "Do not compress: ") << menu[made.best].name << " takes "
-       << milliseconds(made.choices[made.best].total()) << ", " << menu[made.compress ? dense : sparse].name << ' '
-       << milliseconds(made.compress ? dense_seconds : sparse_seconds) << ". ";
+       << time(made.choices[made.best].total()) << ", " << menu[made.compress ? dense : sparse].name << ' '
+       << time(made.compress ? dense_seconds : sparse_seconds) << ". ";
   if (made.break_even_bandwidth <= 0)
     text << menu[sparse].name << " pays on no link at this density";
   else if (made.break_even_bandwidth >= std::numeric_limits<double>::max())
