@@ -1,9 +1,8 @@
-# cmake -DNVCC=<nvcc> -DROOT=<include folder> -DSOURCE=<file.cu> -DARCHITECTURES=80,90 -DKERNELS=<regex>
-#       -DGLOBAL=<regex> -DTABLE=<file> -P check_spills.cmake
+# cmake -DNVCC=<nvcc> -DROOT=<include folder> -DSOURCE=<file.cu> -DARCHITECTURES=80,90 -DKERNELS=<regex> -DTABLE=<file>
+#       -P check_spills.cmake
 # Compiles the file for each of the architectures and prints what ptxas says of every kernel, also into the
-# table. Fails if a kernel whose name matches KERNELS keeps anything in local memory (a stack frame or a spilled
-# register), if none does, and if one of them that matches GLOBAL loads through generic addresses (its PTX has an ld
-# without a space).
+# table. Fails if a kernel whose name matches the regex keeps anything in local memory (a stack frame or a spilled
+# register) or loads through generic addresses (its PTX has an ld without a space), and if none matches.
 cmake_minimum_required(VERSION 3.25)
 
 set(targets "")
@@ -113,7 +112,7 @@ foreach(name symbol fact IN ZIP_LISTS names mangled facts)
     if(NOT "${frame} ${spills}" STREQUAL "0 0/0")
       string(APPEND problems "\n  ${short} (${architecture}): stack ${frame}, spilled/reloaded ${spills} bytes")
     endif()
-    if(name MATCHES "${GLOBAL}" AND symbol IN_LIST generic)
+    if(symbol IN_LIST generic)
       string(APPEND problems "\n  ${short} (${architecture}): loads through generic addresses")
     endif()
   endif()

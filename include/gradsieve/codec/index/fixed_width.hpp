@@ -21,7 +21,7 @@ namespace gradsieve {
 /// zero bits up to the byte. There are as many counts as n has chunks, as many offsets as the counts sum up to. Size
 /// and place of every offset are known beforehand but for a scan over the counts: the least work on a device.
 /// Bits an index: b + (b + 1) / (density * 2^b): 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
-/// When not: on a host `delta` is smaller for random positions; below a density of 0.0005 take a longer chunk.
+/// When not: on a host `elias_fano` is smaller for random positions; below a density of 0.0005 take a longer chunk.
 struct fixed_width {
   static constexpr char const* name = "fixed_width";
   static constexpr auto fields() { return std::tuple{field<&fixed_width::chunk>{"chunk"}}; }

@@ -33,7 +33,7 @@ struct qsgd {
                       field<&qsgd::seed>{"seed"}};
   }
   static constexpr std::uint16_t id = 10;
-  std::uint32_t levels = 4;   ///< above zero; a power of two from 1 to 64
+  std::uint32_t levels = 4;   ///< a power of two from 1 to 64
   std::uint32_t block = 256;  ///< entries that share a magnitude, in [1, 2^20]
   std::uint32_t seed = 0;
 

@@ -22,6 +22,13 @@ struct update {
   std::uint32_t* cells;
 };
 
+/// A pointer that was read from memory, as one to global memory: loads then need not find out which memory it is.
+template <class T>
+[[nodiscard]] __device__ inline T* in_global(T* pointer) {
+  __builtin_assume(__isGlobal(pointer));
+  return pointer;
+}
+
 inline constexpr unsigned apply_threads = 256;
 inline constexpr std::uint32_t staged_entries = 1024;
 
@@ -46,7 +53,7 @@ struct cell_sum {
   __device__ void add_senders(update const* updates, std::uint32_t senders, std::uint32_t cell) {
     std::uint32_t count = 0;
     if (threadIdx.x < senders) {
-      auto const* const cells = updates[threadIdx.x].cells;
+      auto const* const cells = in_global(updates[threadIdx.x].cells);
       first[threadIdx.x] = cells[cell];
       count = cells[cell + 1] - first[threadIdx.x];
     }
@@ -63,8 +70,9 @@ struct cell_sum {
         add_staged(updates, u, end);
       else
         add(
-            begins[end] - begins[u], [&](std::uint32_t i) { return updates[u].indices[first[u] + i] % cell_size; },
-            [&](std::uint32_t i) { return updates[u].values[first[u] + i]; });
+            begins[end] - begins[u],
+            [&](std::uint32_t i) { return in_global(updates[u].indices)[first[u] + i] % cell_size; },
+            [&](std::uint32_t i) { return in_global(updates[u].values)[first[u] + i]; });
       u = end;
     }
   }
@@ -76,8 +84,8 @@ struct cell_sum {
       auto const u = from + static_cast<std::uint32_t>(count_before(
                                 to - from - 1, [&](std::uint64_t s) { return begins[from + s + 1] - base <= i; }));
       std::uint32_t const p = first[u] + (base + i - begins[u]);
-      places[i] = static_cast<std::uint16_t>(updates[u].indices[p] % cell_size);
-      values[i] = updates[u].values[p];
+      places[i] = static_cast<std::uint16_t>(in_global(updates[u].indices)[p] % cell_size);
+      values[i] = in_global(updates[u].values)[p];
     }
     __syncthreads();
     for (std::uint32_t u = from; u < to; ++u)
@@ -106,10 +114,12 @@ struct cell_sum {
   double sum = 0;
   for (std::uint32_t u = 0; u < senders; ++u) {
     auto const& from = updates[u];
-    std::uint32_t const begin = from.cells[cell];
-    std::uint32_t const end = from.cells[cell + 1];
-    auto const at = begin + first_not_below(from.indices + begin, end - begin, i);
-    if (at < end && from.indices[at] == i) sum += static_cast<double>(from.values[at]);
+    auto const* const cells = in_global(from.cells);
+    auto const* const indices = in_global(from.indices);
+    std::uint32_t const begin = cells[cell];
+    std::uint32_t const end = cells[cell + 1];
+    auto const at = begin + first_not_below(indices + begin, end - begin, i);
+    if (at < end && indices[at] == i) sum += static_cast<double>(in_global(from.values)[at]);
   }
   return static_cast<float>(sum / static_cast<double>(divisor));
 }
