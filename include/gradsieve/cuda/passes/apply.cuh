@@ -30,6 +30,7 @@ template <class T>
 }
 
 inline constexpr unsigned apply_threads = 256;
+inline constexpr unsigned apply_blocks = 6;  // on a multiprocessor; for more of them registers would spill
 inline constexpr std::uint32_t staged_entries = 1024;
 
 /// The sum over one cell, by all threads of a block.
@@ -128,7 +129,7 @@ struct cell_sum {
 /// none has an entry. Sums start with the first update that has the element; one that overflows is formed again in
 /// binary64. Adds the size of their union to `touched`, and means that the format cannot hold to `beyond`.
 template <class T>
-__global__ void __launch_bounds__(apply_threads)
+__global__ void __launch_bounds__(apply_threads, apply_blocks)
     apply_updates(update const* updates, std::uint32_t senders, float divisor, T* out, std::uint64_t n,
                   std::uint64_t* touched, std::uint64_t* beyond) {
   constexpr unsigned width = load_bytes / sizeof(T);
