@@ -185,8 +185,8 @@ struct pending_list {
   std::uint64_t count = 0;
 };
 
-/// Removing what is pending, accumulating, measuring and keeping candidates of a tile, a strip at a time. Memory is
-/// asked for a few strips ahead: a strip that is looked through would else leave it idle.
+/// Removing what is pending, accumulating, measuring and keeping candidates of a tile, a strip at a time. Each block
+/// asks for the one that comes a few strips later: memory would else be idle while a block is looked through.
 struct accumulate_tile {
   static constexpr std::size_t remove_ahead = 1 * strip;  // a vector load right behind a scalar store would wait for it
 
@@ -198,14 +198,14 @@ struct accumulate_tile {
     std::uint64_t bad = 0;
     for (std::size_t at = 0; at < count; at += strip) {
       std::size_t const size = smaller(strip, count - at);
-      prefetch(gradient + at + ahead, strip);
-      for (auto const* const state : states) prefetch(state + ahead, strip);
       for (; pending->count > 0 && *pending->indices < first + at + size + remove_ahead; --pending->count)
         remove_sent_element(policy, states, *pending->indices++ - (first + at), *pending->values++);
       key_type const least = candidate_threshold == 0 ? ~key_type{0} : candidate_threshold;
       std::size_t i = 0;
       for (; i + block <= size; i += block) {
         key_type largest = 0;
+        prefetch(gradient + at + i + ahead, block);
+        for (auto const* const state : states) prefetch(state + ahead, block);
         bad += accumulate_block(policy, states, gradient + at + i, factor, seen, largest);
         append_from_block<Level>(states[0], first + at + i, largest, least, *list);
         for (auto& state : states) state += block;
