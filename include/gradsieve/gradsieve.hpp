@@ -30,5 +30,6 @@
 #include <gradsieve/selector/laplacian.hpp>
 #include <gradsieve/selector/ldte.hpp>
 #include <gradsieve/selector/random_k.hpp>
+#include <gradsieve/selector/sidco.hpp>
 #include <gradsieve/selector/threshold_search.hpp>
 #include <gradsieve/selector/trimmed.hpp>

@@ -33,6 +33,12 @@ TEST_CASE("threshold_search") { compare(gs::threshold_search{}); }
 
 TEST_CASE("ldte") { compare(gs::ldte{}); }
 
+TEST_CASE("sidco, by any law") {
+  compare(gs::sidco{});
+  compare(gs::sidco{.law = gs::tail_law::gamma, .stages = 2});
+  compare(gs::sidco{.law = gs::tail_law::exponential, .stages = 1, .tolerance = 0});
+}
+
 TEST_CASE("random_k, with messages and with sums alone") {
   compare(gs::random_k{.seed = 5});
   auto const laplace = [](int rank, std::uint64_t step) {

@@ -1,4 +1,4 @@
-// The selectors that others compare with: trimmed, threshold_search, ldte and fixed_threshold.
+// The selectors that others compare with: trimmed, threshold_search, ldte, sidco and fixed_threshold.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -74,6 +74,84 @@ TEST_CASE("ldte gives k to (1 + tolerance) k entries, the largest, on any data")
   });
 }
 
+TEST_CASE("sidco gives k to (1 + tolerance) k entries, the largest, on any data, by any law") {
+  using enum gs::tail_law;
+  for_each_case([](std::span<float const> values, std::uint64_t k) {
+    for (auto const law : {exponential, gamma, pareto}) {
+      check_count(values, k, k + k / 4, first_step(gs::sidco{.law = law}, values, k));
+      check_count(values, k, k, first_step(gs::sidco{.law = law, .stages = 1, .tolerance = 0}, values, k));
+      check_count(values, k, k + k / 4, first_step(gs::sidco{.law = law, .stages = 16, .first = 1}, values, k));
+    }
+  });
+}
+
+TEST_CASE("sums of whole numbers: magnitudes, squares and logarithms, for any number of threads") {
+  for (auto const law : data::all_laws) {
+    auto const law_name = data::name(law);
+    CAPTURE(law_name);
+    std::uint64_t const n = 50'000;
+    auto values = data::make(law, n, 3);
+    for (float& x : values)
+      if (!std::isfinite(x)) x = 0;
+    gs::key_type max_key = 0;
+    double magnitudes = 0;
+    double squares = 0;
+    double logs = 0;
+    double count = 0;
+    gs::key_type const least = 1;
+    for (float const x : values) {
+      max_key = std::max(max_key, gs::magnitude_key(x));
+      if (gs::magnitude_key(x) < least) continue;
+      auto const wide = std::abs(static_cast<double>(x));
+      magnitudes += wide;
+      squares += wide * wide;
+      logs += std::log(wide);
+      ++count;
+    }
+    gs::whole_sums<4> first{};
+    for (int const threads : {1, 2, 5}) {
+      gs::host_workspace work{gs::host{threads}, n};
+      work.plan(std::vector{gs::segment{0, n}}, {}, n);
+      gs::accumulator_ref const acc{{values.data(), n}, 0, 0, 0, nullptr};
+      gs::add_exceedance const add{least, {n, max_key}, true};
+      auto const sums = work.add_up<4>(acc, add);
+      if (threads == 1) first = sums;
+      CHECK(sums == first);
+      if (sums[0] == 0) continue;
+      auto const moments = add.moments(sums, 0);
+      CHECK(moments.count == count);
+      CHECK(moments.mean == doctest::Approx(magnitudes / count).epsilon(1e-5));
+      CHECK(moments.variance + moments.mean * moments.mean == doctest::Approx(squares / count).epsilon(1e-5));
+      CHECK(std::abs(moments.mean_log - logs / count) < 1e-3);
+    }
+  }
+}
+
+TEST_CASE("quantiles of the laws that sidco fits") {
+  gs::exceedances const of{.count = 1000, .mean = 2, .variance = 4, .mean_log = std::log(2.0) - 0.57721566};
+  for (double const ratio : {0.5, 0.1, 1e-3, 1e-6}) {
+    CAPTURE(ratio);
+    double const exponential = -2 * std::log(ratio);
+    CHECK(gs::exponential_quantile(of, ratio) == doctest::Approx(exponential));
+    CHECK(gs::pareto_quantile(of, ratio) == doctest::Approx(exponential));               // of shape 0
+    CHECK(gs::gamma_quantile(of, ratio) == doctest::Approx(exponential).epsilon(0.02));  // of shape 1, nearly
+  }
+  // Of shape 2 the tail is (1 + x) exp(-x), of shape 1/2 erfc(sqrt(x)).
+  for (double const x : {0.1, 1.0, 5.0, 20.0}) {
+    CHECK(gs::gamma_tail(2, x) == doctest::Approx((1 + x) * std::exp(-x)));
+    CHECK(gs::gamma_tail(0.5, x) == doctest::Approx(std::erfc(std::sqrt(x))));
+  }
+  for (double const x : {0.02, 0.5, 1.0, 7.5, 51.0}) CHECK(gs::log_gamma(x) == doctest::Approx(std::lgamma(x)));
+  // Variance 8 of mean 2: shape -1/4 as here, 1/4 as usual; scale 1.5.
+  gs::exceedances const heavy{.count = 10, .mean = 2, .variance = 8};
+  CHECK(gs::pareto_quantile(heavy, 0.01) == doctest::Approx(1.5 / 0.25 * (std::pow(0.01, -0.25) - 1)));
+  for (double const spread : {0.0, 1e-30, 1e30}) {
+    double const far = gs::pareto_quantile({.count = 1, .mean = 1, .variance = spread}, 1e-3);
+    CHECK(std::isfinite(far));
+    CHECK(far > 0);
+  }
+}
+
 TEST_CASE("fixed_threshold gives all entries that reach it, and the largest where there is no room for all") {
   for_each_case([](std::span<float const> values, std::uint64_t k) {
     for (float const magnitude : {1e-30f, 0.5f, 1.0f, 3.0f}) {
@@ -125,6 +203,8 @@ TEST_CASE("any number of threads and partitioner, step after step: the same entr
     check(gs::trimmed{}, partitioner);
     check(gs::threshold_search{}, partitioner);
     check(gs::ldte{}, partitioner);
+    check(gs::sidco{}, partitioner);
+    check(gs::sidco{.law = gs::tail_law::gamma}, partitioner);
     check(gs::fixed_threshold{.magnitude = magnitude}, partitioner);
   };
   with(gs::whole{});

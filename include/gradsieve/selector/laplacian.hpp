@@ -93,8 +93,7 @@ struct laplacian {
 
  private:
   [[nodiscard]] GRADSIEVE_HD constexpr index_type band(index_type k) const noexcept {
-    double const most = k * (1.0 + static_cast<double>(tolerance));
-    return most < 4294967295.0 ? static_cast<index_type>(most) : 4294967295u;
+    return end_of_band(k, tolerance);
   }
 
   /// The middle of the band: a threshold there stays within the band for a step or more.
@@ -146,11 +145,7 @@ struct laplacian {
     if (sums.nonzero <= k) return {0, 0};
     auto const guess = laplace_key(sums.sum_abs, static_cast<double>(sums.nonzero), k);
     bracket_search search{guess, sums.max_key + 1, k, band(k)};
-    while (!search.done()) {
-      work.collect_again(acc, search.probe());
-      auto const counted = work.collected(acc);
-      search.next(counted.complete ? counted.count : acc.values.size());  // a full list: far more than the band
-    }
+    count_until_done(work, acc, search);
     return search.result();
   }
 };

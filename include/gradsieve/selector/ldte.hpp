@@ -25,8 +25,7 @@ struct ldte {
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
-    double const most = k * (1.0 + static_cast<double>(tolerance));
-    return most < 4294967295.0 ? static_cast<index_type>(most) : 4294967295u;
+    return end_of_band(k, tolerance);
   }
 
   GRADSIEVE_EITHER_SPACE
@@ -37,11 +36,7 @@ struct ldte {
     auto const n = static_cast<double>(acc.values.size());
     auto const estimate = magnitude_key(static_cast<float>(sums.sum_abs / n * std::log(n / k)));
     bracket_search search{larger<key_type>(estimate, 1), sums.max_key + 1, k, capacity(k)};
-    while (!search.done()) {
-      work.collect_again(acc, search.probe());
-      auto const counted = work.collected(acc);
-      search.next(counted.complete ? counted.count : acc.values.size());  // a full list: far more than the band
-    }
+    count_until_done(work, acc, search);
     return work.compact(acc, search.result(), out);
   }
 
