@@ -105,6 +105,7 @@ void compare(options const& chosen, bool speaks, Launch const& launch) {
             << "\n\n";
   print_results(std::cout, results);
   print_rates(std::cout, results);
+  print_thresholds(std::cout, results);
   print_forecasts(std::cout, results);
   if (chosen.workers.size() > 1) print_growth(std::cout, results, chosen);
   if (csv.is_open()) write_csv(csv, results, chosen.steps);

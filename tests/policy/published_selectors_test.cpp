@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <gradsieve/gradsieve.hpp>
 #include <span>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "data.hpp"
@@ -167,6 +169,57 @@ TEST_CASE("fixed_threshold gives all entries that reach it, and the largest wher
   });
 }
 
+TEST_CASE("reports say what decided on the thresholds") {
+  std::uint64_t const n = 60'000;
+  std::uint64_t const steps = 40;
+  auto const counted = [&](auto selector, auto partitioner, std::uint64_t layers) {
+    gs::recipe const recipe{.density = 0.01, .selector = selector, .partitioner = partitioner};
+    gs::compressor reducer{gs::host{2}, gs::layout{data::equal_layers(n, layers)}, recipe};
+    gs::step_report all;
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      auto const gradient = data::make(data::law::laplace, n, step);
+      reducer.compress(std::span<float const>{gradient});
+      CHECK(reducer.report().thresholds.all() == layers);
+      all.add(reducer.report());
+    }
+    // What all give is in no band.
+    std::vector<float> few(n);
+    few[7] = 1;
+    gs::compressor empty{gs::host{2}, gs::layout::flat(n), recipe};
+    empty.compress(std::span<float const>{few});
+    CHECK(empty.report().thresholds == gs::threshold_counts{});
+    return all.thresholds;
+  };
+  using enum gs::threshold_origin;
+  auto const by_ldte = counted(gs::ldte{}, gs::layerwise{}, 3);
+  CHECK(by_ldte.of(remembered) == 0);
+  CHECK(by_ldte.of(corrected) > 2 * by_ldte.of(estimated));  // error feedback leaves no Laplace law
+  CHECK(by_ldte.probes > 2 * 3 * steps);
+  auto const by_sidco = counted(gs::sidco{}, gs::whole{}, 1);
+  CHECK(by_sidco.of(estimated) > steps * 9 / 10);
+  CHECK(by_sidco.of(estimated) + by_sidco.of(corrected) == steps);
+  auto const warm = counted(gs::laplacian{}, gs::whole{}, 1);
+  CHECK(warm.of(estimated) <= 1);
+  CHECK(warm.of(remembered) > 0);
+  auto const cold = counted(gs::laplacian{.warm = false}, gs::whole{}, 1);
+  CHECK(cold.of(remembered) == 0);
+  CHECK(counted(gs::laplacian{.count = gs::count_mode::exact}, gs::whole{}, 1).of(corrected) >= steps - 1);
+
+  gs::compressor plain{gs::host{2}, gs::layout::flat(n), gs::recipe{}};
+  gs::compressor told{gs::host{2}, gs::layout::flat(n), gs::recipe{.selector = gs::sidco{}}};
+  auto const gradient = data::make(data::law::laplace, n, 1);
+  plain.compress(std::span<float const>{gradient});
+  told.compress(std::span<float const>{gradient});
+  auto const text = [](auto const& report) {
+    std::ostringstream out;
+    out << report;
+    return out.str();
+  };
+  CHECK(text(plain.report()).find("thresholds") == std::string::npos);
+  CHECK(text(told.report()).find(", thresholds estimated 1, remembered 0, corrected 0 (1 probes)") !=
+        std::string::npos);
+}
+
 TEST_CASE("any number of threads and partitioner, step after step: the same entries, and nothing is lost") {
   std::uint64_t const n = 60'000;
   auto const check = [&](auto selector, auto partitioner) {
@@ -204,7 +257,7 @@ TEST_CASE("any number of threads and partitioner, step after step: the same entr
     check(gs::threshold_search{}, partitioner);
     check(gs::ldte{}, partitioner);
     check(gs::sidco{}, partitioner);
-    check(gs::sidco{.law = gs::tail_law::gamma}, partitioner);
+    check(gs::sidco{.law = gs::tail_law::gamma, .stages = 2}, partitioner);
     check(gs::fixed_threshold{.magnitude = magnitude}, partitioner);
   };
   with(gs::whole{});

@@ -180,6 +180,15 @@ class host_workspace {
     return bins.nonzero == 0 ? 0.0f : static_cast<float>(bins.sum_abs / static_cast<double>(bins.nonzero));
   }
 
+  /// A selector says how a segment's threshold came about, for the step's report. Not where all that is not zero is
+  /// sent.
+  void note_threshold(threshold_origin origin, int probes) noexcept {
+    ++thresholds_.by[static_cast<std::size_t>(origin)];
+    thresholds_.probes += static_cast<std::uint64_t>(probes);
+  }
+  /// What was said since the last call.
+  [[nodiscard]] threshold_counts take_threshold_counts() noexcept { return std::exchange(thresholds_, {}); }
+
   /// Calls body(value) for each of these values, which replaces it.
   template <class Body>
   void replace(view<float> const values, Body const& body) const noexcept {
@@ -327,6 +336,7 @@ class host_workspace {
   host_accumulate accumulate_;
   host_ranking ranking_;
   host_updates updates_;
+  threshold_counts thresholds_;
 };
 
 }  // namespace gradsieve

@@ -56,10 +56,18 @@ struct laplacian {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+    bool const was_warm = is_warm(acc, k);
+    auto const predicted = work.collected(acc).threshold;
     auto const found = ensure_candidates(work, acc, k);
     threshold at{};
     if (auto const wanted = choose(acc, found, k); wanted.made) {
       at = settle(acc, found, k, wanted.rank > 0 ? work.kth_largest(acc, wanted.rank) : every(found));
+      bool const again = found.threshold != predicted;
+      if (found.count > k || found.threshold > 1)
+        work.note_threshold(again || at != every(found) ? threshold_origin::corrected
+                            : was_warm                  ? threshold_origin::remembered
+                                                        : threshold_origin::estimated,
+                            again ? 1 : 0);
     } else {
       at = fit_threshold(work, acc, k);
       if (count == count_mode::exact && at.ties == 0) at = work.kth_largest(acc, k, key_above(at.key));
@@ -140,7 +148,10 @@ struct laplacian {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD threshold fit_threshold(Workspace& work, accumulator_ref const acc, index_type k) const {
-    if (is_warm(acc, k)) return work.kth_largest(acc, k);
+    if (is_warm(acc, k)) {
+      work.note_threshold(threshold_origin::corrected, 0);
+      return work.kth_largest(acc, k);
+    }
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return {0, 0};
     auto const guess = laplace_key(sums.sum_abs, static_cast<double>(sums.nonzero), k);

@@ -52,7 +52,8 @@ GRADSIEVE_HD auto ensure_candidates(Workspace& work, accumulator_ref const acc, 
   return work.collected(acc);
 }
 
-/// Counts at the keys that a search names until it is done. Every count collects what it counts, so that the last one
+/// Counts at the keys that a search names until it is done, and notes whether the first of them, an estimate, was in
+/// the band. Every count collects what it counts, so that the last one
 /// has the answer. Cost: one pass a probe.
 GRADSIEVE_EITHER_SPACE
 template <class Workspace>
@@ -62,6 +63,8 @@ GRADSIEVE_HD void count_until_done(Workspace& work, accumulator_ref const acc, b
     auto const counted = work.collected(acc);
     search.next(counted.complete ? counted.count : acc.values.size());  // a full list: far more than the band
   }
+  bool const at_once = search.probes() == 1 && search.result().ties == 0;
+  work.note_threshold(at_once ? threshold_origin::estimated : threshold_origin::corrected, search.probes());
 }
 
 /// Entries of a band from k to (1 + tolerance) * k.

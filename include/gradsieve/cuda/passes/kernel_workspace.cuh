@@ -204,6 +204,13 @@ class kernel_workspace {
     return count;
   }
 
+  /// As the host's.
+  __device__ void note_threshold(threshold_origin origin, int probes) const {
+    if (!group_.is_first()) return;
+    atomicAdd(reinterpret_cast<unsigned long long*>(&t_.thresholds->by[static_cast<std::uint32_t>(origin)]), 1ull);
+    atomicAdd(reinterpret_cast<unsigned long long*>(&t_.thresholds->probes), static_cast<unsigned long long>(probes));
+  }
+
   /// Calls body(value) for each of these values, which replaces it. @pre compact() wrote them
   template <class Body>
   __device__ void replace(view<float> const values, Body const& body) const {
