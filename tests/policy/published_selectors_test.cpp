@@ -87,6 +87,22 @@ TEST_CASE("sidco gives k to (1 + tolerance) k entries, the largest, on any data,
   });
 }
 
+TEST_CASE("sidco names its fields and refuses what makes no sense") {
+  auto const text = [](auto const& it) {
+    std::ostringstream out;
+    gs::print(out, it);
+    return out.str();
+  };
+  CHECK(text(gs::sidco{}) == "sidco{law exponential, stages 4, first 0.25, tolerance 0.25}");
+  CHECK(text(gs::sidco{.law = gs::tail_law::gamma}).find("law gamma") != std::string::npos);
+  CHECK_NOTHROW(gs::check(gs::sidco{.stages = 16, .first = 1, .tolerance = 0}));
+  CHECK_THROWS_AS(gs::check(gs::sidco{.law = static_cast<gs::tail_law>(3)}), gs::invalid_argument);
+  CHECK_THROWS_AS(gs::check(gs::sidco{.stages = 0}), gs::invalid_argument);
+  CHECK_THROWS_AS(gs::check(gs::sidco{.stages = 17}), gs::invalid_argument);
+  CHECK_THROWS_AS(gs::check(gs::sidco{.first = 0}), gs::invalid_argument);
+  CHECK_THROWS_AS(gs::check(gs::sidco{.tolerance = -0.1f}), gs::invalid_argument);
+}
+
 TEST_CASE("one_sign gives the k largest of the sign that has more, on any data") {
   for_each_case([](std::span<float const> values, std::uint64_t k) {
     if (k == values.size() && k > 0) return;  // sent in full

@@ -10,11 +10,11 @@
 namespace gradsieve {
 
 /// Sends the k largest of the positive entries, or the k of largest magnitude of the negative ones: those whose
-/// magnitudes add up to more, the positive where both are equal. Fewer where that sign has fewer. With the value codec
-/// `sbc` no value is left to be told from another but one mean. A segment that is sent in full has both signs.
-/// When not: the other sign waits, and with it about half of what would have gone; without `sbc` nothing is gained.
+/// magnitudes add up to more, the positive where both are equal. Fewer where that sign has fewer. A segment that is
+/// sent in full has both signs. With the value codec `sbc` this is Sparse Binary Compression: all values are one mean.
+/// When not: the other sign waits, and nothing is gained by it yet, as `sbc` writes a bit for each sign all the same.
 /// Cost: the accumulate pass, which measures, and six passes; many ties take more.
-/// Source: Sparse Binary Compression (Sattler et al. 2018). It compares means of k; where a sign has fewer entries what
+/// Source: Sparse Binary Compression (Sattler et al. 2019). It compares means of k; where a sign has fewer entries what
 /// lacks counts as zero here.
 struct one_sign {
   static constexpr char const* name = "one_sign";
