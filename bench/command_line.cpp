@@ -26,7 +26,8 @@ With --density, --k, --selector, or more than one value of --n or --threads: a g
 selection alone and of the peers, too.
   --density=LIST    k / n, in (0, 1] [0.001]
   --k=LIST          entries, in place of --density
-  --selector=LIST   of radix, laplacian, laplacian_exact, hierarchical, chunked; or all [radix]
+  --selector=LIST   of radix, laplacian, laplacian_exact, hierarchical, chunked, ldte, sidco, trimmed,
+                    threshold_search; or all [radix]
 Numbers are written 4096, 1e6 or 2^20. Examples:
   gradsieve_bench --n=2^12,2^16,2^20,6553600 --density=0.001,0.01,0.1 --threads=1,2
   gradsieve_bench --n=1e6 --k=100,1000 --selector=radix,laplacian --peers
@@ -110,7 +111,9 @@ void take(options& chosen, std::string const& option, std::string_view value) {
   } else if (option == "--selector") {
     for_each_item(option, value, [&](std::string_view item) {
       if (item != "all" && !is_selector(item))
-        refuse(option, value, "needs radix, laplacian, laplacian_exact, hierarchical, chunked, or all");
+        refuse(option, value,
+               "needs radix, laplacian, laplacian_exact, hierarchical, chunked, ldte, sidco, trimmed, "
+               "threshold_search, or all");
       chosen.selectors.emplace_back(item);
     });
   }

@@ -31,7 +31,7 @@ std::vector<setting> settings_of(options const& chosen, std::initializer_list<do
 
 bool is_selector(std::string_view name) {
   bool found = false;
-  for_each_selector_and_chunked([&](std::string const& each, auto const&) { found = found || each == name; });
+  for_each_selector_of_grids([&](std::string const& each, auto const&) { found = found || each == name; });
   return found;
 }
 
@@ -41,7 +41,7 @@ void add_grid(options const& chosen) {
     return std::ranges::any_of(chosen.selectors, [&](auto const& each) { return each == name || each == "all"; });
   };
   for (auto const& at : settings_of(chosen, {}))
-    for_each_selector_and_chunked([&](std::string const& name, auto const& selector) {
+    for_each_selector_of_grids([&](std::string const& name, auto const& selector) {
       if (!wanted(name)) return;
       add_step<float>(name, selector, at);
       if constexpr (!gs::bin_selector<std::remove_cvref_t<decltype(selector)>>)

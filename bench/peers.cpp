@@ -4,6 +4,7 @@
 
 #include "peer_rows.hpp"
 #include "published.hpp"
+#include "select_rows.hpp"
 
 namespace bench {
 namespace {
@@ -65,6 +66,8 @@ void add_peers(options const& chosen) {
       at.law = law;
       add_peer_select<published_radix>("published_radix", at);
       add_peer_select<published_hierarchical>("published_hierarchical", at);
+      for_each_selector_to_compare(
+          [&](std::string const& name, auto selector) { add_select(name, selector, at, false); });
     }
   }
 }

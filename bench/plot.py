@@ -9,9 +9,12 @@ import sys
 from results import Results
 
 NAMES = {"radix": "radix (exact)", "laplacian": "laplacian (k to 1.25 k)", "laplacian_exact": "laplacian (exact)",
-         "hierarchical": "hierarchical (0.8 k to k)", "chunked": "chunked"}
+         "hierarchical": "hierarchical (0.8 k to k)", "chunked": "chunked", "ldte": "ldte (k to 1.25 k)",
+         "sidco": "sidco (k to 1.25 k)", "trimmed": "trimmed (exact)",
+         "threshold_search": "threshold_search (k to 2 k)"}
 STYLES = {"radix": ("C0", "o"), "laplacian": ("C1", "s"), "laplacian_exact": ("C2", "^"), "hierarchical": ("C4", "D"),
-          "chunked": ("C3", "v")}
+          "chunked": ("C3", "v"), "ldte": ("C5", "<"), "sidco": ("C6", ">"), "trimmed": ("C7", "P"),
+          "threshold_search": ("C8", "X")}
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), "-.")  # one a density
 FLOOR = {"color": "0.35", "linestyle": "--"}
 

@@ -217,10 +217,21 @@ void for_each_selector(Body const& body) {
   body("hierarchical", gs::hierarchical{});
 }
 
+/// Those that others compare with.
 template <class Body>
-void for_each_selector_and_chunked(Body const& body) {
+void for_each_selector_to_compare(Body const& body) {
+  body("ldte", gs::ldte{});
+  body("sidco", gs::sidco{});
+  body("trimmed", gs::trimmed{});
+  body("threshold_search", gs::threshold_search{});
+}
+
+/// What a grid may be of.
+template <class Body>
+void for_each_selector_of_grids(Body const& body) {
   for_each_selector(body);
   body("chunked", gs::chunked{});
+  for_each_selector_to_compare(body);
 }
 
 }  // namespace bench

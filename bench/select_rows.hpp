@@ -31,6 +31,11 @@ void add_select(std::string const& selector_name, Selector selector, setting con
       });
     });
     row.count("selected_per_k", static_cast<double>(selected) / at.k());
+    auto const counted = work.take_threshold_counts();
+    if (counted.all() == 0) return;
+    auto const thresholds = static_cast<double>(counted.all());
+    row.count("estimated_share", static_cast<double>(counted.of(gs::threshold_origin::estimated)) / thresholds);
+    row.count("probes", static_cast<double>(counted.probes) / thresholds);
   });
 }
 

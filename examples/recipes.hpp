@@ -18,15 +18,25 @@ namespace example {
 
 namespace gs = gradsieve;
 
-inline names const selector_names{"radix", "hierarchical", "laplacian", "adacomp", "chunked"};
-inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic"};
+inline names const selector_names{"radix",   "hierarchical", "laplacian",        "adacomp",
+                                  "chunked", "trimmed",      "threshold_search", "ldte",
+                                  "sidco",   "one_sign",     "random_k"};
+inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic", "micro"};
 inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
 inline names const sharing_names{"by_layer", "by_fragment"};  // as deft_sharing
 
 // In the order of selector_names, partitioner_names and residual_names.
-using any_selector = std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked>;
-using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyclic>;
+using any_selector = std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked, gs::trimmed,
+                                  gs::threshold_search, gs::ldte, gs::sidco, gs::one_sign, gs::random_k>;
+using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyclic, gs::micro>;
+
 using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction, gs::filtered>;
+
+/// Selectors to compare with: with `whole` and `error_feedback` only.
+template <class Selector>
+inline constexpr bool stands_alone =
+    !(std::is_same_v<Selector, gs::radix> || std::is_same_v<Selector, gs::hierarchical> ||
+      std::is_same_v<Selector, gs::laplacian> || std::is_same_v<Selector, gs::adacomp>);
 
 /// Whether programs have a compressor of these policies. Each is compiled, so that there are all of the first three
 /// selectors with the first three partitioners and residuals, and a few of the others.
@@ -35,7 +45,9 @@ constexpr bool is_built() {
   using namespace gs;
   constexpr bool plain = std::is_same_v<Residual, error_feedback>;
   if constexpr (std::is_same_v<Selector, adacomp>) return std::is_same_v<Partitioner, layerwise> && plain;
-  if constexpr (std::is_same_v<Selector, chunked>) return std::is_same_v<Partitioner, whole> && plain;
+  if constexpr (stands_alone<Selector>) return std::is_same_v<Partitioner, whole> && plain;
+  if constexpr (std::is_same_v<Partitioner, micro>)
+    return (std::is_same_v<Selector, radix> || std::is_same_v<Selector, laplacian>) && plain;
   if constexpr (std::is_same_v<Partitioner, cyclic>)
     return (std::is_same_v<Selector, radix> && !std::is_same_v<Residual, none>) ||
            (std::is_same_v<Selector, laplacian> && plain);
@@ -145,7 +157,8 @@ class family {
   if (!built)
     throw usage_error("recipe '" + recipe +
                       "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
-                      "radix+cyclic+filtered only; adacomp and chunked stand alone");
+                      "radix+cyclic+filtered only; micro is in radix+micro and laplacian+micro; adacomp and chunked "
+                      "stand alone, as trimmed, threshold_search, ldte, sidco, one_sign and random_k do");
   return chosen;
 }
 

@@ -38,8 +38,9 @@ constexpr auto explanation = R"(
 A recipe is dense, or names joined by '+' in any order: radix+deft, laplacian+deft+momentum; what it leaves
 open comes from --selector, --partitioner and --residual. momentum is momentum correction: the compressor
 carries the momentum, the optimiser does not. cyclic goes with radix or laplacian, and with momentum or
-filtered in radix+cyclic only; adacomp (which is layerwise, and finds its own density) and chunked stand alone.
-Codecs go with these two and radix.
+filtered in radix+cyclic only; micro goes with radix or laplacian; adacomp (which is layerwise, and finds its own
+density) and chunked stand alone, as trimmed, threshold_search, ldte, sidco, one_sign and random_k do.
+Codecs go with adacomp, chunked, one_sign and radix.
 
 Warm-up: at density 0.01 on the digits no recipe of all needs one with the default steps and 4 workers. Short
 runs (100 steps) fall behind the dense exchange by points; a warm-up did not close that gap, more steps do.
@@ -105,6 +106,7 @@ void compare(options const& chosen, bool speaks, Launch const& launch) {
             << "\n\n";
   print_results(std::cout, results);
   print_rates(std::cout, results);
+  print_thresholds(std::cout, results);
   print_forecasts(std::cout, results);
   if (chosen.workers.size() > 1) print_growth(std::cout, results, chosen);
   if (csv.is_open()) write_csv(csv, results, chosen.steps);

@@ -38,6 +38,7 @@ static_assert(gs::bin_selector<gs::chunked> && !gs::scoring_selector<gs::chunked
               !gs::quantising_selector<gs::chunked> && !gs::layer_bin_selector<gs::chunked>);
 static_assert(gs::gives_full_segments<gs::radix> && !gs::gives_full_segments<gs::adacomp>);
 
+static_assert(gs::rotating_partitioner<gs::micro> && !gs::single_owner_partitioner<gs::micro>);
 static_assert(gs::rotating_partitioner<gs::cyclic> && !gs::rotating_partitioner<gs::deft>);
 static_assert(gs::layer_partitioner<gs::layerwise> && gs::layer_partitioner<gs::deft>);
 static_assert(!gs::layer_partitioner<gs::whole> && gs::says_within_layers<gs::whole>);

@@ -21,8 +21,9 @@ hooks, by comma:
   powersgd[:RANK]    torch's powerSGD_hook, matrices of rank RANK [1]; dense in the first --warmup steps, at
                      least 2
   gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
-                     radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked),
-                     partitioners (whole, layerwise, deft, cyclic), residuals (none, error_feedback, momentum,
+                     radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked,
+                     trimmed, threshold_search, ldte, sidco, one_sign, random_k), partitioners (whole, layerwise,
+                     deft, cyclic, micro), residuals (none, error_feedback, momentum,
                      filtered) and codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, ternary). With momentum
                      (momentum correction) the hook carries the momentum, and the optimizer gets none.
 """

@@ -82,12 +82,13 @@ def every_recipe():
         )
     ]
     combinations += ["radix+cyclic", "laplacian+cyclic", "radix+cyclic+filtered", "adacomp", "chunked"]
+    combinations += ["radix+micro", "laplacian+micro", "trimmed", "threshold_search", "ldte", "sidco", "one_sign"]
     codecs = ["", "+coo"] + [
         f"+{i}+{v}" for i in gradsieve_ddp.index_codecs for v in gradsieve_ddp.value_codecs
     ]
 
-    def fits(name, codec):  # deft and cyclic sum up values
-        return "ternary" not in codec or not ("deft" in name or "cyclic" in name)
+    def fits(name, codec):  # deft, cyclic and micro sum up values
+        return "ternary" not in codec or not any(summing in name for summing in ("deft", "cyclic", "micro"))
 
     chosen = []
     for i, name in enumerate(combinations):

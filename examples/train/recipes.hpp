@@ -27,7 +27,8 @@ constexpr bool has_codecs() {
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
   constexpr bool with_radix = false;
 #else
-  constexpr bool with_radix = std::is_same_v<Selector, gs::radix> && !std::is_same_v<Partitioner, gs::layerwise>;
+  constexpr bool with_radix = (std::is_same_v<Selector, gs::radix> && !std::is_same_v<Partitioner, gs::layerwise>) ||
+                              std::is_same_v<Selector, gs::one_sign>;
 #endif
   return std::is_same_v<Residual, gs::error_feedback> && (gs::bin_selector<Selector> || with_radix);
 }
@@ -48,7 +49,7 @@ struct named_recipe {
   }
 };
 
-/// Codecs that deft and cyclic are built with: they send indices and values apart.
+/// Codecs that deft, cyclic and micro are built with: they send indices and values apart.
 inline names const separable_codec_names{"coo", "packed", "fp16", "bf16"};
 
 /// The codecs by their names, of those that go with the selector and the exchange. A device has no `binned`.
@@ -64,6 +65,11 @@ template <class Space, class Selector, class Exchange, class Body>
     if (name == "elias_fano") return body(gs::packed<gs::elias_fano>{});
     if (name == "bitmap") return body(gs::packed<gs::bitmap>{});
     if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
+    if (name == "int8") return body(gs::packed<gs::automatic, gs::int8>{});
+    if (name == "int4") return body(gs::packed<gs::automatic, gs::int4>{});
+    if (name == "sign") return body(gs::packed<gs::automatic, gs::sign>{});
+    if (name == "sbc") return body(gs::packed<gs::automatic, gs::sbc>{});
+    if (name == "qsgd") return body(gs::packed<gs::automatic, gs::qsgd>{});
   }
 #endif
   if constexpr (Exchange::encodes) {
@@ -97,10 +103,11 @@ template <class Space, class Selector, class Exchange, class Body>
         "--codec 'binned': on a device messages have a fixed size, so that it saves nothing: choose coo or "
         "fixed_width");
   if (recipe.codec != "coo" && !recipe.coded())
-    throw usage_error("--codec '" + recipe.codec +
-                      "': goes with chunked and adacomp, and but for a build with CUDA with radix, radix+deft and "
-                      "radix+cyclic; '" +
-                      name + "' has coo");
+    throw usage_error(
+        "--codec '" + recipe.codec +
+        "': goes with chunked and adacomp, and but for a build with CUDA with one_sign, radix, radix+deft, "
+        "radix+cyclic and radix+micro; '" +
+        name + "' has coo");
   if (recipe.codec == "binned" && !recipe.has_bins())
     throw usage_error("--codec 'binned': goes with chunked and adacomp, whose bins it writes; not with '" + name + "'");
   if (recipe.policies->sums_values() && std::ranges::count(separable_codec_names, recipe.codec) == 0)

@@ -69,8 +69,9 @@ struct result {
   double exposed_ms = 0;  ///< of the exchange, what came after the backward pass; with --overlap
   double busy_ms = 0;     ///< all of the exchange; with --overlap
   forecast predicted;
-  double build_up = 0;          ///< entries of the update / entries asked for, over the steps after the warm-up
-  std::vector<bin_rate> rates;  ///< of codecs that can tell
+  double build_up = 0;              ///< entries of the update / entries asked for, over the steps after the warm-up
+  gs::threshold_counts thresholds;  ///< of rank 0, in all steps
+  std::vector<bin_rate> rates;      ///< of codecs that can tell
   std::vector<curve_point> curve;
 };
 
@@ -156,6 +157,25 @@ inline void print_rates(std::ostream& out, std::vector<result> const& results) {
   print_table(out, rows);
 }
 
+/// What decided on the thresholds of selectors that say it, on rank 0.
+inline void print_thresholds(std::ostream& out, std::vector<result> const& results) {
+  std::vector<table_row> rows{
+      {"thresholds", "workers", "estimated %", "remembered %", "corrected %", "probes a threshold"}};
+  for (auto const& each : results) {
+    auto const all = static_cast<double>(each.thresholds.all());
+    if (all == 0) continue;
+    auto const share = [&](gs::threshold_origin origin) {
+      return shown(100 * static_cast<double>(each.thresholds.of(origin)) / all, 1);
+    };
+    rows.push_back({each.recipe, std::to_string(each.workers), share(gs::threshold_origin::estimated),
+                    share(gs::threshold_origin::remembered), share(gs::threshold_origin::corrected),
+                    shown(static_cast<double>(each.thresholds.probes) / all, 2)});
+  }
+  if (rows.size() == 1) return;
+  out << '\n';
+  print_table(out, rows);
+}
+
 /// Predicted and measured iterations.
 inline void print_forecasts(std::ostream& out, std::vector<result> const& results) {
   std::vector<table_row> rows{{"overlap", "workers", "schedule", "groups", "compute ms", "predicted ms", "measured ms",
@@ -217,7 +237,7 @@ inline void write_csv(std::ostream& out, std::vector<result> const& results, int
   out << "recipe,workers,density,steps,final_loss,test_accuracy,bytes_per_step,dense_bytes_per_step,select_ms,"
          "exchange_ms,step_ms,buildup,overlap,groups,median_step_ms,predicted_ms,compute_ms,received_per_step,entries_"
          "sent,"
-         "entries_updated\n";
+         "entries_updated,thresholds_estimated,thresholds_remembered,thresholds_corrected,probes\n";
   for (auto const& each : results)
     out << each.recipe << ',' << each.workers << ',' << each.density << ',' << steps << ',' << shown(each.loss, 6)
         << ',' << shown(each.accuracy, 6) << ',' << shown(each.sent, 1) << ',' << shown(each.dense_sent, 1) << ','
@@ -225,7 +245,8 @@ inline void write_csv(std::ostream& out, std::vector<result> const& results, int
         << shown(each.build_up, 4) << ',' << (each.predicted.schedule.empty() ? "none" : each.predicted.schedule) << ','
         << each.predicted.groups << ',' << shown(each.median_step_ms, 4) << ',' << shown(each.predicted.step_ms, 4)
         << ',' << shown(each.predicted.compute_ms, 4) << ',' << shown(each.received, 1) << ','
-        << shown(each.entries_sent, 1) << ',' << shown(each.entries_updated, 1) << '\n';
+        << shown(each.entries_sent, 1) << ',' << shown(each.entries_updated, 1) << ',' << each.thresholds.by[0] << ','
+        << each.thresholds.by[1] << ',' << each.thresholds.by[2] << ',' << each.thresholds.probes << '\n';
 }
 
 inline void write_curves(std::ostream& out, std::vector<result> const& results) {

@@ -91,6 +91,7 @@ class tally {
     total_.step_ms += 1e3 * mean[5] / steps_;
     total_.dense_sent = static_cast<double>(report.baseline_bytes);
     if (step_ >= steps_ - tail_) total_.loss += mean[0] / tail_;
+    total_.thresholds.add(report.thresholds);
     for (auto const& kind : report.message.kinds)
       if (kind.elements > 0 && kind.bin_length > 0) add_rate(kind);
     if (settled) {

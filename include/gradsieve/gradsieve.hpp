@@ -19,6 +19,7 @@
 #include <gradsieve/partitioner/deft.hpp>
 #include <gradsieve/partitioner/layerwise.hpp>
 #include <gradsieve/partitioner/measure.hpp>
+#include <gradsieve/partitioner/micro.hpp>
 #include <gradsieve/residual/filtered.hpp>
 #include <gradsieve/residual/in_bfloat16.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
@@ -29,6 +30,8 @@
 #include <gradsieve/selector/hierarchical.hpp>
 #include <gradsieve/selector/laplacian.hpp>
 #include <gradsieve/selector/ldte.hpp>
+#include <gradsieve/selector/one_sign.hpp>
 #include <gradsieve/selector/random_k.hpp>
+#include <gradsieve/selector/sidco.hpp>
 #include <gradsieve/selector/threshold_search.hpp>
 #include <gradsieve/selector/trimmed.hpp>

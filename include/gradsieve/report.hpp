@@ -113,6 +113,8 @@ struct step_report {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t baseline_bytes = 0;  ///< what an uncompressed all-reduce would send
+  threshold_counts thresholds;       ///< how this rank's came about. Of `laplacian` on a device those alone that its
+                                     ///< candidates did not settle: the others take no selector's call that could count
   bool staged = false;               ///< device memory went through the host's, as the transport takes no other
   byte_breakdown message;            ///< of exchange(), and of compress() once it is encoded
   step_seconds seconds;              ///< of a host; a device's step is over before its work begins
@@ -131,6 +133,7 @@ struct step_report {
     bytes_sent += part.bytes_sent;
     bytes_received += part.bytes_received;
     baseline_bytes += part.baseline_bytes;
+    thresholds.add(part.thresholds);
     staged = staged || part.staged;
     message.add(part.message);
     seconds.accumulate += part.seconds.accumulate;
@@ -152,6 +155,10 @@ struct step_report {
         << " B, received " << it.bytes_received << " B (uncompressed " << it.baseline_bytes << " B), not finite "
         << it.non_finite;
     if (it.saturated > 0) out << ", saturated " << it.saturated;
+    if (it.thresholds.all() > 0)
+      out << ", thresholds estimated " << it.thresholds.of(threshold_origin::estimated) << ", remembered "
+          << it.thresholds.of(threshold_origin::remembered) << ", corrected "
+          << it.thresholds.of(threshold_origin::corrected) << " (" << it.thresholds.probes << " probes)";
     return out << it.message << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";
   }
 };

@@ -33,6 +33,26 @@ TEST_CASE("threshold_search") { compare(gs::threshold_search{}); }
 
 TEST_CASE("ldte") { compare(gs::ldte{}); }
 
+TEST_CASE("sidco, by any law") {
+  compare(gs::sidco{});
+  compare(gs::sidco{.law = gs::tail_law::gamma, .stages = 2});
+  compare(gs::sidco{.law = gs::tail_law::exponential, .stages = 1, .tolerance = 0});
+}
+
+TEST_CASE("one_sign") { compare(gs::one_sign{}); }
+
+TEST_CASE("micro: a part of the gradient for each rank, another one in each step") {
+  auto const laplace = [](int rank, std::uint64_t step) {
+    return steps::gradient(steps::mixed_layers().size(), rank, step);
+  };
+  gs::recipe const exact{.density = 0.03, .partitioner = gs::micro{}};
+  gs::recipe const counted{.density = 0.03, .selector = gs::sidco{}, .partitioner = gs::micro{}};
+  for (int const ranks : {1, 3}) {
+    same_on_ranks<float>(exact, steps::mixed_layers(), ranks, 5, laplace);
+    same_on_ranks<float>(counted, steps::mixed_layers(), ranks, 4, laplace);
+  }
+}
+
 TEST_CASE("random_k, with messages and with sums alone") {
   compare(gs::random_k{.seed = 5});
   auto const laplace = [](int rank, std::uint64_t step) {

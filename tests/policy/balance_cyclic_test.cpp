@@ -1,5 +1,5 @@
-// Nothing is lost, whatever the recipe: one rank that selects for all, with its exchange and the others', and the
-// residual store filtered, which conserves what plain error feedback does at beta 1.
+// Nothing is lost, whatever the recipe: one rank that selects for all or for a part, with its exchange and the others',
+// and the residual store filtered, which conserves what plain error feedback does at beta 1.
 #include "balance.hpp"
 
 TEST_CASE("mass balance, cyclic and filtered") {
@@ -13,6 +13,9 @@ TEST_CASE("mass balance, cyclic and filtered") {
   SUBCASE("leader, a user's") { one<gs::cyclic, gs::leader>(steps::above_mean{}, gs::filtered{}); }
   SUBCASE("gather") { one<gs::cyclic, gs::gather>(gs::radix{}, gs::error_feedback{}); }
   SUBCASE("index_union") { one<gs::cyclic, gs::index_union>(gs::radix{}, gs::error_feedback{}); }
+  SUBCASE("micro") { one<gs::micro, gs::index_union>(gs::radix{}, gs::error_feedback{}); }
+  SUBCASE("micro, laplacian") { one<gs::micro, gs::gather>(gs::laplacian{}, gs::momentum_correction{}); }
+  SUBCASE("micro, one_sign") { one<gs::micro, gs::index_union>(gs::one_sign{}, gs::error_feedback{}); }
   SUBCASE("filtered, whole") { one<gs::whole, gs::gather>(gs::laplacian{}, gs::filtered{}); }
   SUBCASE("filtered, deft") { one<gs::deft, gs::index_union>(gs::radix{}, gs::filtered{}); }
 }

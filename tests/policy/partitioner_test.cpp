@@ -286,6 +286,90 @@ TEST_CASE("cyclic: as whole, but one rank selects, and another one in each step"
   CHECK(at(1, 2, 4).first == 45);  // everything, and then all ranks send it
 }
 
+// ---- micro -----------------------------------------------------------------------------------------------
+
+TEST_CASE("micro: equal parts across layers, k shared out alike, rank (part + step) % world selects") {
+  CHECK(split(gs::micro{}, {}, 4).empty());
+  CHECK(split(gs::micro{}, {{3, 0}}, 4).empty());
+  std::vector<gs::range> const layers{{5, 10}, {15, 0}, {20, 30}, {60, 1}};  // between them layers that pass through
+  auto list = split(gs::micro{}, layers, 4);                                 // 10, 10, 10 and 11 of 41
+  REQUIRE(list.size() == 4);
+  CHECK(list[0] == gs::segment{.offset = 5, .size = 10});
+  CHECK(list[1] == gs::segment{.offset = 20, .size = 10});
+  CHECK(list[2] == gs::segment{.offset = 30, .size = 10});
+  CHECK(list[3] == gs::segment{.offset = 40, .size = 21});
+  auto scratch = scratch_for(4, 4);
+  auto const ks = [&](double density) {
+    gs::micro{}.assign(list, {}, {density, 41, 0, 4}, scratch);
+    return std::vector{list[0].k, list[1].k, list[2].k, list[3].k};
+  };
+  CHECK(ks(0) == std::vector<gs::index_type>{0, 0, 0, 0});
+  CHECK(ks(0.02) == std::vector<gs::index_type>{1, 1, 1, 1});  // one at least
+  CHECK(ks(0.2) == std::vector<gs::index_type>{2, 2, 2, 3});   // 9
+  CHECK(ks(1) == std::vector<gs::index_type>{10, 10, 10, 21});
+  for (std::uint64_t step = 0; step < 9; ++step) {
+    gs::micro{}.assign(list, {}, {0.2, 41, step, 4}, scratch);
+    for (std::uint64_t p = 0; p < 4; ++p) CHECK(list[p].owner == static_cast<int>((p + step) % 4));
+  }
+  auto const alone = split(gs::micro{}, layers, 1);
+  REQUIRE(alone.size() == 1);
+  CHECK(alone == split(gs::whole{}, layers, 1));
+  auto few = split(gs::micro{}, layers, 100);  // more ranks than elements
+  REQUIRE(few.size() == 100);
+  std::uint64_t ones = 0;
+  for (auto const& each : few) {
+    CHECK(each.size <= 1);
+    ones += each.size;
+  }
+  CHECK(ones == 41);
+  auto wide = scratch_for(100, 100);
+  gs::micro{}.assign(few, {}, {0.1, 41, 3, 100}, wide);
+  for (auto const& each : few) CHECK(each.k == each.size);
+}
+
+TEST_CASE("micro's parts hold every element of the layers once, in equal numbers") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    std::vector<gs::range> layers;
+    std::uint64_t at = seed % 3;
+    for (std::uint64_t l = 0; l < 1 + seed % 9; ++l) {
+      std::uint64_t const size = gs::mix(seed ^ gs::mix(l)) % 50;
+      layers.push_back({at, size});
+      at += size + gs::mix(l ^ seed) % 2 * 7;
+    }
+    std::vector<int> part(at + 1, -1);
+    std::uint64_t total = 0;
+    for (auto const& each : layers) total += each.size;
+    for (int const world : {1, 2, 3, 7, 64}) {
+      auto list = split(gs::micro{}, layers, world);
+      std::uint64_t end = 0;
+      std::uint64_t covered = 0;
+      for (auto const& each : list) {
+        CHECK(each.offset >= end);
+        end = each.offset + each.size;
+        std::uint64_t here = 0;
+        for (auto const& layer : layers) {
+          auto const first = std::max(layer.offset, each.offset);
+          auto const last = std::min(layer.offset + layer.size, end);
+          here += last > first ? last - first : 0;
+        }
+        CHECK(here >= total / list.size());
+        CHECK(here <= total / list.size() + 1);
+        covered += here;
+      }
+      CHECK(covered == total);
+      if (list.empty()) continue;
+      for (double const density : {0.0, 0.1, 0.7, 0.99, 1.0}) {
+        auto scratch = scratch_for(list.size(), world);
+        gs::micro{}.assign(list, {}, {density, total, seed, world}, scratch);
+        for (auto const& each : list) CHECK(each.k <= each.size);
+        auto const k = gs::budget_of(density, total);
+        CHECK(sum_of_k(list) >= k);
+        if (layers.size() == 1) CHECK(sum_of_k(list) <= k + list.size());
+      }
+    }
+  }
+}
+
 // ---- deft: fragments -------------------------------------------------------------------------------------
 
 TEST_CASE("deft cuts layers larger than n / world into world fragments") {
@@ -596,4 +680,5 @@ TEST_CASE("assign allocates nothing") {
   check(gs::layerwise{});
   check(gs::deft{});
   check(gs::cyclic{});
+  check(gs::micro{});
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -91,6 +92,27 @@ struct threshold {
   key_type key = 0;
   index_type ties = 0;
   friend bool operator==(threshold const&, threshold const&) = default;
+};
+
+/// What decided on a threshold: the selector's estimate, that of the step before, or neither, but counting or a rank
+/// among the candidates.
+enum class threshold_origin : std::uint32_t { estimated, remembered, corrected };
+
+/// Segments of a step by what decided on their thresholds, as far as the selector says it (`ldte`, `laplacian`,
+/// `sidco`); those that give all that is not zero have none.
+struct threshold_counts {
+  std::uint64_t by[3] = {};  ///< in the order of threshold_origin
+  std::uint64_t probes = 0;  ///< passes that counted at a threshold, in all
+
+  [[nodiscard]] constexpr std::uint64_t of(threshold_origin origin) const noexcept {
+    return by[static_cast<std::size_t>(origin)];
+  }
+  [[nodiscard]] constexpr std::uint64_t all() const noexcept { return by[0] + by[1] + by[2]; }
+  constexpr void add(threshold_counts const& other) noexcept {
+    for (std::size_t i = 0; i < 3; ++i) by[i] += other.by[i];
+    probes += other.probes;
+  }
+  friend bool operator==(threshold_counts const&, threshold_counts const&) = default;
 };
 
 /// What a selector remembers of a segment from one step to the next: a key that somewhat more than k elements

@@ -23,6 +23,7 @@ struct device_step_record {
   device_faults const* faults = nullptr;  ///< null before the first step
   std::uint32_t const* selected = nullptr;
   std::uint64_t const* non_finite = nullptr;
+  threshold_counts const* thresholds = nullptr;
   std::uint64_t const* steps = nullptr;
   std::uint64_t const* words = nullptr;                  // as step_decision
   bool union_is_selected = false;                        // a step without exchange
@@ -48,6 +49,7 @@ class device_report {
     copy_one(step_->selected, selected);
     copy_one(step_->non_finite, report.non_finite);
     copy_one(step_->faults->numbers(), numbers);
+    copy_one(step_->thresholds, report.thresholds);
     copy_one(step_->steps, report.step);
     cuda_kernels::message_state message;
     if (step_->message != nullptr) copy_one(step_->message, message);

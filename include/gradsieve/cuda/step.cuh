@@ -122,6 +122,7 @@ class device_step : public step_parts<Recipe> {
     record_.faults = &faults_;
     record_.selected = memory.taken().count;
     record_.non_finite = work.non_finite();
+    record_.thresholds = work.thresholds();
     record_.steps = work.step().data();
     auto& known = record_.known;
     known.step = selection.steps_begun();

@@ -84,7 +84,7 @@ class cuda_workspace {
     device_segments_ = uploaded<cuda_kernels::device_segment>(segments_);
     warm_thresholds_ = zeroed<warm_threshold>(segments.size());
     candidate_thresholds_ = zeroed<key_type>(segments.size());
-    counts_ = zeroed<std::uint32_t>(2 + segments.size());
+    counts_ = zeroed<std::uint32_t>(words_before_found + segments.size());
     written_ = zeroed<std::uint32_t>(segments.size());
     starts_ = zeroed<std::uint32_t>(segments.size() + 1);
     places_ = zeroed<cuda_kernels::place>(tiles.size());
@@ -114,11 +114,12 @@ class cuda_workspace {
                device_segments_.data(),
                warm_thresholds_.data(),
                candidate_thresholds_.data(),
-               counts_.data() + 2,
+               counts_.data() + words_before_found,
                written_.data(),
                starts_.data(),
                steps_.data(),
                non_finite(),
+               thresholds(),
                taken_.data(),
                places_.data(),
                candidate_indices_.data(),
@@ -223,6 +224,9 @@ class cuda_workspace {
   [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return steps_.span(); }
   [[nodiscard]] cuda_kernels::taken_state* taken() const noexcept { return taken_.data(); }
   [[nodiscard]] std::uint64_t* non_finite() const noexcept { return reinterpret_cast<std::uint64_t*>(counts_.data()); }
+  [[nodiscard]] threshold_counts* thresholds() const noexcept {
+    return reinterpret_cast<threshold_counts*>(counts_.data() + 2);
+  }
   [[nodiscard]] cuda_kernels::tables const& tables() const noexcept { return tables_; }
 
   // ---- A step's kernels ------------------------------------------------------------------------------------
@@ -385,6 +389,8 @@ class cuda_workspace {
              bin_elements_.data(), bin_maxima_.data(), bin_sums_.data(), bin_marks_.data()};
   }
 
+  static constexpr std::size_t words_before_found =
+      2 + sizeof(threshold_counts) / sizeof(std::uint32_t);  // non_finite(), thresholds()
   static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
   static constexpr std::uint64_t samples_of_block = 8192;
 
@@ -429,7 +435,7 @@ class cuda_workspace {
   buffer<cuda_kernels::device_segment> device_segments_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_, bin_keys_;
-  buffer<std::uint32_t> counts_;  // two words of elements that were not finite, and what was found of each segment
+  buffer<std::uint32_t> counts_;  // non_finite(), thresholds(), and what was found of each segment
   buffer<std::uint32_t> written_, starts_;
   cuda_kernels::choice_tables choices_;
   std::uint32_t tiles_each_ = 0;  // of a block of write_entries()

@@ -138,6 +138,7 @@ class host_selection_stage {
       predict(work_, mine);
       work_.collect(memory_.state(0), candidate_thresholds_);
     }
+    report_.thresholds = work_.take_threshold_counts();  // of a step that failed
     std::size_t found = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       if (!mine(s)) continue;
@@ -147,6 +148,7 @@ class host_selection_stage {
           room, gradsieve::select(recipe_.selector, work_, accumulator(s), segments_[s].k,
                                   {indices_.span().subspan(found, room), values_.span().subspan(found, room), {}}));
     }
+    report_.thresholds = work_.take_threshold_counts();
     report_.budget = segments_.budget();
     report_.selected = static_cast<index_type>(found);
     return {indices_.first(found), values_.first(found), {}};

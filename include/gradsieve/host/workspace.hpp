@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/core/whole_sums.hpp>
 #include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/passes/accumulate.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
@@ -178,6 +180,15 @@ class host_workspace {
     return bins.nonzero == 0 ? 0.0f : static_cast<float>(bins.sum_abs / static_cast<double>(bins.nonzero));
   }
 
+  /// A selector says how a segment's threshold came about, for the step's report. Not where all that is not zero is
+  /// sent.
+  void note_threshold(threshold_origin origin, int probes) noexcept {
+    ++thresholds_.by[static_cast<std::size_t>(origin)];
+    thresholds_.probes += static_cast<std::uint64_t>(probes);
+  }
+  /// What was said since the last call.
+  [[nodiscard]] threshold_counts take_threshold_counts() noexcept { return std::exchange(thresholds_, {}); }
+
   /// Calls body(value) for each of these values, which replaces it.
   template <class Body>
   void replace(view<float> const values, Body const& body) const noexcept {
@@ -189,6 +200,21 @@ class host_workspace {
     return scope_.sum_of_tiles(acc, [&](std::uint64_t, float const* values, std::size_t size, int) {
       return host_kernels::run<host_kernels::count_tile>(scope_.level, values, size, key);
     });
+  }
+
+  /// N sums over a segment: add(value, sums) is called for every element. They are whole numbers, so that threads and
+  /// spaces come to the same. Cost: one pass.
+  template <std::size_t N, class Add>
+  [[nodiscard]] whole_sums<N> add_up(accumulator_ref const acc, Add const& add) {
+    std::array<std::atomic<std::uint64_t>, N> totals{};
+    scope_.split(acc.values.size(), acc.values.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
+      whole_sums<N> own{};
+      for (auto i = begin; i < end; ++i) add(acc.values[i], own);
+      for (std::size_t s = 0; s < N; ++s) totals[s] += own[s];
+    });
+    whole_sums<N> sums{};
+    for (std::size_t s = 0; s < N; ++s) sums[s] = totals[s];
+    return sums;
   }
 
   /// Keys of `count` elements, one at a random place in each of `count` equal strips; all of them if `count`
@@ -310,6 +336,7 @@ class host_workspace {
   host_accumulate accumulate_;
   host_ranking ranking_;
   host_updates updates_;
+  threshold_counts thresholds_;
 };
 
 }  // namespace gradsieve

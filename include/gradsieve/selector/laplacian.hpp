@@ -56,10 +56,18 @@ struct laplacian {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+    bool const was_warm = is_warm(acc, k);
+    auto const predicted = work.collected(acc).threshold;
     auto const found = ensure_candidates(work, acc, k);
     threshold at{};
     if (auto const wanted = choose(acc, found, k); wanted.made) {
       at = settle(acc, found, k, wanted.rank > 0 ? work.kth_largest(acc, wanted.rank) : every(found));
+      bool const again = found.threshold != predicted;
+      if (found.count > k || found.threshold > 1)
+        work.note_threshold(again || at != every(found) ? threshold_origin::corrected
+                            : was_warm                  ? threshold_origin::remembered
+                                                        : threshold_origin::estimated,
+                            again ? 1 : 0);
     } else {
       at = fit_threshold(work, acc, k);
       if (count == count_mode::exact && at.ties == 0) at = work.kth_largest(acc, k, key_above(at.key));
@@ -93,8 +101,7 @@ struct laplacian {
 
  private:
   [[nodiscard]] GRADSIEVE_HD constexpr index_type band(index_type k) const noexcept {
-    double const most = k * (1.0 + static_cast<double>(tolerance));
-    return most < 4294967295.0 ? static_cast<index_type>(most) : 4294967295u;
+    return end_of_band(k, tolerance);
   }
 
   /// The middle of the band: a threshold there stays within the band for a step or more.
@@ -141,16 +148,15 @@ struct laplacian {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD threshold fit_threshold(Workspace& work, accumulator_ref const acc, index_type k) const {
-    if (is_warm(acc, k)) return work.kth_largest(acc, k);
+    if (is_warm(acc, k)) {
+      work.note_threshold(threshold_origin::corrected, 0);
+      return work.kth_largest(acc, k);
+    }
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return {0, 0};
     auto const guess = laplace_key(sums.sum_abs, static_cast<double>(sums.nonzero), k);
     bracket_search search{guess, sums.max_key + 1, k, band(k)};
-    while (!search.done()) {
-      work.collect_again(acc, search.probe());
-      auto const counted = work.collected(acc);
-      search.next(counted.complete ? counted.count : acc.values.size());  // a full list: far more than the band
-    }
+    count_until_done(work, acc, search);
     return search.result();
   }
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include <gradsieve/core/search.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
@@ -49,6 +50,27 @@ GRADSIEVE_HD auto ensure_candidates(Workspace& work, accumulator_ref const acc, 
   if (missed ? bound.key >= found.threshold : bound.tied || bound.key <= found.threshold) return found;
   work.collect_again(acc, bound.key);
   return work.collected(acc);
+}
+
+/// Counts at the keys that a search names until it is done, and notes whether the first of them, an estimate, was in
+/// the band. Every count collects what it counts, so that the last one
+/// has the answer. Cost: one pass a probe.
+GRADSIEVE_EITHER_SPACE
+template <class Workspace>
+GRADSIEVE_HD void count_until_done(Workspace& work, accumulator_ref const acc, bracket_search& search) {
+  while (!search.done()) {
+    work.collect_again(acc, search.probe());
+    auto const counted = work.collected(acc);
+    search.next(counted.complete ? counted.count : acc.values.size());  // a full list: far more than the band
+  }
+  bool const at_once = search.probes() == 1 && search.result().ties == 0;
+  work.note_threshold(at_once ? threshold_origin::estimated : threshold_origin::corrected, search.probes());
+}
+
+/// Entries of a band from k to (1 + tolerance) * k.
+[[nodiscard]] GRADSIEVE_HD constexpr index_type end_of_band(index_type k, float tolerance) noexcept {
+  double const most = k * (1.0 + static_cast<double>(tolerance));
+  return most < 4294967295.0 ? static_cast<index_type>(most) : 4294967295u;
 }
 
 /// Candidates beyond k that make up for what a threshold moves from step to step, as a share of k: 0.3, and fewer above

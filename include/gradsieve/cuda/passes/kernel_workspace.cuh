@@ -1,12 +1,14 @@
 // What a selector asks on a device: the verbs of the host's workspace, answered by all threads of a group together.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/core/whole_sums.hpp>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
@@ -202,6 +204,13 @@ class kernel_workspace {
     return count;
   }
 
+  /// As the host's.
+  __device__ void note_threshold(threshold_origin origin, int probes) const {
+    if (!group_.is_first()) return;
+    atomicAdd(reinterpret_cast<unsigned long long*>(&t_.thresholds->by[static_cast<std::uint32_t>(origin)]), 1ull);
+    atomicAdd(reinterpret_cast<unsigned long long*>(&t_.thresholds->probes), static_cast<unsigned long long>(probes));
+  }
+
   /// Calls body(value) for each of these values, which replaces it. @pre compact() wrote them
   template <class Body>
   __device__ void replace(view<float> const values, Body const& body) const {
@@ -228,6 +237,20 @@ class kernel_workspace {
     for (std::uint64_t i = group_.thread(); i < acc.values.size(); i += group_.threads())
       count += magnitude_key(read_(static_cast<std::uint32_t>(acc.first + i))) >= key ? 1 : 0;
     return group_.sum(count);
+  }
+
+  /// As the host's. Cost: one pass.
+  template <std::size_t N, class Add>
+  [[nodiscard]] __device__ __noinline__ whole_sums<N> add_up(accumulator_ref const acc, Add const& add) {
+    whole_sums<N> own{};
+    each(
+        group_, acc.values.size(), [&](std::uint64_t i) { return read_(static_cast<std::uint32_t>(acc.first + i)); },
+        [&](float value, bool valid) {
+          if (valid) add(value, own);
+        });
+    whole_sums<N> total{};
+    for (std::size_t s = 0; s < N; ++s) total[s] = group_.sum(own[s]);
+    return total;
   }
 
   /// As the host's. From the candidates where they suffice; else one counting pass at a sampled key, which finds the

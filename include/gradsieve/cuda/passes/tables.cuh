@@ -101,6 +101,7 @@ struct tables {
   std::uint32_t* starts = nullptr;            // of each segment: where they begin in the list; behind the last: its end
   std::uint64_t* step = nullptr;              // steps so far
   std::uint64_t* bad = nullptr;               // elements of this step that were not finite
+  threshold_counts* thresholds = nullptr;     // of this step
   taken_state* taken = nullptr;               // what the last step took out
 
   place* places = nullptr;  // of each tile

@@ -1,0 +1,90 @@
+// Sums that no order of adding changes: of whole numbers, in which magnitudes, their squares and logarithms are
+// counted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/core/types.hpp>
+
+namespace gradsieve {
+
+/// N sums that a workspace's add_up() makes in one pass.
+template <std::size_t N>
+struct whole_sums {
+  std::uint64_t value[N];
+
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t& operator[](std::size_t i) noexcept {
+    return value[i];
+  }
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t const& operator[](std::size_t i) const noexcept {
+    return value[i];
+  }
+  GRADSIEVE_HD constexpr void add(whole_sums const& other) noexcept {
+    for (std::size_t i = 0; i < N; ++i) value[i] += other.value[i];
+  }
+  friend bool operator==(whole_sums const&, whole_sums const&) = default;
+};
+
+/// Magnitudes of up to `n` elements as whole numbers whose sum stays below 2^63: the largest has as many bits as that
+/// allows, 40 at most and 30 for n = 2^32, and what lies below the last bit is cut off.
+class magnitude_units {
+ public:
+  /// @pre no key of the elements is above max_key, which is finite
+  GRADSIEVE_HD constexpr magnitude_units(std::uint64_t n, key_type max_key) noexcept
+      : top_{exponent_of(max_key)}, bits_{40} {
+    for (; n >> (63 - bits_) != 0 && bits_ > 30; --bits_) continue;
+  }
+
+  /// |x| in units.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t magnitude(key_type key) const noexcept {
+    return shifted(significand_of(key), bits_ - 24 - (top_ - exponent_of(key)));
+  }
+
+  /// x^2, in units of its own.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t square(key_type key) const noexcept {
+    return shifted(significand_of(key) * significand_of(key), bits_ - 48 - 2 * (top_ - exponent_of(key)));
+  }
+
+  /// One unit of magnitude(), and one of square(), as numbers.
+  [[nodiscard]] GRADSIEVE_HD constexpr double unit() const noexcept { return power_of_two(top_ - 126 - bits_); }
+  [[nodiscard]] GRADSIEVE_HD constexpr double square_unit() const noexcept {
+    return power_of_two(2 * (top_ - 126) - bits_);
+  }
+
+ private:
+  [[nodiscard]] GRADSIEVE_HD static constexpr int exponent_of(key_type key) noexcept {
+    return static_cast<int>(larger(key >> 23, 1u));
+  }
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint64_t significand_of(key_type key) noexcept {
+    return (key & 0x7F'FFFFu) | (key >> 23 == 0 ? 0u : 0x80'0000u);
+  }
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint64_t shifted(std::uint64_t x, int left) noexcept {
+    return left >= 0 ? x << left : left > -64 ? x >> -left : 0;
+  }
+  [[nodiscard]] GRADSIEVE_HD static constexpr double power_of_two(int exponent) noexcept {
+    return gradsieve::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+  }
+
+  int top_;  // largest exponent field
+  int bits_;
+};
+
+/// log2(|x|) + 256 in units of 2^-20, within 2^-11; of a key that is not zero.
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t log2_units(key_type key) noexcept {
+  std::uint64_t exponent = 256 - 127 + (key >> 23);
+  std::uint64_t fraction = key & 0x7F'FFFFu;
+  if (key >> 23 == 0) {  // subnormal
+    unsigned const width = bit_width(key);
+    exponent = 256 - 127 + 1 + width - 24;
+    fraction = (std::uint64_t{key} << (24 - width)) & 0x7F'FFFFu;
+  }
+  // log2(1 + f) = f + f (1 - f) (0.4427 - 0.2474 f + 0.0834 f^2), f in units of 2^-23
+  constexpr std::uint64_t one = 1u << 23;
+  std::uint64_t const bulge = fraction * (one - fraction) >> 23;
+  std::uint64_t const slope =
+      (3'713'637u + (699'610u * fraction >> 23) * fraction / one) - (2'075'341u * fraction >> 23);
+  return exponent << 20 | (fraction + (bulge * slope >> 23)) >> 3;
+}
+
+}  // namespace gradsieve

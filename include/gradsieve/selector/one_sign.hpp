@@ -1,0 +1,60 @@
+// The largest entries of one sign.
+#pragma once
+
+#include <cstdint>
+
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/whole_sums.hpp>
+#include <gradsieve/selector/prediction.hpp>
+
+namespace gradsieve {
+
+/// Sends the k largest of the positive entries, or the k of largest magnitude of the negative ones: those whose
+/// magnitudes add up to more, the positive where both are equal. Fewer where that sign has fewer. A segment that is
+/// sent in full has both signs. With the value codec `sbc` this is Sparse Binary Compression: all values are one mean.
+/// When not: the other sign waits, and nothing is gained by it yet, as `sbc` writes a bit for each sign all the same.
+/// Cost: the accumulate pass, which measures, and six passes; many ties take more.
+/// Source: Sparse Binary Compression (Sattler et al. 2019). It compares means of k; where a sign has fewer entries what
+/// lacks counts as zero here.
+struct one_sign {
+  static constexpr char const* name = "one_sign";
+
+  GRADSIEVE_EITHER_SPACE
+  template <class Workspace>
+  GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+    magnitude_units const units{acc.values.size(), work.measure(acc).max_key};
+    threshold const positive = work.kth_largest(acc, k, 1, sign{0});
+    threshold const negative = work.kth_largest(acc, k, 1, sign{1});
+    auto const above = work.template add_up<2>(acc, add_above{units, positive.key, negative.key});
+    bool const other = above[0] + positive.ties * units.magnitude(positive.key) <
+                       above[1] + negative.ties * units.magnitude(negative.key);
+    return work.compact(acc, other ? negative : positive, out, sign{other ? 1u : 0u});
+  }
+
+  friend bool operator==(one_sign const&, one_sign const&) = default;
+
+ private:
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t sign_bit(float x) noexcept {
+    return gradsieve::bit_cast<std::uint32_t>(x) >> 31;
+  }
+
+  /// Keeps what has this sign bit.
+  struct sign {
+    std::uint32_t bit;
+    [[nodiscard]] GRADSIEVE_HD constexpr bool operator()(float x) const noexcept { return sign_bit(x) == bit; }
+  };
+
+  /// Adds up the magnitudes above a key, by sign.
+  struct add_above {
+    magnitude_units units;
+    key_type positive;
+    key_type negative;
+    GRADSIEVE_HD void operator()(float x, whole_sums<2>& to) const noexcept {
+      key_type const key = magnitude_key(x);
+      std::uint32_t const bit = sign_bit(x);
+      if (key > (bit != 0 ? negative : positive)) to[bit] += units.magnitude(key);
+    }
+  };
+};
+
+}  // namespace gradsieve
