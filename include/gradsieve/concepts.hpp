@@ -21,7 +21,8 @@
 //                                                        counting_value_codec, elementwise_values
 // exchange         exchange_policy, host_exchange        broadcasting_exchange, single_owner_exchange, summing_exchange
 // communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast,
-//                                                        has_send_receive, thread_checking_communicator,
+//                                                        has_send_receive, has_all_to_all,
+//                                                        thread_checking_communicator,
 //                                                        stream_ordered_communicator, staging_communicator
 // every policy     policy                                described, self_checking, fingerprinted: see fields.hpp
 #pragma once
