@@ -110,6 +110,7 @@ TEST_CASE("steps allocate nothing") {
   SUBCASE("exchange, threads") {
     for (int const world : {1, 3}) {
       CHECK(allocations_of(gs::recipe{.density = 0.02}, world) == 0);
+      CHECK(allocations_of(gs::recipe{.density = 0.02, .exchange = gs::reduce_scatter{}}, world) == 0);
       CHECK(allocations_of(gs::recipe{.density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}},
                            world) == 0);
       CHECK(allocations_of(gs::recipe{.density = 0.02,
@@ -162,6 +163,7 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
   check(gs::recipe{.density = 0.02, .passthrough = {.patterns = {}}, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 0.02, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}});
+  check(gs::recipe{.density = 0.02, .exchange = gs::reduce_scatter{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}});
   check(gs::recipe{.density = 0.5,
@@ -623,6 +625,7 @@ TEST_CASE("a rank that is restored or made anew while the others go on") {
   };
   check(gs::recipe{.density = 0.02}, 3);
   check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}}, 2);
+  check(gs::recipe{.density = 0.02, .exchange = gs::reduce_scatter{}}, 3);
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}}, 3);
   check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}}, 3);
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}, .on_non_finite = gs::non_finite::fail}, 2);
@@ -704,6 +707,7 @@ TEST_CASE("discard_step() restores bit for bit, and again changes nothing") {
   check(gs::recipe{.density = 0.02});
   check(gs::recipe{.density = 0.02, .partitioner = gs::layerwise{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 0.02, .residual = gs::momentum_correction{}, .exchange = gs::index_union{}});
+  check(gs::recipe{.density = 0.02, .residual = gs::momentum_correction{}, .exchange = gs::reduce_scatter{}});
   check(gs::recipe{
       .density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 1.0, .partitioner = gs::deft{}});
