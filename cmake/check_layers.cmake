@@ -22,7 +22,7 @@ set(layers
     "selector/"
     "partitioner/"
     "exchange/decoded_messages exchange/index_list exchange/preflight exchange/value_sum"
-    "exchange/round"
+    "exchange/cut_messages exchange/global_threshold exchange/round"
     "exchange/"
     "checkpoint recipe"
     "step"

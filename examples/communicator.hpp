@@ -38,6 +38,9 @@ class communicator_of {
         pairs_{[comm](Space const& where, bytes out, int to, room in, int from) {
           comm.send_receive(where, out, to, in, from);
         }},
+        to_all_{[comm](Space const& where, bytes out, sizes given, room in, sizes got) {
+          comm.all_to_all(where, out, given, in, got);
+        }},
         threads_{[comm] {
           if constexpr (requires { comm.require_threads(); }) comm.require_threads();
         }} {}
@@ -60,6 +63,9 @@ class communicator_of {
   void send_receive(Space const& where, bytes out, int to, room in, int from) const {
     pairs_(where, out, to, in, from);
   }
+  void all_to_all(Space const& where, bytes out, sizes given, room in, sizes got) const {
+    to_all_(where, out, given, in, got);
+  }
   void require_threads() const { threads_(); }
 
  private:
@@ -72,10 +78,12 @@ class communicator_of {
   std::function<void(Space const&, bytes, room, sizes)> sized_;
   std::function<void(Space const&, room, int)> from_one_;
   std::function<void(Space const&, bytes, int, room, int)> pairs_;
+  std::function<void(Space const&, bytes, sizes, room, sizes)> to_all_;
   std::function<void()> threads_;
 };
 using communicator = communicator_of<gs::host>;
 static_assert(gs::has_all_gather<communicator, gs::host> && gs::has_all_reduce<communicator, gs::host, float> &&
-              gs::has_broadcast<communicator, gs::host> && gs::has_send_receive<communicator, gs::host>);
+              gs::has_broadcast<communicator, gs::host> && gs::has_send_receive<communicator, gs::host> &&
+              gs::has_all_to_all<communicator, gs::host>);
 
 }  // namespace example

@@ -68,6 +68,10 @@ static_assert(gs::runs_with<gs::gather, work, third, gs::self> && gs::runs_with<
 static_assert(gs::summing_exchange<gs::leader> && gs::summing_exchange<gs::index_union> &&
               !gs::summing_exchange<gs::gather>);
 static_assert(gs::single_owner_exchange<gs::leader> && !gs::single_owner_exchange<gs::index_union>);
+static_assert(gs::runs_with<gs::reduce_scatter, work, third, gs::self> && gs::all_to_all_exchange<gs::reduce_scatter> &&
+              !gs::exact_exchange<gs::reduce_scatter>);
+static_assert(gs::exact_exchange<gs::ok_topk> && gs::all_to_all_exchange<gs::ok_topk> &&
+              gs::exact_exchange<gs::gtopk> && gs::send_receive_exchange<gs::gtopk>);
 static_assert(gs::broadcasting_exchange<gs::leader> && !gs::broadcasting_exchange<gs::gather>);
 
 static_assert(!gs::thread_checking_communicator<gs::self> && !gs::staging_communicator<gs::self>);

@@ -67,7 +67,8 @@ class compressor {
   // ---- With a communicator ---------------------------------------------------------------------------------
 
   /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16) by the mean over all ranks of
-  /// what they sent: most elements zero, the same bits on every rank. Collective. Where a rank is new, was restored, or
+  /// what they sent: most elements zero, the same bits on every rank; with `reduce_scatter` each rank's shard of it, and
+  /// zeros elsewhere. Collective. Where a rank is new, was restored, or
   /// the world has another size, the ranks compare layout, recipe and step before anything changes; in all other steps
   /// once this rank knows what it sends. Allocates in the first step with a world of another size.
   /// A device's communicator works in stream order: nccl::communicator_ref, self, or a host's as staged{comm}.

@@ -12,6 +12,9 @@
 #include <gradsieve/codec/value/sign.hpp>
 #include <gradsieve/codec/value/ternary.hpp>
 #include <gradsieve/compressor.hpp>
+#include <gradsieve/exchange/gtopk.hpp>
+#include <gradsieve/exchange/ok_topk.hpp>
+#include <gradsieve/exchange/reduce_scatter.hpp>
 #include <gradsieve/exchange/shared_choice.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/layer_states.hpp>

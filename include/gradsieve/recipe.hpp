@@ -160,6 +160,12 @@ struct recipe_rules {
                 "recipe.selector's same_on_all_ranks must be a static constexpr bool");
   static_assert(needs_shared_choice_fits<exchange_type>,
                 "recipe.exchange's needs_shared_choice must be a static constexpr bool");
+  static_assert(needs_all_to_all_fits<exchange_type>,
+                "recipe.exchange's needs_all_to_all must be a static constexpr bool");
+  static_assert(needs_send_receive_fits<exchange_type>,
+                "recipe.exchange's needs_send_receive must be a static constexpr bool");
+  static_assert(needs_exact_values_fits<exchange_type>,
+                "recipe.exchange's needs_exact_values must be a static constexpr bool");
   static_assert(sums_values_fits<exchange_type>, "recipe.exchange's sums_values must be a static constexpr bool");
 
   // What fits with what.
@@ -179,6 +185,10 @@ struct recipe_rules {
                     (shared_selector<selector_type> && !partitioner_type::disjoint),
                 "this exchange sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such "
                 "as random_k, and a partitioner by which all ranks select from all segments, such as whole");
+
+  static_assert(!exact_exchange<exchange_type> || !quantises<codec_type>,
+                "this exchange sends sums on: recipe.codec must lose no bits: coo, or packed with values of binary32 "
+                "(fp32)");
 
   // What fits with the space.
   static_assert(Space::template keeps<stored_t<residual_type>>, "on the host a residual is kept as float");
@@ -217,6 +227,10 @@ struct exchange_rules {
                 "this communicator needs all_reduce for std::uint32_t");
   static_assert(!on_host || !broadcasting_exchange<exchange_type> || has_broadcast<Comm, Space>,
                 "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
+  static_assert(!on_host || !all_to_all_exchange<exchange_type> || has_all_to_all<Comm, Space>,
+                "this communicator needs all_to_all, as the recipe's exchange sends each rank something else");
+  static_assert(!on_host || !send_receive_exchange<exchange_type> || has_send_receive<Comm, Space>,
+                "this communicator needs send_receive, as the recipe's exchange sends from rank to rank");
   static_assert(!on_host || !sums || !rounding_separable_codec<codec_type> || has_send_receive<Comm, Space>,
                 "this communicator needs send_receive, as the recipe's values are summed in a format of their own");
   static_assert(stages_fits<Comm>, "this communicator's stages must be a static constexpr bool");

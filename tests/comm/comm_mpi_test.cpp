@@ -236,6 +236,7 @@ TEST_CASE("a collective allocates nothing, in pieces neither") {
     std::vector<float> values(100);
     std::vector<std::byte> mine(8);
     std::vector<std::byte> all(8 * n);
+    std::vector<std::byte> other(8 * n);
     std::vector<std::size_t> const sizes(n, 8);
     int const to = (comm.rank() + 1) % comm.size();
     int const from = (comm.rank() + comm.size() - 1) % comm.size();
@@ -247,6 +248,7 @@ TEST_CASE("a collective allocates nothing, in pieces neither") {
     comm.all_gather(where, std::span{mine}, std::span{all}, std::span{sizes});
     comm.broadcast(where, std::span{mine}, 0);
     comm.send_receive(where, std::span{mine}, to, std::span{all}.first(8), from);
+    comm.all_to_all(where, std::span{all}, std::span{sizes}, std::span{other}, std::span{sizes});
     auto const copy = comm;
     auto const after = allocations.load();
     CHECK(after == before);
@@ -325,6 +327,18 @@ TEST_CASE("own sizes that do not fit together are refused before anything is sen
   CHECK_THROWS_AS(gather(4 * n, n - 1), gs::mismatch);
   CHECK_THROWS_AS(gather(4 * n, n + 1), gs::mismatch);
   gather(4 * n, n);
+  std::vector<std::byte> to(4 * n + 1);
+  auto const to_all = [&](std::size_t given, std::size_t out_count, std::size_t got, std::size_t in_count) {
+    comm.all_to_all(anywhere{}, std::span{room}.first(given), std::span{std::as_const(sizes)}.first(out_count),
+                    std::span{to}.first(got), std::span{std::as_const(sizes)}.first(in_count));
+  };
+  to_all(4 * n, n, 4 * n, n);
+  for (std::size_t const bytes : {4 * n - 1, 4 * n + 1, std::size_t{0}}) {
+    CHECK_THROWS_AS(to_all(bytes, n, 4 * n, n), gs::mismatch);
+    CHECK_THROWS_AS(to_all(4 * n, n, bytes, n), gs::mismatch);
+  }
+  CHECK_THROWS_AS(to_all(4 * n, n + 1, 4 * n, n), gs::mismatch);
+  CHECK_THROWS_AS(to_all(4 * n, n, 4 * n, n - 1), gs::mismatch);
   sizes[n] = 0;
   CHECK_THROWS_AS(gather(4 * n, n + 1), gs::mismatch);
 

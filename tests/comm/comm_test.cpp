@@ -79,6 +79,7 @@ void call(communicator comm, int which) {
   auto const ranks = at(comm.size());
   std::vector<std::byte> mine(4);
   std::vector<std::byte> all(4 * ranks);
+  std::vector<std::byte> room(4 * ranks);
   std::vector<std::size_t> const sizes(ranks, 4);
   std::vector<float> values(9);
   switch (which) {
@@ -90,6 +91,8 @@ void call(communicator comm, int which) {
       return comm.all_gather(anywhere{}, std::span{mine}, std::span{all}, std::span{sizes});
     case 3:
       return comm.broadcast(anywhere{}, std::span{mine}, 0);
+    case 4:
+      return comm.all_to_all(anywhere{}, std::span{all}, std::span{sizes}, std::span{room}, std::span{sizes});
     default: {
       int const to = (comm.rank() + 1) % comm.size();
       int const from = (comm.rank() + comm.size() - 1) % comm.size();
@@ -97,7 +100,7 @@ void call(communicator comm, int which) {
     }
   }
 }
-constexpr int calls = 5;
+constexpr int calls = 6;
 
 }  // namespace
 
@@ -125,6 +128,17 @@ TEST_CASE("self refuses sizes and ranks that do not fit") {
   CHECK_THROWS_AS(alone.send_receive(0, std::span{five}, 0, std::span{four}, 0), gs::mismatch);
   CHECK_THROWS_AS(alone.send_receive(0, std::span{four}, 1, std::span{four}, 0), gs::mismatch);
   CHECK_THROWS_AS(alone.send_receive(0, std::span{four}, 0, std::span{four}, -1), gs::mismatch);
+  auto const to_all = [&](std::size_t given, std::size_t got, std::span<std::size_t const> out_sizes,
+                          std::span<std::size_t const> in_sizes) {
+    alone.all_to_all(0, std::span{four}.first(given), out_sizes, std::span{five}.first(got), in_sizes);
+  };
+  to_all(4, 4, size(0), size(0));
+  CHECK_THROWS_WITH_AS(to_all(4, 5, size(0), size(1)),
+                       "gradsieve: all_to_all: rank 0 gives 4 bytes, rank 0 has room for 5", gs::mismatch);
+  CHECK_THROWS_AS(to_all(4, 4, size(1), size(0)), gs::mismatch);
+  CHECK_THROWS_AS(to_all(4, 4, size(0), size(1)), gs::mismatch);
+  CHECK_THROWS_AS(to_all(4, 4, std::span{sizes}, size(0)), gs::mismatch);
+  CHECK_THROWS_AS(to_all(4, 4, size(0), size(0).first(0)), gs::mismatch);
   CHECK_THROWS_WITH_AS(alone.broadcast(0, std::span{four}, 1),
                        "gradsieve: broadcast: rank 1 named, there is only rank 0", gs::mismatch);
 }
@@ -156,9 +170,12 @@ TEST_CASE("self leaves its copies to a space that can copy") {
   CHECK(copied([&](std::span<std::byte> all) { alone.all_gather(where, std::span{mine}, all); }));
   CHECK(copied([&](std::span<std::byte> all) { alone.all_gather(where, std::span{mine}, all, std::span{sizes}); }));
   CHECK(copied([&](std::span<std::byte> all) { alone.send_receive(where, std::span{mine}, 0, all, 0); }));
-  CHECK(copies == 3);
+  CHECK(copied([&](std::span<std::byte> all) {
+    alone.all_to_all(where, std::span{mine}, std::span{sizes}, all, std::span{sizes});
+  }));
+  CHECK(copies == 4);
   CHECK_THROWS_AS(alone.all_gather(where, std::span{mine}, std::span<std::byte>{}), gs::mismatch);
-  CHECK(copies == 3);
+  CHECK(copies == 4);
 }
 
 // ---- Threads: values
@@ -218,6 +235,7 @@ TEST_CASE("a collective of threads allocates nothing") {
       std::vector<float> values(100);
       std::vector<std::byte> mine(8);
       std::vector<std::byte> all(8 * n);
+      std::vector<std::byte> other(8 * n);
       std::vector<std::size_t> const sizes(n, 8);
       int const to = (comm.rank() + 1) % comm.size();
       int const from = (comm.rank() + comm.size() - 1) % comm.size();
@@ -229,6 +247,7 @@ TEST_CASE("a collective of threads allocates nothing") {
       comm.all_gather(where, std::span{mine}, std::span{all}, std::span{sizes});
       comm.broadcast(where, std::span{mine}, 0);
       comm.send_receive(where, std::span{mine}, to, std::span{all}.first(8), from);
+      comm.all_to_all(where, std::span{all}, std::span{sizes}, std::span{other}, std::span{sizes});
       auto const copy = comm;
       auto const after = allocations.load();
       if (copy.rank() == 0) counted = after - before;
@@ -286,6 +305,40 @@ TEST_CASE("sizes of shares that differ are a mismatch on every rank") {
   all_refuse(3, {"rank 1 has room for 4 bytes", "expects 3"}, with(1, {0, 1, 2}, 4));
   std::size_t const most = static_cast<std::size_t>(-1);
   all_refuse(3, {"rank 2 passes 2 bytes", "rank 1 expects " + std::to_string(most)}, with(1, {0, 1, most}, 0));
+}
+
+TEST_CASE("sizes of messages to all that differ are a mismatch on every rank, and nothing is copied") {
+  using sizes = std::vector<std::size_t>;
+  auto const with = [](sizes given, std::size_t bytes, sizes got, std::size_t room) {
+    return [=](communicator comm) {
+      bool const odd = comm.rank() == 1;
+      std::vector<std::byte> out(odd ? bytes : 6, std::byte{1});
+      std::vector<std::byte> in(odd ? room : 6);
+      sizes const agreed{1, 2, 3};
+      sizes const column(3, at(comm.rank()) + 1);
+      std::vector<std::byte> const before(in.size());
+      in.resize(odd ? room : 3 * column[0]);
+      try {
+        comm.all_to_all(anywhere{}, std::span{out}, std::span{odd ? given : agreed}, std::span{in},
+                        std::span{odd ? got : column});
+      } catch (...) {
+        for (auto const each : in)
+          if (each != std::byte{}) throw std::logic_error("something was copied");
+        throw;
+      }
+    };
+  };
+  auto const said = endings(3, with({1, 2, 3}, 6, {2, 2, 2}, 6));
+  for (auto const& each : said) CHECK(each == "");
+  all_refuse(3, {"all_to_all", "rank 1 passes 4 bytes", "rank 2 expects 3"}, with({1, 2, 4}, 7, {2, 2, 2}, 6));
+  all_refuse(3, {"all_to_all", "rank 0 passes 2 bytes", "rank 1 expects 5"}, with({1, 2, 3}, 6, {5, 2, 2}, 9));
+  all_refuse(3, {"rank 1 passes 2 sizes", "rank 2 is the last"}, with({1, 2}, 3, {2, 2, 2}, 6));
+  all_refuse(3, {"rank 1 passes 0 sizes", "rank 2 is the last"}, with({1, 2, 3}, 6, {}, 0));
+  std::string const sum = "rank 1 passes sizes that do not sum to its ";
+  all_refuse(3, {sum + "7 bytes, or its room for 6"}, with({1, 2, 3}, 7, {2, 2, 2}, 6));
+  all_refuse(3, {sum + "6 bytes, or its room for 5"}, with({1, 2, 3}, 6, {2, 2, 2}, 5));
+  std::size_t const most = static_cast<std::size_t>(-1);
+  all_refuse(3, {sum + "2 bytes, or its room for 6"}, with({1, 2, most}, 2, {2, 2, 2}, 6));
 }
 
 TEST_CASE("roots, peers, types and calls that differ are a mismatch on every rank") {
@@ -436,7 +489,8 @@ TEST_CASE("with a deadline a rank that others do not come to meet throws, and th
     std::thread other{work, 1};
     work(0);
     other.join();
-    std::string const names[] = {"all_reduce", "all_gather", "all_gather of sizes", "broadcast", "send_receive"};
+    std::string const names[] = {"all_reduce", "all_gather", "all_gather of sizes",
+                                 "broadcast",  "all_to_all", "send_receive"};
     int const late = has(said[0], "has waited") ? 0 : 1;
     auto const start = "gradsieve: " + names[which] + ": rank " + std::to_string(late) + " has waited 30 ms, ";
     auto const end = " of 3 ranks have come; it has left the group";

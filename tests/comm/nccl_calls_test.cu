@@ -275,13 +275,16 @@ TEST_CASE("nccl calls: names, groups and what needs none") {
   comm.all_gather(where, mine, room, std::span{sizes});
   comm.broadcast(where, room, 0);
   comm.send_receive(where, mine, 0, room, 0);
-  std::vector<std::string> const called{"ncclAllGather", "ncclBroadcast", "ncclBroadcast", "ncclSend", "ncclRecv"};
+  comm.all_to_all(where, mine, std::span{sizes}, room, std::span{sizes});
+  std::vector<std::string> const called{"ncclAllGather", "ncclBroadcast", "ncclBroadcast", "ncclSend",
+                                        "ncclRecv",      "ncclSend",      "ncclRecv"};
   CHECK(handle.calls == called);
 
   comm.all_gather(where, mine.first(0), room.first(0));
   comm.all_gather(where, mine.first(0), room.first(0), std::span{none});
   comm.broadcast(where, room.first(0), 0);
   comm.send_receive(where, mine.first(0), 0, room.first(0), 0);
+  comm.all_to_all(where, mine.first(0), std::span{none}, room.first(0), std::span{none});
   comm.all_reduce(where, std::span<float>{}, gs::reduction::max);
   CHECK(handle.calls == called);
 
@@ -291,6 +294,13 @@ TEST_CASE("nccl calls: names, groups and what needs none") {
   CHECK_THROWS_AS(comm.all_gather(where, mine, room.first(7), std::span{sizes}), gs::mismatch);
   CHECK_THROWS_AS(comm.all_gather(where, mine, memory.span(), std::span{sizes}), gs::mismatch);
   CHECK_THROWS_AS(comm.all_gather(where, mine, room, std::span{sizes}.first(0)), gs::mismatch);
+  auto const given = std::span{sizes};
+  CHECK_THROWS_WITH_AS(comm.all_to_all(where, mine.first(7), given, room, given),
+                       "gradsieve: rank 0 has left to give bytes: 7, expected 8", gs::mismatch);
+  CHECK_THROWS_AS(comm.all_to_all(where, mine, given, room.first(7), given), gs::mismatch);
+  CHECK_THROWS_AS(comm.all_to_all(where, mine, given, memory.span(), given), gs::mismatch);
+  CHECK_THROWS_AS(comm.all_to_all(where, mine, given.first(0), room, given), gs::mismatch);
+  CHECK_THROWS_AS(comm.all_to_all(where, mine, std::span{none}, room, given), gs::mismatch);
   CHECK(handle.calls == called);
 }
 
@@ -345,6 +355,8 @@ TEST_CASE("nccl: what went wrong after a call is thrown by the next, whichever i
   CHECK(has(thrown([&] { comm.all_gather(where, mine, room, std::span{sizes}); }), "a call before all_gather failed"));
   CHECK(has(thrown([&] { comm.broadcast(where, room, 0); }), "a call before broadcast failed"));
   CHECK(has(thrown([&] { comm.send_receive(where, mine, 0, room, 0); }), "a call before send_receive failed"));
+  CHECK(has(thrown([&] { comm.all_to_all(where, mine, std::span{sizes}, room, std::span{sizes}); }),
+            "a call before all_to_all failed"));
   CHECK(has(thrown([&] { gs::nccl::communicator_ref{&handle}; }), "failed with code 6"));
   CHECK(handle.calls.empty());
 }

@@ -22,9 +22,9 @@ using communicator = gs::threads::communicator_ref;
 namespace {
 
 template <class Comm>
-constexpr bool serves_a_device =
-    gs::has_all_reduce<Comm, gs::device, float> && gs::has_all_gather<Comm, gs::device> &&
-    gs::has_broadcast<Comm, gs::device> && gs::has_send_receive<Comm, gs::device> && Comm::stream_ordered;
+constexpr bool serves_a_device = gs::has_all_reduce<Comm, gs::device, float> && gs::has_all_gather<Comm, gs::device> &&
+                                 gs::has_broadcast<Comm, gs::device> && gs::has_send_receive<Comm, gs::device> &&
+                                 gs::has_all_to_all<Comm, gs::device> && Comm::stream_ordered;
 static_assert(serves_a_device<gs::staged<communicator>> && serves_a_device<gs::cuda_aware<communicator>>);
 static_assert(serves_a_device<gs::self>);
 static_assert(gs::staged<communicator>::stages && !gs::cuda_aware<communicator>::stages);
@@ -192,8 +192,9 @@ TEST_CASE("what the ranks disagree about is thrown, and device memory is as it w
     refuses([&] { comm.all_gather(where, share, bytes.first(120), std::span{wrong}.first(1)); });
     refuses([&] { comm.broadcast(where, bytes, odd ? 1 : 0); });
     refuses([&] { comm.send_receive(where, share, odd ? 9 : 0, bytes.last(40), 0); });
+    refuses([&] { comm.all_to_all(where, share, std::span{wrong}, bytes.last(40), std::span{wrong}); });
     bool const same = host_copy(where, values.span()) == std::vector<std::uint32_t>(n, 5);
-    right[at(comm.rank())] = refused == 6 && same;
+    right[at(comm.rank())] = refused == 7 && same;
   });
   CHECK(right == std::vector<int>(3, 1));
 }

@@ -80,8 +80,16 @@ int main(int argc, char** argv) {
     gs::recipe const shared_out{.density = 0.05,
                                 .partitioner = gs::deft{},
                                 .residual = gs::momentum_correction{.momentum = 0.7f, .clip = 3.0f}};
-    std::printf("%016llx %016llx\n", static_cast<unsigned long long>(steps<gs::float16>(limit, fading)),
-                static_cast<unsigned long long>(steps<float>(limit, shared_out)));
+    gs::recipe const cut{
+        .density = 0.05, .codec = gs::packed{.values = gs::ternary{}}, .exchange = gs::reduce_scatter{}};
+    gs::recipe const owned{.density = 0.05, .exchange = gs::ok_topk{}};
+    gs::recipe const tree{.density = 0.05, .exchange = gs::gtopk{}};
+    std::printf("%016llx %016llx %016llx %016llx %016llx\n",
+                static_cast<unsigned long long>(steps<gs::float16>(limit, fading)),
+                static_cast<unsigned long long>(steps<float>(limit, shared_out)),
+                static_cast<unsigned long long>(steps<float>(limit, cut)),
+                static_cast<unsigned long long>(steps<float>(limit, owned)),
+                static_cast<unsigned long long>(steps<float>(limit, tree)));
   }
   return 0;
 }

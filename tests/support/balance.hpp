@@ -42,6 +42,7 @@ struct any_compressor {
   bool momentum = false;
   bool lossy_messages = false;  // encoding rounds values: an element may leave in part
   bool lossy_exchange = false;  // and so does the exchange
+  bool own_order = false;       // values are not added in rank order
   std::function<gs::step_report(communicator const&, std::span<float>)> exchange;
   std::function<gs::selection_view(std::span<float const>)> compress;
   std::function<gs::step_report()> report;
@@ -51,18 +52,28 @@ struct any_compressor {
 };
 using maker = std::function<any_compressor(gs::host, double density)>;
 
+/// Makes of all ranks' shards the whole update. @throws std::logic_error if there was anything else than a shard, and
+/// what passes through.
+inline void join_shards(communicator const& comm, std::span<float> gradient);
+
 template <class Recipe>
 any_compressor erase(gs::host where, Recipe recipe, double density) {
   using residual = decltype(Recipe::residual);
   constexpr bool lossy = requires(gs::message_info info, std::vector<gs::index_type> places,
                                   std::vector<float> values) { recipe.codec.quantise(info, places, values); };
   recipe.density = density;
+  constexpr bool scatters = std::is_same_v<decltype(Recipe::exchange), gs::reduce_scatter>;
   auto const made = std::make_shared<gs::compressor<gs::host, Recipe>>(where, mixed_layers(), recipe);
   return {residual::states,
           std::is_same_v<residual, gs::momentum_correction>,
           lossy,
           lossy,
-          [made](communicator const& comm, std::span<float> gradient) { return made->exchange(comm, gradient); },
+          std::is_same_v<decltype(Recipe::exchange), gs::gtopk>,
+          [made](communicator const& comm, std::span<float> gradient) {
+            auto const report = made->exchange(comm, gradient);
+            if constexpr (scatters) join_shards(comm, gradient);
+            return report;
+          },
           [made](std::span<float const> gradient) { return made->compress(gradient); },
           [made] { return made->report(); },
           [made] { return states_of(*made); },
@@ -90,6 +101,21 @@ inline bool passes(std::uint64_t i) {
     return passthrough;
   }();
   return all[i] != 0;
+}
+
+inline void join_shards(communicator const& comm, std::span<float> gradient) {
+  auto const n = gradient.size();
+  bool right = true;
+  bool const full = std::ranges::all_of(gradient, [](float x) { return x != 0; });  // in effect: all passed through
+  std::vector<std::size_t> sizes;
+  for (int r = 0; r < comm.size(); ++r) sizes.push_back(4 * gs::shard_of(n, comm.size(), r).size);
+  auto const mine = gs::shard_of(n, comm.size(), comm.rank());
+  for (std::uint64_t i = 0; i < n; ++i)
+    right = right || full || passes(i) || gradient[i] == 0 || (i >= mine.offset && i < mine.offset + mine.size);
+  auto const whole = std::vector<float>(gradient.begin(), gradient.end());
+  comm.all_gather(gs::host{}, std::as_bytes(std::span{whole}.subspan(mine.offset, mine.size)),
+                  std::as_writable_bytes(gradient), std::span{std::as_const(sizes)});
+  if (!right) throw std::logic_error("a gradient has more than its shard");
 }
 
 /// What one rank knows about a step by itself: what entered and what left, each element checked bit for bit.
@@ -160,7 +186,8 @@ inline std::string run(maker const& make, int world, std::uint64_t count, int th
       bool exact = true;
       for (std::uint64_t i = 0; i < n; ++i) {
         float const mean = sum[i] / static_cast<float>(world);
-        float const rounding = compressor.lossy_exchange ? 1e-5f * (1 + std::fabs(before[i])) : 0.0f;
+        float const rounding =
+            compressor.lossy_exchange || compressor.own_order ? 1e-5f * (1 + std::fabs(before[i])) : 0.0f;
         exact = exact && std::fabs(update[i] - mean) <= rounding;
         applied[i] += static_cast<double>(update[i]);
       }

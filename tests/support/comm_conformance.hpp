@@ -42,6 +42,7 @@ class suite {
       for (int root = 0; root < comm_.size(); ++root) broadcast(n, root);
       for (int shift = 0; shift < comm_.size(); ++shift) ring(n, shift);
       pairs(n);
+      for (int shape = 0; shape < 4; ++shape) to_all(n, shape);
     }
     mixed();
     return failures_;
@@ -179,6 +180,29 @@ class suite {
     expect(in == message(gets ? n : 0, peer), "send_receive in pairs", n);
   }
 
+  /// Every rank has a message of its own for each, itself too.
+  void to_all(std::size_t n, int shape) {
+    auto const size_of = [&](int from, int to) {
+      std::size_t const choices[] = {n, n + 2 * at(from) + at(to), (from + to) % 2 == 0 ? n : 0,
+                                     from == 0 && to + 1 == comm_.size() ? n : 0};
+      return choices[shape];
+    };
+    std::vector<std::byte> out;
+    std::vector<std::byte> expected;
+    std::vector<std::size_t> out_sizes;
+    std::vector<std::size_t> in_sizes;
+    for (int r = 0; r < comm_.size(); ++r) {
+      out_sizes.push_back(size_of(comm_.rank(), r));
+      in_sizes.push_back(size_of(r, comm_.rank()));
+      for (std::byte const each : message(out_sizes.back(), comm_.rank(), at(r))) out.push_back(each);
+      for (std::byte const each : message(in_sizes.back(), r, at(comm_.rank()))) expected.push_back(each);
+    }
+    std::vector<std::byte> in(expected.size());
+    comm_.all_to_all(where_, std::span<std::byte const>{out}, std::span{std::as_const(out_sizes)}, std::span{in},
+                     std::span{std::as_const(in_sizes)});
+    expect(in == expected, "all_to_all", n);
+  }
+
   /// Many small calls of all kinds back to back, on changing buffers: what a missing barrier would spoil.
   void mixed() {
     for (std::size_t i = 0; i < 60; ++i) {
@@ -186,6 +210,7 @@ class suite {
       broadcast(i % 5, static_cast<int>(i) % comm_.size());
       gather(i % 3);
       ring(i % 7, static_cast<int>(i) % comm_.size());
+      to_all(i % 4, 1);
     }
   }
 
@@ -202,7 +227,7 @@ template <class Comm>
                 gradsieve::has_all_reduce<Comm, anywhere, std::uint64_t>);
   static_assert(!gradsieve::has_all_reduce<Comm, anywhere, float const>);
   static_assert(gradsieve::has_all_gather<Comm, anywhere> && gradsieve::has_broadcast<Comm, anywhere> &&
-                gradsieve::has_send_receive<Comm, anywhere>);
+                gradsieve::has_send_receive<Comm, anywhere> && gradsieve::has_all_to_all<Comm, anywhere>);
   return suite<Comm>{comm}.run();
 }
 

@@ -53,6 +53,14 @@ class on_device {
     received.bring_back(in);
   }
 
+  void all_to_all(anywhere, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    copy const sent{where_, out};
+    copy const received{where_, in};
+    comm_.all_to_all(where_, std::span<std::byte const>{sent.bytes()}, out_sizes, received.bytes(), in_sizes);
+    received.bring_back(in);
+  }
+
  private:
   using memory = std::conditional_t<Pinned, gradsieve::pinned_array<std::byte>, gradsieve::cuda_buffer<std::byte>>;
 

@@ -126,6 +126,10 @@ struct forwarding {
                     int from) const {
     real.send_receive(where, out, to, in, from);
   }
+  void all_to_all(gs::host const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    real.all_to_all(where, out, out_sizes, in, in_sizes);
+  }
 };
 
 /// A communicator that counts.
@@ -154,6 +158,13 @@ struct counting : forwarding {
     moved->sent += out.size();
     moved->received += in.size();
     real.send_receive(where, out, to, in, from);
+  }
+  void all_to_all(gs::host const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    auto const own = static_cast<std::size_t>(rank());
+    moved->sent += out.size() - out_sizes[own];
+    moved->received += in.size() - in_sizes[own];
+    real.all_to_all(where, out, out_sizes, in, in_sizes);
   }
 };
 

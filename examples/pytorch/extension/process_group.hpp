@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <numeric>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -138,6 +139,25 @@ class process_group {
     finish("send", [&] { return sent; });
   }
 
+  /// cost: size() send_receives, to ranks further and further off: Gloo has no all-to-all of unequal shares.
+  template <class Space>
+  void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    for (auto const& [sizes, bytes] : {std::pair{out_sizes, out.size()}, std::pair{in_sizes, in.size()}}) {
+      require("all_to_all", static_cast<std::size_t>(size()), sizes.size());
+      require("all_to_all", std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}), bytes);
+    }
+    auto const place = [](auto all, std::span<std::size_t const> sizes, int r) {
+      return all.subspan(std::accumulate(sizes.begin(), sizes.begin() + r, std::size_t{0}),
+                         sizes[static_cast<std::size_t>(r)]);
+    };
+    for (int far = 0; far < size(); ++far) {
+      int const to = (rank() + far) % size();
+      int const sender = (rank() + size() - far) % size();
+      send_receive(where, place(out, out_sizes, to), to, place(in, in_sizes, sender), sender);
+    }
+  }
+
  private:
   static constexpr int tag = 26483;
 
@@ -220,6 +240,7 @@ class process_group {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 static_assert(gs::has_all_reduce<process_group, gs::host, float> && gs::has_all_gather<process_group, gs::host> &&
-              gs::has_broadcast<process_group, gs::host> && gs::has_send_receive<process_group, gs::host>);
+              gs::has_broadcast<process_group, gs::host> && gs::has_send_receive<process_group, gs::host> &&
+              gs::has_all_to_all<process_group, gs::host>);
 
 }  // namespace example

@@ -147,14 +147,8 @@ class communicator_ref {
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
-    expect("passes sizes:", sizes.size(), ranks());
+    expect_sum(false, all.size(), sizes);
     expect("gives bytes:", mine.size(), sizes[index(rank_)]);
-    std::size_t room = all.size();
-    for (std::size_t const size : sizes) {
-      if (size > room) expect("has room left for bytes:", room, size);
-      room -= size;
-    }
-    expect("has too many bytes of room:", room, 0);
     calls_->require_usable();
 
     auto const place = [&](int r) {
@@ -214,6 +208,26 @@ class communicator_ref {
     } while (!out.empty() || !in.empty());
   }
 
+  /// @pre `out` and `in` do not overlap; each rank sends what the other expects of it.
+  /// cost: size() send_receives, to ranks further and further off, the first to itself. Not MPI_Alltoallv: whether
+  /// that's counts hold all of a rank's bytes is known to that rank alone.
+  /// @throws also mismatch if a message is shorter than `in_sizes` says.
+  template <class Space>
+  void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    expect_sum(true, out.size(), out_sizes);
+    expect_sum(false, in.size(), in_sizes);
+    calls_->require_usable();
+    auto const place = [](auto all, std::span<std::size_t const> sizes, int r) {
+      return all.subspan(std::accumulate(sizes.begin(), sizes.begin() + r, std::size_t{0}), sizes[index(r)]);
+    };
+    for (int far = 0; far < size_; ++far) {
+      int const to = (rank_ + far) % size_;
+      int const from = (rank_ + size_ - far) % size_;
+      send_receive(where, place(out, out_sizes, to), to, place(in, in_sizes, from), from);
+    }
+  }
+
  private:
   static constexpr int tag = 26483;
 
@@ -226,6 +240,16 @@ class communicator_ref {
     if (n != wanted)
       throw mismatch("gradsieve: rank " + std::to_string(rank_) + " " + does + " " + std::to_string(n) + ", expected " +
                      std::to_string(wanted));
+  }
+
+  /// Of what it gives (`gives`) or of its room.
+  void expect_sum(bool gives, std::size_t bytes, std::span<std::size_t const> sizes) const {
+    expect("passes sizes:", sizes.size(), ranks());
+    for (std::size_t const size : sizes) {
+      if (size > bytes) expect(gives ? "has left to give bytes:" : "has room left for bytes:", bytes, size);
+      bytes -= size;
+    }
+    expect(gives ? "has too many bytes to give:" : "has too many bytes of room:", bytes, 0);
   }
 
   /// In step s every rank passes on what it got in the step before, beginning with its own.
@@ -247,6 +271,6 @@ class communicator_ref {
 
 static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, int, float> &&
               has_all_gather<communicator_ref, int> && has_broadcast<communicator_ref, int> &&
-              has_send_receive<communicator_ref, int>);
+              has_send_receive<communicator_ref, int> && has_all_to_all<communicator_ref, int>);
 
 }  // namespace gradsieve::mpi

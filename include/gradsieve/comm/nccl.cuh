@@ -122,14 +122,8 @@ class communicator_ref {
   template <stream_space Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
-    expect("passes sizes:", sizes.size(), ranks());
+    expect_sum(false, all.size(), sizes);
     expect("gives bytes:", mine.size(), sizes[index(rank_)]);
-    std::size_t room = all.size();
-    for (std::size_t const size : sizes) {
-      if (size > room) expect("has room left for bytes:", room, size);
-      room -= size;
-    }
-    expect("has too many bytes of room:", room, 0);
     settle("a call before all_gather");
     group([&](auto const& add) {
       for (int root = 0; root < size_; ++root) {
@@ -160,6 +154,26 @@ class communicator_ref {
     });
   }
 
+  /// @pre `out` and `in` do not overlap; sizes are in host memory; each rank sends what the other expects of it.
+  /// cost: a group of size() sends and as many receipts, less those that are empty.
+  template <stream_space Space>
+  void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    expect_sum(true, out.size(), out_sizes);
+    expect_sum(false, in.size(), in_sizes);
+    settle("a call before all_to_all");
+    group([&](auto const& add) {
+      for (int r = 0; r < size_; ++r) {
+        auto const gives = out.first(out_sizes[index(r)]);
+        auto const gets = in.first(in_sizes[index(r)]);
+        if (!gives.empty()) add(ncclSend(gives.data(), gives.size(), ncclUint8, r, comm_, where.stream), "ncclSend");
+        if (!gets.empty()) add(ncclRecv(gets.data(), gets.size(), ncclUint8, r, comm_, where.stream), "ncclRecv");
+        out = out.subspan(gives.size());
+        in = in.subspan(gets.size());
+      }
+    });
+  }
+
   /// Waits until the stream has done what is enqueued on it, as cudaStreamSynchronize, and looks at NCCL meanwhile.
   /// ranks: local.
   /// @throws error for what NCCL reports; communication_error once the deadline has passed; device_error.
@@ -187,6 +201,16 @@ class communicator_ref {
     if (n != wanted)
       throw mismatch("gradsieve: rank " + std::to_string(rank_) + " " + does + " " + std::to_string(n) + ", expected " +
                      std::to_string(wanted));
+  }
+
+  /// Of what it gives (`gives`) or of its room.
+  void expect_sum(bool gives, std::size_t bytes, std::span<std::size_t const> sizes) const {
+    expect("passes sizes:", sizes.size(), ranks());
+    for (std::size_t const size : sizes) {
+      if (size > bytes) expect(gives ? "has left to give bytes:" : "has room left for bytes:", bytes, size);
+      bytes -= size;
+    }
+    expect(gives ? "has too many bytes to give:" : "has too many bytes of room:", bytes, 0);
   }
 
   /// Every NCCL call passes here.
@@ -255,6 +279,7 @@ struct any_stream {
 static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, detail::any_stream, float> &&
               has_all_gather<communicator_ref, detail::any_stream> &&
               has_broadcast<communicator_ref, detail::any_stream> &&
-              has_send_receive<communicator_ref, detail::any_stream>);
+              has_send_receive<communicator_ref, detail::any_stream> &&
+              has_all_to_all<communicator_ref, detail::any_stream>);
 
 }  // namespace gradsieve::nccl

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
@@ -57,6 +58,16 @@ class self {
     copy(where, "send_receive", out, in);
   }
 
+  template <class Space>
+  void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    for (auto const& [sizes, bytes] : {std::pair{out_sizes, out.size()}, std::pair{in_sizes, in.size()}})
+      if (sizes.size() != 1 || sizes[0] != bytes)
+        throw mismatch("gradsieve: all_to_all: " + std::to_string(sizes.size()) +
+                       " sizes for 1 rank, or another size than the " + std::to_string(bytes) + " bytes of rank 0");
+    copy(where, "all_to_all", out, in);
+  }
+
   friend bool operator==(self const&, self const&) = default;
 
  private:
@@ -79,6 +90,6 @@ class self {
 };
 
 static_assert(communicator<self> && has_all_reduce<self, int, float> && has_all_gather<self, int> &&
-              has_broadcast<self, int> && has_send_receive<self, int>);
+              has_broadcast<self, int> && has_send_receive<self, int> && has_all_to_all<self, int>);
 
 }  // namespace gradsieve

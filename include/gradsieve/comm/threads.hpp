@@ -170,6 +170,19 @@ class communicator_ref {
              [&] { copy(request_of(from).out, in); });
   }
 
+  /// @pre `out` and `in` do not overlap.
+  template <class Space>
+  void all_to_all(Space const&, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    meet_and({"all_to_all", shape::all_to_all, 0, out, in, 0, 0, 0, in_sizes, out_sizes}, [&] {
+      for (auto const& each : group_->requests_) {
+        auto const message = detail::message_for(static_cast<std::size_t>(rank_), each);
+        copy(message, in.first(message.size()));
+        in = in.subspan(message.size());
+      }
+    });
+  }
+
  private:
   friend class group;
   using shape = detail::shape;
@@ -274,6 +287,6 @@ void run(int ranks, F&& f, std::chrono::milliseconds deadline = {}) {
 static_assert(!std::is_copy_constructible_v<group>);
 static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, int, float> &&
               has_all_gather<communicator_ref, int> && has_broadcast<communicator_ref, int> &&
-              has_send_receive<communicator_ref, int>);
+              has_send_receive<communicator_ref, int> && has_all_to_all<communicator_ref, int>);
 
 }  // namespace gradsieve::threads

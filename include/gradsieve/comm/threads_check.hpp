@@ -13,7 +13,7 @@ namespace gradsieve::threads {
 
 namespace detail {
 
-enum class shape : std::uint8_t { reduce, gather, broadcast, exchange };
+enum class shape : std::uint8_t { reduce, gather, broadcast, exchange, all_to_all };
 
 /// What one rank asks for in one collective.
 struct request {
@@ -26,7 +26,24 @@ struct request {
   int to = 0;
   int from = 0;
   std::span<std::size_t const> sizes{};
+  std::span<std::size_t const> out_sizes{};  // of an all_to_all: what it gives each rank
 };
+
+/// Where a rank's message begins in `bytes` that hold one for each rank, back to back.
+[[nodiscard]] inline std::span<std::byte const> message_for(std::size_t rank, request const& from) noexcept {
+  std::size_t at = 0;
+  for (auto const size : from.out_sizes.first(rank)) at += size;
+  return from.out.subspan(at, from.out_sizes[rank]);
+}
+
+/// Whether these sizes sum to `bytes`; none is so large that the sum wraps round.
+[[nodiscard]] inline bool sum_to(std::span<std::size_t const> sizes, std::size_t bytes) noexcept {
+  for (auto const size : sizes) {
+    if (size > bytes) return false;
+    bytes -= size;
+  }
+  return bytes == 0;
+}
 
 /// Why the ranks' requests do not fit together; empty if they do.
 [[nodiscard]] inline std::string objection(std::span<request const> all) {
@@ -44,8 +61,24 @@ struct request {
     if (!exists(mine.to) || !exists(mine.from))
       return say(r, " names rank " + text(exists(mine.to) ? mine.from : mine.to), last, " is the last");
   }
+  for (std::size_t r = 0; r < all.size() && all[r].what == shape::all_to_all; ++r) {
+    request const& mine = all[r];
+    for (auto const count : {mine.out_sizes.size(), mine.sizes.size()})
+      if (count != all.size()) return say(r, " passes " + text(count) + " sizes", last, " is the last");
+    if (!sum_to(mine.out_sizes, mine.out.size()) || !sum_to(mine.sizes, mine.in.size()))
+      return say(r,
+                 " passes sizes that do not sum to its " + text(mine.out.size()) + " bytes, or its room for " +
+                     text(mine.in.size()),
+                 last, " is the last");
+  }
   for (std::size_t r = 0; r < all.size(); ++r) {
     request const& mine = all[r];
+    if (mine.what == shape::all_to_all) {
+      for (std::size_t s = 0; s < all.size(); ++s)
+        if (all[s].out_sizes[r] != mine.sizes[s])
+          return say(s, " passes " + text(all[s].out_sizes[r]) + " bytes", r, " expects " + text(mine.sizes[s]));
+      continue;
+    }
     if (!mine.sizes.empty() && mine.sizes.size() != all.size())
       return say(r, " passes " + text(mine.sizes.size()) + " sizes", last, " is the last");
     bool const of_one = mine.what == shape::broadcast || mine.what == shape::exchange;

@@ -48,6 +48,13 @@ concept has_send_receive =
     communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out,
                                 std::span<std::byte> in) { c.send_receive(where, out, int{}, in, int{}); };
 
+/// Every rank sends each rank a message of its own, itself too: `out` and `in` hold them back to back in rank order, of
+/// `out_sizes[rank]` and `in_sizes[rank]` bytes, which may be 0. What rank a sends to b is what b expects of a.
+template <class C, class Space>
+concept has_all_to_all =
+    communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out, std::span<std::byte> in,
+                                std::span<std::size_t const> sizes) { c.all_to_all(where, out, sizes, in, sizes); };
+
 // ---- What a communicator may offer -------------------------------------------------------------------------
 
 /// `void require_threads() const` throws unless calls may come from another thread than the one that set the transport

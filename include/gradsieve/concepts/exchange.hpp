@@ -58,6 +58,18 @@ concept shared_choice_exchange = requires { requires detail::flag<E::needs_share
 template <class E>
 concept summing_exchange = requires { requires detail::flag<E::sums_values>; };
 
+/// `needs_all_to_all` is true: on the host it needs a communicator with all_to_all.
+template <class E>
+concept all_to_all_exchange = requires { requires detail::flag<E::needs_all_to_all>; };
+
+/// `needs_send_receive` is true: on the host it needs a communicator with send_receive.
+template <class E>
+concept send_receive_exchange = requires { requires detail::flag<E::needs_send_receive>; };
+
+/// `needs_exact_values` is true: sums are encoded on their way, so that it needs a codec that loses no bits.
+template <class E>
+concept exact_exchange = requires { requires detail::flag<E::needs_exact_values>; };
+
 // ---- Whether an optional member is one that will be read: else it would be passed over ---------------------
 
 template <class E>
@@ -75,6 +87,21 @@ inline constexpr bool needs_shared_choice_fits =
     !(
         requires { &E::needs_shared_choice; } || requires { E::needs_shared_choice; }) ||
     requires { detail::flag<E::needs_shared_choice>; };
+template <class E>
+inline constexpr bool needs_all_to_all_fits =
+    !(
+        requires { &E::needs_all_to_all; } || requires { E::needs_all_to_all; }) ||
+    requires { detail::flag<E::needs_all_to_all>; };
+template <class E>
+inline constexpr bool needs_send_receive_fits =
+    !(
+        requires { &E::needs_send_receive; } || requires { E::needs_send_receive; }) ||
+    requires { detail::flag<E::needs_send_receive>; };
+template <class E>
+inline constexpr bool needs_exact_values_fits =
+    !(
+        requires { &E::needs_exact_values; } || requires { E::needs_exact_values; }) ||
+    requires { detail::flag<E::needs_exact_values>; };
 template <class E>
 inline constexpr bool sums_values_fits =
     !(requires { &E::sums_values; } || requires { E::sums_values; }) || requires { detail::flag<E::sums_values>; };

@@ -21,9 +21,9 @@ namespace gradsieve {
 /// stream, lets the communicator work there, and copies the result back in stream order without waiting for it.
 /// cost: over the link to the GPU, what the rank gives there and what it gets back; the host waits once a call, so a
 /// step with it cannot be captured in a CUDA graph.
-/// memory: pinned, shared by copies: the longest buffer of a call, for send_receive both together. Taken by `reserve`,
-/// or by the first call that needs more: then that call takes milliseconds.
-/// ranks: as of the communicator.
+/// memory: pinned, shared by copies: the longest buffer of a call, for send_receive and all_to_all both together. Taken
+/// by `reserve`, or by the first call that needs more: then that call takes milliseconds. ranks: as of the
+/// communicator.
 /// @throws what the communicator throws, and then device memory is as it was; device_error.
 /// threads: one call at a time for all copies.
 template <communicator Comm>
@@ -95,6 +95,18 @@ class staged {
     auto const received = room.subspan(out.size());
     download(where, out, room);
     inner_.send_receive(host{}, std::span<std::byte const>{room.first(out.size())}, to, received, from);
+    upload(where, received, in);
+  }
+
+  /// Sizes are in host memory.
+  void all_to_all(device const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const
+    requires has_all_to_all<Comm, host>
+  {
+    auto const room = pinned_->first(out.size() + in.size());
+    auto const received = room.subspan(out.size());
+    download(where, out, room);
+    inner_.all_to_all(host{}, std::span<std::byte const>{room.first(out.size())}, out_sizes, received, in_sizes);
     upload(where, received, in);
   }
 
@@ -211,6 +223,14 @@ class cuda_aware {
   {
     where.synchronize();
     inner_.send_receive(where, out, to, in, from);
+  }
+
+  void all_to_all(device const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const
+    requires has_all_to_all<Comm, device>
+  {
+    where.synchronize();
+    inner_.all_to_all(where, out, out_sizes, in, in_sizes);
   }
 
  private:

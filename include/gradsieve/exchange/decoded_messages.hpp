@@ -50,13 +50,17 @@ class decoded_messages {
     used_ = used_passthrough_ = 0;
   }
 
-  /// Decodes a message with at most `entries` entries. @pre reserve() made room
+  /// Decodes a message with at most `entries` entries, whose indices count from element `first`. @pre reserve() made
+  /// room
   /// @throws what the codec's decode() throws.
   template <class Codec>
-  void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries) {
+  void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries,
+           index_type first = 0) {
     messages_.push_back(how.decode(info, bytes,
                                    {indices_.span().subspan(used_, entries), values_.span().subspan(used_, entries),
                                     passthrough_.span().subspan(used_passthrough_, info.passthrough)}));
+    if (first > 0)
+      for (auto& index : indices_.span().subspan(used_, messages_.back().indices.size())) index += first;
     used_ += messages_.back().indices.size();
     used_passthrough_ += info.passthrough;
   }

@@ -25,6 +25,7 @@ struct exchange_round {
   selection_view own;                  ///< what this rank selected; nothing if `failure`
   std::span<float const> accumulator;  ///< of all elements
   float limit = 0;                     ///< of a value that is summed up by the communicator
+  index_type budget = 0;               ///< entries that all segments give in this step, those sent in full left out
 
   /// Calls write(), unless this rank has failed, and meets the other ranks with the size that it returns, at most
   /// `most`. What it throws is this rank's failure, of which the others learn. Returns the size. @throws as

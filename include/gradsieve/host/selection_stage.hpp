@@ -82,6 +82,14 @@ class host_selection_stage {
   /// A number that is equal on ranks that decide alike.
   [[nodiscard]] std::uint64_t decision() const noexcept { return segments_.decision(steps_); }
 
+  /// Entries that all segments give together, all ranks' owners included, without those that are sent in full.
+  [[nodiscard]] index_type listed_budget() const noexcept {
+    std::uint64_t total = 0;
+    for (auto const& each : segments_.all())
+      if (!(gives_full_segments<selector_type> && segments_.sent_in_full(each))) total += each.k;
+    return static_cast<index_type>(total);
+  }
+
   // ---- Accumulate --------------------------------------------------------------------------------------------
 
   /// Cost: a pass, where the residual store wants the gradient's norm.

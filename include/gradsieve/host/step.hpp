@@ -146,8 +146,8 @@ class host_step : public step_parts<Recipe> {
   [[nodiscard]] exchange_result exchange(Comm const& comm, entries const& own, float limit,
                                          failure_type const& failure) {
     auto const result = buffers_.run(exchange_round<Comm, host_workspace, codec_type>{
-        comm, work, recipe.codec, info, ranks, word(), selection.decision(), failure.why(), own, memory.state(0),
-        limit});
+        comm, work, recipe.codec, info, ranks, word(), selection.decision(), failure.why(), own, memory.state(0), limit,
+        selection.listed_budget()});
     auto const passthrough_bytes = passthrough.share(comm, result.damage != nullptr);
     if (result.damage) std::rethrow_exception(result.damage);
     if (passthrough.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");

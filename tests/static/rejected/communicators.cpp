@@ -53,6 +53,8 @@ void use(std::span<float> gradient) {
   step<limited>(cyclic, gradient);
   step<without_send_receive>(cyclic, gradient);  // fits
   step<without_send_receive>(rounding, gradient);
+  step<without_send_receive>(gs::recipe{.exchange = gs::reduce_scatter{}}, gradient);
+  step<without_send_receive>(gs::recipe{.exchange = gs::gtopk{}}, gradient);
   step<wrong_stages>(gs::recipe{}, gradient);
   step<wrong_stream_ordered>(gs::recipe{}, gradient);
   step<wrong_require_threads>(gs::recipe{}, gradient);

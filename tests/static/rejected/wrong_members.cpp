@@ -83,6 +83,15 @@ struct wrong_needs_single_owner : gs::gather {
 struct wrong_needs_shared_choice : gs::gather {
   bool needs_shared_choice() const { return true; }
 };
+struct wrong_needs_all_to_all : gs::gather {
+  static constexpr int needs_all_to_all = 1;
+};
+struct wrong_needs_send_receive : gs::gather {
+  bool needs_send_receive = true;
+};
+struct wrong_needs_exact_values : gs::gather {
+  static bool needs_exact_values() { return true; }
+};
 struct wrong_sums_values : gs::gather {
   enum { sums_values = 1 };
 };
@@ -133,6 +142,9 @@ void use_all() {
   use(gs::recipe{.exchange = wrong_needs_broadcast{}});
   use(gs::recipe{.exchange = wrong_needs_single_owner{}});
   use(gs::recipe{.exchange = wrong_needs_shared_choice{}});
+  use(gs::recipe{.exchange = wrong_needs_all_to_all{}});
+  use(gs::recipe{.exchange = wrong_needs_send_receive{}});
+  use(gs::recipe{.exchange = wrong_needs_exact_values{}});
   use(gs::recipe{.exchange = wrong_sums_values{}});
   use(gs::recipe{.codec = packed_values_largest{}});
   use(gs::recipe{.codec = packed_most_count{}});

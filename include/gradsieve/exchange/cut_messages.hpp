@@ -1,0 +1,143 @@
+// Selections that are cut: a message for each rank, of its run of elements.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/exchange/decoded_messages.hpp>
+
+namespace gradsieve {
+
+/// Each rank has a run of consecutive elements. What a rank has selected of a run goes to that run's rank, as a message
+/// about these elements alone: its indices count from the run's first. A run of which nothing is selected has no bytes.
+template <class Workspace>
+class cut_messages {
+ public:
+  struct traffic {
+    std::uint64_t sent = 0;  ///< what goes to other ranks, the sizes too
+    std::uint64_t received = 0;
+  };
+
+  /// Room for `world` messages each way, of at most `bytes` bytes and `entries` entries, and for `capacity` entries
+  /// that this rank selects. Allocates.
+  void reserve(int world, std::uint64_t bytes, std::uint64_t entries, std::uint64_t capacity) {
+    auto const ranks = static_cast<std::size_t>(world);
+    message_ = (bytes + 7) / 8 * 8;
+    entries_ = entries;
+    outgoing_ = typename Workspace::template buffer<std::byte>(message_ * ranks);
+    incoming_ = typename Workspace::template buffer<std::byte>(message_ * ranks);
+    places_ = typename Workspace::template buffer<index_type>(capacity);
+    values_ = typename Workspace::template buffer<float>(capacity);
+    decoded_.reserve(ranks, entries * ranks, 0);
+    out_words_.resize(ranks);
+    in_words_.resize(ranks);
+    out_sizes_.resize(ranks);
+    in_sizes_.resize(ranks);
+    words_.assign(ranks, sizeof(std::uint64_t));
+  }
+
+  /// Bytes of all messages of a rank together, at most.
+  [[nodiscard]] std::uint64_t room() const noexcept { return outgoing_.size(); }
+
+  /// This rank's values, once they are copied with copy(): what the messages give up, rounded by write().
+  [[nodiscard]] std::span<float> copy(std::span<float const> values) noexcept {
+    std::ranges::copy(values, values_.span().begin());
+    return values_.first(values.size());
+  }
+
+  /// Writes the messages of a selection: run r has the elements from borders[r] to before borders[r + 1] and is
+  /// infos[r]. `values` become what the receivers will decode. Returns all messages' bytes.
+  /// @throws what the codec throws; corrupt_message if it makes a value that is not finite.
+  template <class Codec>
+  std::uint64_t write(Codec const& how, std::span<message_info const> infos, std::span<std::uint64_t const> borders,
+                      std::span<index_type const> indices, std::span<float> values) {
+    std::size_t first = 0;
+    std::size_t at = 0;
+    for (std::size_t r = 0; r < infos.size(); ++r) {
+      auto const end =
+          std::lower_bound(indices.begin() + static_cast<std::ptrdiff_t>(first), indices.end(), borders[r + 1]) -
+          indices.begin();
+      std::size_t const count = static_cast<std::size_t>(end) - first;
+      auto const places = places_.span().subspan(first, count);
+      auto const here = values.subspan(first, count);
+      for (std::size_t i = 0; i < count; ++i) places[i] = static_cast<index_type>(indices[first + i] - borders[r]);
+      if constexpr (quantises<Codec>) {
+        how.quantise(infos[r], places, here);
+        wire::check_finite(here);
+      }
+      out_sizes_[r] =
+          count == 0 ? 0
+                     : static_cast<std::size_t>(how.encode(infos[r], {places, here, {}}, outgoing_.span().subspan(at)));
+      at += out_sizes_[r];
+      first += count;
+    }
+    return at;
+  }
+
+  /// Sends what write() has written, and receives what the other ranks have for this one. Of a rank that has a
+  /// `failure` here all ranks learn. Collective. @throws the failure; communication_error if another rank failed;
+  /// mismatch, on this rank alone, if one announces more than there is room for.
+  template <class Comm, class Space>
+  traffic exchange(Comm const& comm, Space const& where, std::exception_ptr const& failure = {}) {
+    auto const me = static_cast<std::size_t>(comm.rank());
+    for (std::size_t r = 0; r < out_sizes_.size(); ++r) out_words_[r] = failure ? failed : out_sizes_[r];
+    comm.all_to_all(where, std::as_bytes(std::span{std::as_const(out_words_)}), std::span{std::as_const(words_)},
+                    std::as_writable_bytes(std::span{in_words_}), std::span{std::as_const(words_)});
+    if (failure) std::rethrow_exception(failure);
+    std::size_t given = 0;
+    std::size_t got = 0;
+    for (std::size_t r = 0; r < in_sizes_.size(); ++r) {
+      if (in_words_[r] == failed)
+        throw communication_error("gradsieve: rank " + std::to_string(r) + " failed in this step; nothing was sent");
+      if (in_words_[r] > message_)
+        throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(in_words_[r]) +
+                       ", room is for " + std::to_string(message_));
+      in_sizes_[r] = static_cast<std::size_t>(in_words_[r]);
+      given += out_sizes_[r];
+      got += in_sizes_[r];
+    }
+    comm.all_to_all(where, std::span<std::byte const>{outgoing_.first(given)}, std::span{std::as_const(out_sizes_)},
+                    incoming_.first(got), std::span{std::as_const(in_sizes_)});
+    std::uint64_t const sizes = sizeof(std::uint64_t) * (in_sizes_.size() - 1);
+    return {sizes + given - out_sizes_[me], sizes + got - in_sizes_[me]};
+  }
+
+  /// What the ranks have sent, in rank order, with indices of the whole gradient: `info` is this rank's run, which
+  /// begins with element `first`. @throws what the codec's decode() throws; there is nothing then.
+  template <class Codec>
+  std::span<selection_view const> read(Codec const& how, message_info const& info, std::uint64_t first) {
+    decoded_.clear();
+    std::size_t at = 0;
+    for (auto const size : in_sizes_) {
+      if (size > 0)
+        decoded_.add(how, info, incoming_.span().subspan(at, size), smaller(entries_, info.n),
+                     static_cast<index_type>(first));
+      at += size;
+    }
+    return decoded_.messages();
+  }
+
+ private:
+  static constexpr std::uint64_t failed = ~std::uint64_t{0};  // in place of a size
+
+  std::uint64_t message_ = 0;  // bytes of one at most
+  std::uint64_t entries_ = 0;
+  typename Workspace::template buffer<std::byte> outgoing_, incoming_;
+  typename Workspace::template buffer<index_type> places_;
+  typename Workspace::template buffer<float> values_;
+  decoded_messages<Workspace> decoded_;
+  std::vector<std::uint64_t> out_words_, in_words_;
+  std::vector<std::size_t> out_sizes_, in_sizes_, words_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,222 @@
+// A shard for every rank: reduce_scatter against gather, its bytes, and what happens to ranks and messages that fail.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "steps.hpp"
+
+using namespace steps;
+
+namespace {
+
+constexpr gs::host here{.threads = 1};
+
+template <class Recipe>
+auto with_exchange(Recipe const& of, auto exchange) {
+  gs::recipe<decltype(of.selector), decltype(of.partitioner), decltype(of.residual), decltype(of.codec),
+             decltype(exchange)>
+      made{};
+  made.density = of.density;
+  made.selector = of.selector;
+  made.partitioner = of.partitioner;
+  made.residual = of.residual;
+  made.codec = of.codec;
+  made.passthrough = of.passthrough;
+  return made;
+}
+
+/// Steps by both exchanges: each rank's shard of one is that of the other, to the bit, and the residuals are equal.
+template <class Recipe>
+std::string against_gather(int world, gs::layout const& layers, Recipe const& recipe) {
+  auto const n = layers.size();
+  return joined(on_ranks(world, [&](communicator comm) {
+    findings found;
+    gs::compressor whole{here, layers, with_exchange(recipe, gs::gather{})};
+    gs::compressor shards{here, layers, with_exchange(recipe, gs::reduce_scatter{})};
+    auto const mine = gs::shard_of(n, world, comm.rank());
+    gs::layer_split const split{layers, recipe.passthrough};
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      auto all = gradient(n, comm.rank(), step);
+      auto part = all;
+      whole.exchange(comm, std::span{all});
+      traffic moved{};
+      auto const report = shards.exchange(counting{{comm}, &moved}, std::span{part});
+      found.expect(report.bytes_sent == moved.sent && report.bytes_received == moved.received,
+                   "bytes that are reported");
+      auto expected = std::vector<float>(n);
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(mine.offset), mine.size,
+                  expected.begin() + static_cast<std::ptrdiff_t>(mine.offset));
+      for (auto const& each : split.passthrough)
+        std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(each.offset), each.size,
+                    expected.begin() + static_cast<std::ptrdiff_t>(each.offset));
+      if (report.passthrough_elements >
+          split.passthrough_elements)  // segments sent in full: their mean is on all ranks
+        for (std::size_t i = 0; i < n; ++i)
+          if (part[i] != 0) expected[i] = all[i];
+      found.expect(same_bits(part, expected), "the shard in step " + std::to_string(step));
+      found.expect(same_bits(residual_of(whole), residual_of(shards)), "the residual in step " + std::to_string(step));
+    }
+    return found.text();
+  }));
+}
+
+struct fails_to_encode : gs::coo {
+  static constexpr char const* name = "fails_to_encode";
+  static inline thread_local bool fails = false;
+  [[nodiscard]] std::uint64_t encode(gs::message_info const info, gs::selection_view const in,
+                                     std::span<std::byte> to) const {
+    if (fails) throw std::runtime_error("this codec fails");
+    return gs::coo::encode(info, in, to);
+  }
+};
+
+/// Damages what this rank receives in the all_to_all of this number.
+struct damaging : forwarding {
+  int which;
+  std::size_t byte;
+  unsigned char by;
+  int* calls;
+  void all_to_all(gs::host const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
+                  std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
+    real.all_to_all(where, out, out_sizes, in, in_sizes);
+    if ((*calls)++ == which && byte < in.size()) in[byte] ^= static_cast<std::byte>(by);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("shards are equal, in order, and all there is") {
+  for (std::uint64_t const n : {0u, 1u, 5u, 7u, 8u, 9u, 1000u, 4'294'967'295u})
+    for (int const world : {1, 2, 3, 5, 8, 1000}) {
+      std::uint64_t next = 0;
+      std::uint64_t const first = gs::shard_of(n, world, 0).size;
+      CHECK(first == (n + static_cast<std::uint64_t>(world) - 1) / static_cast<std::uint64_t>(world));
+      for (int r = 0; r < world; ++r) {
+        auto const each = gs::shard_of(n, world, r);
+        REQUIRE(each.offset == next);
+        REQUIRE(each.size <= first);
+        if (each.offset + each.size < n) REQUIRE(each.size == first);
+        next += each.size;
+      }
+      CHECK(next == n);
+    }
+}
+
+TEST_CASE("all shards together are gather's update, to the bit") {
+  for (int const world : {1, 2, 3, 5, 7, 8}) {
+    CAPTURE(world);
+    CHECK(against_gather(world, mixed_layers(), gs::recipe{.density = 0.05}) == "");
+    CHECK(against_gather(world, mixed_layers(), gs::recipe{.density = 0.05, .codec = gs::packed{}}) == "");
+  }
+  CHECK(against_gather(3, mixed_layers(),
+                       gs::recipe{.density = 0.05,
+                                  .selector = gs::laplacian{},
+                                  .partitioner = gs::layerwise{},
+                                  .residual = gs::momentum_correction{},
+                                  .codec = gs::packed{.indices = gs::delta{}}}) == "");
+  CHECK(against_gather(3, mixed_layers(),
+                       gs::recipe{.density = 0.5, .selector = gs::adacomp{}, .partitioner = gs::layerwise{}}) == "");
+  // Values that are coded one by one are rounded alike, wherever a message is cut.
+  CHECK(against_gather(3, mixed_layers(), gs::recipe{.density = 0.05, .codec = gs::packed{.values = gs::fp16{}}}) ==
+        "");
+  CHECK(against_gather(3, mixed_layers(), gs::recipe{.density = 1.0}) == "");  // all is all-reduced
+  for (std::uint64_t const n : {0u, 1u, 2u, 3u})                               // shards without elements
+    for (double const density : {0.0, 0.4})
+      CHECK(against_gather(5, gs::layout::flat(n), gs::recipe{.density = density}) == "");
+}
+
+TEST_CASE("bytes received do not grow with the ranks") {
+  constexpr std::uint64_t n = 1'000'000;
+  constexpr double density = 0.05;
+  double const entries = 8.0 * gs::budget_of(density, n);
+  double alone = 0;  // with two ranks, of a message that goes to one rank, that which stays there is a half
+  for (int const world : {2, 4, 8, 16, 32}) {
+    std::vector<std::uint64_t> received(at(world));
+    CHECK(joined(on_ranks(world, [&](communicator comm) {
+            gs::compressor reducer{here, gs::layout::flat(n),
+                                   gs::recipe{.density = density, .exchange = gs::reduce_scatter{}}};
+            data::generator random{static_cast<std::uint64_t>(comm.rank()) + 7};
+            std::vector<float> update(n);
+            for (float& x : update) x = static_cast<float>(random.laplace());
+            reducer.connect(comm);
+            traffic moved{};
+            auto const report = reducer.exchange(counting{{comm}, &moved}, std::span{update});
+            received[at(comm.rank())] = report.bytes_received;
+            return report.bytes_received == moved.received ? std::string{} : std::string{"counted otherwise"};
+          })) == "");
+    auto const most = static_cast<double>(std::ranges::max(received));
+    // The mean of what a rank gets of the others, and what all would be with that which is its own.
+    double const with_own = most * world / (world - 1);
+    MESSAGE(world << " ranks: " << most << " bytes received, " << most / entries << " of k entries; with a rank's own "
+                  << with_own / entries);
+    CHECK(most < 1.05 * entries);
+    if (world == 2) alone = with_own;
+    CHECK(with_own < 1.05 * alone);
+  }
+}
+
+TEST_CASE("a rank whose codec fails makes all throw, and nothing is given up") {
+  auto const n = mixed_layers().size();
+  for (int const odd : {0, 2})
+    CHECK(joined(on_ranks(3, [&](communicator comm) {
+            findings found;
+            gs::compressor reducer{
+                here, mixed_layers(),
+                gs::recipe{.density = 0.05, .codec = fails_to_encode{}, .exchange = gs::reduce_scatter{}}};
+            for (std::uint64_t step = 0; step < 4; ++step) {
+              auto update = gradient(n, comm.rank(), step);
+              auto const given = update;
+              auto const before = residual_of(reducer);
+              bool const mine = comm.rank() == odd && step % 2 == 1;
+              fails_to_encode::fails = mine;
+              auto const how = ending([&] { reducer.exchange(comm, std::span{update}); });
+              fails_to_encode::fails = false;
+              if (step % 2 == 0) {
+                found.expect(how.empty(), how);
+                continue;
+              }
+              found.expect(contains(how, mine ? "this codec fails" : "failed in this step; nothing was sent"), how);
+              found.expect(same_bits(update, given), "the gradient changed");
+              auto const after = residual_of(reducer);
+              bool kept = true;
+              for (std::size_t i = 0; i < n; ++i) kept = kept && after[i] == before[i] + given[i];
+              found.expect(kept, "something was given up");
+            }
+            return found.text();
+          })) == "");
+}
+
+TEST_CASE("damaged messages and sizes are found, and never read out of bounds") {
+  gs::layout const layers{{"a", 300}, {"b", 333}};
+  auto const run = [&](int which, std::size_t byte, unsigned char by, auto codec) {
+    return on_ranks(3, [&](communicator comm) {
+      int calls = 0;
+      gs::compressor reducer{
+          here, layers,
+          gs::recipe<gs::radix, gs::whole, gs::error_feedback, decltype(codec), gs::reduce_scatter>{.density = 0.1}};
+      auto update = gradient(layers.size(), comm.rank(), 0);
+      return ending([&] {
+        reducer.exchange(damaging{{comm}, comm.rank() == 1 ? which : -1, byte, by, &calls}, std::span{update});
+      });
+    });
+  };
+  for (std::size_t byte = 0; byte < 300; byte += 7) {
+    auto const said = run(1, byte, 0x40, gs::packed{.values = gs::ternary{}});
+    CHECK(said[0] == "");
+    CHECK((byte > 150 || contains(said[1], "corrupt_message: gradsieve: message")));
+    CHECK(contains(run(1, byte, 0x40, gs::coo{})[1], "corrupt_message: gradsieve: message"));
+  }
+  // A size that is a lie: too large for the room, or no size at all.
+  CHECK(contains(run(0, 23, 0x40, gs::coo{})[1], "mismatch: gradsieve: rank 2 announces a size of "));
+  CHECK(contains(run(0, 0, 0x01, gs::coo{})[1], "mismatch: gradsieve: all_to_all: rank 0 passes "));
+}

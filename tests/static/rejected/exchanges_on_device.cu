@@ -1,0 +1,11 @@
+// Exchanges of which there is no specialisation of device_exchange.
+#include <gradsieve/cuda.cuh>
+#include <gradsieve/gradsieve.hpp>
+
+namespace gs = gradsieve;
+
+void use() {
+  gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.exchange = gs::reduce_scatter{}}};
+  gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.exchange = gs::ok_topk{}}};
+  gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.exchange = gs::gtopk{}}};
+}
