@@ -25,6 +25,10 @@ gs::affine cost_of(settings const& chosen, gs::network const& on, int workers) {
   if (chosen.exchange == "gather") cost = gs::gather_cost(on.link, workers, chosen.density);
   if (chosen.exchange == "index_union") cost = gs::index_union_cost(on.link, workers, chosen.density);
   if (chosen.exchange == "leader") cost = gs::leader_cost(on.link, workers, chosen.density);
+  if (chosen.exchange == "shared_choice") cost = gs::shared_choice_cost(on.link, workers, chosen.density);
+  if (chosen.exchange == "reduce_scatter") cost = gs::reduce_scatter_cost(on.link, workers, chosen.density);
+  if (chosen.exchange == "ok_topk") cost = gs::ok_topk_cost(on.link, workers, chosen.density);
+  if (chosen.exchange == "gtopk") cost = gs::gtopk_cost(on.link, workers, chosen.density);
   if (workers > 1) cost.a += chosen.overhead;
   return cost;
 }

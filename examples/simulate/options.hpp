@@ -97,8 +97,13 @@ inline std::vector<option> option_table() {
        [](o to, s v) { to.networks.push_back(v); }},
       {"--workers", "P,P", "[4,8,...,2048]", [](o to, s v) { to.workers = example::numbers("--workers", v, 1, many); }},
       {"--planners", "NAMES", "by comma, or all [all]", [](o to, s v) { to.planners = split(v, ','); }},
-      {"--exchange", "NAME", "dense, or sparse: gather, index_union, leader [dense]",
-       [](o to, s v) { to.exchange = example::one_of("--exchange", v, {"dense", "gather", "index_union", "leader"}); }},
+      {"--exchange", "NAME",
+       "dense, or sparse: gather, index_union, leader, shared_choice, reduce_scatter, ok_topk, gtopk [dense]",
+       [](o to, s v) {
+         to.exchange = example::one_of(
+             "--exchange", v,
+             {"dense", "gather", "index_union", "leader", "shared_choice", "reduce_scatter", "ok_topk", "gtopk"});
+       }},
       {"--density", "X", "of a sparse exchange [0.01]",
        real("--density", 0, 1, [](o t) -> auto& { return t.density; })},
       {"--bytes", "X", "bytes of a gradient's element: 4, or 2 for half precision [4]",

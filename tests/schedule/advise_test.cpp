@@ -103,6 +103,17 @@ TEST_CASE("a recipe: its exchange, density and codec") {
   CHECK(gs::advise(flat, 4, link_of(1), std::span{two}).choices[1].exchange == doctest::Approx(1.5 * 4e5 * 8e-9));
 }
 
+TEST_CASE("exchanges that send every entry to its owner, and trees, by hand") {
+  auto const seconds_of = [](auto const& exchange) {
+    auto const it = gs::advise(flat, 4, link_of(1), gs::recipe{.density = 0.01, .exchange = exchange}, free_of_charge);
+    return it.choices[2].exchange;
+  };
+  auto const entries = 1e5 * 8 * 8e-9;
+  CHECK(seconds_of(gs::reduce_scatter{}) == doctest::Approx(0.75 * entries).epsilon(0.001));  // headers count here
+  CHECK(seconds_of(gs::ok_topk{}) == doctest::Approx(1.5 * entries).epsilon(0.001));
+  CHECK(seconds_of(gs::gtopk{}) == doctest::Approx((3 + 2 / 64.0) * entries).epsilon(0.001));  // and a bit an entry
+}
+
 TEST_CASE("what cannot be compared is refused") {
   auto menu = gs::usual_choices(0.01);
   CHECK_THROWS_AS((void)gs::advise(flat, 0, link_of(1), std::span{menu}), gs::invalid_argument);

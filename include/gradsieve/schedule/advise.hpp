@@ -35,15 +35,15 @@ struct local_cost {
 };
 
 /// How a gradient is exchanged.
-enum class exchange_kind { dense, gather, index_union, leader, shared_choice };
+enum class exchange_kind { dense, gather, index_union, leader, shared_choice, reduce_scatter, ok_topk, gtopk };
 
 /// One line of a menu.
 struct exchange_choice {
   std::string name;
   exchange_kind kind = exchange_kind::dense;
   double density = 1;      ///< of what is selected; not of dense
-  double entry_bytes = 8;  ///< index and value together, for gather; for dense those of an element, 4 or 2;
-                           ///< index_union and leader: 4 of each, shared_choice: 4 of a value
+  double entry_bytes = 8;  ///< index and value together; for dense those of an element, 4 or 2. Not read for
+                           ///< index_union and leader, which take 4 of each, and shared_choice, 4 of a value
   local_cost local{};      ///< for dense, in 16 bits, `element` alone counts
 
   /// @throws invalid_argument
@@ -73,7 +73,10 @@ template <class Recipe>
   constexpr std::pair<std::string_view, exchange_kind> known[]{{"gather", exchange_kind::gather},
                                                                {"index_union", exchange_kind::index_union},
                                                                {"leader", exchange_kind::leader},
-                                                               {"shared_choice", exchange_kind::shared_choice}};
+                                                               {"shared_choice", exchange_kind::shared_choice},
+                                                               {"reduce_scatter", exchange_kind::reduce_scatter},
+                                                               {"ok_topk", exchange_kind::ok_topk},
+                                                               {"gtopk", exchange_kind::gtopk}};
   layer_split const split{layers, recipe.passthrough};
   double const density = recipe.density.most();
   auto const k =
@@ -124,16 +127,38 @@ struct elements {
   double seconds = ring_cost(link, workers)(static_cast<std::uint64_t>(4 * (n.all - n.selected)));
   double sent = k;
   double received = k;
-  if (it.kind == exchange_kind::gather) {
-    seconds += gather_cost(link, workers, it.density, it.entry_bytes)(selected);
-    received = k * workers;
-  } else if (it.kind == exchange_kind::index_union) {
-    seconds += index_union_cost(link, workers, it.density)(selected);
-    sent = k / workers;
-  } else if (it.kind == exchange_kind::leader) {
-    seconds += leader_cost(link, workers, it.density)(selected);
-  } else {
-    seconds += ring_cost(link, workers)(static_cast<std::uint64_t>(4 * k));
+  switch (it.kind) {
+    case exchange_kind::dense:
+      break;
+    case exchange_kind::gather:
+      seconds += gather_cost(link, workers, it.density, it.entry_bytes)(selected);
+      received = k * workers;
+      break;
+    case exchange_kind::index_union:
+      seconds += index_union_cost(link, workers, it.density)(selected);
+      sent = k / workers;
+      break;
+    case exchange_kind::leader:
+      seconds += leader_cost(link, workers, it.density)(selected);
+      break;
+    case exchange_kind::shared_choice:
+      seconds += shared_choice_cost(link, workers, it.density)(selected);
+      break;
+    case exchange_kind::reduce_scatter:
+      seconds += reduce_scatter_cost(link, workers, it.density, it.entry_bytes)(selected);
+      break;
+    case exchange_kind::ok_topk:
+      seconds += ok_topk_cost(link, workers, it.density, it.entry_bytes)(selected);
+      sent = k * (1 + 1.0 / workers);
+      received = 2 * k;
+      break;
+    case exchange_kind::gtopk: {
+      double const rounds = schedule_detail::rounds(workers);
+      seconds += gtopk_cost(link, workers, it.density, it.entry_bytes)(selected);
+      sent = k * (1 + rounds);
+      received = k * (1 + rounds);
+      break;
+    }
   }
   return {seconds, it.local.element * n.all + it.local.sent * sent + it.local.received * received};
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/schedule/cost.hpp>
@@ -95,32 +96,73 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 
 // ---- Sparse exchanges --------------------------------------------------------------------------------------
 // Bytes are those of the dense binary32 gradients of the group, of which `density` is selected; `entry_bytes` is what
-// the codec makes of an entry, index and value.
+// the codec makes of an entry, index and value. Each begins with a meeting, an all-gather of 32 bytes a worker, of
+// which the startups count here. Selections are taken to be spread evenly.
+
+namespace schedule_detail {
+
+/// The workers, and the startups of a meeting of them.
+[[nodiscard]] inline std::pair<double, double> meeting(network_link const& each, int workers, double density,
+                                                       double entry_bytes = 8) {
+  double const p = workers_of(each, workers);
+  require_between("density", density, 0, 1);
+  require_between("bytes of an entry", entry_bytes, 0, 64);
+  return {p, (p - 1) * each.alpha};
+}
+
+}  // namespace schedule_detail
 
 /// `gather`: an all-gather around a ring; every worker receives the entries of all others.
 [[nodiscard]] inline affine gather_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
-  double const p = schedule_detail::workers_of(each, workers);
-  require_between("density", density, 0, 1);
-  require_between("bytes of an entry", entry_bytes, 0, 64);
-  return {(p - 1) * each.alpha, (p - 1) * density * entry_bytes / 4 * each.beta};
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  return {2 * startups, (p - 1) * density * entry_bytes / 4 * each.beta};
 }
 
-/// `index_union` with `deft`: an all-reduce of the norms, an all-gather of the sizes and of the disjoint indices (4
-/// bytes each), an all-reduce of the values. Does not grow with the workers but in its startups.
+/// `index_union` with `deft`: an all-reduce of the norms, the meeting, an all-gather of the disjoint indices (4 bytes
+/// each), an all-reduce of the values. Does not grow with the workers but in its startups.
 [[nodiscard]] inline affine index_union_cost(network_link const& each, int workers, double density) {
-  double const p = schedule_detail::workers_of(each, workers);
-  require_between("density", density, 0, 1);
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
   affine const reduce = ring_cost(each, workers);
-  return {2 * reduce.a + 2 * (p - 1) * each.alpha, density * ((p - 1) / p * each.beta + reduce.b)};
+  return {2 * reduce.a + 2 * startups, density * ((p - 1) / p * each.beta + reduce.b)};
 }
 
 /// `leader`: one worker's indices by a pipelined tree, an all-reduce of the values.
 [[nodiscard]] inline affine leader_cost(network_link const& each, int workers, double density) {
-  (void)schedule_detail::workers_of(each, workers);
-  require_between("density", density, 0, 1);
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
   affine const reduce = ring_cost(each, workers);
-  double const sent = workers == 1 ? 0 : each.beta;
-  return {schedule_detail::rounds(workers) * each.alpha + reduce.a, density * (sent + reduce.b)};
+  double const sent = p == 1 ? 0 : each.beta;
+  return {startups + schedule_detail::rounds(workers) * each.alpha + reduce.a, density * (sent + reduce.b)};
+}
+
+/// `shared_choice`: an all-reduce of the values.
+[[nodiscard]] inline affine shared_choice_cost(network_link const& each, int workers, double density) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
+  affine const reduce = ring_cost(each, workers);
+  return {startups + reduce.a, density * reduce.b};
+}
+
+/// `reduce_scatter`: two all-to-alls, of sizes and of the entries, to each other worker in turn.
+[[nodiscard]] inline affine reduce_scatter_cost(network_link const& each, int workers, double density,
+                                                double entry_bytes = 8) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
+}
+
+/// `ok_topk`: reduce_scatter, four small all-gathers that find the threshold, one of as many sums as a worker has
+/// selected.
+[[nodiscard]] inline affine ok_topk_cost(network_link const& each, int workers, double density,
+                                         double entry_bytes = 8) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  affine const scatter = reduce_scatter_cost(each, workers, density, entry_bytes);
+  return {scatter.a + 5 * startups, 2 * scatter.b};
+}
+
+/// `gtopk`: up a binary tree, whole lists after their sizes; down it by a pipelined tree, then a bit an entry.
+[[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  double const rounds = schedule_detail::rounds(workers);
+  double const down = p == 1 ? 0 : entry_bytes / 4;
+  return {startups + 5 * rounds * each.alpha, density * each.beta * (rounds * (entry_bytes / 4 + 1.0 / 32) + down)};
 }
 
 // ---- From a measured cost to other numbers of workers ---------------------------------------------------------
