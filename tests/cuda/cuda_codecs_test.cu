@@ -179,6 +179,9 @@ TEST_CASE("compressors on ranks, with codecs that lose bits") {
   };
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}, 2);
   check(gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}}, 3);
+  check(gs::packed{.indices = gs::fixed_width{}, .values = gs::int4{}}, 3);
+  check(gs::packed{.indices = gs::raw32{}, .values = gs::sign{.block = 40}}, 2);
+  check(gs::packed{.indices = gs::raw32{}, .values = gs::qsgd{}}, 2);
 }
 
 TEST_CASE("small: messages go from host to device and back, with an index codec of one's own") {
@@ -288,6 +291,7 @@ TEST_CASE("small: nothing to send, nobody who sends, and a message that is none"
   for (std::uint64_t const n : {0u, 9000u}) {
     check(gs::layout::flat(n), gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}});
     check(gs::layout::flat(n), gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
+    check(gs::layout::flat(n), gs::packed{.indices = gs::fixed_width{}, .values = gs::int8{}});
   }
   check(gs::layout{}, gs::packed{.indices = gs::fixed_width{}, .values = gs::ternary{}});
 }

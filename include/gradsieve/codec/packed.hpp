@@ -17,8 +17,8 @@ namespace gradsieve {
 
 /// Any index codec with any value codec: packed{.indices = delta{}, .values = ternary{}}. Index codecs: raw32, delta,
 /// elias_fano, bitmap, fixed_width, automatic. Value codecs: fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc,
-/// qsgd. See `index_codec` and `value_codec` for one's own. On a device: raw32 and fixed_width, with fp32, fp16, bf16
-/// and ternary.
+/// qsgd. See `index_codec` and `value_codec` for one's own. On a device: raw32 and fixed_width, with all value
+/// codecs but sbc.
 /// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec;
 /// the part of the value codec, to the message's end.
 /// When not: where a link is faster than memory, `coo` costs less. Cost: the parts', and one checksum of the message.
