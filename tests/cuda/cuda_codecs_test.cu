@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "golden.hpp"
@@ -169,6 +171,32 @@ TEST_CASE("damaged messages: refused where the host refuses them, and nothing is
     CHECK(several.decode({good, damaged, good}, slot).empty());
     CHECK(several.decode({good, good, good}, slot).size() == 3);
   });
+}
+
+TEST_CASE("small: what no block of values has is refused, as by the host") {
+  auto const check = [](auto const& codec, std::initializer_list<std::pair<std::size_t, unsigned>> changes) {
+    content const some{{0, 3, 6}, {2, 0.5f, -1}, std::vector<float>(golden::info.passthrough)};
+    auto const good = messages::encoded(codec, golden::info, some);
+    auto const slot = (good.size() + 7) / 8 * 8;
+    subject device{codec, 3000, 1};
+    REQUIRE(device.decode({good}, slot).size() == 1);
+    for (auto const& [from_end, byte] : changes) {
+      auto damaged = good;
+      damaged[good.size() - from_end] = static_cast<std::byte>(byte);
+      messages::reseal(damaged);
+      CAPTURE(from_end);
+      CAPTURE(byte);
+      CHECK(!messages::verdict(codec, golden::info, damaged, 3000).empty());
+      CHECK(device.decode({damaged}, slot).empty());
+    }
+  };
+  using gs::packed, gs::raw32, gs::fixed_width;
+  // A code beyond the last; none that fills the block; a bit behind the last code; of signs also a negative scale.
+  check(packed{.indices = raw32{}, .values = gs::int4{}}, {{2, 0xFE}, {2, 0x88}, {1, 0x12}});
+  check(packed{.indices = fixed_width{}, .values = gs::int2{}}, {{1, 0x03}, {1, 0x15}, {1, 0x46}});
+  check(packed{.indices = raw32{}, .values = gs::int8{}}, {{3, 0xFF}, {3, 0x80}});
+  check(packed{.indices = raw32{}, .values = gs::qsgd{.levels = 4}}, {{2, 0x59}, {2, 0x57}, {1, 0x12}});
+  check(packed{.indices = raw32{}, .values = gs::sign{}}, {{2, 0xFF}, {1, 0x0C}});
 }
 
 TEST_CASE("compressors on ranks, with codecs that lose bits") {
