@@ -23,8 +23,9 @@ hooks, by comma:
   gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
                      radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked),
                      partitioners (whole, layerwise, deft, cyclic), residuals (none, error_feedback, momentum,
-                     filtered) and codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, ternary). With momentum
-                     (momentum correction) the hook carries the momentum, and the optimizer gets none.
+                     filtered) and codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2,
+                     ternary, sign, sbc, qsgd, automatic_values). With momentum (momentum correction) the hook carries
+                     the momentum, and the optimizer gets none.
 """
 
 

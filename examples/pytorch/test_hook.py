@@ -82,12 +82,14 @@ def every_recipe():
         )
     ]
     combinations += ["radix+cyclic", "laplacian+cyclic", "radix+cyclic+filtered", "adacomp", "chunked"]
+    indices, values = gradsieve_ddp.index_codecs, gradsieve_ddp.value_codecs
     codecs = ["", "+coo"] + [
-        f"+{i}+{v}" for i in gradsieve_ddp.index_codecs for v in gradsieve_ddp.value_codecs
+        f"+{indices[turn % len(indices)]}+{values[turn % len(values)]}" for turn in range(len(indices) * len(values))
     ]
 
     def fits(name, codec):  # deft and cyclic sum up values
-        return "ternary" not in codec or not ("deft" in name or "cyclic" in name)
+        sums = "deft" in name or "cyclic" in name
+        return not sums or codec in ("", "+coo") or codec.endswith(("fp32", "fp16", "bf16"))
 
     chosen = []
     for i, name in enumerate(combinations):
