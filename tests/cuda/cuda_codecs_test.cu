@@ -175,10 +175,11 @@ TEST_CASE("damaged messages: refused where the host refuses them, and nothing is
 
 TEST_CASE("small: what no block of values has is refused, as by the host") {
   auto const check = [](auto const& codec, std::initializer_list<std::pair<std::size_t, unsigned>> changes) {
-    content const some{{0, 3, 6}, {2, 0.5f, -1}, std::vector<float>(golden::info.passthrough)};
+    content some{{0, 3, 6}, {2, 0.5f, -1}, std::vector<float>(golden::info.passthrough)};
     auto const good = messages::encoded(codec, golden::info, some);
     auto const slot = (good.size() + 7) / 8 * 8;
     subject device{codec, 3000, 1};
+    CHECK(device.encode(some) == good);
     REQUIRE(device.decode({good}, slot).size() == 1);
     for (auto const& [from_end, byte] : changes) {
       auto damaged = good;
