@@ -23,9 +23,10 @@ hooks, by comma:
   gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
                      radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked,
                      trimmed, threshold_search, ldte, sidco, one_sign, random_k), partitioners (whole, layerwise,
-                     deft, cyclic, micro), residuals (none, error_feedback, momentum,
-                     filtered) and codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, ternary). With momentum
-                     (momentum correction) the hook carries the momentum, and the optimizer gets none.
+                     deft, cyclic, micro), residuals (none, error_feedback, momentum, filtered) and codecs (coo,
+                     binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd,
+                     automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
+                     optimizer gets none.
 """
 
 

@@ -83,12 +83,14 @@ def every_recipe():
     ]
     combinations += ["radix+cyclic", "laplacian+cyclic", "radix+cyclic+filtered", "adacomp", "chunked"]
     combinations += ["radix+micro", "laplacian+micro", "trimmed", "threshold_search", "ldte", "sidco", "one_sign"]
+    indices, values = gradsieve_ddp.index_codecs, gradsieve_ddp.value_codecs
     codecs = ["", "+coo"] + [
-        f"+{i}+{v}" for i in gradsieve_ddp.index_codecs for v in gradsieve_ddp.value_codecs
+        f"+{indices[turn % len(indices)]}+{values[turn % len(values)]}" for turn in range(len(indices) * len(values))
     ]
 
     def fits(name, codec):  # deft, cyclic and micro sum up values
-        return "ternary" not in codec or not any(summing in name for summing in ("deft", "cyclic", "micro"))
+        sums = any(summing in name for summing in ("deft", "cyclic", "micro"))
+        return not sums or codec in ("", "+coo") or codec.endswith(("fp32", "fp16", "bf16"))
 
     chosen = []
     for i, name in enumerate(combinations):

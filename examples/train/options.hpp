@@ -22,8 +22,9 @@ inline names const spaces{"host", "device"};
 inline names const codec_names{"coo", "fixed_width", "binned"};  // nvcc takes its time for each
 #else
 inline names const spaces{"host"};
-inline names const codec_names{"coo",     "packed", "raw32", "delta", "elias_fano", "bitmap", "fp16",        "bf16",
-                               "ternary", "int8",   "int4",  "sign",  "sbc",        "qsgd",   "fixed_width", "binned"};
+inline names const codec_names{
+    "coo",  "packed",  "raw32", "delta", "elias_fano", "bitmap",           "fp16",        "bf16",  "int8", "int4",
+    "int2", "ternary", "sign",  "sbc",   "qsgd",       "automatic_values", "fixed_width", "binned"};
 #endif
 inline names const schedules{"none", "single", "wfbp", "mgwfbp", "optimal"};
 inline names const every_recipe{"dense",

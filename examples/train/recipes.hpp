@@ -64,12 +64,14 @@ template <class Space, class Selector, class Exchange, class Body>
     if (name == "delta") return body(gs::packed<gs::delta>{});
     if (name == "elias_fano") return body(gs::packed<gs::elias_fano>{});
     if (name == "bitmap") return body(gs::packed<gs::bitmap>{});
-    if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
     if (name == "int8") return body(gs::packed<gs::automatic, gs::int8>{});
     if (name == "int4") return body(gs::packed<gs::automatic, gs::int4>{});
+    if (name == "int2") return body(gs::packed<gs::automatic, gs::int2>{});
+    if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
     if (name == "sign") return body(gs::packed<gs::automatic, gs::sign>{});
     if (name == "sbc") return body(gs::packed<gs::automatic, gs::sbc>{});
     if (name == "qsgd") return body(gs::packed<gs::automatic, gs::qsgd>{});
+    if (name == "automatic_values") return body(gs::packed<gs::automatic, gs::automatic_values>{});
   }
 #endif
   if constexpr (Exchange::encodes) {

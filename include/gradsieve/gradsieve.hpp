@@ -5,6 +5,7 @@
 #include <gradsieve/codec/binned.hpp>
 #include <gradsieve/codec/index/fixed_width.hpp>
 #include <gradsieve/codec/packed.hpp>
+#include <gradsieve/codec/value/automatic_values.hpp>
 #include <gradsieve/codec/value/block_scaled.hpp>
 #include <gradsieve/codec/value/half.hpp>
 #include <gradsieve/codec/value/qsgd.hpp>

@@ -39,7 +39,8 @@ struct layer_kind_bytes {
 struct byte_breakdown {
   static constexpr std::size_t most = 10;  ///< the rules of bin_lengths, otherwise, and what passes through
 
-  char const* index_codec = "";                    ///< the index codec that wrote it
+  char const* index_codec = "";                    ///< the index codec that wrote it, where there is a choice
+  char const* value_codec = "";                    ///< the value codec likewise
   std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last is of all for which there is no other place
   std::size_t kind_count = 0;                      ///< without that one
 
@@ -70,6 +71,7 @@ struct byte_breakdown {
   /// Adds up two messages.
   void add(byte_breakdown const& other) noexcept {
     if (*other.index_codec != '\0') index_codec = other.index_codec;
+    if (*other.value_codec != '\0') value_codec = other.value_codec;
     for (auto const& each : other.kinds) {
       if (each.elements == 0) continue;
       auto& kind = of(each.bin_length);
@@ -81,6 +83,7 @@ struct byte_breakdown {
 
   friend std::ostream& operator<<(std::ostream& out, byte_breakdown const& it) {
     if (*it.index_codec != '\0') out << ", indices " << it.index_codec;
+    if (*it.value_codec != '\0') out << ", values " << it.value_codec;
     char const* before = ", rate ";
     for (auto const& kind : it.kinds) {
       if (kind.elements == 0) continue;

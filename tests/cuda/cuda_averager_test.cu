@@ -80,6 +80,7 @@ TEST_CASE("small: the host's bits, in every format and with every kind of codec"
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::ternary{}});
   check(gs::packed{.indices = gs::raw32{}, .values = gs::bf16{}});
+  check(gs::packed{.indices = gs::fixed_width{}, .values = gs::int4{}});
 }
 
 TEST_CASE("small: more messages than a block has threads, some with more entries in a cell than are read at once") {

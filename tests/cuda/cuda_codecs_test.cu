@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "golden.hpp"
@@ -171,6 +173,33 @@ TEST_CASE("damaged messages: refused where the host refuses them, and nothing is
   });
 }
 
+TEST_CASE("small: what no block of values has is refused, as by the host") {
+  auto const check = [](auto const& codec, std::initializer_list<std::pair<std::size_t, unsigned>> changes) {
+    content some{{0, 3, 6}, {2, 0.5f, -1}, std::vector<float>(golden::info.passthrough)};
+    auto const good = messages::encoded(codec, golden::info, some);
+    auto const slot = (good.size() + 7) / 8 * 8;
+    subject device{codec, 3000, 1};
+    CHECK(device.encode(some) == good);
+    REQUIRE(device.decode({good}, slot).size() == 1);
+    for (auto const& [from_end, byte] : changes) {
+      auto damaged = good;
+      damaged[good.size() - from_end] = static_cast<std::byte>(byte);
+      messages::reseal(damaged);
+      CAPTURE(from_end);
+      CAPTURE(byte);
+      CHECK(!messages::verdict(codec, golden::info, damaged, 3000).empty());
+      CHECK(device.decode({damaged}, slot).empty());
+    }
+  };
+  using gs::packed, gs::raw32, gs::fixed_width;
+  // A code beyond the last; none that fills the block; a bit behind the last code; of signs also a negative scale.
+  check(packed{.indices = raw32{}, .values = gs::int4{}}, {{2, 0xFE}, {2, 0x88}, {1, 0x12}});
+  check(packed{.indices = fixed_width{}, .values = gs::int2{}}, {{1, 0x03}, {1, 0x15}, {1, 0x46}});
+  check(packed{.indices = raw32{}, .values = gs::int8{}}, {{3, 0xFF}, {3, 0x80}});
+  check(packed{.indices = raw32{}, .values = gs::qsgd{.levels = 4}}, {{2, 0x59}, {2, 0x57}, {1, 0x12}});
+  check(packed{.indices = raw32{}, .values = gs::sign{}}, {{2, 0xFF}, {1, 0x0C}});
+}
+
 TEST_CASE("compressors on ranks, with codecs that lose bits") {
   auto const layers = steps::mixed_layers();
   auto const check = [&](auto const& codec, int ranks) {
@@ -179,6 +208,9 @@ TEST_CASE("compressors on ranks, with codecs that lose bits") {
   };
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}, 2);
   check(gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}}, 3);
+  check(gs::packed{.indices = gs::fixed_width{}, .values = gs::int4{}}, 3);
+  check(gs::packed{.indices = gs::raw32{}, .values = gs::sign{.block = 40}}, 2);
+  check(gs::packed{.indices = gs::raw32{}, .values = gs::qsgd{}}, 2);
 }
 
 TEST_CASE("small: messages go from host to device and back, with an index codec of one's own") {
@@ -288,6 +320,7 @@ TEST_CASE("small: nothing to send, nobody who sends, and a message that is none"
   for (std::uint64_t const n : {0u, 9000u}) {
     check(gs::layout::flat(n), gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}});
     check(gs::layout::flat(n), gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
+    check(gs::layout::flat(n), gs::packed{.indices = gs::fixed_width{}, .values = gs::int8{}});
   }
   check(gs::layout{}, gs::packed{.indices = gs::fixed_width{}, .values = gs::ternary{}});
 }

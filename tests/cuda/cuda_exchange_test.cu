@@ -158,6 +158,7 @@ TEST_CASE("small: one rank with itself, call by call and then by a graph") {
   check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
   check(gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}}});
   check(gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}});
+  check(gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::fixed_width{}, .values = gs::int2{}}});
 }
 
 TEST_CASE("a report's bytes are those that went through the communicator, all of them") {

@@ -38,6 +38,12 @@ TEST_CASE("steps of float16 and bfloat16 gradients") {
 TEST_CASE("means over three ranks") {
   gs::recipe const gathered{.density = 0.03, .codec = gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}};
   gs::recipe const led{.density = 0.03, .partitioner = gs::cyclic{}};
+  gs::recipe const signs{.density = 0.03, .codec = gs::packed{.indices = gs::raw32{}, .values = gs::sign{.block = 7}}};
   same_on_ranks<gs::float16>(gathered, layers, 3, 3, small_numbers);
+  same_on_ranks<float>(signs, layers, 2, 2, [](int rank, std::uint64_t step) {
+    auto values = small_numbers(rank, step);
+    for (auto& x : values) x *= 0x1p-122f;  // means below 2^-126
+    return values;
+  });
   same_on_ranks<float>(led, layers, 3, 3, small_numbers);
 }

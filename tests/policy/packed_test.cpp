@@ -52,6 +52,7 @@ void for_each_value_codec(F const& f) {
   f(gs::sign{});
   f(gs::sbc{});
   f(gs::qsgd{});
+  f(gs::automatic_values{});
 }
 
 template <class F>
@@ -105,13 +106,14 @@ bool same_bits(std::vector<float> const& a, std::vector<float> const& b) {
 /// There and back, for every codec that this n allows.
 void check_there_and_back(gs::message_info const& info, content const& from) {
   for_each_packed(info.n, [&](auto const& codec) {
-    auto const message = encoded(codec, info, from);
     auto const expected = quantised(codec, info, from);
+    auto const message = encoded(codec, info, expected);
     auto const got = decoded(codec, info, message, from.indices.size());
     INFO(name_of(codec) << ", n " << info.n << ", " << from.indices.size() << " entries");
     bool const same = got == expected && same_bits(got.values, expected.values);
     if (!same) FAIL_CHECK("another selection arrived");
-    if (encoded(codec, info, expected) != message) FAIL_CHECK("quantised values make another message");
+    if constexpr (!gs::choosing_value_codec<decltype(codec.values)>)
+      if (encoded(codec, info, from) != message) FAIL_CHECK("quantised values make another message");
   });
 }
 
@@ -216,11 +218,11 @@ TEST_CASE("a packed message may stand at any address") {
   gs::message_info const info{5000, 1, 1};
   auto const from = with_values(iid(5000, 0.1), 1);
   for_each_packed(info.n, [&](auto const& codec) {
-    auto const message = encoded(codec, info, from);
     auto const expected = quantised(codec, info, from);
+    auto const message = encoded(codec, info, expected);
     for (std::size_t shift = 0; shift < 9; ++shift) {
       bytes moved(shift + codec.max_bytes(5000, from.indices.size(), 1));
-      auto const size = codec.encode(info, from.view(), std::span{moved}.subspan(shift));
+      auto const size = codec.encode(info, expected.view(), std::span{moved}.subspan(shift));
       auto const place = std::span{moved}.subspan(shift, size);
       INFO(name_of(codec) << ", shifted by " << shift);
       CHECK(std::equal(place.begin(), place.end(), message.begin(), message.end()));

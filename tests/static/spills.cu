@@ -18,6 +18,9 @@ template <class Codec>
 using coded = gs::recipe<gs::radix, gs::whole, gs::error_feedback, Codec>;
 using ternary = coded<gs::packed<gs::raw32, gs::ternary>>;
 using chunks = coded<gs::packed<gs::fixed_width, gs::fp16>>;
+using integers = coded<gs::packed<gs::fixed_width, gs::int4>>;
+using signs = coded<gs::packed<gs::raw32, gs::sign>>;
+using levels = coded<gs::packed<gs::raw32, gs::qsgd>>;
 
 /// Of one recipe, a step for each format.
 template <class Recipe, class... Value>
@@ -32,3 +35,6 @@ template void steps<narrow_momentum, float>(gs::compressor<gs::device, narrow_mo
 template void steps<nothing_kept, float>(gs::compressor<gs::device, nothing_kept>&);
 template void steps<ternary, float>(gs::compressor<gs::device, ternary>&);
 template void steps<chunks, float>(gs::compressor<gs::device, chunks>&);
+template void steps<integers, float>(gs::compressor<gs::device, integers>&);
+template void steps<signs, float>(gs::compressor<gs::device, signs>&);
+template void steps<levels, float>(gs::compressor<gs::device, levels>&);

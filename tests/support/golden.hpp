@@ -62,6 +62,11 @@ void for_each_device_codec(Check const& check) {
   check("raw32_fp32", gs::packed{.indices = gs::raw32{}, .values = gs::fp32{}});
   check("fixed_width_bf16", gs::packed{.indices = gs::fixed_width{}, .values = gs::bf16{}});
   check("fixed_width_64_ternary", gs::packed{.indices = gs::fixed_width{.chunk = 64}, .values = gs::ternary{}});
+  check("fixed_width_int8", gs::packed{.indices = gs::fixed_width{}, .values = gs::int8{}});
+  check("raw32_int4_7", gs::packed{.indices = gs::raw32{}, .values = gs::int4{.block = 7}});
+  check("fixed_width_int2_300", gs::packed{.indices = gs::fixed_width{}, .values = gs::int2{.block = 300}});
+  check("raw32_sign_33", gs::packed{.indices = gs::raw32{}, .values = gs::sign{.block = 33}});
+  check("fixed_width_qsgd_20", gs::packed{.indices = gs::fixed_width{}, .values = gs::qsgd{.block = 20, .seed = 3}});
 }
 
 /// For each codec.
@@ -72,6 +77,9 @@ void for_each_codec(Check const& check) {
   check("bitmap_ternary", gs::packed{.indices = gs::bitmap{}, .values = gs::ternary{}});
   check("elias_fano_fp32", gs::packed{.indices = gs::elias_fano{}});
   check("automatic_fp32", gs::packed{});
+  check("delta_automatic_values",
+        gs::packed{.indices = gs::delta{}, .values = gs::automatic_values{.max_error = 0.2f}});
+  check("elias_fano_sbc", gs::packed{.indices = gs::elias_fano{}, .values = gs::sbc{}});
   check("binned", gs::binned{});
 }
 

@@ -21,7 +21,8 @@ namespace gs = gradsieve;
 
 inline names const index_codec_names{"automatic", "raw32", "delta", "bitmap", "fixed_width", "elias_fano"};
 inline constexpr std::size_t fixed_width_place = 4;  // in index_codec_names
-inline names const value_codec_names{"fp32", "fp16", "bf16", "ternary"};
+inline names const value_codec_names{
+    "fp32", "fp16", "bf16", "int8", "int4", "int2", "ternary", "sign", "sbc", "qsgd", "automatic_values"};
 
 /// The variant's alternative at this place.
 template <class Variant>
@@ -63,10 +64,10 @@ class any_indices {
   friend bool operator==(any_indices const&, any_indices const&) = default;
 };
 
-/// As any_indices, without `ternary`: its values cannot be summed up.
+/// As any_indices, of those alone whose values can be summed up: the first of the names.
 class any_values {
  public:
-  using choice = std::variant<gs::fp32, gs::fp16, gs::bf16>;  // as the names
+  using choice = std::variant<gs::fp32, gs::fp16, gs::bf16>;  // as the first of the names
   choice chosen{};
 
   [[nodiscard]] std::uint64_t value_bytes() const noexcept {
@@ -106,8 +107,11 @@ class any_values {
 class any_codec {
   // In the order of the names above.
   template <class Indices>
-  using with = std::variant<gs::packed<Indices, gs::fp32>, gs::packed<Indices, gs::fp16>, gs::packed<Indices, gs::bf16>,
-                            gs::packed<Indices, gs::ternary>>;
+  using with =
+      std::variant<gs::packed<Indices, gs::fp32>, gs::packed<Indices, gs::fp16>, gs::packed<Indices, gs::bf16>,
+                   gs::packed<Indices, gs::int8>, gs::packed<Indices, gs::int4>, gs::packed<Indices, gs::int2>,
+                   gs::packed<Indices, gs::ternary>, gs::packed<Indices, gs::sign>, gs::packed<Indices, gs::sbc>,
+                   gs::packed<Indices, gs::qsgd>, gs::packed<Indices, gs::automatic_values>>;
   template <class... Parts>
   struct joined_variants;
   template <class... A, class... B, class... Rest>

@@ -20,6 +20,14 @@ template <class Values>
 inline constexpr bool runs_on_device<gs::packed<gs::raw32, Values>> = true;
 template <class Values>
 inline constexpr bool runs_on_device<gs::packed<gs::fixed_width, Values>> = true;
+template <>
+inline constexpr bool runs_on_device<gs::packed<gs::raw32, gs::sbc>> = false;
+template <>
+inline constexpr bool runs_on_device<gs::packed<gs::fixed_width, gs::sbc>> = false;
+template <>
+inline constexpr bool runs_on_device<gs::packed<gs::raw32, gs::automatic_values>> = false;
+template <>
+inline constexpr bool runs_on_device<gs::packed<gs::fixed_width, gs::automatic_values>> = false;
 
 }  // namespace example
 
@@ -63,8 +71,10 @@ class device_codec<example::any_codec> {
 
  private:
   template <class Indices>
-  using with = std::variant<device_codec<packed<Indices, fp32>>, device_codec<packed<Indices, fp16>>,
-                            device_codec<packed<Indices, bf16>>, device_codec<packed<Indices, ternary>>>;
+  using with = std::variant<
+      device_codec<packed<Indices, fp32>>, device_codec<packed<Indices, fp16>>, device_codec<packed<Indices, bf16>>,
+      device_codec<packed<Indices, int8>>, device_codec<packed<Indices, int4>>, device_codec<packed<Indices, int2>>,
+      device_codec<packed<Indices, ternary>>, device_codec<packed<Indices, sign>>, device_codec<packed<Indices, qsgd>>>;
   template <class... A, class... B>
   static auto joined(std::variant<A...>, std::variant<B...>) -> std::variant<device_codec<coo>, A..., B...>;
 

@@ -18,7 +18,7 @@ std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, co
   if (apart ? !(chosen.codec == any_codec{}) : !runs)
     throw usage_error(apart ? "on a device deft and cyclic send raw indices and binary32 values: the codec coo"
                             : "on a device messages have a fixed size, so that codecs of variable length save nothing: "
-                              "coo, fixed_width or raw32, with any values");
+                              "coo, fixed_width or raw32, with any values but sbc and automatic_values");
   using result = std::unique_ptr<any_compressor<gs::device>>;
   auto const codec_for = [&]<class Partitioner>(Partitioner const&) {
     if constexpr (Partitioner::default_exchange::encodes)

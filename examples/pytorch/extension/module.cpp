@@ -149,6 +149,7 @@ py::dict report(Hook& target) {
                   "bytes_received"_a = found.bytes_received,
                   "baseline_bytes"_a = found.baseline_bytes,
                   "index_codec"_a = found.message.index_codec,
+                  "value_codec"_a = found.message.value_codec,
                   "seconds"_a = py::dict{"accumulate"_a = found.seconds.accumulate,
                                          "partition"_a = found.seconds.partition, "select"_a = found.seconds.select,
                                          "exchange"_a = found.seconds.exchange, "apply"_a = found.seconds.apply}};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <ostream>
 #include <span>
+#include <type_traits>
 
 #include <gradsieve/codec/index/automatic.hpp>
 #include <gradsieve/codec/message.hpp>
@@ -17,8 +18,8 @@ namespace gradsieve {
 
 /// Any index codec with any value codec: packed{.indices = delta{}, .values = ternary{}}. Index codecs: raw32, delta,
 /// elias_fano, bitmap, fixed_width, automatic. Value codecs: fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc,
-/// qsgd. See `index_codec` and `value_codec` for one's own. On a device: raw32 and fixed_width, with fp32, fp16, bf16
-/// and ternary.
+/// qsgd, and automatic_values, which chooses one. See `index_codec`, `value_codec` and `choosing_value_codec` for one's
+/// own. On a device: raw32 and fixed_width, with all value codecs but sbc and automatic_values.
 /// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec;
 /// the part of the value codec, to the message's end.
 /// When not: where a link is faster than memory, `coo` costs less. Cost: the parts', and one checksum of the message.
@@ -28,7 +29,7 @@ struct packed {
                 "packed's indices need id, max_bytes(n, count), encode(info, indices, to) and decode(info, from, "
                 "indices); they must be comparable and trivially copyable");
   static_assert(
-      value_codec<Values>,
+      value_codec<Values> || choosing_value_codec<Values>,
       "packed's values need id, max_bytes(count), bytes(info, indices), encode(info, indices, values, to) and "
       "decode(info, indices, from, values); they must be comparable and trivially copyable");
   static_assert(quantise_fits<Values>,
@@ -82,13 +83,17 @@ struct packed {
   /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     wire::store_one(to.subspan(message_header::bytes), std::uint16_t{Indices::id});
-    wire::store_one(to.subspan(message_header::bytes + 2), std::uint16_t{Values::id});
+    auto const part_id = values_id(info, in);
+    wire::store_one(to.subspan(message_header::bytes + 2), part_id);
     wire::store(to.subspan(start), in.passthrough);
     std::uint64_t at = start + in.passthrough.size_bytes();
     at += indices.encode(info, in.indices, to.subspan(at));
-    auto const size = values.bytes(info, in.indices);
-    values.encode(info, in.indices, in.values, to.subspan(at, size));
-    auto const message = to.first(at + size);
+    with_values(part_id, [&](auto const& how) {
+      auto const size = how.bytes(info, in.indices);
+      how.encode(info, in.indices, in.values, to.subspan(at, size));
+      at += size;
+    });
+    auto const message = to.first(at);
     wire::seal({id, info.n, info.layout_hash, in.indices.size(), in.passthrough.size()}, message);
     return message.size();
   }
@@ -105,28 +110,35 @@ struct packed {
     wire::check_seal(from);
     auto const part_id = [&](std::size_t at) { return wire::load_one<std::uint16_t>(from.subspan(at)); };
     wire::expect(part_id(start - 4) == Indices::id, "index codec", part_id(start - 4), "", Indices::id);
-    wire::expect(part_id(start - 2) == Values::id, "value codec", part_id(start - 2), "", Values::id);
+    check_values_id(part_id(start - 2));
     std::span const places = out.indices.first(header.count);
     std::span const found = out.values.first(header.count);
     std::span const passthrough = out.passthrough.first(header.passthrough);
     wire::load(passthrough, from.subspan(start));
     auto const at = parts + indices.decode(info, from.subspan(parts), places);
     wire::check_indices(info.n, places);
-    auto const size = at + values.bytes(info, places);
-    wire::expect(from.size() == size, "size", from.size(), "", size);
-    values.decode(info, places, from.subspan(at), found);
+    with_values(part_id(start - 2), [&](auto const& how) {
+      auto const size = at + how.bytes(info, places);
+      wire::expect(from.size() == size, "size", from.size(), "", size);
+      how.decode(info, places, from.subspan(at), found);
+    });
     wire::check_finite(found);
     wire::check_finite(passthrough);
     return {places, found, passthrough};
   }
 
-  /// Which index codec `automatic` took.
+  /// Which index codec `automatic` took, and which value codec `automatic_values`.
   [[nodiscard]] byte_breakdown breakdown(message_info const&, selection_view const in, std::span<range const>,
                                          std::span<std::byte const> message) const noexcept
-    requires choosing_index_codec<Indices>
+    requires(choosing_index_codec<Indices> || choosing_value_codec<Values>)
   {
     byte_breakdown result;
-    result.index_codec = indices.name_of(message.subspan(start + in.passthrough.size_bytes()));
+    if constexpr (choosing_index_codec<Indices>)
+      result.index_codec = indices.name_of(message.subspan(start + in.passthrough.size_bytes()));
+    if constexpr (choosing_value_codec<Values>)
+      values.with(wire::load_one<std::uint16_t>(message.subspan(start - 2)), [&](auto const& how) {
+        if constexpr (described<std::remove_cvref_t<decltype(how)>>) result.value_codec = how.name;
+      });
     return result;
   }
 
@@ -134,6 +146,29 @@ struct packed {
 
  private:
   static constexpr std::size_t start = message_header::bytes + 4;  // behind the ids
+
+  /// The value codec that writes these values.
+  [[nodiscard]] std::uint16_t values_id(message_info const& info, selection_view const in) const noexcept {
+    if constexpr (choosing_value_codec<Values>)
+      return values.choose(info, in.indices, in.values);
+    else
+      return Values::id;
+  }
+  void check_values_id(std::uint16_t part_id) const {
+    if constexpr (choosing_value_codec<Values>)
+      wire::expect(values.with(part_id, [](auto const&) {}), "value codec", part_id, "one that may be chosen, not ",
+                   part_id);
+    else
+      wire::expect(part_id == Values::id, "value codec", part_id, "", Values::id);
+  }
+  /// Calls f with the value codec of this id. @pre there is one
+  template <class F>
+  void with_values(std::uint16_t part_id, F const& f) const {
+    if constexpr (choosing_value_codec<Values>)
+      values.with(part_id, f);
+    else
+      f(values);
+  }
 };
 static_assert(codec<packed<>>);
 

@@ -58,6 +58,25 @@ concept value_codec = policy<P> && requires(P const p, message_info const info, 
   p.decode(info, indices, from, out);
 };
 
+/// Stands for what choosing_value_codec::with is called with.
+struct value_codec_caller {
+  template <value_codec P>
+  void operator()(P const&) const noexcept;
+};
+
+/// A choice among value codecs, for `packed` in place of one. `choose(info, indices, values)` is the id of the one that
+/// writes these values; the message has it. `with(id, f)` calls f(codec) with the value codec of this id and returns
+/// whether there is one: else a message that has it is refused. `max_bytes` is enough for each of them. `quantise` is
+/// this policy's: what it has rounded goes unchanged through the codec that is then chosen.
+template <class P>
+concept choosing_value_codec =
+    policy<P> && requires(P const p, message_info const info, std::span<index_type const> indices,
+                          std::span<float const> in, std::uint16_t id, value_codec_caller f) {
+      { p.max_bytes(std::uint64_t{}) } -> std::same_as<std::uint64_t>;
+      { p.choose(info, indices, in) } noexcept -> std::same_as<std::uint16_t>;
+      { p.with(id, f) } -> std::same_as<bool>;
+    };
+
 // ---- What a codec, or its values' part, may offer ----------------------------------------------------------
 
 /// Its values lose bits: `quantise` makes of them, in place, what a receiver will decode. The compressor calls it

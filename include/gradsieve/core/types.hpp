@@ -33,8 +33,11 @@ template <class T>
   return x < low ? low : high < x ? high : x;
 }
 
-/// Cost: O(width).
+/// Cost: O(width) on a host.
 [[nodiscard]] GRADSIEVE_HD constexpr unsigned bit_width(std::uint32_t x) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) return 32 - static_cast<unsigned>(__clz(static_cast<int>(x)));
+#endif
   unsigned width = 0;
   for (; x != 0; x >>= 1) ++width;
   return width;

@@ -6,4 +6,6 @@ namespace gs = gradsieve;
 void use() {
   gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.codec = gs::packed{.values = gs::fp16{}}}};
   gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.codec = gs::binned{}}};
+  gs::compressor{gs::device{}, gs::layout::flat(10),
+                 gs::recipe{.codec = gs::packed{.indices = gs::raw32{}, .values = gs::automatic_values{}}}};
 }

@@ -28,7 +28,7 @@ class Hook:
     def report(self):
         """A dict of the last step of this rank, all buckets together: step, world, budget, selected,
         passthrough_elements, union_size, non_finite, bytes_sent, bytes_received, baseline_bytes (without compression),
-        index_codec (the index codec that was taken) and seconds by stage."""
+        index_codec and value_codec (those that were taken, where the recipe leaves a choice) and seconds by stage."""
         return self._native.report()
 
     def discard_step(self):
@@ -131,8 +131,8 @@ def register(
     """Compresses the gradients of a DistributedDataParallel model; returns a Hook. Collective.
 
     A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or raw32 or fixed_width with any
-    values; with deft and cyclic coo. Where none is named it is fixed_width+fp32, or coo. Gradients of 16 bits go
-    through a float copy there. float64 gradients pass at density 1 only, and then uncompressed.
+    values but sbc and automatic_values; with deft and cyclic coo. Where none is named it is fixed_width+fp32, or coo.
+    Gradients of 16 bits go through a float copy there. float64 gradients pass at density 1 only, and then uncompressed.
 
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
         or coo or binned; gradsieve_ddp.selectors and so on list them. What is left open: radix, whole, error_feedback,

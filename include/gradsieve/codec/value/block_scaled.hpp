@@ -20,8 +20,8 @@ namespace gradsieve {
 /// entries, in order; then all q + 2^(Bits - 1) - 1, in Bits bits each, the first in the lowest, and zero bits up to
 /// the byte. The largest error is from 1 / (2 m) to 1 / m of the block's largest magnitude, m = 2^(Bits - 1) - 1. Bits
 /// a value: Bits + 8 / block. The residual keeps what this loses. See `int8`, `int4`, `int2`. When not: with
-/// `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device; `int2` keeps a
-/// sign and a zero, and needs a residual that takes the rest. Cost: two passes over the values to encode, two to
+/// `index_union` and `leader`, which sum values one by one and refuse it when compiled; `int2` keeps a sign and a zero,
+/// and needs a residual that takes the rest. Cost: two passes over the values to encode, two to
 /// decode. Source: block formats with a shared exponent (OCP Microscaling 2023), with integer elements.
 template <unsigned Bits>
 struct block_scaled {
@@ -32,7 +32,7 @@ struct block_scaled {
   std::uint32_t block = 64;  ///< entries that share an exponent, in [1, 65536]
 
   /// The largest value that a receiver can be given.
-  [[nodiscard]] static constexpr float largest() noexcept { return value_of(most, 255); }
+  [[nodiscard]] static constexpr float largest() noexcept { return value_of(2 * most, 255); }
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return blocks(count) + wire::packed_bytes(count, Bits);
@@ -46,8 +46,8 @@ struct block_scaled {
   void quantise(message_info const&, std::span<index_type const>, std::span<float> values) const noexcept {
     for (std::size_t first = 0; first < values.size(); first += block) {
       auto const here = values.subspan(first, smaller<std::size_t>(block, values.size() - first));
-      unsigned const exponent = exponent_of(here);
-      for (float& x : here) x = value_of(quotient(x, exponent), exponent);
+      auto const exponent = exponent_of(here);
+      for (float& x : here) x = value_of(code_of(x, 0, exponent), exponent);
     }
   }
 
@@ -55,7 +55,7 @@ struct block_scaled {
               std::span<std::byte> to) const noexcept {
     auto const codes = to.subspan(blocks(values.size()));
     std::array<std::uint32_t, group> some;
-    unsigned exponent = 0;
+    std::uint32_t exponent = 0;
     std::size_t left = 0;  // of the block
     for (std::size_t at = 0; at < values.size();) {
       std::size_t const size = smaller<std::size_t>(group, values.size() - at);
@@ -65,7 +65,7 @@ struct block_scaled {
           exponent = exponent_of(values.subspan(at + i, left));
           to[(at + i) / block] = static_cast<std::byte>(exponent);
         }
-        some[i] = static_cast<std::uint32_t>(quotient(values[at + i], exponent) + most);
+        some[i] = code_of(values[at + i], 0, exponent);
       }
       wire::pack({some.data(), size}, Bits, codes.subspan(at * Bits / 8));
       at += size;
@@ -81,26 +81,74 @@ struct block_scaled {
       wire::unpack(codes.subspan(at * Bits / 8), Bits, {some.data(), size});
       for (std::size_t i = 0; i < size; ++i) {
         wire::expect(some[i] <= 2 * most, "value in a block", some[i], "at most ", 2 * most);
-        values[at + i] =
-            value_of(static_cast<std::int32_t>(some[i]) - most, std::to_integer<unsigned>(from[(at + i) / block]));
+        values[at + i] = value_of(some[i], std::to_integer<std::uint32_t>(from[(at + i) / block]));
       }
     }
     wire::expect(wire::padding_is_zero(codes, values.size(), Bits), "padding of values", 1, "", 0);
     for (std::size_t b = 0; b < blocks(values.size()); ++b) {  // there is one way to write a block
       auto const here = values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
-      auto const exponent = std::to_integer<unsigned>(from[b]);
+      auto const exponent = std::to_integer<std::uint32_t>(from[b]);
       wire::expect(exponent_of(here) == exponent, "exponent of a block", exponent, "", exponent_of(here));
     }
+  }
+
+  // As a block format, which a device writes and reads: see device_block_values.
+
+  static constexpr unsigned scale_bytes = 1;
+  [[nodiscard]] GRADSIEVE_HD static constexpr unsigned width() noexcept { return Bits; }
+
+  /// The exponent of a block.
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t scale_of(key_type largest_key) noexcept {
+    auto const [mantissa, scale] = parts_of(largest_key);
+    unsigned const size = bit_width(mantissa);
+    unsigned shift = size < Bits ? 0 : size - (Bits - 1);
+    if (mantissa > most << shift) ++shift;
+    return smaller(shift + scale - 1, 255u);
+  }
+
+  /// q + most, where q is x / 2^(exponent - 149), to the nearest; at most `most` in magnitude.
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t code_of(float x, index_type,
+                                                                    std::uint32_t exponent) noexcept {
+    auto const [mantissa, scale] = parts_of(magnitude_key(x));
+    std::uint32_t rounded = most;  // x is beyond the largest value
+    if (exponent + 1 >= scale) {
+      unsigned const shift = smaller(exponent + 1 - scale, 26u);
+      std::uint32_t const half = shift == 0 ? 0 : (1u << (shift - 1)) - 1 + ((mantissa >> shift) & 1u);
+      rounded = smaller((mantissa + half) >> shift, most);
+    }
+    return (gradsieve::bit_cast<std::uint32_t>(x) >> 31) != 0 ? most - rounded : most + rounded;
+  }
+
+  /// q * 2^(exponent - 149), exact. @pre is_code(code, 0, exponent)
+  [[nodiscard]] GRADSIEVE_HD static constexpr float value_of(std::uint32_t code, std::uint32_t exponent) noexcept {
+    auto const magnitude = magnitude_of_code(code);
+    if (magnitude == 0) return 0.0f;
+    unsigned const size = bit_width(magnitude);
+    unsigned const top = size - 1 + exponent;  // the place of the leading bit
+    std::uint32_t const bits =
+        top < 23 ? magnitude << exponent : ((top - 22) << 23) | ((magnitude << (24 - size)) & 0x007F'FFFFu);
+    return gradsieve::bit_cast<float>(bits | (code < most ? 0x8000'0000u : 0));
+  }
+
+  [[nodiscard]] GRADSIEVE_HD static constexpr bool is_code(std::uint32_t code, index_type, std::uint32_t) noexcept {
+    return code <= 2 * most;
+  }
+  /// Whether a block with this exponent may have this code for its largest: a lesser exponent would not do.
+  [[nodiscard]] GRADSIEVE_HD static constexpr bool fills(std::uint32_t code, std::uint32_t exponent) noexcept {
+    return exponent == 0 || 2 * magnitude_of_code(code) > most;
   }
 
   friend bool operator==(block_scaled const&, block_scaled const&) = default;
 
  private:
-  static constexpr std::int32_t most = (1 << (Bits - 1)) - 1;  // of q
-  static constexpr std::size_t group = 128;                    // codes that are packed at once: they end at a byte
+  static constexpr std::uint32_t most = (1u << (Bits - 1)) - 1;  // of q
+  static constexpr std::size_t group = 128;                      // codes that are packed at once: they end at a byte
 
   [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
     return (count + block - 1) / block;
+  }
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t magnitude_of_code(std::uint32_t code) noexcept {
+    return code < most ? most - code : code - most;
   }
 
   /// A magnitude as mantissa * 2^(scale - 150).
@@ -108,43 +156,15 @@ struct block_scaled {
     std::uint32_t mantissa;  // below 2^24
     unsigned scale;          // from 1
   };
-  [[nodiscard]] static constexpr parts parts_of(key_type key) noexcept {
+  [[nodiscard]] GRADSIEVE_HD static constexpr parts parts_of(key_type key) noexcept {
     std::uint32_t const fraction = key & 0x007F'FFFFu;
     return key < 0x0080'0000u ? parts{fraction, 1} : parts{fraction | 0x0080'0000u, key >> 23};
   }
 
-  /// The exponent of a block.
-  [[nodiscard]] static unsigned exponent_of(std::span<float const> values) noexcept {
+  [[nodiscard]] static std::uint32_t exponent_of(std::span<float const> values) noexcept {
     key_type largest_key = 0;
     for (float const x : values) largest_key = larger(largest_key, magnitude_key(x));
-    auto const [mantissa, scale] = parts_of(largest_key);
-    unsigned const width = bit_width(mantissa);
-    unsigned shift = width < Bits ? 0 : width - (Bits - 1);
-    if (mantissa > std::uint32_t{most} << shift) ++shift;
-    return smaller(shift + scale - 1, 255u);
-  }
-
-  /// x / 2^(exponent - 149), to the nearest; at most `most` in magnitude.
-  [[nodiscard]] static constexpr std::int32_t quotient(float x, unsigned exponent) noexcept {
-    auto const [mantissa, scale] = parts_of(magnitude_key(x));
-    std::int32_t rounded = most;  // x is beyond the largest value
-    if (exponent + 1 >= scale) {
-      unsigned const shift = smaller(exponent + 1 - scale, 26u);
-      std::uint32_t const half = shift == 0 ? 0 : (1u << (shift - 1)) - 1 + ((mantissa >> shift) & 1u);
-      rounded = static_cast<std::int32_t>(smaller((mantissa + half) >> shift, std::uint32_t{most}));
-    }
-    return (gradsieve::bit_cast<std::uint32_t>(x) >> 31) != 0 ? -rounded : rounded;
-  }
-
-  /// q * 2^(exponent - 149), exact.
-  [[nodiscard]] static constexpr float value_of(std::int32_t q, unsigned exponent) noexcept {
-    auto const magnitude = static_cast<std::uint32_t>(q < 0 ? -q : q);
-    if (magnitude == 0) return 0.0f;
-    unsigned const width = bit_width(magnitude);
-    unsigned const top = width - 1 + exponent;  // the place of the leading bit
-    std::uint32_t const bits =
-        top < 23 ? magnitude << exponent : ((top - 22) << 23) | ((magnitude << (24 - width)) & 0x007F'FFFFu);
-    return gradsieve::bit_cast<float>(bits | (q < 0 ? 0x8000'0000u : 0));
+    return scale_of(largest_key);
   }
 };
 

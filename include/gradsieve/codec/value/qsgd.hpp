@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,9 +22,9 @@ namespace gradsieve {
 /// and the same again for an equal value at the same place. What was rounded once is rounded to itself. The residual
 /// keeps what this loses. `levels` 1 is TernGrad's form: -s, 0 or s. When not: with a residual, where `int4` and `int8`
 /// have the smaller error in as many bits; with `index_union` and `leader`, which sum values one by one and refuse it
-/// when compiled; on a device. Cost: two passes over the values to quantise or encode, with a division of whole numbers
-/// each. bit_width(levels) + 1 + 32 / block bits a value. Source: QSGD (Alistarh et al. 2017) with the largest
-/// magnitude in place of the norm; TernGrad (Wen et al. 2017).
+/// when compiled. Cost: two passes over the values to quantise or encode, with a division of whole numbers each.
+/// bit_width(levels) + 1 + 32 / block bits a value. Source: QSGD (Alistarh et al. 2017) with the largest magnitude in
+/// place of the norm; TernGrad (Wen et al. 2017).
 struct qsgd {
   static constexpr char const* name = "qsgd";
   static constexpr auto fields() {
@@ -57,12 +56,8 @@ struct qsgd {
     for (std::size_t b = 0; b < blocks(values.size()); ++b) {
       auto const here = values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
       auto const scale = largest_key(here);
-      for (std::size_t i = 0; i < here.size(); ++i) {
-        if (auto const magnitude = level(rounded(here[i], indices[b * block + i], scale), scale); magnitude == 0)
-          here[i] = 0.0f;
-        else
-          here[i] = wire::signed_value(magnitude, wire::is_negative(here[i]));
-      }
+      for (std::size_t i = 0; i < here.size(); ++i)
+        here[i] = value_of(code_of(here[i], indices[b * block + i], scale), scale);
     }
   }
 
@@ -80,8 +75,7 @@ struct qsgd {
           scale = largest_key(values.subspan(i, left));
           wire::store_one(to.subspan(4 * (i / block)), scale);
         }
-        auto const q = rounded(values[i], indices[i], scale);
-        some[i - at] = wire::is_negative(values[i]) ? levels - q : levels + q;
+        some[i - at] = code_of(values[i], indices[i], scale);
       }
       wire::pack({some.data(), size}, width(), codes.subspan(at * width() / 8));
       at += size;
@@ -98,11 +92,9 @@ struct qsgd {
       for (std::size_t i = 0; i < size; ++i) {
         auto const scale = wire::load_scale(from.subspan(4 * ((at + i) / block)), "scale of a block, as bits,");
         wire::expect(some[i] <= 2 * levels, "value in a block", some[i], "at most ", 2 * levels);
-        auto const q = some[i] < levels ? levels - some[i] : some[i] - levels;
-        auto const magnitude = level(q, scale);
-        values[at + i] = wire::signed_value(magnitude, some[i] < levels);
-        auto const same = rounded(values[at + i], indices[at + i], scale);  // another where levels fall together
-        wire::expect(q == same && (magnitude != 0 || q == 0), "level of a value", q, "", same);
+        values[at + i] = value_of(some[i], scale);
+        auto const same = code_of(values[at + i], indices[at + i], scale);  // another where levels fall together
+        wire::expect(some[i] == same, "value in a block", some[i], "", same);
       }
     }
     wire::expect(wire::padding_is_zero(codes, values.size(), width()), "padding of values", 1, "", 0);
@@ -114,14 +106,43 @@ struct qsgd {
     }
   }
 
+  // As a block format, which a device writes and reads: see device_block_values.
+
+  static constexpr unsigned scale_bytes = 4;
+  [[nodiscard]] GRADSIEVE_HD constexpr unsigned width() const noexcept { return bit_width(levels) + 1; }
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t scale_of(key_type largest_key) noexcept {
+    return largest_key;
+  }
+  /// q + levels.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t code_of(float x, index_type index, key_type scale) const noexcept {
+    auto const q = rounded(x, index, scale);
+    return gradsieve::bit_cast<std::uint32_t>(x) >> 31 != 0 ? levels - q : levels + q;
+  }
+  /// @pre code <= 2 * levels, and the scale is finite
+  [[nodiscard]] GRADSIEVE_HD constexpr float value_of(std::uint32_t code, key_type scale) const noexcept {
+    auto const magnitude = level(magnitude_of_code(code), scale);
+    return gradsieve::bit_cast<float>(magnitude | (code < levels && magnitude != 0 ? 0x8000'0000u : 0u));
+  }
+  [[nodiscard]] GRADSIEVE_HD constexpr bool is_code(std::uint32_t code, index_type index,
+                                                    key_type scale) const noexcept {
+    return scale < infinite_key && code <= 2 * levels && code_of(value_of(code, scale), index, scale) == code;
+  }
+  /// Whether a block of this scale may have this code for its largest. @pre is_code()
+  [[nodiscard]] GRADSIEVE_HD constexpr bool fills(std::uint32_t code, key_type scale) const noexcept {
+    return level(magnitude_of_code(code), scale) == scale;
+  }
+
   friend bool operator==(qsgd const&, qsgd const&) = default;
 
  private:
   static constexpr std::size_t group = 128;  // codes that are packed at once: they end at a byte
 
-  [[nodiscard]] constexpr unsigned width() const noexcept { return bit_width(levels) + 1; }
   [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
     return (count + block - 1) / block;
+  }
+
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t magnitude_of_code(std::uint32_t code) const noexcept {
+    return code < levels ? levels - code : code - levels;
   }
 
   [[nodiscard]] static key_type largest_key(std::span<float const> values) noexcept {
@@ -135,17 +156,17 @@ struct qsgd {
     std::uint64_t mantissa;  // below 2^24
     unsigned down;
   };
-  [[nodiscard]] static constexpr parts parts_of(key_type key) noexcept {
+  [[nodiscard]] GRADSIEVE_HD static constexpr parts parts_of(key_type key) noexcept {
     std::uint32_t const fraction = key & 0x007F'FFFFu;
     return key < 0x0080'0000u ? parts{fraction, 0} : parts{fraction | 0x0080'0000u, (key >> 23) - 1};
   }
 
   /// scale * q / levels, rounded to the nearest, ties to even. q = levels gives scale.
-  [[nodiscard]] key_type level(std::uint32_t q, key_type scale) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD constexpr key_type level(std::uint32_t q, key_type scale) const noexcept {
     auto const [mantissa, down] = parts_of(scale);
     std::uint64_t const product = mantissa * q;  // below 2^31, in units of 2^(down - 149) / levels
     if (product == 0) return 0;
-    unsigned const size = static_cast<unsigned>(std::bit_width(product));
+    unsigned const size = bit_width(static_cast<std::uint32_t>(product));
     unsigned const shift = bit_width(levels) - 1;  // of levels
     // In units of 2^(drop + down - shift - 149), which leaves 24 bits, or is the subnormal numbers' unit if that is
     // more.
@@ -164,7 +185,7 @@ struct qsgd {
   }
 
   /// How many levels are |x|: one that is a level's value as that, else the one below or above, at random.
-  [[nodiscard]] std::uint32_t rounded(float x, index_type index, key_type scale) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t rounded(float x, index_type index, key_type scale) const noexcept {
     auto const key = magnitude_key(x);
     if (key == 0) return 0;
     auto const mine = parts_of(key);

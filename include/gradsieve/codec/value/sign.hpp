@@ -16,7 +16,7 @@ namespace gradsieve {
 /// entries. Then a bit for each entry, 1: negative, the first in the lowest bit, and zero bits up to the byte. What was
 /// rounded once is rounded to itself. The residual keeps what this loses. `ternary` has a magnitude a layer instead.
 /// When not: without a residual that keeps the error, as the mean is not unbiased; with `index_union` and `leader`,
-/// which sum values one by one and refuse it when compiled; on a device.
+/// which sum values one by one and refuse it when compiled.
 /// Cost: two passes over the values to quantise or encode. 1 + 32 / block bits a value.
 /// Source: EF-signSGD (Karimireddy et al. 2019) on what is selected, with blocks in place of layers; at density 1 it is
 /// the paper's.
@@ -62,6 +62,27 @@ struct sign {
       for (std::size_t i = b * block; i < last; ++i) values[i] = wire::signed_value(scale, wire::is_negative(signs, i));
     }
   }
+
+  // As a block format, which a device writes and reads: see device_block_values.
+
+  static constexpr unsigned scale_bytes = 4;
+  [[nodiscard]] GRADSIEVE_HD static constexpr unsigned width() noexcept { return 1; }
+
+  /// The magnitude of a block, from the sum of in_units() of its values.
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t mean_scale_of(std::uint64_t units, std::uint64_t count,
+                                                                          unsigned top) noexcept {
+    return magnitude_key(wire::mean_of_units(units, count, top));
+  }
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t code_of(float x, index_type, std::uint32_t) noexcept {
+    return gradsieve::bit_cast<std::uint32_t>(x) >> 31;
+  }
+  [[nodiscard]] GRADSIEVE_HD static constexpr float value_of(std::uint32_t code, std::uint32_t scale) noexcept {
+    return gradsieve::bit_cast<float>(scale | code << 31);
+  }
+  [[nodiscard]] GRADSIEVE_HD static constexpr bool is_code(std::uint32_t, index_type, std::uint32_t scale) noexcept {
+    return scale < infinite_key;
+  }
+  [[nodiscard]] GRADSIEVE_HD static constexpr bool fills(std::uint32_t, std::uint32_t) noexcept { return true; }
 
   friend bool operator==(sign const&, sign const&) = default;
 

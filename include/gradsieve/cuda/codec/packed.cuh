@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <gradsieve/codec/packed.hpp>
+#include <gradsieve/cuda/codec/block_values.cuh>
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/fixed_width.cuh>
 #include <gradsieve/cuda/codec/index_codec.cuh>
@@ -119,6 +120,7 @@ __global__ void read_packed(message_info const info, slots const from, message_s
     if (state.failed != 0) continue;
     add_words(&to.sums[r], share_of_checksum(message, state.bytes));
     check_passthrough(info, state, r, to);
+    if (!values.well_formed(message + state.values, state.count, r)) set_fault(to.error, exchange_fault::contents, r);
     for_each((std::uint64_t{state.count} + 31) / 32 * 32, [&](std::uint64_t p) {  // by whole warps
       bool const here = p < state.count;
       index_type const i = here ? indices.index(message + state.indices, state.count, r, p) : 0;
@@ -149,7 +151,8 @@ class device_codec<packed<Indices, Values>> {
       "codec of one's own");
   static_assert(
       requires { sizeof(device_values<Values>); },
-      "packed's values do not run on a device: specialise device_values for them");
+      "packed's values do not run on a device, where fp32, fp16, bf16, int8, int4, int2, ternary, sign and qsgd do: "
+      "specialise device_values for one's own");
 
   static constexpr std::uint16_t id = packed<Indices, Values>::id;
   static constexpr std::uint32_t part_ids = Indices::id | std::uint32_t{Values::id} << 16;

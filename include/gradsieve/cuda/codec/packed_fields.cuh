@@ -55,4 +55,13 @@ __device__ bool unpack_group(unsigned fields, unsigned width, std::byte const* f
   return pending == 0;
 }
 
+/// A field of `width` <= 8 bits, from this bit on.
+[[nodiscard]] __device__ inline std::uint32_t field_at(std::byte const* from, std::uint64_t bit, unsigned width) {
+  std::byte const* const at = from + bit / 8;
+  unsigned const shift = bit % 8;
+  auto bits = static_cast<std::uint32_t>(at[0]);
+  if (shift + width > 8) bits |= static_cast<std::uint32_t>(at[1]) << 8;
+  return bits >> shift & wire::low_bits(width);
+}
+
 }  // namespace gradsieve::cuda_kernels

@@ -43,15 +43,21 @@ struct ternary_part {
     });
   }
 
-  [[nodiscard]] __device__ float value(std::byte const* part, std::uint64_t count, std::uint32_t sender,
-                                       std::uint64_t p, index_type i, bool& good) const {
+  /// No bits stand behind the last.
+  [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t sender) const {
+    if (blockIdx.x != 0 || threadIdx.x != 0 || count % 8 == 0) return true;
+    return static_cast<unsigned>(part[4 * std::uint64_t{scales(sender)} + count / 8]) >> (count % 8) == 0;
+  }
+
+  [[nodiscard]] __device__ float value(std::byte const* part, std::uint64_t, std::uint32_t sender, std::uint64_t p,
+                                       index_type i, bool& good) const {
     // Where indices do not rise a layer may have no scale.
     auto const which = before(sender)[layers.of(i)] - before(sender)[0];
     std::uint32_t const known = scales(sender);
     auto const scale =
         which < known ? static_cast<std::uint32_t>(get_bytes(part + 4 * std::uint64_t{which}, 4)) : infinite_key;
     auto const byte = static_cast<unsigned>(part[4 * std::uint64_t{known} + p / 8]);
-    good = scale < infinite_key && (p + 1 < count || byte >> (p % 8 + 1) == 0);  // no bits behind the last
+    good = scale < infinite_key;
     return gradsieve::bit_cast<float>(scale | (byte >> (p % 8) & 1u) << 31);
   }
 };

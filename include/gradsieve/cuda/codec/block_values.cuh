@@ -1,0 +1,180 @@
+// Value codecs with a scale for each block of entries, on a device: the same bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/codec/layer_scale.hpp>
+#include <gradsieve/codec/value/block_scaled.hpp>
+#include <gradsieve/codec/value/qsgd.hpp>
+#include <gradsieve/codec/value/sign.hpp>
+#include <gradsieve/cuda/codec/packed_fields.cuh>
+#include <gradsieve/cuda/codec/value_codec.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
+
+namespace gradsieve {
+
+namespace cuda_kernels {
+
+/// Calls body(b) for b < count, by whole warps.
+template <class Body>
+__device__ void for_each_by_warps(std::uint64_t count, Body const& body) {
+  for_each(32 * count, [&](std::uint64_t i) { body(i / 32); });
+}
+
+/// The blocks of a list of entries, in each of which `length` entries share a scale.
+struct entry_blocks {
+  std::uint64_t count;  // of entries
+  std::uint32_t length;
+
+  [[nodiscard]] __device__ std::uint64_t size() const { return (count + length - 1) / length; }
+
+  /// Calls body(p) for each entry of a block, by the lanes of a warp.
+  template <class Body>
+  __device__ void for_each_entry(std::uint64_t block, Body const& body) const {
+    std::uint64_t const first = block * length;
+    std::uint64_t const end = smaller(count, first + length);
+    for (std::uint64_t p = first + threadIdx.x % 32; p < end; p += 32) body(p);
+  }
+  [[nodiscard]] __device__ std::uint64_t size_of(std::uint64_t block) const {
+    return smaller<std::uint64_t>(length, count - block * length);
+  }
+};
+
+/// The scales, and then a code for each entry.
+template <class Format>
+struct block_values_part {
+  static constexpr bool needs_indices = false;
+
+  Format format;
+  std::uint32_t const* scales;  // of what is written
+
+  [[nodiscard]] __device__ entry_blocks blocks(std::uint64_t count) const { return {count, format.block}; }
+  [[nodiscard]] __device__ std::uint64_t scales_bytes(std::uint64_t count) const {
+    return Format::scale_bytes * blocks(count).size();
+  }
+  [[nodiscard]] __device__ std::uint64_t bytes(std::uint64_t count, std::uint32_t) const {
+    return scales_bytes(count) + wire::packed_bytes(count, format.width());
+  }
+  [[nodiscard]] __device__ std::uint32_t block_of(std::uint64_t p) const {
+    return static_cast<std::uint32_t>(p) / format.block;
+  }
+
+  __device__ void write(entry_list const& own, std::uint64_t count, std::byte* to) const {
+    for_each(blocks(count).size(),
+             [&](std::uint64_t b) { put_bytes(to + Format::scale_bytes * b, scales[b], Format::scale_bytes); });
+    std::byte* const codes = to + scales_bytes(count);
+    for_each((count + group_fields - 1) / group_fields, [&](std::uint64_t g) {
+      pack_group(fields_of_group(g, count), format.width(), codes + g * format.width(), [&](unsigned f) {
+        auto const p = g * group_fields + f;
+        return format.code_of(own.values[p], own.indices[p], scales[block_of(p)]);
+      });
+    });
+  }
+
+  [[nodiscard]] __device__ std::uint32_t scale(std::byte const* part, std::uint64_t block) const {
+    return static_cast<std::uint32_t>(get_bytes(part + Format::scale_bytes * block, Format::scale_bytes));
+  }
+  [[nodiscard]] __device__ std::uint32_t code(std::byte const* codes, std::uint64_t p) const {
+    return field_at(codes, p * format.width(), format.width());
+  }
+
+  /// Every block has a code that its scale is the scale of, and no bits stand behind the last.
+  [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t) const {
+    std::byte const* const codes = part + scales_bytes(count);
+    bool good = true;
+    for_each_by_warps(blocks(count).size(), [&](std::uint64_t b) {
+      auto const scale_here = scale(part, b);
+      bool filled = false;
+      blocks(count).for_each_entry(
+          b, [&](std::uint64_t p) { filled = filled || format.fills(code(codes, p), scale_here); });
+      good = __any_sync(~0u, filled ? 1 : 0) != 0 && good;
+    });
+    std::uint64_t const bits = count * format.width();
+    if (blockIdx.x == 0 && threadIdx.x == 0 && bits % 8 != 0)
+      good = good && static_cast<unsigned>(codes[bits / 8]) >> (bits % 8) == 0;
+    return good;
+  }
+
+  [[nodiscard]] __device__ float value(std::byte const* part, std::uint64_t count, std::uint32_t, std::uint64_t p,
+                                       index_type i, bool& good) const {
+    auto const scale_here = scale(part, block_of(p));
+    auto const code_here = code(part + scales_bytes(count), p);
+    good = format.is_code(code_here, i, scale_here);
+    return good ? format.value_of(code_here, scale_here) : 0.0f;
+  }
+};
+
+/// A block a warp: clamps to +-limit, finds the scale, and rounds.
+template <class Format>
+__global__ void round_blocks(entry_list const own, Format const format, float limit, std::uint32_t* scales,
+                             std::uint64_t* beyond) {
+  entry_blocks const blocks{*own.count, format.block};
+  for_each_by_warps(blocks.size(), [&](std::uint64_t b) {
+    key_type largest = 0;
+    blocks.for_each_entry(b, [&](std::uint64_t p) {
+      float const x = saturated(own.values[p], limit, beyond);
+      own.values[p] = x;
+      largest = larger(largest, magnitude_key(x));
+    });
+    largest = warp_max(largest);
+    std::uint32_t scale = 0;
+    if constexpr (requires { format.scale_of(largest); }) {
+      scale = format.scale_of(largest);
+    } else if (largest != 0) {
+      unsigned const top = larger(largest >> 23, 1u);
+      std::uint64_t units = 0;
+      blocks.for_each_entry(b, [&](std::uint64_t p) { units += wire::in_units(magnitude_key(own.values[p]), top); });
+      scale = format.mean_scale_of(warp_sum(units), blocks.size_of(b), top);
+    }
+    blocks.for_each_entry(b, [&](std::uint64_t p) {
+      own.values[p] = format.value_of(format.code_of(own.values[p], own.indices[p], scale), scale);
+    });
+    if (threadIdx.x % 32 == 0) scales[b] = scale;
+  });
+}
+
+}  // namespace cuda_kernels
+
+/// A value codec of scales and codes, whose members make it a block format: `block` entries share a scale of
+/// `scale_bytes` bytes, and each has a code of width() bits;
+///   scale_of(largest): the scale of a block, whose largest key that is; or mean_scale_of(units, count, top), of the
+///     sum of in_units() of its entries;
+///   code_of(x, i, scale), value_of(code, scale): there and back, i being the entry's index;
+///   is_code(code, i, scale): whether code_of() writes this code; fills(code, scale): whether the scale can be that of
+///     a block whose largest code this is.
+/// Memory: 4 bytes a block to write. quantise() keeps the scales that part().write() puts into the message.
+template <class Format>
+class device_block_values {
+ public:
+  void reserve_writing(cuda_workspace const& work, Format const& format, layout const&, std::uint64_t most) {
+    format_ = format;
+    blocks_ = (most + format.block - 1) / format.block;
+    scales_ = work.zeroed<std::uint32_t>(blocks_);
+  }
+  void reserve_reading(cuda_workspace const&, Format const& format, layout const&, std::uint64_t,
+                       std::uint32_t) noexcept {
+    format_ = format;
+  }
+
+  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own, float limit,
+                std::uint64_t* beyond) const {
+    work.over(32 * blocks_, cuda_kernels::round_blocks<Format>, own, format_, limit, scales_.data(), beyond);
+  }
+  static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
+  [[nodiscard]] cuda_kernels::block_values_part<Format> part() const noexcept { return {format_, scales_.data()}; }
+
+ private:
+  Format format_{};
+  std::uint64_t blocks_ = 0;
+  cuda_buffer<std::uint32_t> scales_;
+};
+
+template <unsigned Bits>
+class device_values<block_scaled<Bits>> : public device_block_values<block_scaled<Bits>> {};
+template <>
+class device_values<sign> : public device_block_values<sign> {};
+template <>
+class device_values<qsgd> : public device_block_values<qsgd> {};
+
+}  // namespace gradsieve
