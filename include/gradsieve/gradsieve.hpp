@@ -32,3 +32,4 @@
 #include <gradsieve/selector/random_k.hpp>
 #include <gradsieve/selector/threshold_search.hpp>
 #include <gradsieve/selector/trimmed.hpp>
+#include <gradsieve/two_level.hpp>
