@@ -24,8 +24,9 @@
 namespace gradsieve {
 
 /// Two communicators of one rank: of the ranks of its node, and of the ranks that have the same place in their nodes,
-/// one a node. All nodes have equally many ranks. mpi::node_comms makes them; NCCL: ncclCommSplit by node, and by
-/// place.
+/// one a node. All nodes have equally many ranks. With MPI, mpi::nodes makes them. With NCCL from 2.18 on, of a
+/// communicator of all ranks: ncclCommSplit(all, node, rank, &inside, nullptr), and ncclCommSplit(all, place, rank,
+/// &across, nullptr); before that, ncclCommInitRank with an id for each node and one for each place.
 template <communicator Inside, communicator Across>
 struct two_level {
   Inside inside;
