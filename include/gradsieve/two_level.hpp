@@ -69,8 +69,8 @@ class two_level_compressor {
 
  public:
   using compressor_type = compressor<Space, Recipe>;
-  using report_type = decltype(std::declval<node_exchange const&>().report(
-      std::declval<typename compressor_type::report_type const&>()));
+  using report_type = std::remove_cvref_t<decltype(std::declval<node_exchange const&>().report(
+      std::declval<typename compressor_type::report_type const&>()))>;  ///< step_report, or a device_node_report
 
   /// `layers`, of the whole gradient, and the recipe are equal on all ranks. ranks: local.
   /// @throws as a compressor's constructor.
@@ -130,6 +130,10 @@ class two_level_compressor {
                       has_all_gather<Inside, Space>,
                   "two_level: the communicator inside of a node needs all_reduce for float and std::uint32_t, and "
                   "all_gather, in this space");
+    static_assert(stream_ordered_fits<Inside>, "this communicator's stream_ordered must be a static constexpr bool");
+    static_assert(!Space::stream_ordered || stream_ordered_communicator<Inside>,
+                  "two_level: the communicator inside of a node does not work in stream order: hand it over as "
+                  "staged{comm}");
     if (!here_) throw invalid_argument("gradsieve: this compressor was moved from");
     typename node_exchange::arithmetic const exact;
     auto const check = [&] {
