@@ -8,6 +8,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$here"
 
 ranks=4
+each=1
 rates=1gbit,100mbit
 steps=30
 dense=8
@@ -29,6 +30,7 @@ usage() {
 usage: bench/network.sh [option value]... [-- program argument...]
 
   --ranks N          namespaces, 2 to 8 [$ranks]
+  --each N           ranks in each namespace, which is a node then, with a program after -- [$each]
   --rates R,R        of every link, each way: 100mbit, 1gbit, 10gbit, ... [$rates]
   --steps N          optimiser steps of each run [$steps]
   --dense-steps N    the same, for dense [$dense]
@@ -45,7 +47,8 @@ usage: bench/network.sh [option value]... [-- program argument...]
   --program FILE     the training example [$program]
   --no-install       without iproute2: skips, and does not install it
 
-With a program after --, runs that once at each rate instead, under mpirun, a rank in each namespace.
+With a program after --, runs that once at each rate instead, under mpirun, and prints how many bytes each namespace has
+sent over its link, those with which mpirun starts the program included.
 TEXT
 }
 
@@ -54,7 +57,7 @@ while [ $# -gt 0 ]; do
     --help) usage && exit 0 ;;
     --) shift && break ;;
     --no-install) install=no && shift ;;
-    --ranks | --rates | --steps | --dense-steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds | --compute-ms | --program)
+    --ranks | --each | --rates | --steps | --dense-steps | --batch | --hidden | --recipes | --codec | --densities | --schedules | --limit | --csv | --measure-seconds | --compute-ms | --program)
       [ $# -ge 2 ] || { echo "network.sh: $1 needs a value" >&2; exit 2; }
       name=${1#--}
       printf -v "${name%%-*}" '%s' "$2"
@@ -64,9 +67,11 @@ while [ $# -gt 0 ]; do
   esac
 done
 [[ $ranks =~ ^[2-8]$ ]] || { echo "network.sh: --ranks '$ranks': choose 2 to 8" >&2; exit 2; }
-for number in "$steps" "$dense" "$batch" "$limit"; do
+for number in "$each" "$steps" "$dense" "$batch" "$limit"; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || { echo "network.sh: '$number' is not a whole number above 0" >&2; exit 2; }
 done
+
+[ "$each" = 1 ] || [ $# -gt 0 ] || { echo "network.sh: --each is for a program after --" >&2; exit 2; }
 
 # ---- What this needs -----------------------------------------------------------------------------------------
 
@@ -92,15 +97,23 @@ exec ip netns exec "\$name" unshare --uts sh -c "hostname \$name; \$*"
 TEXT
 chmod +x "$scratch/agent"
 
+transports=tcp,self
+[ "$each" = 1 ] || transports=vader,tcp,self # vader: shared memory, within a namespace
+
 # Dense all-reduces by rings, blocking or not, and no handshake before messages below 256 kB: of what Open MPI has, the
 # fastest here for millions of parameters, dense or not.
 on_ranks() {
-  OMP_NUM_THREADS=1 timeout --kill-after=10 "$limit" mpirun --allow-run-as-root -np "$ranks" --host "$hosts" \
-    --mca plm_rsh_agent "$scratch/agent" --mca btl tcp,self --mca btl_tcp_if_include "$subnet.0/24" \
+  OMP_NUM_THREADS=1 timeout --kill-after=10 "$limit" mpirun --allow-run-as-root -np $((ranks * each)) --host "${hosts//,/:$each,}:$each" \
+    --mca plm_rsh_agent "$scratch/agent" --mca btl "$transports" --mca btl_tcp_if_include "$subnet.0/24" \
     --mca oob_tcp_if_include "$subnet.0/24" --mca hwloc_base_binding_policy none --mca mpi_yield_when_idle 1 \
     --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 \
     --mca coll_libnbc_iallreduce_algorithm 1 --mca btl_tcp_eager_limit 262144 \
     --mca orte_tmpdir_base "$scratch" --wdir "$here" "$@"
+}
+
+sent_bytes() {
+  local r
+  for ((r = 1; r <= ranks; ++r)); do ip netns exec "$tag-$r" cat /sys/class/net/eth0/statistics/tx_bytes; done
 }
 
 # ---- The runs --------------------------------------------------------------------------------------------------
@@ -109,8 +122,11 @@ IFS=, read -ra rate_list <<<"$rates"
 if [ $# -gt 0 ]; then
   for rate in "${rate_list[@]}"; do
     limit_links "$rate"
-    echo "== $rate, $ranks ranks: $*"
+    echo "== $rate, $ranks namespaces of $each ranks: $*"
+    before=($(sent_bytes))
     on_ranks "$@"
+    after=($(sent_bytes))
+    for ((r = 0; r < ranks; ++r)); do echo "namespace $((r + 1)) sent $((after[r] - before[r])) bytes over its link"; done
   done
   exit 0
 fi

@@ -36,6 +36,7 @@ set(layers
     "layer_states"
     "averager"
     "compressor"
+    "two_level"
     "schedule/cost schedule/trace"
     "schedule/"
     "schedule/planners/"

@@ -6,6 +6,7 @@
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/group_queue.cuh>
 #include <gradsieve/cuda/leader.cuh>
+#include <gradsieve/cuda/node_exchange.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/shared_choice.cuh>
 #include <gradsieve/cuda/staged.cuh>

@@ -39,3 +39,4 @@
 #include <gradsieve/selector/sidco.hpp>
 #include <gradsieve/selector/threshold_search.hpp>
 #include <gradsieve/selector/trimmed.hpp>
+#include <gradsieve/two_level.hpp>

@@ -40,6 +40,16 @@ int MPI_Allreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_
   largest_count = std::max(largest_count, count);
   return PMPI_Allreduce(from, to, count, type, op, comm);
 }
+int MPI_Reduce_scatter_block(void const* from, void* to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  largest_count = std::max(largest_count, count * size);
+  return PMPI_Reduce_scatter_block(from, to, count, type, op, comm);
+}
+int MPI_Reduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+  largest_count = std::max(largest_count, count);
+  return PMPI_Reduce(from, to, count, type, op, root, comm);
+}
 int MPI_Allgather(void const* from, int given, MPI_Datatype type, void* to, int count, MPI_Datatype other,
                   MPI_Comm comm) {
   largest_count = std::max(largest_count, count);
@@ -123,12 +133,16 @@ TEST_CASE("with a deadline a call that is in time does the same, and then alloca
 
   gs::mpi::communicator_ref const comm{MPI_COMM_WORLD, 7, 1us, 10min};
   std::vector<float> values(100);
+  std::vector<float> const shares(100);
   std::vector<std::byte> bytes(100);
   int const to = (comm.rank() + 1) % comm.size();
   int const from = (comm.rank() + comm.size() - 1) % comm.size();
   for (bool const first : {true, false}) {
     auto const before = allocations.load();
     comm.all_reduce(anywhere{}, std::span{values}, reduction::sum);
+    for (std::size_t const share : {std::size_t{1}, shares.size() / at(comm.size())})
+      comm.reduce_scatter(anywhere{}, std::span{shares}.first(share * at(comm.size())), std::span{values}.first(share),
+                          reduction::sum);
     comm.broadcast(anywhere{}, std::span{bytes}, 0);
     comm.send_receive(anywhere{}, std::span{bytes}.first(50), to, std::span{bytes}.last(50), from);
     if (!first) CHECK(allocations.load() == before);
@@ -182,6 +196,10 @@ TEST_CASE("once the deadline has passed a call throws, its buffers are free, and
   check("MPI_Iallreduce", [](auto const& comm, std::vector<float>& values) {
     comm.all_reduce(anywhere{}, std::span{values}, reduction::sum);
   });
+  check("MPI_Ireduce_scatter_block", [](auto const& comm, std::vector<float>& values) {
+    std::vector<float> const all(2 * at(comm.size()));
+    comm.reduce_scatter(anywhere{}, std::span{all}, std::span{values}.first(2), reduction::sum);
+  });
   if (world.size() == 2)
     check("MPI_Irecv", [](auto const& comm, std::vector<float>& values) {
       auto const bytes = std::as_writable_bytes(std::span{values});
@@ -234,6 +252,7 @@ TEST_CASE("a collective allocates nothing, in pieces neither") {
     gs::mpi::communicator_ref const comm{MPI_COMM_WORLD, max_count};
     auto const n = at(comm.size());
     std::vector<float> values(100);
+    std::vector<float> shares(9);
     std::vector<std::byte> mine(8);
     std::vector<std::byte> all(8 * n);
     std::vector<std::byte> other(8 * n);
@@ -244,6 +263,7 @@ TEST_CASE("a collective allocates nothing, in pieces neither") {
 
     auto const before = allocations.load();
     comm.all_reduce(where, std::span{values}, reduction::sum);
+    comm.reduce_scatter(where, std::span<float const>{values}.first(9 * n), std::span{shares}, reduction::sum);
     comm.all_gather(where, std::span{mine}, std::span{all});
     comm.all_gather(where, std::span{mine}, std::span{all}, std::span{sizes});
     comm.broadcast(where, std::span{mine}, 0);
@@ -324,6 +344,9 @@ TEST_CASE("own sizes that do not fit together are refused before anything is sen
     CHECK_THROWS_AS(comm.all_gather(anywhere{}, std::span{mine}, std::span{room}.first(all)), gs::mismatch);
     CHECK_THROWS_AS(gather(all, n), gs::mismatch);
   }
+  std::vector<float> const values(2 * n + 1);
+  std::vector<float> share(2);
+  CHECK_THROWS_AS(comm.reduce_scatter(anywhere{}, std::span{values}, std::span{share}, reduction::sum), gs::mismatch);
   CHECK_THROWS_AS(gather(4 * n, n - 1), gs::mismatch);
   CHECK_THROWS_AS(gather(4 * n, n + 1), gs::mismatch);
   gather(4 * n, n);

@@ -93,6 +93,10 @@ void call(communicator comm, int which) {
       return comm.broadcast(anywhere{}, std::span{mine}, 0);
     case 4:
       return comm.all_to_all(anywhere{}, std::span{all}, std::span{sizes}, std::span{room}, std::span{sizes});
+    case 5: {
+      std::vector<float> const all_values(ranks);
+      return comm.reduce_scatter(anywhere{}, std::span{all_values}, std::span{values}.first(1), reduction::sum);
+    }
     default: {
       int const to = (comm.rank() + 1) % comm.size();
       int const from = (comm.rank() + comm.size() - 1) % comm.size();
@@ -100,7 +104,7 @@ void call(communicator comm, int which) {
     }
   }
 }
-constexpr int calls = 6;
+constexpr int calls = 7;
 
 }  // namespace
 
@@ -139,6 +143,9 @@ TEST_CASE("self refuses sizes and ranks that do not fit") {
   CHECK_THROWS_AS(to_all(4, 4, size(0), size(1)), gs::mismatch);
   CHECK_THROWS_AS(to_all(4, 4, std::span{sizes}, size(0)), gs::mismatch);
   CHECK_THROWS_AS(to_all(4, 4, size(0), size(0).first(0)), gs::mismatch);
+  std::vector<float> two(2);
+  CHECK_THROWS_WITH_AS(alone.reduce_scatter(0, std::span<float const>{two}, std::span{two}.first(1), reduction::sum),
+                       "gradsieve: reduce_scatter: rank 0 gives 8 bytes, rank 0 has room for 4", gs::mismatch);
   CHECK_THROWS_WITH_AS(alone.broadcast(0, std::span{four}, 1),
                        "gradsieve: broadcast: rank 1 named, there is only rank 0", gs::mismatch);
 }
@@ -227,12 +234,31 @@ TEST_CASE("a late rank is waited for: no buffer is left while another still read
   for (auto const& each : said) CHECK(each == "");
 }
 
+TEST_CASE("threads: reduce_scatter gives the bits of all_reduce, also where sums round") {
+  for (int const ranks : {1, 2, 3, 5, 8}) {
+    std::vector<int> same(at(ranks));
+    gs::threads::run(ranks, [&](communicator comm) {
+      std::size_t const n = 2500;  // more than a block
+      std::vector<float> values(n * at(ranks));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = ((i + at(comm.rank())) % 3 == 0 ? 1e7f : 1.0f / static_cast<float>(3 + i)) *
+                    (comm.rank() % 2 == 0 ? 1.0f : -1.0f);
+      std::vector<float> mine(n);
+      comm.reduce_scatter(anywhere{}, std::span<float const>{values}, std::span{mine}, reduction::sum);
+      comm.all_reduce(anywhere{}, std::span{values}, reduction::sum);
+      same[at(comm.rank())] = std::memcmp(mine.data(), values.data() + n * at(comm.rank()), 4 * n) == 0;
+    });
+    CHECK(same == std::vector<int>(at(ranks), 1));
+  }
+}
+
 TEST_CASE("a collective of threads allocates nothing") {
   for (int const ranks : {1, 2, 4}) {
     std::size_t counted = 0;
     gs::threads::run(ranks, [&](communicator comm) {
       auto const n = at(comm.size());
       std::vector<float> values(100);
+      std::vector<float> shares(10);
       std::vector<std::byte> mine(8);
       std::vector<std::byte> all(8 * n);
       std::vector<std::byte> other(8 * n);
@@ -243,6 +269,7 @@ TEST_CASE("a collective of threads allocates nothing") {
       comm.all_reduce(where, std::span{values}, reduction::sum);
       auto const before = allocations.load();
       comm.all_reduce(where, std::span{values}, reduction::max);
+      comm.reduce_scatter(where, std::span<float const>{values}.first(10 * n), std::span{shares}, reduction::sum);
       comm.all_gather(where, std::span{mine}, std::span{all});
       comm.all_gather(where, std::span{mine}, std::span{all}, std::span{sizes});
       comm.broadcast(where, std::span{mine}, 0);
@@ -265,6 +292,17 @@ TEST_CASE("sizes that differ are a mismatch on every rank") {
   all_refuse(3, {"all_reduce", "rank 2 passes 28 bytes", "rank 0 expects 32"}, [](communicator comm) {
     std::vector<float> values(comm.rank() == 2 ? 7 : 8);
     comm.all_reduce(anywhere{}, std::span{values}, reduction::sum);
+  });
+  all_refuse(3, {"reduce_scatter", "rank 1 passes 36 bytes", "rank 0 expects 24"}, [](communicator comm) {
+    std::size_t const share = comm.rank() == 1 ? 3 : 2;
+    std::vector<float> const values(3 * share);
+    std::vector<float> mine(share);
+    comm.reduce_scatter(anywhere{}, std::span{values}, std::span{mine}, reduction::sum);
+  });
+  all_refuse(3, {"reduce_scatter", "rank 2 expects 36", "rank 0 passes 24 bytes"}, [](communicator comm) {
+    std::vector<float> const values(6);
+    std::vector<float> mine(comm.rank() == 2 ? 3 : 2);
+    comm.reduce_scatter(anywhere{}, std::span{values}, std::span{mine}, reduction::sum);
   });
   all_refuse(3, {"all_gather", "rank 1 passes 5 bytes", "rank 0 expects 4"}, [](communicator comm) {
     std::vector<std::byte> mine(comm.rank() == 1 ? 5 : 4);
@@ -489,8 +527,8 @@ TEST_CASE("with a deadline a rank that others do not come to meet throws, and th
     std::thread other{work, 1};
     work(0);
     other.join();
-    std::string const names[] = {"all_reduce", "all_gather", "all_gather of sizes",
-                                 "broadcast",  "all_to_all", "send_receive"};
+    std::string const names[] = {"all_reduce", "all_gather",     "all_gather of sizes", "broadcast",
+                                 "all_to_all", "reduce_scatter", "send_receive"};
     int const late = has(said[0], "has waited") ? 0 : 1;
     auto const start = "gradsieve: " + names[which] + ": rank " + std::to_string(late) + " has waited 30 ms, ";
     auto const end = " of 3 ranks have come; it has left the group";

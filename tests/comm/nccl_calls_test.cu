@@ -208,6 +208,47 @@ ncclResult_t ncclAllReduce(void const* from, void* to, std::size_t n, ncclDataTy
   return code;
 }
 
+ncclResult_t ncclReduceScatter(void const* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  auto const code = comm->answer("ncclReduceScatter");
+  if (code != ncclSuccess && code != ncclInProgress) return code;
+  auto const reduce = [&]<class T>(T) {
+    auto const all = fetch(from, n * sizeof(T) * at(comm->size), stream);
+    auto const share = static_cast<std::ptrdiff_t>(n * sizeof(T));
+    for (int r = 0; r < comm->size; ++r)
+      comm->all->put(comm->rank, r, bytes(all.begin() + r * share, all.begin() + (r + 1) * share));
+    std::vector<T> result(n);
+    for (int r = 0; r < comm->size; ++r) {
+      auto const message = comm->all->take(r, comm->rank);
+      T const* const values = reinterpret_cast<T const*>(message.data());
+      for (std::size_t i = 0; i < n; ++i)
+        result[i] = r == 0          ? values[i]
+                    : op == ncclMax ? std::max(result[i], values[i])
+                                    : static_cast<T>(result[i] + values[i]);
+    }
+    bytes host(n * sizeof(T));
+    std::memcpy(host.data(), result.data(), host.size());
+    store(to, host, stream);
+  };
+  switch (type) {
+    case ncclFloat32:
+      reduce(float{});
+      break;
+    case ncclFloat64:
+      reduce(double{});
+      break;
+    case ncclUint32:
+      reduce(std::uint32_t{});
+      break;
+    case ncclUint64:
+      reduce(std::uint64_t{});
+      break;
+    default:
+      return ncclInvalidArgument;
+  }
+  return code;
+}
+
 }  // extern "C"
 
 namespace {
@@ -288,6 +329,11 @@ TEST_CASE("nccl calls: names, groups and what needs none") {
   comm.all_reduce(where, std::span<float>{}, gs::reduction::max);
   CHECK(handle.calls == called);
 
+  gs::cuda_buffer<float> const floats{where, 4};
+  auto const given = std::span<float const>{floats.first(2)};
+  comm.reduce_scatter(where, given.first(0), floats.span().last(0), gs::reduction::sum);
+  CHECK_THROWS_WITH_AS(comm.reduce_scatter(where, given, floats.span().last(1), gs::reduction::sum),
+                       "gradsieve: rank 0 gives values: 2, expected 1", gs::mismatch);
   CHECK_THROWS_WITH_AS(comm.all_gather(where, mine, room.first(7)),
                        "gradsieve: rank 0 has room for bytes: 7, expected 8", gs::mismatch);
   CHECK_THROWS_AS(comm.all_gather(where, mine, room, std::span{none}), gs::mismatch);
@@ -320,12 +366,14 @@ TEST_CASE("nccl: what a call reports is thrown, groups are closed, and the next 
   auto const call = [&](std::string const& name) {
     gs::nccl::communicator_ref const comm{&handle};
     if (name == "ncclAllReduce") comm.all_reduce(where, values.span(), gs::reduction::sum);
+    if (name == "ncclReduceScatter")
+      comm.reduce_scatter(where, std::span<float const>{values.first(2)}, values.span().last(2), gs::reduction::sum);
     if (name == "ncclAllGather") comm.all_gather(where, mine, room);
     if (name == "ncclBroadcast") comm.all_gather(where, mine, room, std::span{sizes});
     if (name == "ncclSend" || name == "ncclRecv") comm.send_receive(where, mine, 0, room, 0);
   };
-  for (auto const* name : {"ncclAllReduce", "ncclAllGather", "ncclBroadcast", "ncclSend", "ncclRecv",
-                           "ncclCommUserRank", "ncclCommCount"}) {
+  for (auto const* name : {"ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclBroadcast", "ncclSend",
+                           "ncclRecv", "ncclCommUserRank", "ncclCommCount"}) {
     handle.fails = name;
     auto const text = thrown([&] { call(name); });
     CHECK_MESSAGE(has(text, std::string{name} + " failed with code 5 (wrong use; last error: the stand-in's last"),

@@ -22,9 +22,10 @@ using communicator = gs::threads::communicator_ref;
 namespace {
 
 template <class Comm>
-constexpr bool serves_a_device = gs::has_all_reduce<Comm, gs::device, float> && gs::has_all_gather<Comm, gs::device> &&
-                                 gs::has_broadcast<Comm, gs::device> && gs::has_send_receive<Comm, gs::device> &&
-                                 gs::has_all_to_all<Comm, gs::device> && Comm::stream_ordered;
+constexpr bool serves_a_device =
+    gs::has_all_reduce<Comm, gs::device, float> && gs::has_reduce_scatter<Comm, gs::device, float> &&
+    gs::has_all_gather<Comm, gs::device> && gs::has_broadcast<Comm, gs::device> &&
+    gs::has_send_receive<Comm, gs::device> && gs::has_all_to_all<Comm, gs::device> && Comm::stream_ordered;
 static_assert(serves_a_device<gs::staged<communicator>> && serves_a_device<gs::cuda_aware<communicator>>);
 static_assert(serves_a_device<gs::self>);
 static_assert(gs::staged<communicator>::stages && !gs::cuda_aware<communicator>::stages);

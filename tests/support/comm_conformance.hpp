@@ -35,6 +35,10 @@ class suite {
       reduce<double>(n);
       reduce<std::uint32_t>(n);
       reduce<std::uint64_t>(n);
+      scatter<float>(n);
+      scatter<double>(n);
+      scatter<std::uint32_t>(n);
+      scatter<std::uint64_t>(n);
       same_bits<float>(n);
       same_bits<double>(n);
       gather(n);
@@ -90,6 +94,29 @@ class suite {
       comm_.all_reduce(where_, std::span<T>{values}, how);
       expect(values == expected, how == gradsieve::reduction::sum ? "sum" : "max", n);
     }
+  }
+
+  /// A rank's share of what all_reduce would give; `n` values each.
+  template <class T>
+  void scatter(std::size_t n) {
+    if constexpr (gradsieve::has_reduce_scatter<Comm, anywhere, T>)
+      for (auto const how : {gradsieve::reduction::sum, gradsieve::reduction::max}) {
+        std::vector<T> values(n * at(comm_.size()));
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = value<T>(i, comm_.rank());
+        auto const given = values;
+        std::vector<T> expected(n);
+        for (std::size_t i = 0; i < n; ++i) {
+          std::size_t const place = at(comm_.rank()) * n + i;
+          expected[i] = value<T>(place, 0);
+          for (int r = 1; r < comm_.size(); ++r)
+            expected[i] = how == gradsieve::reduction::sum ? static_cast<T>(expected[i] + value<T>(place, r))
+                                                           : std::max(expected[i], value<T>(place, r));
+        }
+        std::vector<T> mine(n);
+        comm_.reduce_scatter(where_, std::span<T const>{values}, std::span<T>{mine}, how);
+        expect(mine == expected, how == gradsieve::reduction::sum ? "reduce_scatter, sum" : "reduce_scatter, max", n);
+        expect(values == given, "reduce_scatter leaves what it is given", n);
+      }
   }
 
   /// Sums that round, so that the order of the terms shows: still the same bits on all ranks.
@@ -207,6 +234,7 @@ class suite {
   void mixed() {
     for (std::size_t i = 0; i < 60; ++i) {
       reduce<float>(i % 9);
+      scatter<float>(i % 4);
       broadcast(i % 5, static_cast<int>(i) % comm_.size());
       gather(i % 3);
       ring(i % 7, static_cast<int>(i) % comm_.size());

@@ -31,6 +31,16 @@ class on_device {
     there.bring_back(std::as_writable_bytes(in_out));
   }
 
+  template <class T>
+    requires gradsieve::has_reduce_scatter<Comm, gradsieve::device, T>
+  void reduce_scatter(anywhere, std::span<T const> all, std::span<T> mine, gradsieve::reduction how) const {
+    copy const given{where_, std::as_bytes(all)};
+    copy const taken{where_, std::as_bytes(std::span<T const>{mine})};
+    comm_.reduce_scatter(where_, std::span<T const>{reinterpret_cast<T const*>(given.bytes().data()), all.size()},
+                         std::span<T>{reinterpret_cast<T*>(taken.bytes().data()), mine.size()}, how);
+    taken.bring_back(std::as_writable_bytes(mine));
+  }
+
   void all_gather(anywhere, std::span<std::byte const> mine, std::span<std::byte> all) const {
     gather(mine, all, [&](auto share, auto everything) { comm_.all_gather(where_, share, everything); });
   }

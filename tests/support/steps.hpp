@@ -114,6 +114,10 @@ struct forwarding {
   void all_reduce(gs::host const& where, std::span<T> in_out, gs::reduction how) const {
     real.all_reduce(where, in_out, how);
   }
+  template <class T>
+  void reduce_scatter(gs::host const& where, std::span<T const> all, std::span<T> mine, gs::reduction how) const {
+    real.reduce_scatter(where, all, mine, how);
+  }
   template <class... Sizes>
   void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   Sizes const&... sizes) const {

@@ -60,6 +60,21 @@ class process_group {
     finish("allreduce", [&] { return group_->allreduce(tensors, options); });
   }
 
+  /// In device memory alone, as Gloo may lack it; two_level does without on a host. Types as above.
+  template <class Space, class T>
+    requires(Space::stream_ordered &&
+             (std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::uint32_t>))
+  void reduce_scatter(Space const& where, std::span<T const> all, std::span<T> mine, gs::reduction how) const {
+    require("reduce_scatter", mine.size() * static_cast<std::size_t>(size()), all.size());
+    if (mine.empty()) return;
+    auto const place = enter(where);
+    auto options = c10d::ReduceScatterOptions{};
+    options.reduceOp = how == gs::reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+    at::Tensor output = place.around(mine);
+    at::Tensor input = place.around(all);
+    finish("_reduce_scatter_base", [&] { return group_->_reduce_scatter_base(output, input, options); });
+  }
+
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     auto const ranks = static_cast<std::size_t>(size());
@@ -242,5 +257,7 @@ class process_group {
 static_assert(gs::has_all_reduce<process_group, gs::host, float> && gs::has_all_gather<process_group, gs::host> &&
               gs::has_broadcast<process_group, gs::host> && gs::has_send_receive<process_group, gs::host> &&
               gs::has_all_to_all<process_group, gs::host>);
+static_assert(gs::has_all_reduce<process_group, gs::host, std::uint32_t> &&
+              !gs::has_reduce_scatter<process_group, gs::host, float>);
 
 }  // namespace example

@@ -124,6 +124,25 @@ class communicator_ref {
     }
   }
 
+  /// @pre as has_reduce_scatter says. The order of a sum is MPI's.
+  /// cost: one MPI_Reduce_scatter_block; beyond max_count elements in all, an MPI_Reduce to each rank, in pieces.
+  template <class Space, detail::reducible T>
+  void reduce_scatter(Space const&, std::span<T const> all, std::span<T> mine, reduction how) const {
+    expect("gives values:", all.size(), ranks() * mine.size());
+    calls_->require_usable();
+    if (mine.empty()) return;
+    MPI_Op const op = how == reduction::max ? MPI_MAX : MPI_SUM;
+    auto const type = detail::datatype(T{});
+    if (all.size() > max_count_) return reduce_to_each(all, mine, type, op);
+    auto const n = count(mine.size());
+    if (calls_->is_own())
+      calls_->from_to(std::as_bytes(all), std::as_writable_bytes(mine), [&](void const* from, void* to) {
+        calls_->finish("MPI_Ireduce_scatter_block", MPI_Ireduce_scatter_block, from, to, n, type, op, comm_);
+      });
+    else
+      detail::check(MPI_Reduce_scatter_block(all.data(), mine.data(), n, type, op, comm_), "MPI_Reduce_scatter_block");
+  }
+
   /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
   /// cost: one MPI_Allgather; beyond max_count bytes in all, a ring of size() - 1 send_receives.
   template <class Space>
@@ -252,6 +271,23 @@ class communicator_ref {
     expect(gives ? "has too many bytes to give:" : "has too many bytes of room:", bytes, 0);
   }
 
+  /// A reduce_scatter in pieces: what a piece takes of the shares is not contiguous, so each share has its own.
+  template <class T>
+  void reduce_to_each(std::span<T const> all, std::span<T> mine, MPI_Datatype type, MPI_Op op) const {
+    for (int root = 0; root < size_; ++root)
+      for (std::size_t begin = 0; begin < mine.size(); begin += max_count_) {
+        auto const from = all.subspan(index(root) * mine.size() + begin, piece(mine.size() - begin));
+        auto const to = root == rank_ ? mine.subspan(begin, from.size()) : std::span<T>{};
+        auto const n = count(from.size());
+        if (calls_->is_own())
+          calls_->from_to(std::as_bytes(from), std::as_writable_bytes(to), [&](void const* out, void* in) {
+            calls_->finish("MPI_Ireduce", MPI_Ireduce, out, in, n, type, op, root, comm_);
+          });
+        else
+          detail::check(MPI_Reduce(from.data(), to.data(), n, type, op, root, comm_), "MPI_Reduce");
+      }
+  }
+
   /// In step s every rank passes on what it got in the step before, beginning with its own.
   template <class Space, class Place>
   void ring(Space const& where, Place const& place) const {
@@ -270,7 +306,8 @@ class communicator_ref {
 };
 
 static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, int, float> &&
-              has_all_gather<communicator_ref, int> && has_broadcast<communicator_ref, int> &&
-              has_send_receive<communicator_ref, int> && has_all_to_all<communicator_ref, int>);
+              has_reduce_scatter<communicator_ref, int, float> && has_all_gather<communicator_ref, int> &&
+              has_broadcast<communicator_ref, int> && has_send_receive<communicator_ref, int> &&
+              has_all_to_all<communicator_ref, int>);
 
 }  // namespace gradsieve::mpi

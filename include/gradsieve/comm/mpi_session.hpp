@@ -1,4 +1,4 @@
-// MPI's errors, and its beginning and end; the only header that includes <mpi.h>.
+// MPI's errors, its beginning and end, and the ranks of nodes; the only header that includes <mpi.h>.
 #pragma once
 
 // Without the C++ bindings: they left the standard with MPI 3 and would need a library of their own.
@@ -79,6 +79,64 @@ class session {
   }
 
   int exceptions_ = std::uncaught_exceptions();
+};
+
+/// The communicators of gradsieve::two_level: of the ranks of this rank's node, and of those that have its place in the
+/// other nodes. Owns both, which have the error handler of `all`. `all` remains the caller's.
+///   mpi::nodes const nodes{MPI_COMM_WORLD};
+///   two_level const ranks{mpi::communicator_ref{nodes.inside()}, mpi::communicator_ref{nodes.across()}};
+/// ranks: construction and destruction are collective.
+class nodes {
+ public:
+  /// A node is what shares memory (MPI_COMM_TYPE_SHARED), or with `ranks` > 0 so many consecutive ranks of `all`.
+  /// Ranks keep their order, inside and across.
+  /// @throws invalid_argument, on all ranks, unless all nodes have equally many ranks; error.
+  explicit nodes(MPI_Comm all, int ranks = 0) {
+    if (ranks < 0)
+      throw invalid_argument("gradsieve: a node of " + std::to_string(ranks) +
+                             " ranks; the least is 1, 0: MPI decides");
+    int rank = 0;
+    int place = 0;
+    detail::check(MPI_Comm_rank(all, &rank), "MPI_Comm_rank");
+    if (ranks == 0)
+      detail::check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &own_.inside),
+                    "MPI_Comm_split_type");
+    else
+      detail::check(MPI_Comm_split(all, rank / ranks, rank, &own_.inside), "MPI_Comm_split");
+    int size = 0;
+    detail::check(MPI_Comm_size(own_.inside, &size), "MPI_Comm_size");
+    detail::check(MPI_Comm_rank(own_.inside, &place), "MPI_Comm_rank");
+    int most[] = {size, -size};
+    detail::check(MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT, MPI_MAX, all), "MPI_Allreduce");
+    if (most[0] != -most[1])
+      throw invalid_argument("gradsieve: nodes have from " + std::to_string(-most[1]) + " to " +
+                             std::to_string(most[0]) + " ranks; two_level needs equally many in each");
+    int first = rank;  // orders the nodes alike for all places
+    detail::check(MPI_Bcast(&first, 1, MPI_INT, 0, own_.inside), "MPI_Bcast");
+    detail::check(MPI_Comm_split(all, place, first, &own_.across), "MPI_Comm_split");
+  }
+
+  [[nodiscard]] MPI_Comm inside() const noexcept { return own_.inside; }
+  [[nodiscard]] MPI_Comm across() const noexcept { return own_.across; }
+
+ private:
+  /// Frees what there is, unless MPI has ended or would wait.
+  struct pair {
+    MPI_Comm inside = MPI_COMM_NULL;
+    MPI_Comm across = MPI_COMM_NULL;
+
+    pair() = default;
+    pair(pair const&) = delete;
+    pair& operator=(pair const&) = delete;
+    ~pair() {
+      int finalised = 0;
+      if (detail::gave_up.load() || MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) return;
+      if (inside != MPI_COMM_NULL) MPI_Comm_free(&inside);
+      if (across != MPI_COMM_NULL) MPI_Comm_free(&across);
+    }
+  };
+
+  pair own_;
 };
 
 }  // namespace gradsieve::mpi

@@ -57,6 +57,16 @@ class waiting : public std::enable_shared_from_this<waiting> {
     copy(own, memory);
   }
 
+  /// Calls body(what to give, where to take): the caller's, or with a deadline copies.
+  template <class Body>
+  void from_to(std::span<std::byte const> out, std::span<std::byte> in, Body const& body) {
+    if (!has_deadline()) return body(out.data(), in.data());
+    auto const own = room(out.size() + in.size());
+    copy(out, own.first(out.size()));
+    body(own.data(), own.data() + out.size());
+    copy(own.subspan(out.size()), in);
+  }
+
   /// Sends and receives at once, as MPI_Sendrecv.
   MPI_Status exchange(std::span<std::byte const> out, int to, std::span<std::byte> in, int from, int tag,
                       MPI_Comm comm) {

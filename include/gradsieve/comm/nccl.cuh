@@ -108,6 +108,17 @@ class communicator_ref {
           "ncclAllReduce");
   }
 
+  /// @pre as has_reduce_scatter says. The order of a sum is NCCL's.
+  template <stream_space Space, detail::reducible T>
+  void reduce_scatter(Space const& where, std::span<T const> all, std::span<T> mine, reduction how) const {
+    expect("gives values:", all.size(), ranks() * mine.size());
+    settle("a call before reduce_scatter");
+    if (mine.empty()) return;
+    check(ncclReduceScatter(all.data(), mine.data(), mine.size(), detail::datatype(T{}),
+                            how == reduction::max ? ncclMax : ncclSum, comm_, where.stream),
+          "ncclReduceScatter");
+  }
+
   /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
   template <stream_space Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
@@ -277,6 +288,7 @@ struct any_stream {
 }  // namespace detail
 
 static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, detail::any_stream, float> &&
+              has_reduce_scatter<communicator_ref, detail::any_stream, float> &&
               has_all_gather<communicator_ref, detail::any_stream> &&
               has_broadcast<communicator_ref, detail::any_stream> &&
               has_send_receive<communicator_ref, detail::any_stream> &&

@@ -31,6 +31,13 @@ class self {
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void all_reduce(Space const&, std::span<T>, reduction) const noexcept {}
 
+  /// All of them are one rank's share.
+  template <class Space, class T>
+    requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
+  void reduce_scatter(Space const& where, std::span<T const> all, std::span<T> mine, reduction) const {
+    copy(where, "reduce_scatter", std::as_bytes(all), std::as_writable_bytes(mine));
+  }
+
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     copy(where, "all_gather", mine, all);
@@ -89,7 +96,8 @@ class self {
   }
 };
 
-static_assert(communicator<self> && has_all_reduce<self, int, float> && has_all_gather<self, int> &&
-              has_broadcast<self, int> && has_send_receive<self, int> && has_all_to_all<self, int>);
+static_assert(communicator<self> && has_all_reduce<self, int, float> && has_reduce_scatter<self, int, float> &&
+              has_all_gather<self, int> && has_broadcast<self, int> && has_send_receive<self, int> &&
+              has_all_to_all<self, int>);
 
 }  // namespace gradsieve

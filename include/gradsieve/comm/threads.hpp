@@ -137,10 +137,20 @@ class communicator_ref {
   template <class Space, class T>
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
-    constexpr int type = 256 * std::is_floating_point_v<T> + 512 * std::is_signed_v<T>;
-    int const kind = static_cast<int>(sizeof(T)) + type + (how == reduction::max ? 1024 : 0);
     auto const bytes = std::as_writable_bytes(in_out);
-    meet_and({"all_reduce", shape::reduce, kind, bytes, bytes, bytes.size()}, [&] { reduce_slice(in_out, how); });
+    meet_and({"all_reduce", shape::reduce, kind<T>(how), bytes, bytes, bytes.size()},
+             [&] { reduce_slice(in_out, how); });
+  }
+
+  /// Adds in rank order: the bits that all_reduce gives.
+  /// cost: each rank reads its share of all P buffers.
+  template <class Space, class T>
+    requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
+  void reduce_scatter(Space const&, std::span<T const> all, std::span<T> mine, reduction how) const {
+    auto const bytes = std::as_writable_bytes(mine);
+    meet_and({"reduce_scatter", shape::reduce, kind<T>(how), std::as_bytes(all), bytes,
+              bytes.size() * group_->requests_.size()},
+             [&] { reduce_share(mine, how); });
   }
 
   /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
@@ -196,6 +206,13 @@ class communicator_ref {
     if (!from.empty() && from.data() != to.data()) std::memmove(to.data(), from.data(), from.size());
   }
 
+  /// What ranks that reduce have to agree in.
+  template <class T>
+  [[nodiscard]] static constexpr int kind(reduction how) noexcept {
+    constexpr int type = 256 * std::is_floating_point_v<T> + 512 * std::is_signed_v<T>;
+    return static_cast<int>(sizeof(T)) + type + (how == reduction::max ? 1024 : 0);
+  }
+
   /// Nobody returns, and so nobody's buffers go away, before all ranks are done with them.
   template <class Move>
   void meet_and(detail::request const& mine, Move const& move) const {
@@ -213,6 +230,20 @@ class communicator_ref {
     }
   }
 
+  /// The ranks' values from `begin` on, reduced in rank order.
+  template <class T>
+  void reduce(std::size_t begin, std::span<T> to, reduction how) const noexcept {
+    for (std::size_t r = 0; r < group_->requests_.size(); ++r) {
+      T const* const from = reinterpret_cast<T const*>(group_->requests_[r].out.data()) + begin;
+      if (r == 0)
+        std::copy_n(from, to.size(), to.begin());
+      else if (how == reduction::sum)
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(to[i] + from[i]);
+      else
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], from[i]);
+    }
+  }
+
   /// Blocks of a slice go through the stack: vector loops over one rank after the other, no scratch.
   template <class T>
   void reduce_slice(std::span<T> mine, reduction how) const noexcept {
@@ -223,18 +254,19 @@ class communicator_ref {
     std::array<T, 4096 / sizeof(T)> block;
     for (; begin < end; begin += block.size()) {
       std::size_t const n = std::min(block.size(), end - begin);
-      for (std::size_t r = 0; r < ranks; ++r) {
-        T const* const from = reinterpret_cast<T const*>(group_->requests_[r].in.data()) + begin;
-        if (r == 0)
-          std::copy_n(from, n, block.begin());
-        else if (how == reduction::sum)
-          for (std::size_t i = 0; i < n; ++i) block[i] = static_cast<T>(block[i] + from[i]);
-        else
-          for (std::size_t i = 0; i < n; ++i) block[i] = std::max(block[i], from[i]);
-      }
+      reduce(begin, std::span{block}.first(n), how);
       for (auto const& each : group_->requests_)
         std::copy_n(block.begin(), n, reinterpret_cast<T*>(each.in.data()) + begin);
     }
+  }
+
+  /// Blocks that stay in the cache while the ranks' values are added.
+  template <class T>
+  void reduce_share(std::span<T> mine, reduction how) const noexcept {
+    constexpr std::size_t block = 4096 / sizeof(T);
+    std::size_t const begin = static_cast<std::size_t>(rank_) * mine.size();
+    for (std::size_t done = 0; done < mine.size(); done += block)
+      reduce(begin + done, mine.subspan(done, std::min(block, mine.size() - done)), how);
   }
 
   group* group_;
@@ -286,7 +318,8 @@ void run(int ranks, F&& f, std::chrono::milliseconds deadline = {}) {
 
 static_assert(!std::is_copy_constructible_v<group>);
 static_assert(communicator<communicator_ref> && has_all_reduce<communicator_ref, int, float> &&
-              has_all_gather<communicator_ref, int> && has_broadcast<communicator_ref, int> &&
-              has_send_receive<communicator_ref, int> && has_all_to_all<communicator_ref, int>);
+              has_reduce_scatter<communicator_ref, int, float> && has_all_gather<communicator_ref, int> &&
+              has_broadcast<communicator_ref, int> && has_send_receive<communicator_ref, int> &&
+              has_all_to_all<communicator_ref, int>);
 
 }  // namespace gradsieve::threads

@@ -28,6 +28,14 @@ concept has_all_reduce = communicator<C> && requires(C const c, Space const& whe
   c.all_reduce(where, in_out, reduction::sum);
 };
 
+/// Every rank ends with its share of the reduced values: that of rank r begins at r * mine.size() in `all`, which holds
+/// size() times as much and does not overlap with `mine`. A transport need not have it.
+template <class C, class Space, class T>
+concept has_reduce_scatter =
+    communicator<C> && requires(C const c, Space const& where, std::span<T const> all, std::span<T> mine) {
+      c.reduce_scatter(where, all, mine, reduction::sum);
+    };
+
 /// Every rank ends with all ranks' bytes, in rank order: equal shares, or shares of `sizes[rank]` bytes.
 template <class C, class Space>
 concept has_all_gather = communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> mine,

@@ -41,6 +41,7 @@ class cuda_memory_resource final : public std::pmr::memory_resource {
 class cuda_workspace;
 template <class Recipe>
 class device_step;
+class device_node_exchange;  // cuda/node_exchange.cuh
 template <class Codec>
 class device_codec;  // cuda/codec/codec.cuh
 template <class Exchange, class Codec>
@@ -61,6 +62,7 @@ struct device {
   using workspace = cuda_workspace;
   template <class Recipe>
   using step = device_step<Recipe>;
+  using node_exchange = device_node_exchange;
   template <class Stored>
   using selector_view = cuda_kernels::kernel_workspace<true, cuda_kernels::from_memory<Stored>>;
   static constexpr bool stream_ordered = true;

@@ -74,6 +74,12 @@ class device_report {
   }
   operator step_report() const { return get(); }  // NOLINT: it is one
 
+  /// A word in device memory that is not 0 where the step has failed, as far as the stream has come; null before the
+  /// first step.
+  [[nodiscard]] std::uint64_t const* fault() const noexcept {
+    return step_->faults == nullptr ? nullptr : step_->faults->error();
+  }
+
   friend std::ostream& operator<<(std::ostream& out, device_report const& it) { return out << it.get(); }
 
  private:

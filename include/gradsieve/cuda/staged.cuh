@@ -21,9 +21,9 @@ namespace gradsieve {
 /// stream, lets the communicator work there, and copies the result back in stream order without waiting for it.
 /// cost: over the link to the GPU, what the rank gives there and what it gets back; the host waits once a call, so a
 /// step with it cannot be captured in a CUDA graph.
-/// memory: pinned, shared by copies: the longest buffer of a call, for send_receive and all_to_all both together. Taken
-/// by `reserve`, or by the first call that needs more: then that call takes milliseconds. ranks: as of the
-/// communicator.
+/// memory: pinned, shared by copies: the longest buffer of a call, for send_receive, all_to_all and reduce_scatter both
+/// together. Taken by `reserve`, or by the first call that needs more: then that call takes milliseconds. ranks: as of
+/// the communicator.
 /// @throws what the communicator throws, and then device memory is as it was; device_error.
 /// threads: one call at a time for all copies.
 template <communicator Comm>
@@ -56,6 +56,17 @@ class staged {
     // Pinned memory is aligned for every T.
     inner_.all_reduce(host{}, std::span<T>{reinterpret_cast<T*>(room.data()), in_out.size()}, how);
     upload(where, room, bytes);
+  }
+
+  template <class T>
+    requires has_reduce_scatter<Comm, host, T>
+  void reduce_scatter(device const& where, std::span<T const> all, std::span<T> mine, reduction how) const {
+    auto const room = pinned_->first(all.size_bytes() + mine.size_bytes());
+    auto const share = room.subspan(all.size_bytes());
+    download(where, std::as_bytes(all), room);
+    inner_.reduce_scatter(host{}, std::span<T const>{reinterpret_cast<T const*>(room.data()), all.size()},
+                          std::span<T>{reinterpret_cast<T*>(share.data()), mine.size()}, how);
+    upload(where, share, std::as_writable_bytes(mine));
   }
 
   void all_gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all) const
@@ -193,6 +204,13 @@ class cuda_aware {
   void all_reduce(device const& where, std::span<T> in_out, reduction how) const {
     where.synchronize();
     inner_.all_reduce(where, in_out, how);
+  }
+
+  template <class T>
+    requires has_reduce_scatter<Comm, device, T>
+  void reduce_scatter(device const& where, std::span<T const> all, std::span<T> mine, reduction how) const {
+    where.synchronize();
+    inner_.reduce_scatter(where, all, mine, how);
   }
 
   void all_gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all) const

@@ -30,12 +30,14 @@ namespace gradsieve {
 class host_workspace;
 template <class Recipe>
 class host_step;
+class host_node_exchange;  // host/node_exchange.hpp
 
 /// The memory and the cores of this machine. Results depend on neither field.
 struct host {
   using workspace = host_workspace;
   template <class Recipe>
   using step = host_step<Recipe>;
+  using node_exchange = host_node_exchange;
   template <class>
   using selector_view = host_workspace;
   static constexpr bool stream_ordered = false;

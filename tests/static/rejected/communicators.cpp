@@ -55,6 +55,10 @@ void use(std::span<float> gradient) {
   step<without_send_receive>(rounding, gradient);
   step<without_send_receive>(gs::recipe{.exchange = gs::reduce_scatter{}}, gradient);
   step<without_send_receive>(gs::recipe{.exchange = gs::gtopk{}}, gradient);
+  gs::two_level const nodes{without_all_reduce{}, gs::self{}};
+  gs::two_level_compressor inside{gs::host{}, gs::layout::flat(10), gs::recipe{}, nodes};
+  inside.exchange(nodes, gradient);
+  step<gs::two_level<gs::self, gs::self>>(gs::recipe{}, gradient);  // a pair, and no communicator
   step<wrong_stages>(gs::recipe{}, gradient);
   step<wrong_stream_ordered>(gs::recipe{}, gradient);
   step<wrong_require_threads>(gs::recipe{}, gradient);

@@ -1,0 +1,259 @@
+// What a node's ranks do with a gradient on a device, before and after one of them exchanges its part.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <ostream>
+#include <span>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/node_share.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/arguments.cuh>
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/error.cuh>
+#include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/report.cuh>
+#include <gradsieve/report.hpp>
+#include <gradsieve/step.hpp>
+
+namespace gradsieve {
+
+namespace cuda_kernels {
+
+/// A gradient as binary32, and zeros behind it.
+template <class T>
+__global__ void widen_gradient(T const* values, std::uint64_t size, std::uint64_t room, float* to) {
+  for_each(room, [&](std::uint64_t i) { to[i] = i < size ? to_float(values[i]) : 0.0f; });
+}
+
+/// The means of sums over `ranks`, and zeros behind them. `sums` and `means` may be the same.
+template <class T>
+__global__ void divide_sums(float const* sums, std::uint64_t size, std::uint64_t room, float ranks, T* means) {
+  for_each(room, [&](std::uint64_t i) { means[i] = i < size ? from_float<T>(divide(sums[i], ranks)) : T{}; });
+}
+
+/// Whether this rank's exchange has failed: as the stream knows, or the host.
+template <int = 0>
+__global__ void set_node_fault(std::uint64_t const* fault, bool on_host, std::uint32_t* failed) {
+  *failed = on_host || (fault != nullptr && *fault != 0) ? 1 : 0;
+}
+
+}  // namespace cuda_kernels
+
+/// What a node's ranks have heard of each other's exchanges.
+class device_node_faults {
+ public:
+  explicit device_node_faults(device const& where) : where_{where}, failed_{where, 1}, heard_(1) {
+    throw_on_error(cudaMemsetAsync(failed_.data(), 0, sizeof(std::uint32_t), where.stream), "cudaMemsetAsync");
+  }
+  device_node_faults(device_node_faults const&) = delete;
+  device_node_faults& operator=(device_node_faults const&) = delete;
+  ~device_node_faults() { cudaStreamSynchronize(where_.stream); }  // what is enqueued works on what goes now
+
+  /// In device memory: 1 where any rank of the node has failed.
+  [[nodiscard]] std::uint32_t* failed() const noexcept { return failed_.data(); }
+
+  /// Copies it to the host, without waiting.
+  void tell_host() const { where_.copy(std::as_bytes(failed_.span()), std::as_writable_bytes(heard_.span())); }
+
+  /// Whether the host has heard of a failure, which is forgotten. Waits in that case.
+  [[nodiscard]] bool take_heard() const {
+    if (*static_cast<std::uint32_t volatile*>(heard_.data()) == 0) return false;
+    where_.synchronize();
+    heard_[0] = 0;
+    return true;
+  }
+
+  /// Throws what the last step has found, once. Waits.
+  void raise() const {
+    where_.synchronize();
+    if (take_heard()) throw_failed();
+  }
+
+  [[noreturn]] static void throw_failed() {
+    throw communication_error(
+        "gradsieve: another rank of this node failed in its exchange; its part of the gradient is of no use");
+  }
+
+ private:
+  device where_;
+  cuda_buffer<std::uint32_t> failed_;
+  pinned_array<std::uint32_t> heard_;
+};
+
+/// A device_report that also knows of the other ranks of the node. Reading it waits for the stream.
+class device_node_report {
+ public:
+  device_node_report(device_report const& part, device_node_faults const& node) noexcept : part_{part}, node_{&node} {}
+
+  /// @throws what went wrong in the step on this rank, or that something did on another rank of the node; device_error.
+  [[nodiscard]] step_report get() const {
+    step_report found;
+    try {
+      found = part_.get();
+    } catch (...) {
+      static_cast<void>(node_->take_heard());  // the same failure
+      throw;
+    }
+    node_->raise();
+    return found;
+  }
+  operator step_report() const { return get(); }  // NOLINT: it is one
+
+  friend std::ostream& operator<<(std::ostream& out, device_node_report const& it) { return out << it.get(); }
+
+ private:
+  device_report part_;
+  device_node_faults const* node_;
+};
+
+/// Device memory of two_level_compressor, in stream order. The node's ranks meet on the host in their first step; later
+/// a failure is a word that travels after the exchange.
+class device_node_exchange {
+ public:
+  struct [[maybe_unused]] arithmetic {};         ///< a device rounds in one way only
+  static constexpr bool holds_failures = false;  ///< an exception leaves at once
+
+  device_node_exchange(device where, node_share const& part)
+      : where_{where}, part_{part}, faults_{std::make_unique<device_node_faults>(where)} {}
+
+  template <class Gradient>
+  [[nodiscard]] static auto span_of(Gradient& gradient) {
+    return checked_device_span(gradient);
+  }
+
+  /// Room for gradients of this format. The first call of each allocates, and waits.
+  template <class T, bool Scatters>
+  void reserve() {
+    constexpr bool halves = !std::same_as<T, float>;
+    bool const all = !(is_even() && Scatters && !halves) && all_.size() < part_.room_of_all();
+    bool const shorter = halves && halves_.size() < part_.room() * sizeof(T);
+    if (sums_.size() == part_.room() && !all && !shorter) return;
+    where_.refuse_capture("it allocates");
+    if (sums_.size() < part_.room()) sums_ = cuda_buffer<float>{where_, part_.room()};
+    if (all) all_ = cuda_buffer<float>{where_, part_.room_of_all()};
+    if (shorter) halves_ = cuda_buffer<std::byte>{where_, part_.room() * sizeof(T)};
+  }
+
+  /// In the first step: the ranks compare layout and recipe. Waits, allocates. Collective.
+  template <class Inside>
+  void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, held_failure& failure) {
+    heard_before_ = faults_->take_heard();
+    if (met_) return;
+    where_.refuse_capture("the node's ranks meet");
+    failure.attempt([&] {
+      auto const fold = [](std::uint64_t hash) {
+        return static_cast<std::uint32_t>((hash ^ hash >> 32) & 0x7FFF'FFFFu);
+      };
+      std::uint32_t const own[] = {fold(layers), ~fold(layers) & 0x7FFF'FFFFu, fold(recipe),
+                                   ~fold(recipe) & 0x7FFF'FFFFu};
+      std::uint32_t found[4];
+      cuda_buffer<std::uint32_t> const words{where_, 4};
+      where_.copy(std::as_bytes(std::span{own}), std::as_writable_bytes(words.span()));
+      inside.all_reduce(where_, words.span(), reduction::max);
+      where_.copy(std::as_bytes(words.span()), std::as_writable_bytes(std::span{found}));
+      where_.synchronize();
+      if (found[0] != (~found[1] & 0x7FFF'FFFFu))
+        throw mismatch("gradsieve: ranks of one node differ in layout or format");
+      if (found[2] != (~found[3] & 0x7FFF'FFFFu))
+        throw mismatch("gradsieve: ranks of one node differ in recipe or density");
+      met_ = true;
+    });
+  }
+
+  /// values() becomes this rank's part of the mean of the node's gradients. Collective.
+  template <class Inside, class T>
+  void average(Inside const& inside, std::span<T> gradient) {
+    constexpr bool scatters = has_reduce_scatter<Inside, device, float>;
+    float const* sums = sums_.data();
+    if constexpr (scatters && std::same_as<T, float>) {
+      if (is_even()) {
+        inside.reduce_scatter(where_, std::span<float const>{gradient}, sums_.span(), reduction::sum);
+        return divide<T>(sums);
+      }
+    }
+    launch(cuda_kernels::widen_gradient<T>, all_.size(), static_cast<T const*>(gradient.data()), part_.n,
+           part_.room_of_all(), all_.data());
+    if constexpr (scatters) {
+      inside.reduce_scatter(where_, std::span<float const>{all_.span()}, sums_.span(), reduction::sum);
+    } else {
+      inside.all_reduce(where_, all_.span(), reduction::sum);
+      sums = all_.data() + part_.room() * static_cast<std::uint64_t>(part_.rank);
+    }
+    divide<T>(sums);
+  }
+
+  /// This rank's part, without what the gradient does not fill.
+  template <class T>
+  [[nodiscard]] std::span<T> values() const noexcept {
+    return room<T>().first(part_.size());
+  }
+
+  /// Says how the exchange has ended, as far as the stream knows, and collects the parts of all ranks. Collective.
+  /// @throws the failure; what another rank of the node has failed with in an earlier step
+  template <class Inside, class Compressor, class T>
+  void collect(Inside const& inside, std::span<T> gradient, held_failure const& failure, Compressor& compressor) {
+    cuda_kernels::set_node_fault<>
+        <<<1, 1, 0, where_.stream>>>(compressor.report().fault(), bool{failure}, faults_->failed());
+    throw_on_error(cudaGetLastError(), "set_node_fault");
+    inside.all_reduce(where_, std::span<std::uint32_t>{faults_->failed(), 1}, reduction::max);
+    faults_->tell_host();
+    auto const mine = std::as_bytes(room<T>());
+    if (is_even()) {
+      inside.all_gather(where_, mine, std::as_writable_bytes(gradient));
+    } else {
+      auto const all = std::as_writable_bytes(all_.span()).first(part_.room_of_all() * sizeof(T));
+      inside.all_gather(where_, mine, all);
+      where_.copy(all.first(gradient.size_bytes()), std::as_writable_bytes(gradient));
+    }
+    if (failure) std::rethrow_exception(failure.why());
+    if (heard_before_) device_node_faults::throw_failed();
+  }
+
+  [[nodiscard]] device_node_report report(device_report const& of_part) const noexcept { return {of_part, *faults_}; }
+
+ private:
+  /// Whether the ranks' parts make the gradient, and nothing besides.
+  [[nodiscard]] bool is_even() const noexcept { return part_.n == part_.room_of_all(); }
+
+  template <class T>
+  [[nodiscard]] std::span<T> room() const noexcept {
+    if constexpr (std::same_as<T, float>)
+      return sums_.span();
+    else
+      return {reinterpret_cast<T*>(halves_.data()), part_.room()};
+  }
+
+  template <class T>
+  void divide(float const* sums) const {
+    launch(cuda_kernels::divide_sums<T>, part_.room(), sums, part_.size(), part_.room(),
+           static_cast<float>(part_.ranks), room<T>().data());
+  }
+
+  template <class... Parameters, class... Arguments>
+  void launch(void (*kernel)(Parameters...), std::uint64_t count, Arguments... arguments) const {
+    if (count == 0) return;
+    kernel<<<static_cast<unsigned>(std::min<std::uint64_t>((count + 255) / 256, 1024)), 256, 0, where_.stream>>>(
+        arguments...);
+    throw_on_error(cudaGetLastError(), "a launch of two_level");
+  }
+
+  device where_;
+  node_share part_;
+  cuda_buffer<float> sums_;        // of this rank's part; for gradients of binary32 its values
+  cuda_buffer<std::byte> halves_;  // the values of shorter formats
+  cuda_buffer<float> all_;         // of all ranks' parts, where the gradient itself is not that
+  bool met_ = false;
+  bool heard_before_ = false;
+  std::unique_ptr<device_node_faults> faults_;  // stays where it is, as reports refer to it; goes first, and waits
+};
+
+}  // namespace gradsieve

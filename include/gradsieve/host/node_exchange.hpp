@@ -1,0 +1,175 @@
+// What a node's ranks do with a gradient on the host, before and after one of them exchanges its part.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/config.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/core/node_share.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/team.hpp>
+#include <gradsieve/host/workspace.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/step.hpp>
+
+namespace gradsieve {
+
+/// Host memory of two_level_compressor. Ranks tell each other of failures before the sum inside of the node and after
+/// the exchange: whoever fails, all of a node's ranks throw.
+class host_node_exchange {
+ public:
+  using arithmetic = float_environment;
+  static constexpr bool holds_failures = true;  ///< a rank that cannot go on takes part, and throws at the end
+
+  host_node_exchange(host where, node_share const& part) : where_{where}, team_{where.threads}, part_{part} {}
+
+  template <class Gradient>
+  [[nodiscard]] static auto span_of(Gradient& gradient) {
+    return checked_span(gradient);
+  }
+
+  /// Room for gradients of this format. The first call of each allocates.
+  template <class T, bool Scatters>
+  void reserve() {
+    if (!sums_are_there_) sums_ = host_buffer<float>(part_.room());
+    sums_are_there_ = true;
+    if constexpr (!std::same_as<T, float>)
+      if (halves_.size() < part_.room() * sizeof(T)) halves_ = host_buffer<std::byte>(part_.room() * sizeof(T));
+    if (!(is_even() && Scatters && std::same_as<T, float>) && all_.size() < part_.room_of_all())
+      all_ = host_buffer<float>(part_.room_of_all());
+  }
+
+  /// Where every rank of the node says whether it has failed, and which gradients and recipe it is about: unless it
+  /// has, `failure` is another rank's then, or theirs that differ. Collective.
+  template <class Inside>
+  void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, held_failure& failure) {
+    constexpr std::uint32_t mask = 0x7FFF'FFFFu;  // for transports whose integers are signed
+    auto const fold = [](std::uint64_t hash) { return static_cast<std::uint32_t>(hash ^ hash >> 32) & mask; };
+    std::array<std::uint32_t, 5> words{failure ? 1 + static_cast<std::uint32_t>(inside.rank()) : 0, fold(layers),
+                                       ~fold(layers) & mask, fold(recipe), ~fold(recipe) & mask};
+    held_failure heard;
+    heard.attempt([&] {
+      inside.all_reduce(where_, std::span<std::uint32_t>{words}, reduction::max);
+      if (words[0] != 0)
+        throw communication_error("gradsieve: rank " + std::to_string(words[0] - 1) +
+                                  " of this node failed in this step; nothing was given up");
+      if (words[1] != (~words[2] & mask)) throw mismatch("gradsieve: ranks of one node differ in layout or format");
+      if (words[3] != (~words[4] & mask)) throw mismatch("gradsieve: ranks of one node differ in recipe or density");
+    });
+    if (!failure) failure = heard;
+  }
+
+  /// values() becomes this rank's part of the mean of the node's gradients. Collective.
+  template <class Inside, class T>
+  void average(Inside const& inside, std::span<T> gradient) {
+    constexpr bool scatters = has_reduce_scatter<Inside, host, float>;
+    auto const sums = sums_.first(part_.room());
+    if constexpr (scatters && std::same_as<T, float>) {
+      if (is_even()) {
+        inside.reduce_scatter(where_, std::span<float const>{gradient}, sums, reduction::sum);
+        return divide_sums(sums, values<T>());
+      }
+    }
+    auto const all = all_.first(part_.room_of_all());
+    each(gradient.size(), [&](std::size_t begin, std::size_t end) { widen<T>(gradient, all, begin, end); });
+    std::ranges::fill(all.subspan(gradient.size()), 0.0f);
+    if constexpr (scatters) {
+      inside.reduce_scatter(where_, std::span<float const>{all}, sums, reduction::sum);
+      divide_sums(sums, values<T>());
+    } else {
+      inside.all_reduce(where_, all, reduction::sum);
+      std::ranges::copy(all.subspan(part_.room() * static_cast<std::size_t>(part_.rank), part_.room()), sums.begin());
+      divide_sums(sums, values<T>());
+    }
+  }
+
+  /// This rank's part, without what the gradient does not fill.
+  template <class T>
+  [[nodiscard]] std::span<T> values() const noexcept {
+    return room<T>().first(room<T>().empty() ? 0 : part_.size());
+  }
+
+  /// Says how the exchange has ended, and collects the parts of all ranks, unless that was with a failure of any:
+  /// then what this rank has given up is taken back. Collective. @throws the failure
+  template <class Inside, class Compressor, class T>
+  void collect(Inside const& inside, std::span<T> gradient, held_failure& failure, Compressor& compressor) {
+    bool const given = !failure;
+    meet(inside, 0, 0, failure);
+    if (failure) {
+      if (given) compressor.discard_step();
+      std::rethrow_exception(failure.why());
+    }
+    auto const mine = std::as_bytes(room<T>());
+    if (is_even()) return inside.all_gather(where_, mine, std::as_writable_bytes(gradient));
+    auto const all = std::as_writable_bytes(all_.span()).first(part_.room_of_all() * sizeof(T));
+    inside.all_gather(where_, mine, all);
+    auto const out = std::as_writable_bytes(gradient);
+    each(out.size(), [&](std::size_t begin, std::size_t end) {
+      std::copy(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end),
+                out.begin() + static_cast<std::ptrdiff_t>(begin));
+    });
+  }
+
+  [[nodiscard]] step_report const& report(step_report const& of_part) const noexcept { return of_part; }
+
+ private:
+  /// Whether the ranks' parts make the gradient, and nothing besides.
+  [[nodiscard]] bool is_even() const noexcept { return part_.n == part_.room_of_all(); }
+
+  template <class T>
+  [[nodiscard]] std::span<T> room() const noexcept {
+    if constexpr (std::same_as<T, float>)
+      return sums_.span();
+    else
+      return {reinterpret_cast<T*>(halves_.data()), halves_.size() / sizeof(T)};
+  }
+
+  /// body(begin, end) for parts of `count` items, on the whole team.
+  template <class Body>
+  void each(std::size_t count, Body const& body) const {
+    team_.run(count, [&](int worker) {
+      auto const mine = team_.part(count, worker);
+      body(static_cast<std::size_t>(mine.first), static_cast<std::size_t>(mine.second));
+    });
+  }
+
+  template <class T>
+  void divide_sums(std::span<float> sums, std::span<T> means) const {
+    auto const ranks = static_cast<float>(part_.ranks);
+    each(means.size(), [&](std::size_t begin, std::size_t end) { mean<T>(sums, means, ranks, begin, end); });
+    std::fill(room<T>().begin() + static_cast<std::ptrdiff_t>(means.size()), room<T>().end(), T{});
+  }
+
+  template <class T>
+  static void widen(std::span<T const> from, std::span<float> to, std::size_t begin, std::size_t end) noexcept {
+    for (std::size_t i = begin; i < end; ++i) to[i] = to_float(from[i]);
+  }
+
+  template <class T>
+  GRADSIEVE_PRECISE static void mean(std::span<float const> sums, std::span<T> means, float ranks, std::size_t begin,
+                                     std::size_t end) noexcept {
+    for (std::size_t i = begin; i < end; ++i) means[i] = from_float<T>(divide(sums[i], ranks));
+  }
+
+  host where_;
+  host_team team_;
+  node_share part_;
+  host_buffer<float> sums_;        // of this rank's part; for gradients of binary32 its values
+  host_buffer<std::byte> halves_;  // the values of shorter formats
+  host_buffer<float> all_;         // of all ranks' parts, where the gradient itself is not that
+  bool sums_are_there_ = false;
+};
+
+}  // namespace gradsieve
