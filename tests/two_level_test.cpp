@@ -221,9 +221,42 @@ TEST_CASE("two levels, with every exchange and codecs that round") {
     check_bits<gs::bfloat16>(of, even_layers(), gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
     check_bits<float>(of, mixed_layers(),
                       gs::recipe{.density = 0.03, .selector = gs::random_k{}, .exchange = gs::shared_choice{}});
+    check_bits<float>(of, mixed_layers(), gs::recipe{.density = 0.03, .exchange = gs::ok_topk{}});
+    check_bits<float>(of, mixed_layers(), gs::recipe{.density = 0.03, .exchange = gs::gtopk{}});
     check_bits<float>(
         of, mixed_layers(),
         gs::recipe{.density = 0.03, .partitioner = gs::layerwise{}, .residual = gs::momentum_correction{}});
+  }
+}
+
+TEST_CASE("two levels, with reduce_scatter across: the ranks of a node have its shard of each part") {
+  auto const n = mixed_layers().size();
+  for (shape const of : {shape{2, 4}, shape{3, 2}}) {
+    auto const with = [&](auto exchange) {
+      std::vector<std::vector<float>> ends(at(of.world()));
+      auto const said = run(of, [&](pair const& ranks) {
+        gs::recipe const recipe{.density = 0.03, .exchange = exchange, .passthrough = {.patterns = {}}};
+        gs::two_level_compressor compressor{one_thread, mixed_layers(), recipe, ranks};
+        for (std::uint64_t step = 0; step < step_count; ++step) {
+          ends[at(ranks.rank())] = gradient(n, ranks.rank(), step);
+          compressor.exchange(ranks, ends[at(ranks.rank())]);
+        }
+      });
+      CHECK(text(said) == "");
+      return ends;
+    };
+    auto const whole = with(gs::gather{});
+    auto const shards = with(gs::reduce_scatter{});
+    for (int r = 0; r < of.world(); ++r) {
+      std::vector<float> expected(n);
+      for (int place = 0; place < of.ranks; ++place) {
+        gs::node_share const part{n, of.ranks, place};
+        auto const shard = gs::shard_of(part.size(), of.nodes, r / of.ranks);
+        for (std::uint64_t i = part.begin() + shard.offset; i < part.begin() + shard.offset + shard.size; ++i)
+          expected[i] = whole[at(r)][i];
+      }
+      CHECK(same_bits(shards[at(r)], expected));
+    }
   }
 }
 
@@ -505,6 +538,27 @@ TEST_CASE("two levels: ranks that disagree are told, and nobody waits") {
   ends = with({2, 2}, same, [](int r) { return r >= 2 ? 0.2 : 0.1; });
   for (auto const& each : ends) CHECK(has(each, "differ in recipe or density"));
   CHECK(n == 4502);
+}
+
+TEST_CASE("two levels: formats of one length that differ inside of a node are told") {
+  auto const n = mixed_layers().size();
+  std::vector<std::string> ends(4);
+  auto const said = run({2, 2}, [&](pair const& ranks) {
+    gs::two_level_compressor compressor{one_thread, mixed_layers(), gs::recipe{.density = 0.1}, ranks};
+    std::vector<gs::float16> shorts(n, gs::from_float<gs::float16>(1.5f));
+    std::vector<gs::bfloat16> brains(n, gs::from_float<gs::bfloat16>(1.5f));
+    ends[at(ranks.rank())] = ending([&] {
+      if (ranks.rank() == 1)
+        compressor.exchange(ranks, brains);
+      else
+        compressor.exchange(ranks, shorts);
+    });
+  });
+  CHECK(text(said) == "");
+  CHECK(has(ends[0], "mismatch: gradsieve: ranks of one node differ in layout or format"));
+  CHECK(has(ends[1], "mismatch: gradsieve: ranks of one node differ in layout or format"));
+  CHECK(has(ends[2], "communication_error: gradsieve: rank 0 failed"));
+  CHECK(has(ends[3], "communication_error: gradsieve: rank 0 failed"));
 }
 
 TEST_CASE("two levels: communicators that do not fit are refused") {

@@ -45,7 +45,8 @@ two_level(Inside, Across) -> two_level<Inside, Across>;
 /// between nodes does not depend on the ranks in them, and a rank selects from 1 / ranks of the elements.
 /// The result is the mean over nodes of what these sent, and a node's gradient is the mean of its ranks', summed in the
 /// order of the inner transport (threads: by rank), as binary32, divided, and for float16 and bfloat16 rounded once.
-/// All ranks end with the same bits. At density 1 that is dense_mean across of dense_mean inside; the last bits differ
+/// All ranks end with the same bits; with `reduce_scatter` across, those of a node do: with its shard of each part, and
+/// zeros elsewhere. At density 1 that is dense_mean across of dense_mean inside; the last bits differ
 /// from a dense_mean of all ranks, as the sum has another order. An inner sum is plain: infinite beyond binary32, and
 /// an element that is not finite on one rank is left out for its node.
 /// When not: one rank a node, or links inside that are no faster than those across: take a compressor of all ranks.
@@ -148,7 +149,8 @@ class two_level_compressor {
       failure.attempt(check);
     else
       check();
-    node_.meet(ranks.inside, layers_.hash() ^ layers_.size() * sizeof(T), recipe_hash_, failure);
+    constexpr std::uint64_t format = sizeof(T) + (std::same_as<T, bfloat16> ? 1 : 0);  // both halves have two bytes
+    node_.meet(ranks.inside, layers_.hash() ^ layers_.size() * format, recipe_hash_, failure);
     failure.attempt([&] { node_.average(ranks.inside, gradient); });
     auto const values = node_.template values<T>();
     if (failure) {

@@ -205,6 +205,15 @@ std::string check_threshold(std::vector<std::vector<gs::key_type>> keys, std::ui
   return joined(said);
 }
 
+/// Makes so many calls, and no more.
+struct impatient : forwarding {
+  int* calls_left;
+  void all_gather(gs::host const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    if ((*calls_left)-- == 0) throw std::runtime_error("a search without end");
+    real.all_gather(where, mine, all);
+  }
+};
+
 struct fails_to_encode : gs::coo {
   static constexpr char const* name = "fails_to_encode";
   static inline thread_local int fails_at = -1;  // the call of this number
@@ -301,6 +310,18 @@ TEST_CASE("the threshold of all ranks is exact, in few rounds") {
   CHECK(check_threshold(many, 20'000, rounds) == "");
   MESSAGE("8 ranks with 20000 keys each: " << rounds << " rounds");
   CHECK(rounds <= 6);
+}
+
+TEST_CASE("words that no search gives end it: on any data") {
+  auto const said = on_ranks(3, [&](communicator comm) {
+    std::vector<gs::key_type> const keys{gs::infinite_key, gs::infinite_key, 7};  // sums of what was damaged or forged
+    gs::global_threshold threshold;
+    threshold.reserve(comm.size());
+    int calls = 100;
+    auto const how = ending([&] { threshold.find(impatient{{comm}, &calls}, here, keys, 5); });
+    return contains(how, "corrupt_message: gradsieve: the ranks' keys are not those of one search") ? "" : how;
+  });
+  CHECK(joined(said) == "");
 }
 
 TEST_CASE("a rank whose codec fails, wherever, makes all throw, and nothing is given up") {

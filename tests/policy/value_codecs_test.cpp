@@ -323,6 +323,33 @@ TEST_CASE("automatic_values: extremes") {
   CHECK_THROWS_AS(gs::check(gs::automatic_values{.max_error = 1.5f}), gs::invalid_argument);
 }
 
+TEST_CASE("automatic_values: copies of what compress() returned are encoded, though quantise() would round again") {
+  std::mt19937 random{7};
+  std::normal_distribution<float> normal;
+  int again = 0;
+  for (float const bound : {0.01f, 0.1f, 0.5f, 1.0f}) {
+    gs::packed const codec{.values = gs::automatic_values{.max_error = bound}};
+    gs::compressor compressor{gs::host{.threads = 1}, gs::layout::flat(40), gs::recipe{.density = 0.2, .codec = codec}};
+    for (int step = 0; step < 300; ++step) {
+      std::vector<float> gradient(40);
+      for (float& x : gradient) x = normal(random);
+      auto const selection = compressor.compress(gradient);
+      std::vector const indices(selection.indices.begin(), selection.indices.end());
+      std::vector const values(selection.values.begin(), selection.values.end());
+      auto const found = compressor.encode(selection);
+      std::vector const message(found.begin(), found.end());
+      auto const of_copy = compressor.encode(gs::selection_view{indices, values, {}});
+      CHECK(std::ranges::equal(message, of_copy));
+      if (!same_bits(quantised(codec.values, values), values)) ++again;
+    }
+  }
+  CHECK(again > 0);
+  gs::packed const codec{.values = gs::automatic_values{}};  // whatever it is given, it writes as it is
+  std::vector<float> any{1.0f / 3, 1e-30f, -2.5f};
+  codec.round_as_written(none, places(3), any);
+  CHECK(same_bits(any, {1.0f / 3, 1e-30f, -2.5f}));
+}
+
 TEST_CASE("automatic_values: the message names the codec, which reads it too; others are refused") {
   gs::packed const codec{.indices = gs::raw32{}, .values = gs::automatic_values{.max_error = 0.2f}};
   std::uint64_t const n = 10'000;

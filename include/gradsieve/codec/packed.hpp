@@ -80,6 +80,17 @@ struct packed {
     values.quantise(info, places, in_out);
   }
 
+  /// What encode() and decode() make of any values. Where quantise() would round again what it has rounded, as it then
+  /// may choose another value codec, this leaves it as it is.
+  void round_as_written(message_info const& info, std::span<index_type const> places,
+                        std::span<float> in_out) const noexcept
+    requires(choosing_value_codec<Values> && quantises<Values>)
+  {
+    values.with(values.choose(info, places, in_out), [&](auto const& how) {
+      if constexpr (quantises<std::remove_cvref_t<decltype(how)>>) how.quantise(info, places, in_out);
+    });
+  }
+
   /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     wire::store_one(to.subspan(message_header::bytes), std::uint16_t{Indices::id});

@@ -32,7 +32,8 @@ class global_threshold {
 
   /// `sorted`: this rank's keys, of finite values, the largest first. Afterwards keys of key() are known, see kept()
   /// and ties(). Of a rank with a `failure` here all ranks learn. Collective.
-  /// @throws the failure; communication_error if another rank failed; corrupt_message for words that no rank writes.
+  /// @throws the failure; communication_error if another rank failed; corrupt_message for words that no rank writes, or
+  /// that do not go together.
   template <class Comm, class Space>
   void find(Comm const& comm, Space const& where, std::span<key_type const> sorted, std::uint64_t k,
             std::exception_ptr const& failure = {}) {
@@ -55,6 +56,8 @@ class global_threshold {
       if (total(&word::at_least_low) <= k) return share(~std::uint64_t{0});
       if (k == 0) return take_none();
       if (above < k) return share(k - above);
+      if (total(&word::at_least_high) >= k)  // no bracket then, and no search that ends: a word was damaged
+        throw corrupt_message("gradsieve: the ranks' keys are not those of one search");
       narrow(k);
     }
   }

@@ -26,7 +26,7 @@ namespace gradsieve {
 /// When not: as `ok_topk`, whose sums are the largest of all: here an entry falls out that is small in each half of the
 /// tree, and only together large. With many ranks the steps up the tree follow each other, and so do their delays.
 /// Cost: a small all-gather, log2 P times a size, a list of k entries and k / 8 bytes, and two broadcasts; O(k log P).
-/// Memory: 3 messages and 50 bytes an entry.
+/// Memory: a message and 72 bytes an entry.
 /// Source: gTop-k (Shi et al., ICDCS 2019), which gives up everything that a rank has selected of the last list's
 /// places, also what fell out on the way, and takes a power of two for P; here neither.
 struct gtopk {

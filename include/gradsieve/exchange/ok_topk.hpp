@@ -151,6 +151,7 @@ struct ok_topk {
       for (std::size_t b = 1; b < ranks; ++b)
         quantiles_[b - 1] =
             static_cast<double>(indices.empty() ? round.info.n * b / ranks : indices[indices.size() * b / ranks]);
+      agreed_ = 0;  // should the call fail on this rank alone, its old borders are not taken for the others' new ones
       round.comm.all_reduce(round.work.where(), std::span{quantiles_}, reduction::sum);
       borders_[0] = 0;
       borders_[ranks] = round.info.n;

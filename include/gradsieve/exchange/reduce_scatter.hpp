@@ -81,9 +81,9 @@ class shard_infos {
 /// Cost: a small all-gather, two all-to-alls, of sizes and of messages, O(k) to encode and to decode. With evenly
 /// spread selections a rank receives (P - 1) / P of k entries, besides 88 bytes from every other rank, as a message's
 /// header has 48, a meeting's word 32, a size 8: below k entries for any P, where `gather` receives P - 1 times k.
-/// Memory: 2 P messages, of as many entries as a shard or a selection has, whichever is less; 8 bytes for each of these
-/// and 8 an entry. Source: the reduce-scatter of ZeRO (Rajbhandari et al. 2020), with sparse messages as the first half
-/// of Ok-Topk's (Li and Hoefler 2022).
+/// Memory: 2 P messages, of as many entries as a shard or a selection has, whichever is less; 12 bytes for each entry
+/// of those that are received, and 8 for one of the selection. Source: the reduce-scatter of ZeRO (Rajbhandari et al.
+/// 2020), with sparse messages as the first half of Ok-Topk's (Li and Hoefler 2022).
 struct reduce_scatter {
   static constexpr char const* name = "reduce_scatter";
   static constexpr bool encodes = false;          ///< pieces are rounded one by one, by the exchange itself
