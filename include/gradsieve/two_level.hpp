@@ -54,7 +54,8 @@ two_level(Inside, Across) -> two_level<Inside, Across>;
 /// reduce_scatter an all_reduce; two meetings of 20 bytes on the host, one of 4 bytes on a device; across, that of a
 /// compressor for n / ranks elements. Memory: the compressor's of a part; n / ranks floats; and for 16-bit formats, and
 /// where n is not a multiple of the ranks, a copy of the gradient as binary32.
-/// A layer that lies in two parts is one in each: its budget and its scale are the parts'.
+/// A layer that lies in two parts is one in each: its budget, its scale, and the size that `passthrough.up_to` looks at
+/// are the parts'.
 ///
 /// Failures, on the host: whoever fails, all ranks of its node throw; where a rank fails before the sum inside, all of
 /// all nodes. A node is then what a rank is to a compressor: if one of its ranks fails before the sum, the node's

@@ -14,8 +14,8 @@ struct index_union;  // exchange/index_union.hpp
 
 /// The layers that are selected from, one behind the other, are cut into `world` parts of equal size, whatever layers
 /// they cross; each gives k / world entries, one at least. In a step part p is rank (p + step) % world's, and no other
-/// selects there: choices never overlap, the update has k entries for any number of ranks, or one a rank
-/// where k is below that, and a rank selects from n / world elements. After `world` steps it has had every part.
+/// selects there: choices never overlap, the update has k entries for any number of ranks, or one a rank where k is
+/// below that, and a rank selects from n / world elements. After `world` steps it has had every part.
 /// When not: parts of small and of large values give alike; `deft` shares k out by norms. Where ranks see unlike data:
 /// an entry that is large on one rank alone waits up to `world` steps for that rank's turn.
 /// Cost: as the selector's for 1 / world of the elements, a selector's warm threshold of a part being `world` steps
