@@ -21,12 +21,11 @@ namespace gradsieve {
 /// codec's, and the step's report names it. A receiver takes any of them. The error is counted in whole numbers, in
 /// units of 2^-30 of the largest value's power of two, and always up, so that it does not exceed the bound and every
 /// machine decides alike. A message never rounds; values that are quantised a second time may lose as much again, to a
-/// shorter codec. The residual keeps what rounding takes off. A rank decides for its own values: `max_error` bounds what
-/// a message loses, and with a residual that takes it back a larger bound does than without.
-/// When not: with `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device,
-/// where messages have a fixed size and it is refused; where the same format would be taken in every step: that one
-/// costs less.
-/// Cost: up to six passes over the values to quantise, and up to six to encode, with one more each to write them; those
+/// shorter codec. The residual keeps what rounding takes off. A rank decides for its own values: `max_error` bounds
+/// what a message loses, and with a residual that takes it back a larger bound does than without. When not: with
+/// `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device, where messages
+/// have a fixed size and it is refused; where the same format would be taken in every step: that one costs less. Cost:
+/// up to six passes over the values to quantise, and up to six to encode, with one more each to write them; those
 /// before the one that is taken end early, mostly.
 struct automatic_values {
   static constexpr char const* name = "automatic_values";
