@@ -330,9 +330,9 @@ TEST_CASE("nccl calls: names, groups and what needs none") {
   CHECK(handle.calls == called);
 
   gs::cuda_buffer<float> const floats{where, 4};
-  auto const given = std::span<float const>{floats.first(2)};
-  comm.reduce_scatter(where, given.first(0), floats.span().last(0), gs::reduction::sum);
-  CHECK_THROWS_WITH_AS(comm.reduce_scatter(where, given, floats.span().last(1), gs::reduction::sum),
+  auto const values = std::span<float const>{floats.first(2)};
+  comm.reduce_scatter(where, values.first(0), floats.span().last(0), gs::reduction::sum);
+  CHECK_THROWS_WITH_AS(comm.reduce_scatter(where, values, floats.span().last(1), gs::reduction::sum),
                        "gradsieve: rank 0 gives values: 2, expected 1", gs::mismatch);
   CHECK_THROWS_WITH_AS(comm.all_gather(where, mine, room.first(7)),
                        "gradsieve: rank 0 has room for bytes: 7, expected 8", gs::mismatch);
