@@ -69,7 +69,8 @@ class transport final : public gs::any_communicator::transport {
   int rank() const override { return table_.rank; }
   int size() const override { return table_.size; }
   void all_reduce(std::span<float> all, gs::reduction how) const override {
-    done("all_reduce_float", table_.all_reduce_float(table_.context, all.data(), all.size(), how == gs::reduction::max));
+    done("all_reduce_float",
+         table_.all_reduce_float(table_.context, all.data(), all.size(), how == gs::reduction::max));
   }
   void all_reduce(std::span<double> all, gs::reduction how) const override {
     done("all_reduce_double",
@@ -87,8 +88,7 @@ class transport final : public gs::any_communicator::transport {
   }
   void send_receive(bytes out, int to, room in, int from) const override {
     has(table_.send_receive != nullptr, "send_receive");
-    done("send_receive",
-         table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
+    done("send_receive", table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
   }
 
  private:

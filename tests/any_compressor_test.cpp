@@ -29,7 +29,8 @@ using recipe_by_text = gs::any_recipe<menu>;
 std::vector<float> gradient_of(int step) {
   std::vector<float> made(3000);
   for (std::size_t i = 0; i < made.size(); ++i)
-    made[i] = static_cast<float>(std::sin(static_cast<double>(i * i + 17) * (step + 1)) / (1.0 + static_cast<double>(i % 97)));
+    made[i] = static_cast<float>(std::sin(static_cast<double>(i * i + 17) * (step + 1)) /
+                                 (1.0 + static_cast<double>(i % 97)));
   return made;
 }
 
@@ -86,16 +87,18 @@ TEST_CASE("A recipe by text does what the same recipe in C++ does, bit for bit")
                   gs::recipe{.density = 0.05,
                              .partitioner = gs::deft{.sharing = gs::deft_sharing::by_layer},
                              .codec = gs::packed<gs::elias_fano, gs::fp32>{}});
-  check_same_bits("sidco+packed:automatic,automatic_values@0.05",
-                  gs::recipe{.density = 0.05, .selector = gs::sidco{}, .codec = gs::packed<gs::automatic, gs::automatic_values>{}});
-  check_same_bits("random_k(seed=7)+packed:bitmap,qsgd@0.05",
-                  gs::recipe{.density = 0.05, .selector = gs::random_k{.seed = 7}, .codec = gs::packed<gs::bitmap, gs::qsgd>{}});
+  check_same_bits(
+      "sidco+packed:automatic,automatic_values@0.05",
+      gs::recipe{.density = 0.05, .selector = gs::sidco{}, .codec = gs::packed<gs::automatic, gs::automatic_values>{}});
+  check_same_bits(
+      "random_k(seed=7)+packed:bitmap,qsgd@0.05",
+      gs::recipe{.density = 0.05, .selector = gs::random_k{.seed = 7}, .codec = gs::packed<gs::bitmap, gs::qsgd>{}});
 }
 
 TEST_CASE("What parse() has read, text() writes, and parse() reads that the same") {
   for (std::string const text :
-       {"radix", "trimmed(step=0.25)+deft(rotate_every=3,sharing=by_layer)+momentum@0.001", "packed:fixed_width,sign(block=64)@1",
-        "ldte(tolerance=0.125)+packed:raw32,int4@1e-05", "radix+coo@0"}) {
+       {"radix", "trimmed(step=0.25)+deft(rotate_every=3,sharing=by_layer)+momentum@0.001",
+        "packed:fixed_width,sign(block=64)@1", "ldte(tolerance=0.125)+packed:raw32,int4@1e-05", "radix+coo@0"}) {
     CAPTURE(text);
     auto const once = recipe_by_text::parse(text);
     CHECK(recipe_by_text::parse(once.text()) == once);

@@ -236,7 +236,8 @@ static_assert(has_all_gather<any_communicator, host> && has_broadcast<any_commun
 /// has its default first. Selectors, index codecs and value codecs add to the cost of compiling; partitioners and
 /// residual stores multiply, as a step's order, its number of states and its exchange depend on them.
 struct full_menu {
-  using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign, random_k>;
+  using selectors =
+      type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign, random_k>;
   using partitioners = type_list<whole, layerwise, deft, cyclic, micro>;
   using residuals = type_list<error_feedback, none, momentum_correction, filtered>;
   using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;
@@ -331,9 +332,10 @@ struct any_recipe {
   }
 
   void check_pairs() const {
-    bool const sums =
-        std::visit([](auto const& it) { return !std::remove_cvref_t<decltype(it)>::default_exchange::encodes; }, partitioner);
-    bool const exact = plain || std::visit([](auto const& it) { return !quantises<std::remove_cvref_t<decltype(it)>>; }, values);
+    bool const sums = std::visit(
+        [](auto const& it) { return !std::remove_cvref_t<decltype(it)>::default_exchange::encodes; }, partitioner);
+    bool const exact =
+        plain || std::visit([](auto const& it) { return !quantises<std::remove_cvref_t<decltype(it)>>; }, values);
     if (sums && !exact)
       recipe_text::refuse("this partitioner's exchange sums values: the codec is coo or packed with fp32 here");
   }
@@ -437,7 +439,8 @@ class any_compressor {
       using made = gradsieve::recipe<any_selector_type, Partitioner, Residual, std::remove_cvref_t<decltype(codec)>>;
       at_ = std::make_unique<holder<made>>(
           where, std::move(layers),
-          made{recipe_.density, selector, partitioner, residual, codec, {}, recipe_.passthrough, recipe_.on_non_finite});
+          made{
+              recipe_.density, selector, partitioner, residual, codec, {}, recipe_.passthrough, recipe_.on_non_finite});
     };
     if (recipe_.plain) return with(coo{});
     if constexpr (Partitioner::default_exchange::encodes) {
