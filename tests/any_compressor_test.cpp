@@ -10,6 +10,7 @@
 
 #include <gradsieve/any_compressor.hpp>
 #include <gradsieve/comm/self.hpp>
+#include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 
 namespace {
@@ -93,6 +94,22 @@ TEST_CASE("A recipe by text does what the same recipe in C++ does, bit for bit")
   check_same_bits(
       "random_k(seed=7)+packed:bitmap,qsgd@0.05",
       gs::recipe{.density = 0.05, .selector = gs::random_k{.seed = 7}, .codec = gs::packed<gs::bitmap, gs::qsgd>{}});
+}
+
+TEST_CASE("The same between ranks") {
+  gs::threads::run(3, [](gs::threads::communicator_ref comm) {
+    gs::any_compressor<menu> by_text{gs::host{}, layers(), recipe_by_text::parse("deft+packed:delta,fp32@0.05")};
+    gs::compressor by_type{gs::host{}, layers(),
+                           gs::recipe{.density = 0.05, .partitioner = gs::deft{}, .codec = gs::packed<gs::delta>{}}};
+    gs::any_communicator const any{comm};
+    for (int step = 0; step < 3; ++step) {
+      auto a = gradient_of(step + 10 * comm.rank());
+      auto b = a;
+      by_text.exchange(any, a);
+      by_type.exchange(comm, b);
+      CHECK(a == b);
+    }
+  });
 }
 
 TEST_CASE("What parse() has read, text() writes, and parse() reads that the same") {
