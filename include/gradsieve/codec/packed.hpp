@@ -93,7 +93,7 @@ struct packed {
 
   /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
-    wire::store_one(to.subspan(message_header::bytes), std::uint16_t{Indices::id});
+    wire::store_one(to.subspan(message_header::bytes), indices_id());
     auto const part_id = values_id(info, in);
     wire::store_one(to.subspan(message_header::bytes + 2), part_id);
     wire::store(to.subspan(start), in.passthrough);
@@ -120,7 +120,7 @@ struct packed {
     wire::expect(from.size() >= parts, "size", from.size(), "at least ", parts);
     wire::check_seal(from);
     auto const part_id = [&](std::size_t at) { return wire::load_one<std::uint16_t>(from.subspan(at)); };
-    wire::expect(part_id(start - 4) == Indices::id, "index codec", part_id(start - 4), "", Indices::id);
+    wire::expect(part_id(start - 4) == indices_id(), "index codec", part_id(start - 4), "", indices_id());
     check_values_id(part_id(start - 2));
     std::span const places = out.indices.first(header.count);
     std::span const found = out.values.first(header.count);
@@ -158,6 +158,13 @@ struct packed {
  private:
   static constexpr std::size_t start = message_header::bytes + 4;  // behind the ids
 
+  /// The index codec's id: of one that stands for another, `chosen_id()`.
+  [[nodiscard]] std::uint16_t indices_id() const noexcept {
+    if constexpr (requires { indices.chosen_id(); })
+      return indices.chosen_id();
+    else
+      return Indices::id;
+  }
   /// The value codec that writes these values.
   [[nodiscard]] std::uint16_t values_id(message_info const& info, selection_view const in) const noexcept {
     if constexpr (choosing_value_codec<Values>)

@@ -1,0 +1,459 @@
+// A compressor whose recipe is a text. What it is made of is a menu: only that is compiled.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/recipe_text.hpp>
+
+namespace gradsieve {
+
+// ---- Policies that stand for one of several ----------------------------------------------------------------
+
+namespace detail {
+
+/// What any choice among policies is: a policy that identifies, checks and prints itself as the chosen one does.
+template <class... Types>
+struct any_policy {
+  std::variant<Types...> chosen{};
+
+  void check() const {
+    std::visit([](auto const& it) { gradsieve::check(it); }, chosen);
+  }
+  void add_to(fingerprint& to) const {
+    std::visit([&](auto const& it) { gradsieve::add_to(to, it); }, chosen);
+  }
+  friend bool operator==(any_policy const&, any_policy const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, any_policy const& it) {
+    std::visit([&](auto const& each) { print(out, each); }, it.chosen);
+    return out;
+  }
+};
+
+/// Any workspace or preview, for predict(): it draws samples and nothing else.
+struct any_preview {
+  void* view;
+  key_sample (*draw)(void*, accumulator_ref const&, std::uint64_t, std::uint64_t);
+
+  [[nodiscard]] key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
+    return draw(view, acc, count, seed);
+  }
+};
+
+}  // namespace detail
+
+/// A selector without bins, chosen at run time. Same entries as the chosen one. Cost: that one's, a branch a segment.
+template <class... Types>
+struct any_selector : detail::any_policy<Types...> {
+  [[nodiscard]] index_type capacity(index_type k) const {
+    return std::visit([&](auto const& it) { return selection_capacity(it, k); }, this->chosen);
+  }
+  template <class View>
+  [[nodiscard]] key_type predict(View& view, accumulator_ref const acc, index_type k) const {
+    detail::any_preview any{&view, [](void* of, accumulator_ref const& in, std::uint64_t count, std::uint64_t seed) {
+                              return static_cast<View*>(of)->sample(in, count, seed);
+                            }};
+    return predict_by(any, acc, k);
+  }
+  template <class Workspace>
+  [[nodiscard]] index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
+    return std::visit([&](auto const& it) { return gradsieve::select(it, work, acc, k, out); }, this->chosen);
+  }
+  friend bool operator==(any_selector const&, any_selector const&) = default;
+
+ private:
+  [[nodiscard]] key_type predict_by(detail::any_preview& view, accumulator_ref const acc, index_type k) const {
+    return std::visit([&](auto const& it) { return predict_candidate_threshold(it, view, acc, k); }, this->chosen);
+  }
+};
+
+/// An index codec chosen at run time; writes that one's bytes and id.
+template <class... Types>
+struct any_indices : detail::any_policy<Types...> {
+  static constexpr std::uint16_t id = 0;  // no codec's: see chosen_id()
+
+  [[nodiscard]] std::uint16_t chosen_id() const noexcept {
+    return std::visit([](auto const& it) { return std::uint16_t{it.id}; }, this->chosen);
+  }
+  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
+    return std::visit([&](auto const& it) { return it.max_bytes(n, count); }, this->chosen);
+  }
+  [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> in,
+                                     std::span<std::byte> to) const {
+    return std::visit([&](auto const& it) { return it.encode(info, in, to); }, this->chosen);
+  }
+  [[nodiscard]] std::uint64_t decode(message_info const& info, std::span<std::byte const> from,
+                                     std::span<index_type> out) const {
+    return std::visit([&](auto const& it) { return it.decode(info, from, out); }, this->chosen);
+  }
+  [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
+    return std::visit(
+        [&](auto const& it) -> char const* {
+          if constexpr (choosing_index_codec<std::remove_cvref_t<decltype(it)>>)
+            return it.name_of(part);
+          else
+            return it.name;
+        },
+        this->chosen);
+  }
+  friend bool operator==(any_indices const&, any_indices const&) = default;
+};
+
+/// A value codec chosen at run time; writes that one's bytes and id.
+template <class... Types>
+struct any_values : detail::any_policy<Types...> {
+  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t count) const noexcept {
+    return std::visit([&](auto const& it) { return it.max_bytes(count); }, this->chosen);
+  }
+  [[nodiscard]] std::uint16_t choose(message_info const& info, std::span<index_type const> places,
+                                     std::span<float const> values) const noexcept {
+    return std::visit(
+        [&](auto const& it) -> std::uint16_t {
+          if constexpr (choosing_value_codec<std::remove_cvref_t<decltype(it)>>)
+            return it.choose(info, places, values);
+          else
+            return it.id;
+        },
+        this->chosen);
+  }
+  template <class F>
+  bool with(std::uint16_t part_id, F const& f) const {
+    return std::visit(
+        [&](auto const& it) {
+          if constexpr (choosing_value_codec<std::remove_cvref_t<decltype(it)>>) {
+            return it.with(part_id, f);
+          } else {
+            if (part_id != it.id) return false;
+            f(it);
+            return true;
+          }
+        },
+        this->chosen);
+  }
+  void quantise(message_info const& info, std::span<index_type const> places, std::span<float> values) const noexcept {
+    std::visit(
+        [&](auto const& it) {
+          if constexpr (quantises<std::remove_cvref_t<decltype(it)>>) it.quantise(info, places, values);
+        },
+        this->chosen);
+  }
+  [[nodiscard]] float largest() const noexcept {
+    return std::visit(
+        [](auto const& it) {
+          if constexpr (limited_codec<std::remove_cvref_t<decltype(it)>>)
+            return it.largest();
+          else
+            return largest_value<float>;
+        },
+        this->chosen);
+  }
+  friend bool operator==(any_values const&, any_values const&) = default;
+};
+
+// ---- Communicators -------------------------------------------------------------------------------------------
+
+/// Any communicator of the host, so that a compressor is compiled once for all transports. Passes every call on.
+/// Collectives that the transport lacks throw communication_error.
+class any_communicator {
+ public:
+  using bytes = std::span<std::byte const>;
+  using room = std::span<std::byte>;
+  using sizes = std::span<std::size_t const>;
+
+  /// Implemented by what passes calls on; see also the C interface.
+  struct transport {
+    virtual ~transport() = default;
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+    virtual void all_reduce(std::span<float>, reduction) const = 0;
+    virtual void all_reduce(std::span<double>, reduction) const = 0;
+    virtual void all_gather(bytes, room) const = 0;
+    virtual void all_gather(bytes, room, sizes) const = 0;
+    virtual void broadcast(room, int) const = 0;
+    virtual void send_receive(bytes, int, room, int) const = 0;
+  };
+
+  explicit any_communicator(std::shared_ptr<transport const> how) : how_{std::move(how)} {}
+  template <class Comm>
+    requires(!std::is_same_v<Comm, any_communicator> && has_all_gather<Comm, host>)
+  explicit any_communicator(Comm const& comm) : how_{std::make_shared<over<Comm>>(comm)} {}
+
+  [[nodiscard]] int rank() const { return how_->rank(); }
+  [[nodiscard]] int size() const { return how_->size(); }
+  template <class T>
+  void all_reduce(host const&, std::span<T> all, reduction how) const {
+    how_->all_reduce(all, how);
+  }
+  void all_gather(host const&, bytes mine, room all) const { how_->all_gather(mine, all); }
+  void all_gather(host const&, bytes mine, room all, sizes each) const { how_->all_gather(mine, all, each); }
+  void broadcast(host const&, room in_out, int root) const { how_->broadcast(in_out, root); }
+  void send_receive(host const&, bytes out, int to, room in, int from) const { how_->send_receive(out, to, in, from); }
+
+ private:
+  template <class Comm>
+  struct over final : transport {
+    explicit over(Comm const& to) : comm{to} {}
+    [[nodiscard]] int rank() const override { return comm.rank(); }
+    [[nodiscard]] int size() const override { return comm.size(); }
+    void all_reduce(std::span<float> all, reduction how) const override { comm.all_reduce(host{}, all, how); }
+    void all_reduce(std::span<double> all, reduction how) const override { comm.all_reduce(host{}, all, how); }
+    void all_gather(bytes mine, room all) const override { comm.all_gather(host{}, mine, all); }
+    void all_gather(bytes mine, room all, sizes each) const override { comm.all_gather(host{}, mine, all, each); }
+    void broadcast([[maybe_unused]] room in_out, [[maybe_unused]] int root) const override {
+      if constexpr (has_broadcast<Comm, host>)
+        comm.broadcast(host{}, in_out, root);
+      else
+        throw communication_error("gradsieve: this communicator has no broadcast");
+    }
+    void send_receive([[maybe_unused]] bytes out, [[maybe_unused]] int to, [[maybe_unused]] room in,
+                      [[maybe_unused]] int from) const override {
+      if constexpr (has_send_receive<Comm, host>)
+        comm.send_receive(host{}, out, to, in, from);
+      else
+        throw communication_error("gradsieve: this communicator has no send_receive");
+    }
+    Comm comm;
+  };
+
+  std::shared_ptr<transport const> how_;
+};
+static_assert(has_all_gather<any_communicator, host> && has_broadcast<any_communicator, host>);
+
+// ---- A menu, and a recipe of it --------------------------------------------------------------------------------
+
+/// Everything that a text can name. A program that needs less has a menu of its own with shorter lists: every list
+/// has its default first. Selectors, index codecs and value codecs add to the cost of compiling; partitioners and
+/// residual stores multiply, as a step's order, its number of states and its exchange depend on them.
+struct full_menu {
+  using selectors =
+      type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign, random_k>;
+  using partitioners = type_list<whole, layerwise, deft, cyclic, micro>;
+  using residuals = type_list<error_feedback, none, momentum_correction, filtered>;
+  using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;
+  using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd, automatic_values>;
+};
+
+namespace detail {
+
+template <template <class...> class Any, class List>
+struct any_of_list;
+template <template <class...> class Any, class... Types>
+struct any_of_list<Any, type_list<Types...>> {
+  using type = Any<Types...>;
+};
+template <template <class...> class Any, class List>
+using any_of = typename any_of_list<Any, List>::type;
+
+}  // namespace detail
+
+/// A recipe of a menu, chosen by text. Rules that recipe.hpp has as sentences of the compiler are exceptions here.
+template <class Menu = full_menu>
+struct any_recipe {
+  density_schedule density = 0.01;
+  typename Menu::selectors::variant selector{};
+  typename Menu::partitioners::variant partitioner{};
+  typename Menu::residuals::variant residual{};
+  bool plain = true;  ///< the codec is coo; else packed with:
+  typename Menu::indices::variant indices{};
+  typename Menu::values::variant values{};
+  passthrough_layers passthrough{};
+  non_finite on_non_finite = non_finite::skip;
+
+  /// Names by '+', of each family one at most and in any order, then '@' and the density:
+  /// "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp16@0.01". What is left open is the menu's first, and coo.
+  /// Values that lose bits go with whole and layerwise; the other partitioners' exchanges sum values, for which the
+  /// codec is coo or packed with fp32. @throws invalid_argument, which lists the names that there are.
+  [[nodiscard]] static any_recipe parse(std::string const& text) {
+    any_recipe made;
+    auto const at = text.rfind('@');
+    if (at != std::string::npos) made.density = recipe_text::read_number<double>("density", text.substr(at + 1));
+    gradsieve::check(made.density);
+    bool seen[4] = {};
+    for (auto const& token : recipe_text::split(std::string_view{text}.substr(0, at), '+')) made.take(token, seen);
+    made.check_pairs();
+    return made;
+  }
+
+  /// What parse() reads as this recipe.
+  [[nodiscard]] std::string text() const {
+    auto const write = [](auto const& of) {
+      return std::visit([](auto const& it) { return recipe_text::write_policy(it); }, of);
+    };
+    auto const codec = plain ? std::string{coo::name} : "packed:" + write(indices) + "," + write(values);
+    std::ostringstream number;
+    number << density;
+    return write(selector) + "+" + write(partitioner) + "+" + write(residual) + "+" + codec + "@" + number.str();
+  }
+
+  /// The names that parse() knows.
+  [[nodiscard]] static std::string names() {
+    using recipe_text::names_of;
+    return "selectors " + names_of(typename Menu::selectors{}) + "; partitioners " +
+           names_of(typename Menu::partitioners{}) + "; residuals " + names_of(typename Menu::residuals{}) +
+           "; codecs coo, packed:INDICES,VALUES with indices " + names_of(typename Menu::indices{}) + " and values " +
+           names_of(typename Menu::values{});
+  }
+
+  friend bool operator==(any_recipe const&, any_recipe const&) = default;
+
+ private:
+  void take(std::string const& token, bool (&seen)[4]) {
+    auto const once = [&](std::size_t family, char const* what) {
+      if (std::exchange(seen[family], true)) recipe_text::refuse(std::string{"two "} + what + " are named");
+    };
+    auto const colon = token.find(':');
+    if (token.substr(0, colon) == packed<>::name || token == coo::name) {
+      once(3, "codecs");
+      plain = token == coo::name;
+      if (colon == std::string::npos) return;
+      auto const parts = recipe_text::split(std::string_view{token}.substr(colon + 1), ',');
+      if (parts.size() != 2 ||
+          !recipe_text::read_one_of(typename Menu::indices{}, recipe_text::read_item(parts[0]), indices) ||
+          !recipe_text::read_one_of(typename Menu::values{}, recipe_text::read_item(parts[1]), values))
+        recipe_text::refuse("'" + token + "' is no codec; there are " + names());
+      return;
+    }
+    auto const item = recipe_text::read_item(token);
+    if (recipe_text::read_one_of(typename Menu::selectors{}, item, selector)) return once(0, "selectors");
+    if (recipe_text::read_one_of(typename Menu::partitioners{}, item, partitioner)) return once(1, "partitioners");
+    if (recipe_text::read_one_of(typename Menu::residuals{}, item, residual)) return once(2, "residuals");
+    recipe_text::refuse("'" + item.name + "' is none of the names that there are: " + names());
+  }
+
+  void check_pairs() const {
+    bool const sums = std::visit(
+        [](auto const& it) { return !std::remove_cvref_t<decltype(it)>::default_exchange::encodes; }, partitioner);
+    bool const exact =
+        plain || std::visit([](auto const& it) { return !quantises<std::remove_cvref_t<decltype(it)>>; }, values);
+    if (sums && !exact)
+      recipe_text::refuse("this partitioner's exchange sums values: the codec is coo or packed with fp32 here");
+  }
+};
+
+// ---- The compressor ------------------------------------------------------------------------------------------
+
+/// compressor<host, recipe> of a recipe by text; see there for what each call does and throws. Same bits as the recipe
+/// that is written in C++. Not for concurrent use.
+/// Cost: the recipe's, and a virtual call a step, a branch a segment and a message. Compile one translation unit of it.
+/// Split: the order of a step, the number of states and the exchange are compiled into a step, so partitioners and
+/// residual stores stay static; selectors and both parts of a codec are chosen at run time.
+template <class Menu = full_menu>
+class any_compressor {
+ public:
+  /// @throws invalid_argument
+  any_compressor(host where, layout layers, any_recipe<Menu> recipe) : recipe_{std::move(recipe)} {
+    std::visit(
+        [&](auto const& partitioner, auto const& residual) { make(where, std::move(layers), partitioner, residual); },
+        recipe_.partitioner, recipe_.residual);
+  }
+
+  step_report exchange(any_communicator const& comm, std::span<float> gradient) {
+    return at_->exchange(comm, gradient);
+  }
+  host_selection compress(std::span<float const> gradient) { return at_->compress(gradient); }
+  [[nodiscard]] std::span<std::byte const> encode(host_selection const& chosen) { return at_->encode(chosen); }
+  /// The mean of messages of such compressors; see averager. Allocates in the first call.
+  applied_update apply(std::span<std::span<std::byte const> const> messages, std::span<float> gradient) {
+    return at_->apply(messages, gradient);
+  }
+  [[nodiscard]] step_report report() const { return at_->report(); }
+  void discard_step() { at_->discard_step(); }
+  void rescale(float factor) { at_->rescale(factor); }
+  [[nodiscard]] double residual_norm() { return at_->residual_norm(); }
+  [[nodiscard]] std::vector<std::byte> state() { return at_->state(); }
+  void restore(std::span<std::byte const> bytes) { at_->restore(bytes); }
+  void absorb(std::span<std::byte const> bytes) { at_->absorb(bytes); }
+  [[nodiscard]] layout const& layers() const { return at_->layers(); }
+  [[nodiscard]] any_recipe<Menu> const& recipe() const noexcept { return recipe_; }
+  /// The same as the static recipe's.
+  [[nodiscard]] std::uint64_t hash() const { return at_->hash(); }
+
+ private:
+  struct base {
+    virtual ~base() = default;
+    virtual step_report exchange(any_communicator const&, std::span<float>) = 0;
+    virtual host_selection compress(std::span<float const>) = 0;
+    virtual std::span<std::byte const> encode(host_selection const&) = 0;
+    virtual applied_update apply(std::span<std::span<std::byte const> const>, std::span<float>) = 0;
+    virtual step_report report() const = 0;
+    virtual void discard_step() = 0;
+    virtual void rescale(float) = 0;
+    virtual double residual_norm() = 0;
+    virtual std::vector<std::byte> state() = 0;
+    virtual void restore(std::span<std::byte const>) = 0;
+    virtual void absorb(std::span<std::byte const>) = 0;
+    virtual layout const& layers() const = 0;
+    virtual std::uint64_t hash() const = 0;
+  };
+
+  template <class Recipe>
+  struct holder final : base {
+    using codec_type = decltype(Recipe::codec);
+    holder(host where, layout about, Recipe const& recipe) : space{where}, owner{where, std::move(about), recipe} {}
+    step_report exchange(any_communicator const& comm, std::span<float> gradient) override {
+      return owner.exchange(comm, gradient);
+    }
+    host_selection compress(std::span<float const> gradient) override { return owner.compress(gradient); }
+    std::span<std::byte const> encode(host_selection const& chosen) override { return owner.encode(chosen); }
+    applied_update apply(std::span<std::span<std::byte const> const> messages, std::span<float> gradient) override {
+      if (!mean) mean = std::make_unique<averager<host, codec_type>>(space, owner.layers(), owner.recipe());
+      return mean->apply(messages, gradient);
+    }
+    step_report report() const override { return owner.report(); }
+    void discard_step() override { owner.discard_step(); }
+    void rescale(float factor) override { owner.rescale(factor); }
+    double residual_norm() override { return owner.residual_norm(); }
+    std::vector<std::byte> state() override { return owner.state(); }
+    void restore(std::span<std::byte const> bytes) override { owner.restore(bytes); }
+    void absorb(std::span<std::byte const> bytes) override { owner.absorb(bytes); }
+    layout const& layers() const override { return owner.layers(); }
+    std::uint64_t hash() const override { return owner.recipe().hash(); }
+
+    host space;
+    compressor<host, Recipe> owner;
+    std::unique_ptr<averager<host, codec_type>> mean;
+  };
+
+  using any_selector_type = detail::any_of<any_selector, typename Menu::selectors>;
+  using any_indices_type = detail::any_of<any_indices, typename Menu::indices>;
+  using any_values_type = detail::any_of<any_values, typename Menu::values>;
+
+  template <class Partitioner, class Residual>
+  void make(host where, layout layers, Partitioner const& partitioner, Residual const& residual) {
+    any_selector_type selector;
+    selector.chosen = recipe_.selector;
+    any_indices_type indices;
+    indices.chosen = recipe_.indices;
+    auto const with = [&](auto const& codec) {
+      using made = gradsieve::recipe<any_selector_type, Partitioner, Residual, std::remove_cvref_t<decltype(codec)>>;
+      at_ = std::make_unique<holder<made>>(
+          where, std::move(layers),
+          made{
+              recipe_.density, selector, partitioner, residual, codec, {}, recipe_.passthrough, recipe_.on_non_finite});
+    };
+    if (recipe_.plain) return with(coo{});
+    if constexpr (Partitioner::default_exchange::encodes) {
+      any_values_type values;
+      values.chosen = recipe_.values;
+      with(packed<any_indices_type, any_values_type>{indices, values});
+    } else {
+      with(packed<any_indices_type, fp32>{indices, {}});
+    }
+  }
+
+  any_recipe<Menu> recipe_;
+  std::unique_ptr<base> at_;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,158 @@
+// Recipes by text: read, written, refused, and the same bits as recipes that are written in C++.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gradsieve/any_compressor.hpp>
+#include <gradsieve/comm/self.hpp>
+#include <gradsieve/comm/threads.hpp>
+#include <gradsieve/gradsieve.hpp>
+
+namespace {
+
+namespace gs = gradsieve;
+
+// Short, as each residual and partitioner is compiled: what the lists add is in parts_of_the_full_menu.
+struct menu {
+  using selectors = gs::full_menu::selectors;
+  using partitioners = gs::type_list<gs::whole, gs::deft>;
+  using residuals = gs::type_list<gs::error_feedback, gs::momentum_correction>;
+  using indices = gs::full_menu::indices;
+  using values = gs::full_menu::values;
+};
+using recipe_by_text = gs::any_recipe<menu>;
+
+std::vector<float> gradient_of(int step) {
+  std::vector<float> made(3000);
+  for (std::size_t i = 0; i < made.size(); ++i)
+    made[i] = static_cast<float>(std::sin(static_cast<double>(i * i + 17) * (step + 1)) /
+                                 (1.0 + static_cast<double>(i % 97)));
+  return made;
+}
+
+gs::layout layers() { return gs::layout{{"a.weight", 1000}, {"a.bias", 10}, {"b.weight", 1990}}; }
+
+template <class Recipe>
+void check_same_bits(std::string const& text, Recipe const& recipe) {
+  CAPTURE(text);
+  gs::any_compressor<menu> by_text{gs::host{}, layers(), recipe_by_text::parse(text)};
+  gs::compressor by_type{gs::host{}, layers(), recipe};
+  gs::any_communicator const comm{gs::self{}};
+  CHECK(by_text.hash() == by_type.recipe().hash());
+  for (int step = 0; step < 3; ++step) {
+    auto a = gradient_of(step);
+    auto b = a;
+    by_text.exchange(comm, a);
+    by_type.exchange(gs::self{}, b);
+    CHECK(a == b);
+  }
+  auto const gradient = gradient_of(3);
+  auto const one = by_text.encode(by_text.compress(gradient));
+  auto const other = by_type.encode(by_type.compress(gradient));
+  std::vector<std::byte> const message(one.begin(), one.end());
+  CHECK(message == std::vector<std::byte>(other.begin(), other.end()));
+  CHECK(by_text.state() == by_type.state());
+
+  std::vector<float> a(3000);
+  std::vector<float> b(3000);
+  std::span<std::byte const> const messages[] = {message};
+  by_text.apply(messages, a);
+  gs::averager{gs::host{}, layers(), recipe}.apply(messages, b);
+  CHECK(a == b);
+}
+
+std::string why_refused(std::string const& text) {
+  try {
+    static_cast<void>(recipe_by_text::parse(text));
+  } catch (gs::invalid_argument const& why) {
+    return why.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("A recipe by text does what the same recipe in C++ does, bit for bit") {
+  check_same_bits("radix@0.01", gs::recipe{.density = 0.01});
+  check_same_bits("packed:delta,fp16+laplacian+momentum(momentum=0.5)@0.02",
+                  gs::recipe{.density = 0.02,
+                             .selector = gs::laplacian{},
+                             .residual = gs::momentum_correction{.momentum = 0.5f},
+                             .codec = gs::packed<gs::delta, gs::fp16>{}});
+  check_same_bits("deft(sharing=by_layer)+packed:elias_fano,fp32@0.05",
+                  gs::recipe{.density = 0.05,
+                             .partitioner = gs::deft{.sharing = gs::deft_sharing::by_layer},
+                             .codec = gs::packed<gs::elias_fano, gs::fp32>{}});
+  check_same_bits(
+      "sidco+packed:automatic,automatic_values@0.05",
+      gs::recipe{.density = 0.05, .selector = gs::sidco{}, .codec = gs::packed<gs::automatic, gs::automatic_values>{}});
+  check_same_bits(
+      "random_k(seed=7)+packed:bitmap,qsgd@0.05",
+      gs::recipe{.density = 0.05, .selector = gs::random_k{.seed = 7}, .codec = gs::packed<gs::bitmap, gs::qsgd>{}});
+}
+
+TEST_CASE("The same between ranks") {
+  gs::threads::run(3, [](gs::threads::communicator_ref comm) {
+    gs::any_compressor<menu> by_text{gs::host{}, layers(), recipe_by_text::parse("deft+packed:delta,fp32@0.05")};
+    gs::compressor by_type{gs::host{}, layers(),
+                           gs::recipe{.density = 0.05, .partitioner = gs::deft{}, .codec = gs::packed<gs::delta>{}}};
+    gs::any_communicator const any{comm};
+    for (int step = 0; step < 3; ++step) {
+      auto a = gradient_of(step + 10 * comm.rank());
+      auto b = a;
+      by_text.exchange(any, a);
+      by_type.exchange(comm, b);
+      CHECK(a == b);
+    }
+  });
+}
+
+TEST_CASE("What parse() has read, text() writes, and parse() reads that the same") {
+  for (std::string const text :
+       {"radix", "trimmed(step=0.25)+deft(rotate_every=3,sharing=by_layer)+momentum@0.001",
+        "packed:fixed_width,sign(block=64)@1", "ldte(tolerance=0.125)+packed:raw32,int4@1e-05", "radix+coo@0"}) {
+    CAPTURE(text);
+    auto const once = recipe_by_text::parse(text);
+    CHECK(recipe_by_text::parse(once.text()) == once);
+    CHECK(recipe_by_text::parse(once.text()).text() == once.text());
+  }
+  CHECK(recipe_by_text::parse("momentum").text() == "radix+whole+momentum_correction+coo@0.01");
+}
+
+TEST_CASE("A mistake in a recipe is answered by a sentence with the names that there are") {
+  auto const says = [](std::string const& text, std::string const& part) {
+    CAPTURE(text);
+    CAPTURE(why_refused(text));
+    CHECK(why_refused(text).find(part) != std::string::npos);
+  };
+  says("radixx", "'radixx' is none of the names that there are: selectors radix, hierarchical");
+  says("", "a name is missing");
+  says("radix++deft", "a name is missing");
+  says("radix+laplacian", "two selectors are named");
+  says("coo+packed:delta,fp32", "two codecs are named");
+  says("packed:delta", "is no codec; there are selectors");
+  says("packed:delta,fp33", "values fp32, fp16");
+  says("radix@", "density is '', expected a number");
+  says("radix@0.1x", "density is '0.1x', expected a number");
+  says("radix@ 0.1", "expected a number");
+  says("radix@2", "density is 2, expected 0 to 1");
+  says("radix@nan", "density is nan");
+  says("ldte(tolerance=-1)", "ldte's tolerance is -1");
+  says("ldte(tolerance=1,tolerance=1)", "has 'tolerance' twice");
+  says("ldte(toleranz=1)", "ldte has no 'toleranz'; it has tolerance");
+  says("radix(a=1)", "radix has no 'a'; it has ");
+  says("ldte(tolerance)", "is no option: write field=value");
+  says("ldte(tolerance=1", "lacks a ')'");
+  says("ldte)", "was not opened");
+  says("ldte(tolerance=1)x", "goes on behind its ')'");
+  says("random_k(seed=1.5)", "expected a whole number");
+  says("random_k(seed=-1)", "expected a whole number");
+  says("deft(sharing=none)", "expected one of by_");
+  says("deft+packed:delta,fp16", "sums values");
+  says("cyclic", "'cyclic' is none");  // not on this menu
+}

@@ -1,0 +1,107 @@
+/* The C interface where it is misused, and one rank's step, state and messages. */
+#include <gradsieve/gradsieve.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures = 0;
+static void expect(int good, char const* what) {
+  if (good) return;
+  fprintf(stderr, "failed: %s (last error: %s)\n", what, gradsieve_error());
+  ++failures;
+}
+#define EXPECT(it) expect(it, #it)
+#define REFUSED(call, part) \
+  expect((call) == GRADSIEVE_INVALID_ARGUMENT && strstr(gradsieve_error(), part) != NULL, #call)
+
+static int nothing_f(void* c, float* v, size_t n, int max) { return (void)c, (void)v, (void)n, (void)max, 0; }
+static int nothing_d(void* c, double* v, size_t n, int max) { return (void)c, (void)v, (void)n, (void)max, 0; }
+static int broken(void* c, const void* m, size_t n, void* a, const size_t* s) {
+  return (void)c, (void)m, (void)n, (void)a, (void)s, 5;
+}
+static int alone(void* c, const void* m, size_t n, void* a, const size_t* s) {
+  (void)c, (void)s;
+  if (n > 0) memmove(a, m, n);
+  return 0;
+}
+
+int main(void) {
+  enum { n = 1000 };
+  static float gradient[n], mean[n];
+  for (int i = 0; i < n; ++i) gradient[i] = (float)(i * 7919 % 1009) - 500;
+  gradsieve_layer const layers[] = {{"weight", n}};
+  gradsieve_compressor *made = NULL, *other = NULL;
+  gradsieve_communicator comm = {NULL, 0, 1, nothing_f, nothing_d, alone, NULL, NULL};
+  gradsieve_report report;
+  void const* message = NULL;
+  size_t size = 0;
+  double norm = 0;
+
+  EXPECT(strcmp(gradsieve_error(), "") == 0);
+  EXPECT(strstr(gradsieve_recipe_names(), "laplacian") != NULL);
+  REFUSED(gradsieve_create(NULL, layers, 1, &made), "recipe is null");
+  REFUSED(gradsieve_create("radix", NULL, 1, &made), "layers is null");
+  REFUSED(gradsieve_create("radix", layers, 1, NULL), "made is null");
+  REFUSED(gradsieve_create("radish", layers, 1, &made), "'radish' is none of the names");
+  EXPECT(made == NULL);
+  gradsieve_destroy(NULL);
+  EXPECT(gradsieve_create("radix+packed:delta,fp16@0.1", layers, 1, &made) == GRADSIEVE_OK);
+
+  REFUSED(gradsieve_exchange(NULL, &comm, gradient, n), "compressor is null");
+  REFUSED(gradsieve_exchange(made, NULL, gradient, n), "communicator is null");
+  REFUSED(gradsieve_exchange(made, &comm, NULL, n), "gradient is null");
+  REFUSED(gradsieve_exchange(made, &comm, gradient, n - 1), "999");
+  comm.rank = 1;
+  REFUSED(gradsieve_exchange(made, &comm, gradient, n), "rank 1 of 1");
+  comm.rank = 0;
+  comm.all_gather = NULL;
+  REFUSED(gradsieve_exchange(made, &comm, gradient, n), "all_gather is null");
+  comm.all_gather = broken;
+  EXPECT(gradsieve_exchange(made, &comm, gradient, n) == GRADSIEVE_COMMUNICATION);
+  EXPECT(strstr(gradsieve_error(), "all_gather returned 5") != NULL);
+  comm.all_gather = alone;
+  gradsieve_destroy(made);
+
+  EXPECT(gradsieve_create("radix+packed:delta,fp16@0.1", layers, 1, &made) == GRADSIEVE_OK);
+  EXPECT(gradsieve_create("radix+packed:delta,fp16@0.1", layers, 1, &other) == GRADSIEVE_OK);
+  memcpy(mean, gradient, sizeof mean);
+  EXPECT(gradsieve_exchange(made, &comm, mean, n) == GRADSIEVE_OK);
+  EXPECT(gradsieve_get_report(made, &report) == GRADSIEVE_OK);
+  EXPECT(report.selected == n / 10 && report.updated == n / 10 && report.baseline_bytes == 4 * n);
+  EXPECT(report.bytes_sent < 4 * n && report.bytes_sent > 0);
+  REFUSED(gradsieve_get_report(made, NULL), "report is null");
+  EXPECT(gradsieve_residual_norm(made, &norm) == GRADSIEVE_OK && norm > 0);
+  REFUSED(gradsieve_residual_norm(made, NULL), "norm is null");
+
+  size = 0; /* the size, then the state */
+  EXPECT(gradsieve_save(made, NULL, &size) == GRADSIEVE_ROOM && size > 4 * n);
+  void* state = malloc(size);
+  EXPECT(gradsieve_save(made, state, &size) == GRADSIEVE_OK);
+  REFUSED(gradsieve_save(made, NULL, &size), "to is null");
+  EXPECT(gradsieve_load(other, state, size - 1) == GRADSIEVE_CORRUPT);
+  EXPECT(gradsieve_load(other, state, size) == GRADSIEVE_OK);
+  REFUSED(gradsieve_load(other, NULL, size), "state is null");
+
+  /* both go on alike: the same message */
+  EXPECT(gradsieve_compress(made, gradient, n, &message, &size) == GRADSIEVE_OK);
+  void const* same = NULL;
+  size_t same_size = 0;
+  EXPECT(gradsieve_compress(other, gradient, n, &same, &same_size) == GRADSIEVE_OK);
+  EXPECT(size == same_size && memcmp(message, same, size) == 0);
+  void const* const both[] = {message, same};
+  size_t const sizes[] = {size, same_size};
+  EXPECT(gradsieve_apply(made, both, sizes, 2, mean, n) == GRADSIEVE_OK);
+  int entries = 0;
+  for (int i = 0; i < n; ++i) entries += mean[i] < 0 || mean[i] > 0;
+  EXPECT(entries == n / 10);
+  size_t const cut[] = {size, same_size - 1};
+  EXPECT(gradsieve_apply(made, both, cut, 2, mean, n) == GRADSIEVE_CORRUPT);
+  REFUSED(gradsieve_apply(made, NULL, sizes, 2, mean, n), "messages or sizes is null");
+  REFUSED(gradsieve_compress(made, gradient, n, NULL, &size), "message or message_size is null");
+  EXPECT(gradsieve_discard_step(made) == GRADSIEVE_OK);
+  REFUSED(gradsieve_discard_step(NULL), "compressor is null");
+  free(state);
+  gradsieve_destroy(made);
+  gradsieve_destroy(other);
+  return failures == 0 ? 0 : 1;
+}
