@@ -14,12 +14,12 @@ want python3-matplotlib plotting_python
 
 cmake --preset release
 cmake --build --preset release -j"$(nproc)" --target gradsieve_example_train gradsieve_example_simulate \
-  gradsieve_example_train_in_c
+  gradsieve_train_in_c
 
 mkdir -p out
 build/release/examples/train --compare all --csv out/train.csv --curves out/curves.csv
 build/release/examples/simulate --trace resnet50 --network v100-10gbe --csv out/schedule.csv
-build/release/examples/train_in_c examples/data/digits.csv
+build/release/examples/c/train_in_c examples/data/digits.csv
 
 if python=$(plotting_python); then
   "$python" examples/plot.py out/train.csv out/curves.csv

@@ -1,6 +1,8 @@
 // The C interface: every recipe of the menu is compiled here, once.
 #include <gradsieve/gradsieve.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -14,8 +16,64 @@
 
 namespace gs = gradsieve;
 
+namespace {
+
+/// A table of functions as a communicator.
+class transport final : public gs::any_communicator::transport {
+  using bytes = gs::any_communicator::bytes;
+  using room = gs::any_communicator::room;
+
+ public:
+  /// From now on calls go there.
+  void connect(gradsieve_communicator const& table) {
+    if (table.size != table_.size) equal_.assign(static_cast<std::size_t>(table.size), 0);
+    table_ = table;
+  }
+  int rank() const override { return table_.rank; }
+  int size() const override { return table_.size; }
+  void all_reduce(std::span<float> all, gs::reduction how) const override {
+    done("all_reduce_float",
+         table_.all_reduce_float(table_.context, all.data(), all.size(), how == gs::reduction::max));
+  }
+  void all_reduce(std::span<double> all, gs::reduction how) const override {
+    done("all_reduce_double",
+         table_.all_reduce_double(table_.context, all.data(), all.size(), how == gs::reduction::max));
+  }
+  void all_gather(bytes mine, room all) const override {
+    std::ranges::fill(equal_, mine.size());
+    all_gather(mine, all, equal_);
+  }
+  void all_gather(bytes mine, room all, gs::any_communicator::sizes each) const override {
+    done("all_gather", table_.all_gather(table_.context, mine.data(), mine.size(), all.data(), each.data()));
+  }
+  void broadcast(room in_out, int root) const override {
+    has(table_.broadcast != nullptr, "broadcast");
+    done("broadcast", table_.broadcast(table_.context, in_out.data(), in_out.size(), root));
+  }
+  void send_receive(bytes out, int to, room in, int from) const override {
+    has(table_.send_receive != nullptr, "send_receive");
+    done("send_receive", table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
+  }
+
+ private:
+  static void has(bool there, char const* what) {
+    if (!there) throw gs::communication_error(std::string{"gradsieve: the communicator has no "} + what);
+  }
+  static void done(char const* what, int code) {
+    if (code != 0)
+      throw gs::communication_error(std::string{"gradsieve: the communicator's "} + what + " returned " +
+                                    std::to_string(code));
+  }
+  gradsieve_communicator table_{};
+  mutable std::vector<std::size_t> equal_;  // sizes of shares, one a rank
+};
+
+}  // namespace
+
 struct gradsieve_compressor {
   gs::any_compressor<> owner;
+  std::shared_ptr<transport> how = std::make_shared<transport>();
+  gs::any_communicator comm{how};
 };
 
 namespace {
@@ -59,49 +117,6 @@ gradsieve_status guarded(Body const& body) noexcept {
 void need(bool there, char const* what) {
   if (!there) throw gs::invalid_argument(std::string{"gradsieve: "} + what + " is null");
 }
-
-class transport final : public gs::any_communicator::transport {
-  using bytes = gs::any_communicator::bytes;
-  using room = gs::any_communicator::room;
-
- public:
-  explicit transport(gradsieve_communicator const& table) : table_{table} {}
-  int rank() const override { return table_.rank; }
-  int size() const override { return table_.size; }
-  void all_reduce(std::span<float> all, gs::reduction how) const override {
-    done("all_reduce_float",
-         table_.all_reduce_float(table_.context, all.data(), all.size(), how == gs::reduction::max));
-  }
-  void all_reduce(std::span<double> all, gs::reduction how) const override {
-    done("all_reduce_double",
-         table_.all_reduce_double(table_.context, all.data(), all.size(), how == gs::reduction::max));
-  }
-  void all_gather(bytes mine, room all) const override {
-    all_gather(mine, all, std::vector<std::size_t>(static_cast<std::size_t>(table_.size), mine.size()));
-  }
-  void all_gather(bytes mine, room all, gs::any_communicator::sizes each) const override {
-    done("all_gather", table_.all_gather(table_.context, mine.data(), mine.size(), all.data(), each.data()));
-  }
-  void broadcast(room in_out, int root) const override {
-    has(table_.broadcast != nullptr, "broadcast");
-    done("broadcast", table_.broadcast(table_.context, in_out.data(), in_out.size(), root));
-  }
-  void send_receive(bytes out, int to, room in, int from) const override {
-    has(table_.send_receive != nullptr, "send_receive");
-    done("send_receive", table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
-  }
-
- private:
-  static void has(bool there, char const* what) {
-    if (!there) throw gs::communication_error(std::string{"gradsieve: the communicator has no "} + what);
-  }
-  static void done(char const* what, int code) {
-    if (code != 0)
-      throw gs::communication_error(std::string{"gradsieve: the communicator's "} + what + " returned " +
-                                    std::to_string(code));
-  }
-  gradsieve_communicator table_;
-};
 
 std::span<std::byte const> bytes_of(void const* from, std::size_t size) {
   return {static_cast<std::byte const*>(from), size};
@@ -149,7 +164,8 @@ gradsieve_status gradsieve_exchange(gradsieve_compressor* which, gradsieve_commu
       throw gs::invalid_argument("gradsieve: communicator: rank " + std::to_string(comm->rank) + " of " +
                                  std::to_string(comm->size));
     need(gradient != nullptr || size == 0, "gradient");
-    which->owner.exchange(gs::any_communicator{std::make_shared<transport>(*comm)}, {gradient, size});
+    which->how->connect(*comm);
+    which->owner.exchange(which->comm, {gradient, size});
   });
 }
 
