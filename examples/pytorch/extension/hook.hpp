@@ -62,6 +62,14 @@ class hook {
     changed_.notify_all();
   }
 
+  /// body(bucket_exchange) when no bucket is under way.
+  template <class Body>
+  decltype(auto) between_steps(Body const& body) {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+    return body(exchange_);
+  }
+
   /// When a bucket was exchanged, in seconds of the steady clock.
   struct exchange_times {
     std::size_t bytes = 0;
@@ -75,14 +83,6 @@ class hook {
       keeps_times_ = keep;
       return std::exchange(times_, {});
     });
-  }
-
-  /// body(bucket_exchange) when no bucket is under way.
-  template <class Body>
-  decltype(auto) between_steps(Body const& body) {
-    std::unique_lock lock{mutex_};
-    changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
-    return body(exchange_);
   }
 
  private:

@@ -224,9 +224,11 @@ void define_common(Class& type) {
              });
            })
       .def("restore_totals",
-           [](Hook& target, saved_totals const& saved) {
+           [](Hook& target, saved_totals const& all) {
              py::gil_scoped_release const release;
-             target.between_steps([&](auto& exchange) { exchange.restore(std::make_from_tuple<running_totals>(saved)); });
+             target.between_steps([&](auto& exchange) {
+               exchange.restore(std::apply([](auto... each) { return running_totals{each...}; }, all));
+             });
            })
       .def("state", &state<Hook>)
       .def("restore",
