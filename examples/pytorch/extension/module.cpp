@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,11 +38,13 @@ void destroy(Hook* target) {
   }
 }
 
+constexpr double default_density = 0.01;
+
 /// What register() was told, apart from the model.
 struct wishes {
   std::string recipe;
   policy_options options;
-  double density = 0.01;
+  std::optional<double> density;  ///< none: the default
   double initial_density = 0.01;
   std::uint64_t warmup = 0;
   std::uint64_t warmup_stages = 0;
@@ -53,9 +56,13 @@ struct wishes {
 /// @throws usage_error; std::invalid_argument for a density outside its limits.
 compression compression_of(wishes const& asked, bool on_device) {
   auto chosen = parse_compression(asked.recipe, asked.options, on_device);
-  chosen.density = {asked.initial_density, asked.density, asked.warmup, asked.warmup_stages};
+  if ((asked.density || asked.warmup > 0) && chosen.policies.adapts())
+    throw usage_error("gradsieve: recipe '" + asked.recipe +
+                      "' decides for itself how much to send: leave density and warmup out");
+  auto const density = asked.density.value_or(default_density);
+  chosen.density = {asked.initial_density, density, asked.warmup, asked.warmup_stages};
   gs::density_schedule{chosen.density}.check();
-  if (chosen.names_codec && asked.density == 1 && asked.warmup == 0 && !chosen.policies.adapts())
+  if (chosen.names_codec && density == 1 && asked.warmup == 0 && !chosen.policies.adapts())
     throw usage_error("gradsieve: recipe '" + asked.recipe +
                       "' names a codec, which density 1 does not use: all elements are sent in full, as binary32");
   chosen.passthrough = asked.passthrough;

@@ -24,7 +24,7 @@ def read_trace(text: str) -> list[tuple[str, int, float, float, int]]: ...
 class Wishes:
     recipe: str
     options: list[tuple[str, str]]
-    density: float
+    density: float | None
     initial_density: float
     warmup: int
     warmup_stages: int
