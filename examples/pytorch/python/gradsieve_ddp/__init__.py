@@ -24,6 +24,7 @@ if torch.__version__ != built_for:
                       "with pip install --force-reinstall --no-deps ./examples/pytorch")
 
 from . import _native
+from ._buckets import device_hook, host_hook
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
 
@@ -288,7 +289,7 @@ def register(
     if route == "cpp":
         native.attach(model.reducer)
     else:
-        model.register_comm_hook(native, _device_hook if on_device else _host_hook)
+        model.register_comm_hook(native, device_hook if on_device else host_hook)
     return Hook(model, native, names, model.process_group if process_group is None else process_group, known,
                 inside is not None)
 
@@ -334,25 +335,3 @@ def _like(group: dist.ProcessGroup) -> dist.ProcessGroup:
             "hand over process_group=torch.distributed.new_group(the model's ranks), made by all of them"
         )
     return dist.new_group(dist.get_process_group_ranks(group), backend=backend, use_local_synchronization=True)
-
-
-def _host_hook(native: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    finished: torch.futures.Future[Any] = torch.futures.Future()
-    buffer = bucket.buffer()
-    native.start(bucket, finished.set_result)
-    return finished.then(lambda why: _buffer_or_raise(why.value(), buffer))
-
-
-def _device_hook(native: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    buffer = bucket.buffer()
-    native.start(bucket)  # enqueues; what follows its stream sees the average
-    finished: torch.futures.Future[Any] = torch.futures.Future(devices=[buffer.device])
-    with torch.cuda.stream(torch.cuda.ExternalStream(native.stream, buffer.device)):
-        finished.set_result(buffer)
-    return finished
-
-
-def _buffer_or_raise(why: str | None, buffer: torch.Tensor) -> torch.Tensor:
-    if why is not None:
-        raise RuntimeError(why)
-    return buffer
