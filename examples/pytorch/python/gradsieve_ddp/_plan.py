@@ -288,7 +288,8 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
 
     trace: of hook.trace(), or a file in the scheduler's CSV.
     link: a name of the library's networks, or "ALPHA,BETA" or (alpha, beta), seconds a message and a byte of a link;
-        None: what the trace's own exchanges took, by a straight line, which needs buckets of different sizes.
+        None: what the trace's own exchanges took, a straight line through the median of each size, which needs
+        buckets of different sizes.
     workers: ranks; None: those of the default group. exchange: "dense", an all-reduce; "gather", "index_union" or
         "leader", of `density` of the elements; entry_bytes of "gather", of an element that is sent [8].
         They describe the exchange over a link, and are refused without one.
@@ -302,10 +303,13 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
     if link is None:
         if workers is not None or exchange != "dense" or density is not None or entry_bytes is not None:
             raise ValueError("gradsieve: workers, exchange, density and entry_bytes describe a link, and there is none")
-        if len({size for size, _ in trace.exchanges}) < 2:
+        times: dict[int, list[float]] = {}
+        for size, seconds in trace.exchanges:
+            times.setdefault(size, []).append(seconds)
+        if len(times) < 2:
             raise ValueError("gradsieve: the trace has no exchanges of different sizes: name a link, or record steps "
                              "with several buckets")
-        a, b, _ = _native.fit_cost(list(trace.exchanges))
+        a, b, _ = _native.fit_cost([(size, statistics.median(times[size])) for size in sorted(times)])
     else:
         if exchange == "dense" and density is not None:
             raise ValueError("gradsieve: a dense exchange has no density: choose gather, index_union or leader")
