@@ -405,7 +405,11 @@ def case_recipes_and_their_options():
     train(model, sgd(model, 0.0), 3)
     assert_same_on_all_ranks(weights(model), "options")
     hook = gradsieve_ddp.register(in_buckets(small_model()), "adacomp", bins={"0*": 20, "": 40})
-    assert "0*" in hook.options["bins"] and "40" in hook.options["bins"], hook.options
+    assert hook.options["bins"] == "0*=20;40", hook.options
+    for recipe in ("adacomp", "laplacian+deft+momentum", "radix+cyclic+filtered", "ldte+qsgd"):
+        known = gradsieve_ddp.options(recipe)
+        again = gradsieve_ddp.register(in_buckets(small_model()), recipe, **known)
+        assert again.options == known, f"{recipe}: {again.options}"
 
 
 def case_a_report_counts():

@@ -28,11 +28,11 @@ enum class bad_values { skip, fail, propagate };
 struct compression {
   named_policies policies;
   any_codec codec;
-  bool names_codec = false;   ///< whether the recipe does
-  policy_options options;     ///< of all its policies, with their values
-  gs::warm_up density;        ///< one number where there are no steps
-  names passthrough;          ///< patterns of layers that pass through
-  std::uint64_t up_to = 0;    ///< elements of layers that pass through, whatever they are called
+  bool names_codec = false;  ///< whether the recipe does
+  policy_options options;    ///< of all its policies, with their values
+  gs::warm_up density;       ///< one number where there are no steps
+  names passthrough;         ///< patterns of layers that pass through
+  std::uint64_t up_to = 0;   ///< elements of layers that pass through, whatever they are called
   bad_values on_non_finite = bad_values::skip;
 };
 

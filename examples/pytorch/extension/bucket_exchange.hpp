@@ -92,7 +92,7 @@ class bucket_exchange {
         chosen_{std::move(chosen)},
         group_of_(parameters_.count(), none) {
     static_cast<void>(make_compressor(where_, chosen_, gs::layout{}, peers_));  // bad numbers are found here
-    static_cast<void>(gs::layer_states{parameters_});                   // and names that are not unique
+    static_cast<void>(gs::layer_states{parameters_});                           // and names that are not unique
   }
 
   /// Replaces a bucket's gradient by the mean over all ranks of what they sent. `members`: the parameters in the order

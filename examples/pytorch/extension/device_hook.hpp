@@ -55,8 +55,8 @@ class device_hook {
         device_{parameters.at(0).device()},
         stream_{c10::cuda::getStreamFromPool(true, device_.index())},
         memory_{stream_},
-        exchange_{gs::device{stream_.stream(), &memory_}, std::move(peers),
-                  layout_of(parameters, parameter_names), std::move(chosen)} {
+        exchange_{gs::device{stream_.stream(), &memory_}, std::move(peers), layout_of(parameters, parameter_names),
+                  std::move(chosen)} {
     gs::throw_on_error(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
   device_hook(device_hook const&) = delete;

@@ -212,8 +212,8 @@ py::dict codecs(Hook& target) {
   return py::dict{"index_codec"_a = message.index_codec, "value_codec"_a = message.value_codec};
 }
 
-using saved_totals = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
-                                std::uint64_t, double>;
+using saved_totals =
+    std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, double>;
 
 /// What hosts' and devices' hooks have alike.
 template <class Hook, class Class>
@@ -349,10 +349,9 @@ PYBIND11_MODULE(_native, module) {
       .def(py::init([](wishes const& asked, c10d::ProcessGroup& group, c10d::ProcessGroup* inside,
                        std::vector<at::Tensor> const& parameters, names const& parameter_names, int) {
              c10::cuda::CUDAGuard const guard{parameters.at(0).device()};
-             return std::shared_ptr<device_hook>{
-                 new device_hook{peers_in<gs::device>(group, inside), parameters, parameter_names,
-                                 compression_of(asked, true)},
-                 destroy<device_hook>};
+             return std::shared_ptr<device_hook>{new device_hook{peers_in<gs::device>(group, inside), parameters,
+                                                                 parameter_names, compression_of(asked, true)},
+                                                 destroy<device_hook>};
            }),
            py::kw_only(), py::arg("wishes"), py::arg("group"), py::arg("inside"), py::arg("parameters"),
            py::arg("names"), py::arg("threads"))

@@ -62,7 +62,8 @@ std::pair<std::vector<group_row>, std::optional<double>> make_plan(std::vector<l
   return {groups, made.certificate()};
 }
 
-/// Seconds of a group's exchange, startup and a byte, over a link by name or ALPHA,BETA; `exchange` dense: an all-reduce.
+/// Seconds of a group's exchange, startup and a byte, over a link by name or ALPHA,BETA; `exchange` dense: an
+/// all-reduce.
 std::pair<double, double> link_cost(std::string const& link, std::string const& exchange, int workers, double density,
                                     double entry_bytes) {
   auto const over = gs::network_named(link);

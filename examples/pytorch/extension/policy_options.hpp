@@ -68,6 +68,8 @@ class option_setter {
       std::ostringstream text;
       if constexpr (std::is_same_v<T, bool>)
         text << (value ? "true" : "false");
+      else if constexpr (std::is_same_v<T, gs::bin_lengths>)
+        write_bins(text, value);
       else
         gs::print(text, value);
       auto const same = [&](auto const& each) { return each.first == name; };
@@ -133,6 +135,12 @@ class option_setter {
       fresh.rules[count++].length = length;
     }
     value = fresh;
+  }
+
+  static void write_bins(std::ostream& out, gs::bin_lengths const& value) {
+    for (auto const& rule : value.rules)
+      if (rule.length > 0) out << rule.pattern << '=' << rule.length << ';';
+    out << value.otherwise;
   }
 
   policy_options wanted_;
