@@ -223,3 +223,5 @@ partitioners = _native.partitioners
 residuals = _native.residuals
 index_codecs = _native.index_codecs
 value_codecs = _native.value_codecs
+
+from .outer_step import OuterStep  # noqa: E402  (after register, which it takes)
