@@ -86,6 +86,25 @@ def case_decay_lets_the_old_fade():
     assert 0 < after <= before / 2 * 1.000001, (before, after)
 
 
+def case_a_round_that_failed_is_tried_again():
+    model, optimizer, outer = started(every=100, decay=0.5, recipe="radix", on_non_finite="fail")
+    train(model, outer, optimizer, 3)
+    outer.exchange()
+    train(model, outer, optimizer, 3)
+    norm, before = outer.hook.residual_norm(), weights(model)
+    first = next(model.parameters())
+    kept = first.detach().clone()
+    if dist.get_rank() == 1:
+        first.data.fill_(float("nan"))
+    assert_raises(RuntimeError, "NaN or infinite", outer.exchange)
+    first.data.copy_(kept)
+    assert torch.equal(weights(model), before) and outer.rounds == 1
+    assert abs(outer.hook.residual_norm() - norm / 2) < 1e-5 * norm
+    outer.exchange()
+    assert_same_on_all_ranks(weights(model), "second attempt")
+    assert outer.rounds == 2
+
+
 def case_what_cannot_be_is_refused():
     model = small_model()
     for text, options in (
@@ -136,6 +155,7 @@ test_hook.TWO_RANKS = [
     case_ranks_agree_after_rounds_only,
     case_stopped_and_continued_is_as_if_not,
     case_decay_lets_the_old_fade,
+    case_a_round_that_failed_is_tried_again,
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_dense_round_is_the_mean, case_ranks_join_and_leave_between_rounds]

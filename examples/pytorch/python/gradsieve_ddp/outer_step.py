@@ -58,6 +58,7 @@ class OuterStep:
         self.every, self.decay, self.rounds = every, decay, 0
         self._optimizer = optimizer
         self._done = 0  # inner steps of this round
+        self._faded = False  # what was not sent, for this round
         self._local = [each for _, each in trained]
         self._ddp = DistributedDataParallel(_Common(trained), process_group=process_group, broadcast_buffers=False)
         self._common = list(self._ddp.parameters())
@@ -77,15 +78,16 @@ class OuterStep:
     def exchange(self):
         """Ends the round here. Collective. RuntimeError on every rank where the exchange fails: weights are as they
         were then, the round is not over, and it may be called again."""
-        if self.decay != 1:
+        if self.decay != 1 and not self._faded:
             self.hook.rescale(self.decay)
+        self._faded = True  # once a round, however often it is tried
         with torch.no_grad():
             ways = [common - local for common, local in zip(self._common, self._local)]
         self._outer.zero_grad(set_to_none=True)
         self._ddp(ways).backward()
         self._outer.step()
         self._outer.zero_grad(set_to_none=True)
-        self._done = 0
+        self._done, self._faded = 0, False
         self.rounds += 1
         self._go_on()
 
@@ -98,6 +100,7 @@ class OuterStep:
         return {
             "version": STATE_VERSION,
             "done": self._done,
+            "faded": self._faded,
             "rounds": self.rounds,
             "common": [each.detach().clone() for each in self._common],
             "outer": self._outer.state_dict(),
@@ -117,7 +120,8 @@ class OuterStep:
         if not states:
             raise ValueError("gradsieve: expected the states of all ranks, the list is empty")
         for each in states:
-            if each.get("version") != STATE_VERSION or not {"done", "rounds", "common", "outer", "hook"} <= each.keys():
+            parts = {"done", "faded", "rounds", "common", "outer", "hook"}
+            if each.get("version") != STATE_VERSION or not parts <= each.keys():
                 raise ValueError(f"gradsieve: an outer step's state has version {each.get('version')}, expected "
                                  f"{STATE_VERSION}, or lacks a part")
             if not alone and each["done"] != 0:
@@ -127,7 +131,7 @@ class OuterStep:
             raise ValueError("gradsieve: the outer step's state is of other parameters")
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
-        self._done, self.rounds = first["done"], first["rounds"]
+        self._done, self._faded, self.rounds = first["done"], first["faded"], first["rounds"]
         with torch.no_grad():
             for common, saved in zip(self._common, first["common"]):
                 common.copy_(saved)
