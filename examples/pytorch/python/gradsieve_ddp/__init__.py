@@ -28,7 +28,7 @@ from ._buckets import device_hook, host_hook
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
 
-__all__ = ["Bucket", "Hook", "Layer", "Plan", "Recorder", "Report", "Trace", "built_for", "index_codecs", "nodes",
+__all__ = ["Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace", "built_for", "index_codecs", "nodes",
            "options", "partitioners", "plan", "planners", "recipes", "register", "residuals", "selectors",
            "value_codecs"]
 
@@ -335,3 +335,6 @@ def _like(group: dist.ProcessGroup) -> dist.ProcessGroup:
             "hand over process_group=torch.distributed.new_group(the model's ranks), made by all of them"
         )
     return dist.new_group(dist.get_process_group_ranks(group), backend=backend, use_local_synchronization=True)
+
+
+from .outer_step import OuterStep  # noqa: E402  (uses register)
