@@ -139,7 +139,10 @@ class bucket_exchange {
     if (!counted_) static_cast<void>(report());
     return totals_;
   }
-  void restore(running_totals const& totals) { totals_ = totals; }
+  void restore(running_totals const& totals) {
+    totals_ = totals;
+    counted_ = true;
+  }
 
   [[nodiscard]] compression const& chosen() const noexcept { return chosen_; }
 

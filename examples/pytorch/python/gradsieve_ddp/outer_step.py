@@ -31,7 +31,8 @@ class OuterStep:
 
     Collective: the constructor, and the step() that ends a round.
     Cost: of a round one pass over the weights each for difference, exchange, outer step and copy. Memory: beside the
-    recipe's residual 16 bytes an element: common weights, their gradient, DDP's buckets, outer momentum.
+    recipe's residual 16 bytes an element: common weights, their gradient, DDP's buckets, outer momentum; while a
+        round is under way a copy of the residual.
     When not: where links are fast enough for every step's gradient, which trains better for the same samples.
     Source: DiLoCo (Douillard et al. 2023): lr 0.7 and Nesterov momentum 0.9 outside; SparseLoCo (Sarfi et al. 2025):
     sparse pseudo-gradients of 2 bits, error feedback with decay 0.95; DeMo (Peng et al. 2024): chunks, every = 1.
@@ -58,7 +59,6 @@ class OuterStep:
         self.every, self.decay, self.rounds = every, decay, 0
         self._optimizer = optimizer
         self._done = 0  # inner steps of this round
-        self._faded = False  # what was not sent, for this round
         self._local = [each for _, each in trained]
         self._ddp = DistributedDataParallel(_Common(trained), process_group=process_group, broadcast_buffers=False)
         self._common = list(self._ddp.parameters())
@@ -76,18 +76,23 @@ class OuterStep:
         return True
 
     def exchange(self):
-        """Ends the round here. Collective. RuntimeError on every rank where the exchange fails: weights are as they
-        were then, the round is not over, and it may be called again."""
-        if self.decay != 1 and not self._faded:
+        """Ends the round here. Collective. RuntimeError on every rank where the exchange fails: weights and what was
+        not sent are as they were then, the round is not over, and it may be called again."""
+        before = self.hook.state_dict()
+        if self.decay != 1:
             self.hook.rescale(self.decay)
-        self._faded = True  # once a round, however often it is tried
         with torch.no_grad():
             ways = [common - local for common, local in zip(self._common, self._local)]
         self._outer.zero_grad(set_to_none=True)
-        self._ddp(ways).backward()
+        try:
+            self._ddp(ways).backward()
+        except RuntimeError:  # some buckets may have been exchanged
+            self._outer.zero_grad(set_to_none=True)
+            self.hook.load_state_dict(before)
+            raise
         self._outer.step()
         self._outer.zero_grad(set_to_none=True)
-        self._done, self._faded = 0, False
+        self._done = 0
         self.rounds += 1
         self._go_on()
 
@@ -100,7 +105,6 @@ class OuterStep:
         return {
             "version": STATE_VERSION,
             "done": self._done,
-            "faded": self._faded,
             "rounds": self.rounds,
             "common": [each.detach().clone() for each in self._common],
             "outer": self._outer.state_dict(),
@@ -120,7 +124,7 @@ class OuterStep:
         if not states:
             raise ValueError("gradsieve: expected the states of all ranks, the list is empty")
         for each in states:
-            parts = {"done", "faded", "rounds", "common", "outer", "hook"}
+            parts = {"done", "rounds", "common", "outer", "hook"}
             if each.get("version") != STATE_VERSION or not parts <= each.keys():
                 raise ValueError(f"gradsieve: an outer step's state has version {each.get('version')}, expected "
                                  f"{STATE_VERSION}, or lacks a part")
@@ -131,7 +135,7 @@ class OuterStep:
             raise ValueError("gradsieve: the outer step's state is of other parameters")
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
-        self._done, self._faded, self.rounds = first["done"], first["faded"], first["rounds"]
+        self._done, self.rounds = first["done"], first["rounds"]
         with torch.no_grad():
             for common, saved in zip(self._common, first["common"]):
                 common.copy_(saved)
