@@ -166,6 +166,7 @@ test_hook.TWO_RANKS = [
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_dense_round_is_the_mean, case_ranks_join_and_leave_between_rounds]
+test_hook.FOUR_RANKS = []
 
 if __name__ == "__main__":
     test_hook.main()
