@@ -56,14 +56,18 @@ plotting_python() {
   return 1
 }
 
-# A Python with torch, torch's headers and its own: $PYTHON where that is set.
+# A Python with torch, torch's headers and its own, and what pip builds with: $PYTHON where that is set.
 torch_python() {
   local python
   for python in ${PYTHON-python3 /usr/bin/python3}; do
     if quietly "$python" - <<'CHECK'
+import ensurepip
 import os
+import pip
+import setuptools
 import sysconfig
 import torch.distributed
+import wheel
 from torch.utils import cpp_extension
 
 assert torch.distributed.is_available()
@@ -82,10 +86,11 @@ CHECK
 want_torch() {
   quietly torch_python && return
   if [ -n "${PYTHON-}" ]; then
-    echo "setup: $PYTHON has no torch, or its headers or Python's own are missing; nothing is installed for it"
+    echo "setup: $PYTHON has no torch, or its headers, Python's own, pip, venv, setuptools or wheel are missing; nothing is installed for it"
     return
   fi
-  apt_install python3-torch libtorch-dev pybind11-dev python3-dev libopenblas0-pthread || echo "setup: cannot install PyTorch; going on without it"
+  apt_install python3-torch libtorch-dev pybind11-dev python3-dev libopenblas0-pthread \
+    python3-pip python3-setuptools python3-venv python3-wheel || echo "setup: cannot install PyTorch; going on without it"
 }
 
 need g++ command -v g++

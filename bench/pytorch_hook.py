@@ -33,6 +33,9 @@ class OneParameter(torch.nn.Module):
         return self.weight @ x
 
 
+STAGES = ("accumulate", "partition", "select", "exchange", "apply")
+
+
 def measure(recipe, elements, density, steps, pool):
     """Seconds of floor, hook, and the hook's stages: medians."""
     model = DistributedDataParallel(OneParameter(elements), bucket_cap_mb=4 * elements / 2**20 + 1)
@@ -54,7 +57,7 @@ def measure(recipe, elements, density, steps, pool):
 
             model.register_comm_hook(state, timed)
 
-    hook = gradsieve_ddp.register(Timed, recipe=recipe, density=density)
+    hook = gradsieve_ddp.register(Timed, recipe=recipe, density=None if recipe == "adacomp" else density)
     residual = torch.zeros(elements)
     floors, stages = [], []
     warm = int(2 / density)
@@ -66,7 +69,8 @@ def measure(recipe, elements, density, steps, pool):
         floors.append(time.perf_counter() - began)
         model.zero_grad()
         model(gradient).backward()
-        stages.append(hook.report()["seconds"])
+        report = hook.report()
+        stages.append({stage: report[f"seconds_{stage}"] for stage in STAGES})
     middle = {name: statistics.median(each[name] for each in stages[warm:]) for name in stages[0]}
     return statistics.median(floors[warm:]), statistics.median(spent[warm:]), middle
 

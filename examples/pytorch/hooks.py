@@ -127,9 +127,12 @@ class Gradsieve(Plain):
             raise UsageError(f"--hook {hook.name}: there is no gradsieve_ddp for this Python, which "
                              f"examples/pytorch/run.sh builds ({error})") from None
         try:
-            self.engine = gradsieve_ddp.register(ddp, recipe=hook.recipe, density=chosen.density,
-                                                 passthrough=chosen.passthrough,
-                                                 warmup=chosen.warmup, momentum=chosen.momentum, route=chosen.route)
+            has_momentum = "momentum" in gradsieve_ddp.options(hook.recipe)
+            adapts = "adacomp" in hook.recipe.split("+")
+            self.engine = gradsieve_ddp.register(ddp, recipe=hook.recipe, passthrough=chosen.passthrough,
+                                                 density=None if adapts else chosen.density,
+                                                 warmup=0 if adapts else chosen.warmup, route=chosen.route,
+                                                 **({"momentum": chosen.momentum} if has_momentum else {}))
         except (ValueError, TypeError) as error:
             raise UsageError(f"--hook {hook.name}: {error}") from None
 

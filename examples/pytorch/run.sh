@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets this machine up, builds the hook for PyTorch, tests it, and trains a small transformer on two ranks for a minute or
+# Sets this machine up, builds the hook for PyTorch, installs it by pip into an environment, tests it, and trains a small transformer on two ranks for a minute or
 # two: with dense gradients, torch's own hooks and gradsieve's. Writes out/pytorch.csv and draws out/pytorch.png.
 # More options go to train.py: examples/pytorch/run.sh --steps 500.
 # PYTHON=... takes another Python with torch than the first that is found.
@@ -32,6 +32,6 @@ if quietly "$python" -c 'import matplotlib'; then
 else
   echo "examples/pytorch/run.sh: no plot, $python has no matplotlib"
 fi
-export PYTHONPATH=$PWD/build/release/examples/pytorch/python
+python=$PWD/build/release/examples/pytorch/venv/bin/python  # test pytorch_install has put gradsieve_ddp there
 "$python" examples/pytorch/train.py "${options[@]}" "$@"
-echo "the module lies in PYTHONPATH=$PYTHONPATH"
+echo "gradsieve_ddp is installed for $python; its wheel is $(ls dist/gradsieve_ddp-*.whl)"

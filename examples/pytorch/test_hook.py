@@ -1,4 +1,4 @@
-"""What the hook promises, on two ranks and for some of it on three: `python3 test_hook.py [cases]`.
+"""What the hook promises, on two ranks and for some of it on three or four: `python3 test_hook.py [cases]`.
 
 Every case is a function that all ranks run; one that fails ends the program with its traceback.
 """
@@ -99,6 +99,11 @@ def every_recipe():
     return chosen
 
 
+def density_of(recipe, density):
+    """adacomp decides for itself."""
+    return None if "adacomp" in recipe else density
+
+
 # ---- cases -----------------------------------------------------------------------------------------------------------
 
 
@@ -119,12 +124,12 @@ def case_density_one_is_plain_ddp():
 
 
 def case_ranks_agree_with_every_recipe():
-    steps = 200
+    steps = 60
     for number, recipe in enumerate(every_recipe()):
         model = in_buckets(small_model())
         start = weights(model)
         route = ("python", "cpp")[number % 2]
-        hook = gradsieve_ddp.register(model, recipe=recipe, density=0.05, route=route)
+        hook = gradsieve_ddp.register(model, recipe=recipe, density=density_of(recipe, 0.05), route=route)
         train(model, sgd(model, 0.0 if "momentum" in recipe else 0.9), steps)
         assert_same_on_all_ranks(weights(model), recipe)
         assert not torch.equal(start, weights(model))
@@ -137,14 +142,15 @@ def case_stopped_and_continued_is_as_if_not():
     for recipe in ("radix", "laplacian+deft+momentum", "radix+cyclic+filtered", "adacomp", "hierarchical+bf16"):
         momentum = 0.0 if "momentum" in recipe else 0.9
         for route in ("python", "cpp"):
+            how = {} if recipe == "adacomp" else {"density": 0.02, "warmup": 30}
             through = in_buckets(small_model())
-            gradsieve_ddp.register(through, recipe=recipe, density=0.02, warmup=30, route=route)
+            gradsieve_ddp.register(through, recipe=recipe, route=route, **how)
             optimizer = sgd(through, momentum)
             train(through, optimizer, 50, seed=1)
             train(through, optimizer, 50, seed=2)
 
             first = in_buckets(small_model())
-            hook = gradsieve_ddp.register(first, recipe=recipe, density=0.02, warmup=30, route=route)
+            hook = gradsieve_ddp.register(first, recipe=recipe, route=route, **how)
             optimizer = sgd(first, momentum)
             train(first, optimizer, 50, seed=1)
             with tempfile.TemporaryDirectory() as folder:
@@ -155,13 +161,14 @@ def case_stopped_and_continued_is_as_if_not():
 
             second = in_buckets(small_model(seed=5))
             second.module.load_state_dict(module)
-            hook = gradsieve_ddp.register(second, recipe=recipe, density=0.02, warmup=30, route=route)
+            hook = gradsieve_ddp.register(second, recipe=recipe, route=route, **how)
             hook.load_state_dict(unsent)
             optimizer = sgd(second, momentum)
             optimizer.load_state_dict(optimised)
             train(second, optimizer, 50, seed=2)
             assert torch.equal(weights(through), weights(second)), f"{recipe}, {route}"
-            assert hook.report()["step"] == 99
+            report = hook.report()
+            assert report["step"] == 99 and report["total_steps"] == 100, report
 
 
 def case_several_models_at_once():
@@ -357,11 +364,150 @@ def case_errors_reach_every_rank():
         ("binned goes with adacomp", {"recipe": "radix+binned"}),
         ("adacomp and chunked stand alone", {"recipe": "adacomp+deft"}),
         ("density is 1.5", {"density": 1.5}),
+        ("decides for itself", {"recipe": "adacomp", "density": 0.1}),
+        ("which density 1 does not use", {"recipe": "radix+fp16", "density": 1.0}),
+        ("has no option 'levels'; it has decay", {"levels": 4}),
+        ("has no option 'level'; it has", {"recipe": "radix+qsgd", "level": 4}),
+        ("option momentum is 'much', expected a number", {"recipe": "radix+momentum", "momentum": "much"}),
+        ("momentum is 1.5", {"recipe": "radix+momentum", "momentum": 1.5}),
+        ("warmup is 0 steps", {"initial_density": 0.5}),
+        ("nodes need both groups", {"inside": dist.group.WORLD}),
         ("route is 'rust'", {"route": "rust"}),
         ("on_non_finite is 'hope'", {"on_non_finite": "hope"}),
         ("not the string", {"passthrough": "*bias*"}),
     ):
         assert_raises(ValueError, text, lambda arguments=arguments: gradsieve_ddp.register(model, **arguments))
+
+
+def case_models_that_are_none():
+    class FullyShardedDataParallel(nn.Linear):
+        """As torch's is called."""
+
+    frozen = DistributedDataParallel(small_model())
+    for each in frozen.parameters():
+        each.requires_grad_(False)
+    for text, model in (
+        ("wrap the module first", small_model()),
+        ("sharded (FSDP)", FullyShardedDataParallel(2, 2)),
+        ("nothing to compress", frozen),
+    ):
+        assert_raises(ValueError, text, lambda model=model: gradsieve_ddp.register(model))
+
+
+def case_recipes_and_their_options():
+    names = gradsieve_ddp.recipes()
+    assert len(names) > 20 and "laplacian+deft+momentum" in names and "adacomp+deft+momentum" not in names
+    assert gradsieve_ddp.options("radix+momentum")["momentum"] == "0.9"
+    assert gradsieve_ddp.options("radix+qsgd")["levels"]
+    model = in_buckets(small_model())
+    hook = gradsieve_ddp.register(model, "radix+momentum+qsgd", momentum=0.5, masking=False, levels=4)
+    assert (hook.options["momentum"], hook.options["masking"], hook.options["levels"]) == ("0.5", "false", "4")
+    train(model, sgd(model, 0.0), 3)
+    assert_same_on_all_ranks(weights(model), "options")
+    hook = gradsieve_ddp.register(in_buckets(small_model()), "adacomp", bins={"0*": 20, "": 40})
+    assert hook.options["bins"] == "0*=20;40", hook.options
+    for recipe in ("adacomp", "laplacian+deft+momentum", "radix+cyclic+filtered", "ldte+qsgd"):
+        known = gradsieve_ddp.options(recipe)
+        again = gradsieve_ddp.register(in_buckets(small_model()), recipe, **known)
+        assert again.options == known, f"{recipe}: {again.options}"
+
+
+def case_a_report_counts():
+    model = in_buckets(small_model())
+    hook = gradsieve_ddp.register(model, "radix+automatic_values", density=0.05)
+    assert hook.report()["total_steps"] == 0
+    sent = 0
+    for step in range(5):
+        train(model, sgd(model), 1, seed=step)
+        report = hook.report()
+        sent += report["bytes_sent"]
+    assert all(isinstance(value, (int, float)) for value in report.values()), "not for TensorBoard as it is"
+    assert report["total_steps"] == 5 and report["total_bytes_sent"] == sent
+    assert report["ratio"] == report["baseline_bytes"] / report["bytes_sent"] > 1
+    assert set(hook.codecs()) == {"index_codec", "value_codec"}
+    table = report.summary()
+    assert "all steps" in table and "ratio" in table, table
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        if dist.get_rank() == 0:
+            print("  skipped: the picture, as there is no matplotlib")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        picture = os.path.join(folder, "report.png")
+        assert len(report.plot(picture).axes) == 3 and os.path.getsize(picture) > 1000
+
+
+def case_trace_and_plan():
+    model = in_buckets(small_model())
+    hook = gradsieve_ddp.register(model, density=0.05)
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "layers.csv")
+        with hook.trace(file) as recorder:
+            train(model, sgd(model), 6)
+        trace = recorder.trace
+        if dist.get_rank() == 0:
+            read = gradsieve_ddp.Trace.read(file)
+            assert [each.name for each in read.layers] == [each.name for each in trace.layers]
+    sizes = {name: 4 * each.numel() for name, each in model.module.named_parameters()}
+    assert {each.name: each.bytes for each in trace.layers} == sizes
+    assert trace.layers[0].name.startswith("5."), "the last layer's gradient is ready first"
+    assert trace.steps == 6 and trace.iteration > 0 and trace.compute > 0 and len(trace.exchanges) > 1, (
+        trace.exchanges, trace.steps)
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, trace)
+    assert everyone[0] == everyone[1], "ranks would form other buckets"
+
+    for proposed in (gradsieve_ddp.plan(trace), gradsieve_ddp.plan(trace, "1e-4,1e-8"),
+                     gradsieve_ddp.plan(trace, (1e-4, 1e-8), exchange="gather", density=0.01)):
+        assert [name for bucket in proposed.buckets for name in bucket.names] == [each.name for each in trace.layers]
+        assert proposed.predicted <= proposed.predicted_with_cap
+        assert "iteration" in str(proposed)
+    again = DistributedDataParallel(small_model(), **proposed.ddp_options())
+    hook = gradsieve_ddp.register(again, density=0.05)
+    with hook.trace() as recorder:
+        train(again, sgd(again), 4)
+    assert "measured" in proposed.compared(recorder.trace)
+    assert_raises(ValueError, "needs a density", lambda: gradsieve_ddp.plan(trace, "1e-4,1e-8", exchange="gather"))
+    assert_raises(ValueError, "there is none", lambda: gradsieve_ddp.plan(trace, density=0.1))
+    assert_raises(RuntimeError, "used once", recorder.__enter__)
+
+
+def case_nodes_of_two_ranks():
+    for recipe in ("radix", "laplacian+deft+momentum", "adacomp"):
+        momentum = 0.0 if "momentum" in recipe else 0.9
+
+        def hooked(seed=1, recipe=recipe):
+            model = in_buckets(small_model(seed=seed))
+            inside, across = gradsieve_ddp.nodes(2)
+            return model, gradsieve_ddp.register(model, recipe, density_of(recipe, 0.05), inside=inside, across=across)
+
+        model, hook = hooked()
+        optimizer = sgd(model, momentum)
+        train(model, optimizer, 12)
+        assert_same_on_all_ranks(weights(model), recipe)
+        assert hook.report()["world"] == 2  # of nodes
+
+        kept, optimised = hook.state_dict(), copy.deepcopy(optimizer.state_dict())
+        other, resumed = hooked(seed=4)
+        other.module.load_state_dict(model.module.state_dict())
+        resumed.load_state_dict(kept)
+        again = sgd(other, momentum)
+        again.load_state_dict(optimised)
+        train(model, optimizer, 4, seed=2)
+        train(other, again, 4, seed=2)
+        assert torch.equal(weights(model), weights(other)), recipe
+
+    plain = in_buckets(small_model())
+    train(plain, sgd(plain), 10)
+    model = in_buckets(small_model())
+    inside, across = gradsieve_ddp.nodes(2)
+    gradsieve_ddp.register(model, density=1.0, inside=inside, across=across)
+    train(model, sgd(model), 10)
+    assert torch.allclose(weights(plain), weights(model), atol=1e-6)
+    assert_raises(ValueError, "nodes of 3", lambda: gradsieve_ddp.nodes(3))
+    assert_raises(ValueError, "the model has 4", lambda: gradsieve_ddp.register(model, inside=inside,
+                                                                              across=dist.group.WORLD))
 
 
 def case_states_that_do_not_fit():
@@ -377,6 +523,7 @@ def case_states_that_do_not_fit():
 
     refused(ValueError, "lacks a part", lambda state: state.pop("world"))
     refused(ValueError, "no parameters", lambda state: state["groups"].append(([], b"")))
+    refused(ValueError, "lacks a part", lambda state: state.pop("totals"))
     refused(ValueError, "version 7", lambda state: state.update(version=7))
     refused(ValueError, "is of rank", lambda state: state.update(rank=state["rank"] + 1))
     refused(ValueError, "is of 9 ranks", lambda state: state.update(world=9))
@@ -448,13 +595,19 @@ TWO_RANKS = [
     case_loss_scale,
     case_overflow_in_one_bucket_before_buckets_are_formed,
     case_errors_reach_every_rank,
+    case_models_that_are_none,
+    case_recipes_and_their_options,
+    case_a_report_counts,
+    case_trace_and_plan,
     case_states_that_do_not_fit,
 ]
 THREE_RANKS = [case_density_one_is_plain_ddp, case_another_world_size]
+FOUR_RANKS = [case_nodes_of_two_ranks]
 
 
 def run_cases(rank, world, store, cases):
     torch.set_num_threads(1)
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 1024  # older torch gives the first bucket 1 MiB, which is all of these models
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     for case in cases:
         began = time.monotonic()
@@ -467,7 +620,7 @@ def run_cases(rank, world, store, cases):
 
 def main():
     wanted = sys.argv[1:]
-    for world, cases in ((2, TWO_RANKS), (3, THREE_RANKS)):
+    for world, cases in ((2, TWO_RANKS), (3, THREE_RANKS), (4, FOUR_RANKS)):
         cases = [case for case in cases if not wanted or any(text in case.__name__ for text in wanted)]
         if cases:
             with tempfile.TemporaryDirectory() as folder:

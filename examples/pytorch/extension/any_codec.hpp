@@ -149,6 +149,14 @@ class any_codec {
     return std::visit(body, chosen_);
   }
 
+  /// body(codec), which may change it, and the same of the parts that exchanges send apart.
+  template <class Body>
+  void change(Body& body) {
+    std::visit(body, chosen_);
+    std::visit(body, indices.chosen);
+    std::visit(body, values.chosen);
+  }
+
   any_indices indices{};  // of coo and packed; without meaning in others
   any_values values{};
 

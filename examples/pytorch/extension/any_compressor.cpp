@@ -28,17 +28,17 @@ std::optional<std::size_t> take(names& tokens, names const& choices, std::string
 
 }  // namespace
 
-compression parse_compression(std::string const& recipe, policy_defaults const& open, bool on_device) {
+compression parse_compression(std::string const& recipe, policy_options const& options, bool on_device) {
   auto tokens = split(recipe, '+');
   auto const whole = take(tokens, {"coo", "binned"}, recipe);
   auto const indices = take(tokens, index_codec_names, recipe);
   auto const values = take(tokens, value_codec_names, recipe);
   if (whole && (indices || values))
     throw usage_error("recipe '" + recipe + "': coo and binned have indices and values of their own");
-  if (tokens.empty()) tokens.push_back(open.selector);
+  if (tokens.empty()) tokens.push_back(policy_defaults{}.selector);
   compression chosen{};
   try {
-    chosen.policies = parse_policies(joined(tokens, "+"), open);
+    chosen.policies = parse_policies(joined(tokens, "+"));
   } catch (usage_error const& why) {
     throw usage_error(std::string{why.what()} + "; codecs are coo, binned, " + joined(index_codec_names) + "; " +
                       joined(value_codec_names));
@@ -52,16 +52,36 @@ compression parse_compression(std::string const& recipe, policy_defaults const& 
     chosen.codec = any_codec::packed(indices.value_or(on_device ? fixed_width_place : 0), values.value_or(0));
   if (chosen.policies.sums_values() && !chosen.codec.sums())
     throw usage_error("recipe '" + recipe +
-                      "': deft and cyclic sum up values, so that their codec is coo, or has fp32, fp16 or bf16");
+                      "': deft, cyclic and micro sum up values, so that their codec is coo, or has fp32, fp16 or bf16");
+  chosen.names_codec = !none;
+  option_setter set{options};
+  std::visit(set, chosen.policies.selector);
+  std::visit(set, chosen.policies.partitioner);
+  std::visit(set, chosen.policies.residual);
+  chosen.codec.change(set);
+  set.finish(recipe);
+  chosen.options = set.known();
   return chosen;
 }
 
+names built_recipes() {
+  names all;
+  for (std::size_t s = 0; s < selector_names.size(); ++s)
+    for (std::size_t p = 0; p < partitioner_names.size(); ++p)
+      for (std::size_t r = 0; r < residual_names.size(); ++r) {
+        bool const built =
+            std::visit([](auto a, auto b, auto c) { return is_built<decltype(a), decltype(b), decltype(c)>(); },
+                       alternative<any_selector>(s), alternative<any_partitioner>(p), alternative<any_residual>(r));
+        if (built) all.push_back(joined({selector_names[s], partitioner_names[p], residual_names[r]}, "+"));
+      }
+  return all;
+}
+
 std::unique_ptr<any_compressor<gs::host>> make_compressor(gs::host where, compression const& chosen,
-                                                          gs::layout const& layers) {
+                                                          gs::layout const& layers, peers_of<gs::host> const& peers) {
   auto const same_codec = [&](auto const&) { return chosen.codec; };
   return with_recipe(chosen, same_codec, [&](auto const& recipe) -> std::unique_ptr<any_compressor<gs::host>> {
-    using owner = decltype(gs::compressor{where, layers, recipe});
-    return std::make_unique<erased<gs::host, owner>>(where, layers, recipe);
+    return make_erased(where, layers, recipe, peers);
   });
 }
 

@@ -16,6 +16,8 @@
 #include <variant>
 #include <vector>
 
+#include <gradsieve/checkpoint.hpp>
+#include <gradsieve/core/node_share.hpp>
 #include <gradsieve/layer_states.hpp>
 #include <gradsieve/schedule/dense_mean.hpp>
 
@@ -52,23 +54,45 @@ struct memory_of<gs::host> {
   static void finish(gs::host const&) {}
 };
 
+/// What the steps so far came to on this rank.
+struct running_totals {
+  std::uint64_t steps = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t baseline_bytes = 0;
+  std::uint64_t non_finite = 0;
+  std::uint64_t saturated = 0;
+  double seconds = 0;
+
+  void add(gs::step_report const& step) {
+    ++steps;
+    bytes_sent += step.bytes_sent;
+    bytes_received += step.bytes_received;
+    baseline_bytes += step.baseline_bytes;
+    non_finite += step.non_finite;
+    saturated += step.saturated;
+    seconds += step.seconds.total();
+  }
+};
+
 /// A compressor for each bucket, in place on the bucket's memory. What is kept belongs to parameters and not to
 /// buckets: when a bucket comes with other parameters than before, as DDP's do after the first step, residuals move
 /// along. After restore() the saved groups stay for one step in which DDP has not formed its buckets yet; so a run that
-/// was stopped goes on as if it had not been.
+/// was stopped goes on as if it had not been. With nodes of several ranks each rank keeps what its part of a bucket has
+/// not sent; when buckets change, the ranks of a node gather that and cut it anew.
 /// Collective: all ranks bring the same buckets in the same order. A step allocates nothing of its own, unless buckets
 /// have changed. One thread at a time.
 template <class Space>
 class bucket_exchange {
  public:
-  bucket_exchange(Space where, communicator_of<Space> comm, gs::layout parameters, compression chosen)
+  bucket_exchange(Space where, peers_of<Space> peers, gs::layout parameters, compression chosen)
       : where_{where},
-        comm_{std::move(comm)},
+        peers_{std::move(peers)},
         parameters_{std::move(parameters)},
         chosen_{std::move(chosen)},
         group_of_(parameters_.count(), none) {
-    static_cast<void>(make_compressor(where_, chosen_, gs::layout{}));  // bad numbers are found here
-    static_cast<void>(gs::layer_states{parameters_});                   // and names that are not unique
+    static_cast<void>(make_compressor(where_, chosen_, gs::layout{}, peers_));  // bad numbers are found here
+    static_cast<void>(gs::layer_states{parameters_});                           // and names that are not unique
   }
 
   /// Replaces a bucket's gradient by the mean over all ranks of what they sent. `members`: the parameters in the order
@@ -81,12 +105,17 @@ class bucket_exchange {
     if constexpr (std::is_same_v<T, double>) {
       bool const plain = std::holds_alternative<gs::error_feedback>(chosen_.policies.residual) ||
                          std::holds_alternative<gs::none>(chosen_.policies.residual);
-      if (chosen_.density < 1 || chosen_.warmup > 0 || chosen_.policies.adapts() || !plain ||
+      if (chosen_.density.final < 1 || chosen_.density.steps > 0 || chosen_.policies.adapts() || !plain ||
           chosen_.on_non_finite == bad_values::fail)
         throw std::invalid_argument(
             "gradsieve compresses float32, float16 and bfloat16 gradients; this bucket's are float64, which only "
             "density 1 passes on as they are, without momentum, filter or a check for NaN");
-      uncompressed_.add(gs::dense_mean{}.exchange(comm_, bucket));
+      if (auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_)) {
+        static_cast<void>(gs::dense_mean{}.exchange(nodes->inside, bucket));
+        uncompressed_.add(gs::dense_mean{}.exchange(nodes->across, bucket));
+      } else {
+        uncompressed_.add(gs::dense_mean{}.exchange(std::get<communicator_of<Space>>(peers_), bucket));
+      }
     } else {
       try {
         compress(bucket, members);
@@ -97,12 +126,25 @@ class bucket_exchange {
     }
   }
 
-  /// All buckets of the last step together. On a device this waits for it.
-  [[nodiscard]] gs::step_report report() const {
+  /// All buckets of the last step together; with nodes, of this rank's parts. On a device this waits for it.
+  [[nodiscard]] gs::step_report report() {
     auto all = uncompressed_;
     for (auto& each : groups_) all.add(each.compressor->report());
+    if (!std::exchange(counted_, true)) totals_.add(all);
     return all;
   }
+
+  /// Of all steps; on a device of those whose report was asked for, as that waits.
+  [[nodiscard]] running_totals const& totals() {
+    if (!counted_) static_cast<void>(report());
+    return totals_;
+  }
+  void restore(running_totals const& totals) {
+    totals_ = totals;
+    counted_ = true;
+  }
+
+  [[nodiscard]] compression const& chosen() const noexcept { return chosen_; }
 
   void discard_step() {
     place_kept();
@@ -173,14 +215,16 @@ class bucket_exchange {
   template <class T>
   void compress(std::span<T> bucket, std::span<std::size_t const> members) {
     if (auto const g = group_with(members))
-      groups_[*g].compressor->exchange(comm_, bucket);
+      groups_[*g].compressor->exchange(peers_, bucket);
     else if (keep_groups_ && consists_of_groups(members))
       exchange_by_groups(bucket, members);
     else
-      groups_[regroup(members)].compressor->exchange(comm_, bucket);
+      groups_[regroup(members)].compressor->exchange(peers_, bucket);
   }
 
   void begin_step() {
+    if (std::is_same_v<Space, gs::host> && !counted_) static_cast<void>(report());
+    counted_ = false;
     uncompressed_ = {};
     if (!std::exchange(fresh_, false)) keep_groups_ = false;
     place_kept();
@@ -212,7 +256,7 @@ class bucket_exchange {
   [[nodiscard]] group make_group(std::span<std::size_t const> members) const {
     std::vector<gs::layer> layers;
     for (auto const member : members) layers.push_back({parameters_[member].name, size_of(member)});
-    return {{members.begin(), members.end()}, make_compressor(where_, chosen_, gs::layout{std::move(layers)})};
+    return {{members.begin(), members.end()}, make_compressor(where_, chosen_, gs::layout{std::move(layers)}, peers_)};
   }
 
   /// The group of exactly these parameters in this order.
@@ -251,7 +295,7 @@ class bucket_exchange {
         }
       };
       for_each_part([&](auto to_group, auto of_bucket) { memory::copy(where_, of_bucket, to_group); });
-      each.compressor->exchange(comm_, packed);
+      each.compressor->exchange(peers_, packed);
       for_each_part([&](auto of_group, auto to_bucket) { memory::copy(where_, of_group, to_bucket); });
       memory::finish(where_);
     }
@@ -263,7 +307,7 @@ class bucket_exchange {
     auto fresh = make_group(members);
     for (auto const member : members)
       if (group_of_[member] != none) dissolve(group_of_[member]);
-    if (kept_) fresh.compressor->restore(kept_->take(fresh.compressor->layers()));
+    if (kept_) fresh.compressor->restore(part_of(kept_->take(fresh.compressor->layers()), fresh.compressor->layers()));
     for (auto const member : members) group_of_[member] = groups_.size();
     groups_.push_back(std::move(fresh));
     return groups_.size() - 1;
@@ -271,7 +315,7 @@ class bucket_exchange {
 
   void dissolve(std::size_t g) {
     if (!kept_) kept_.emplace(parameters_);
-    kept_->put(groups_[g].compressor->layers(), groups_[g].compressor->state());
+    kept_->put(groups_[g].compressor->layers(), whole_state(*groups_[g].compressor));
     groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(g));
     for (auto& each : group_of_) {
       if (each == g)
@@ -281,8 +325,76 @@ class bucket_exchange {
     }
   }
 
+  /// The state of all that a compressor's layers hold on to: of a rank alone its own; in a node of all its ranks' parts
+  /// together, as a compressor without nodes would have it. Collective in a node.
+  [[nodiscard]] std::vector<std::byte> whole_state(any_compressor<Space>& of) {
+    auto const state = of.state();
+    auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_);
+    if (nodes == nullptr || nodes->inside.size() == 1) return state;
+    auto const mine = gs::checkpoint::read(state);
+    std::vector<std::byte> sent(sizeof mine.step + mine.values.size());
+    gs::wire::store_one(std::span{sent}, mine.step);
+    std::ranges::copy(mine.values, sent.begin() + sizeof mine.step);
+
+    auto const share_of = [&](int rank) { return gs::node_share{of.layers().size(), nodes->inside.size(), rank}; };
+    std::vector<std::size_t> sizes;
+    std::size_t sum = 0;
+    for (int rank = 0; rank < nodes->inside.size(); ++rank) {
+      sizes.push_back(sizeof mine.step + 4 * mine.states * share_of(rank).size());
+      sum += sizes.back();
+    }
+    std::vector<std::byte> all(sum);
+    gather(nodes->inside, sent, all, sizes);
+
+    gs::checkpoint whole{mine.states, mine.store, of.layers().size(), of.layers().hash(), mine.step, {}, {}};
+    auto const for_each_rank = [&](auto const& body) {
+      std::size_t at = 0;
+      for (int rank = 0; rank < nodes->inside.size(); ++rank) {
+        body(share_of(rank), std::span<std::byte const>{all}.subspan(at));
+        at += sizes[static_cast<std::size_t>(rank)];
+      }
+    };
+    for_each_rank([&](gs::node_share const&, std::span<std::byte const> bytes) {
+      whole.step = std::max(whole.step, gs::wire::load_one<std::uint64_t>(bytes));
+    });
+    std::vector<float> row(whole.n);
+    return whole.write([&](std::size_t s) {
+      for_each_rank([&](gs::node_share const& share, std::span<std::byte const> bytes) {
+        gs::wire::load(std::span{row}.subspan(share.begin(), share.size()),
+                       bytes.subspan(sizeof mine.step + 4 * s * share.size(), 4 * share.size()));
+      });
+      return std::span<float const>{row};
+    });
+  }
+
+  /// The opposite: this rank's part of a state of these layers.
+  [[nodiscard]] std::vector<std::byte> part_of(std::vector<std::byte> whole, gs::layout const& layers) const {
+    auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_);
+    if (nodes == nullptr || nodes->inside.size() == 1) return whole;
+    auto const found = gs::checkpoint::read(whole);
+    auto const share = gs::node_share{layers.size(), nodes->inside.size(), nodes->inside.rank()};
+    std::vector<float> row(share.size());
+    return gs::checkpoint{found.states, found.store, share.size(), share.cut(layers).hash(), found.step, {}, {}}.write(
+        [&](std::size_t s) {
+          gs::wire::load(std::span{row}, found.values.subspan(4 * (s * found.n + share.begin()), 4 * share.size()));
+          return std::span<float const>{row};
+        });
+  }
+
+  /// An all-gather of host memory.
+  void gather(communicator_of<Space> const& comm, std::span<std::byte> mine, std::span<std::byte> all,
+              std::span<std::size_t const> sizes) const {
+    auto const buffer = memory::template room<std::byte>(where_, mine.size() + all.size());
+    auto const out = buffer.span().first(mine.size());
+    auto const in = buffer.span().subspan(mine.size());
+    memory::copy(where_, mine, out);
+    comm.all_gather(where_, out, in, sizes);
+    memory::copy(where_, in, all);
+    memory::finish(where_);
+  }
+
   Space where_;
-  communicator_of<Space> comm_;
+  peers_of<Space> peers_;
   gs::layout parameters_;
   compression chosen_;
   std::vector<group> groups_;
@@ -291,6 +403,8 @@ class bucket_exchange {
   bool keep_groups_ = false;              // those that were restored
   bool fresh_ = false;                    // no step since then
   gs::step_report uncompressed_;
+  running_totals totals_;
+  bool counted_ = true;  // the last step is in totals_
 };
 
 }  // namespace example

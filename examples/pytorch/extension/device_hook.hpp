@@ -49,14 +49,14 @@ class torch_memory final : public std::pmr::memory_resource {
 /// NCCL's does. threads: one call at a time.
 class device_hook {
  public:
-  device_hook(process_group group, std::vector<at::Tensor> const& parameters, names const& parameter_names,
+  device_hook(peers_of<gs::device> peers, std::vector<at::Tensor> const& parameters, names const& parameter_names,
               compression chosen)
       : members_{parameters},
         device_{parameters.at(0).device()},
         stream_{c10::cuda::getStreamFromPool(true, device_.index())},
         memory_{stream_},
-        exchange_{gs::device{stream_.stream(), &memory_}, communicator_of<gs::device>{std::move(group)},
-                  layout_of(parameters, parameter_names), std::move(chosen)} {
+        exchange_{gs::device{stream_.stream(), &memory_}, std::move(peers), layout_of(parameters, parameter_names),
+                  std::move(chosen)} {
     gs::throw_on_error(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
   device_hook(device_hook const&) = delete;

@@ -34,6 +34,7 @@ struct memory_of<gs::device> {
 /// As on the host, for float gradients and codecs that run on a device, or coo with deft and cyclic.
 /// @throws usage_error for another codec; what gs::compressor does.
 [[nodiscard]] std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, compression const& chosen,
-                                                                          gs::layout const& layers);
+                                                                          gs::layout const& layers,
+                                                                          peers_of<gs::device> const& peers);
 
 }  // namespace example

@@ -1,25 +1,29 @@
 // A compressor behind any_compressor, and the recipe of a choice by name.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "any_compressor.hpp"
 
 namespace example {
 
-template <class Space, class Compressor>
+/// `Peers`: the alternative of peers_of<Space> that this compressor exchanges with.
+template <class Space, class Compressor, class Peers>
 class erased final : public any_compressor<Space> {
  public:
-  template <class Recipe>
-  erased(Space where, gs::layout const& layers, Recipe const& recipe) : compressor_{where, layers, recipe} {}
+  template <class... Arguments>
+  explicit erased(Space where, gs::layout const& layers, Arguments const&... arguments)
+      : compressor_{where, layers, arguments...} {}
 
-  void exchange(communicator_of<Space> const& comm, std::span<float> gradient) override { run(comm, gradient); }
-  void exchange(communicator_of<Space> const& comm, std::span<gs::float16> gradient) override { run(comm, gradient); }
-  void exchange(communicator_of<Space> const& comm, std::span<gs::bfloat16> gradient) override { run(comm, gradient); }
+  void exchange(peers_of<Space> const& peers, std::span<float> gradient) override { run(peers, gradient); }
+  void exchange(peers_of<Space> const& peers, std::span<gs::float16> gradient) override { run(peers, gradient); }
+  void exchange(peers_of<Space> const& peers, std::span<gs::bfloat16> gradient) override { run(peers, gradient); }
   gs::step_report report() override {
     if constexpr (std::is_same_v<Space, gs::host>)
       return report_;
@@ -28,20 +32,28 @@ class erased final : public any_compressor<Space> {
   }
   void discard_step() override { compressor_.discard_step(); }
   void rescale(float factor) override { compressor_.rescale(factor); }
-  double residual_norm() override { return compressor_.residual_norm(); }
+  double residual_norm() override { return own().residual_norm(); }
   std::vector<std::byte> state() override { return compressor_.state(); }
   void restore(std::span<std::byte const> bytes) override { compressor_.restore(bytes); }
-  void absorb(std::span<std::byte const> bytes) override { compressor_.absorb(bytes); }
+  void absorb(std::span<std::byte const> bytes) override { own().absorb(bytes); }
   [[nodiscard]] gs::layout const& layers() const override { return compressor_.layers(); }
 
  private:
+  /// What has this rank's residual.
+  [[nodiscard]] auto& own() {
+    if constexpr (requires { compressor_.part_compressor(); })
+      return compressor_.part_compressor();
+    else
+      return compressor_;
+  }
+
   template <class T>
-  void run(communicator_of<Space> const& comm, std::span<T> gradient) {
+  void run(peers_of<Space> const& peers, std::span<T> gradient) {
     report_ = {};  // of a failed exchange there is none
     if constexpr (std::is_same_v<Space, gs::host>)
-      report_ = compressor_.exchange(comm, gradient);
+      report_ = compressor_.exchange(std::get<Peers>(peers), gradient);
     else if constexpr (std::is_same_v<T, float>)  // nvcc takes its time for each
-      static_cast<void>(compressor_.exchange(comm, gradient));
+      static_cast<void>(compressor_.exchange(std::get<Peers>(peers), gradient));
     else
       throw usage_error("on a device gradients are float");
   }
@@ -50,18 +62,28 @@ class erased final : public any_compressor<Space> {
   gs::step_report report_;
 };
 
+/// The compressor of a recipe for exchanges with such peers.
+template <class Space, class Recipe>
+[[nodiscard]] std::unique_ptr<any_compressor<Space>> make_erased(Space where, gs::layout const& layers,
+                                                                 Recipe const& recipe, peers_of<Space> const& peers) {
+  using plain = erased<Space, gs::compressor<Space, Recipe>, communicator_of<Space>>;
+  using of_nodes = erased<Space, gs::two_level_compressor<Space, Recipe>, nodes_of<Space>>;
+  if (auto const* const nodes = std::get_if<nodes_of<Space>>(&peers))
+    return std::make_unique<of_nodes>(where, layers, recipe, *nodes);
+  return std::make_unique<plain>(where, layers, recipe);
+}
+
 /// body(gs::recipe) of what is chosen, with codec_for(partitioner).
 template <class CodecFor, class Body>
 auto with_recipe(compression const& chosen, CodecFor const& codec_for, Body const& body) {
   return chosen.policies.visit([&](auto selector, auto partitioner, auto residual) {
     auto recipe = gs::recipe{
-        .density =
-            gs::warm_up{.initial = std::max(0.25, chosen.density), .final = chosen.density, .steps = chosen.warmup},
+        .density = chosen.density,
         .selector = selector,
         .partitioner = partitioner,
         .residual = residual,
         .codec = codec_for(partitioner),
-        .passthrough = gs::passthrough_layers{.patterns = chosen.passthrough, .up_to = 0},
+        .passthrough = gs::passthrough_layers{.patterns = chosen.passthrough, .up_to = chosen.up_to},
         .on_non_finite = chosen.on_non_finite == bad_values::skip ? gs::non_finite::skip : gs::non_finite::fail};
     if constexpr (std::is_same_v<decltype(selector), gs::adacomp>)
       recipe.density = gs::warm_up{.initial = 0.5, .final = 0.5};

@@ -1,6 +1,7 @@
 // A thread that exchanges DDP's buckets while the backward pass goes on.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -32,10 +33,10 @@ class hook {
   using done = std::function<void(std::exception_ptr)>;
 
   /// `parameters`: those with gradients, in the model's order, and their names.
-  hook(process_group group, std::vector<at::Tensor> const& parameters, names const& parameter_names, int threads,
+  hook(peers_of<gs::host> peers, std::vector<at::Tensor> const& parameters, names const& parameter_names, int threads,
        compression chosen)
       : members_{parameters},
-        exchange_{gs::host{.threads = threads}, communicator{std::move(group)}, layout_of(parameters, parameter_names),
+        exchange_{gs::host{.threads = threads}, std::move(peers), layout_of(parameters, parameter_names),
                   std::move(chosen)} {
     thread_ = std::thread{[this] { communicate(); }};
   }
@@ -69,6 +70,21 @@ class hook {
     return body(exchange_);
   }
 
+  /// When a bucket was exchanged, in seconds of the steady clock.
+  struct exchange_times {
+    std::size_t bytes = 0;
+    double begin = 0;
+    double end = 0;
+  };
+
+  /// From now on times are kept, or no longer; those that were are handed over.
+  [[nodiscard]] std::vector<exchange_times> keep_times(bool keep) {
+    return between_steps([&](auto&) {
+      keeps_times_ = keep;
+      return std::exchange(times_, {});
+    });
+  }
+
  private:
   struct job {
     c10d::GradBucket bucket;  // shares DDP's memory
@@ -85,16 +101,31 @@ class hook {
       busy_ = true;
       lock.unlock();
       std::exception_ptr failure;
+      auto const begin = now();
       try {
         exchange(next.bucket);
       } catch (...) {
         failure = std::current_exception();
       }
+      auto const end = now();
       lock.lock();
+      if (keeps_times_) try_to_keep(next.bucket.getBuffer().nbytes(), begin, end);
       busy_ = false;
       lock.unlock();
       changed_.notify_all();
       next.when_done(failure);
+    }
+  }
+
+  [[nodiscard]] static double now() noexcept {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  void try_to_keep(std::size_t bytes, double begin, double end) noexcept {
+    try {
+      times_.push_back({bytes, begin, end});
+    } catch (...) {
+      keeps_times_ = false;
     }
   }
 
@@ -129,6 +160,8 @@ class hook {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<job> queue_;
+  std::vector<exchange_times> times_;
+  bool keeps_times_ = false;
   bool busy_ = false;
   bool stopped_ = false;
   std::thread thread_;

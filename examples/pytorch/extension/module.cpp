@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "hook.hpp"
+#include "planners.hpp"
 
 #if defined(GRADSIEVE_TORCH_CUDA)
 #include "device_hook.hpp"
@@ -35,21 +38,51 @@ void destroy(Hook* target) {
   }
 }
 
-compression compression_of(std::string const& recipe, double density, names const& passthrough, std::uint64_t warmup,
-                           double momentum, double beta, std::uint32_t bins, std::string const& on_non_finite,
-                           bool on_device = false) {
-  auto chosen = parse_compression(recipe, {.momentum = momentum, .beta = beta, .bins = bins}, on_device);
-  chosen.density = density;
-  chosen.warmup = warmup;
-  chosen.passthrough = passthrough;
-  chosen.on_non_finite = on_non_finite == "fail"        ? bad_values::fail
-                         : on_non_finite == "propagate" ? bad_values::propagate
-                                                        : bad_values::skip;
+constexpr double default_density = 0.01;
+
+/// What register() was told, apart from the model.
+struct wishes {
+  std::string recipe;
+  policy_options options;
+  std::optional<double> density;  ///< none: the default
+  double initial_density = 0.01;
+  std::uint64_t warmup = 0;
+  std::uint64_t warmup_stages = 0;
+  names passthrough;
+  std::uint64_t passthrough_up_to = 0;
+  std::string on_non_finite;
+};
+
+/// @throws usage_error; std::invalid_argument for a density outside its limits.
+compression compression_of(wishes const& asked, bool on_device) {
+  auto chosen = parse_compression(asked.recipe, asked.options, on_device);
+  if ((asked.density || asked.warmup > 0) && chosen.policies.adapts())
+    throw usage_error("gradsieve: recipe '" + asked.recipe +
+                      "' decides for itself how much to send: leave density and warmup out");
+  auto const density = asked.density.value_or(default_density);
+  chosen.density = {asked.initial_density, density, asked.warmup, asked.warmup_stages};
+  gs::density_schedule{chosen.density}.check();
+  if (chosen.names_codec && density == 1 && asked.warmup == 0 && !chosen.policies.adapts())
+    throw usage_error("gradsieve: recipe '" + asked.recipe +
+                      "' names a codec, which density 1 does not use: all elements are sent in full, as binary32");
+  chosen.passthrough = asked.passthrough;
+  chosen.up_to = asked.passthrough_up_to;
+  chosen.on_non_finite = asked.on_non_finite == "fail"        ? bad_values::fail
+                         : asked.on_non_finite == "propagate" ? bad_values::propagate
+                                                              : bad_values::skip;
   return chosen;
 }
 
 process_group group_of(c10d::ProcessGroup& group) {
   return process_group{c10::intrusive_ptr<c10d::ProcessGroup>::unsafe_reclaim_from_nonowning(&group)};
+}
+
+/// All ranks of one group; or, of two, those of a node and those of one place in their nodes.
+template <class Space>
+peers_of<Space> peers_in(c10d::ProcessGroup& group, c10d::ProcessGroup* inside) {
+  auto all = communicator_of<Space>{group_of(group)};
+  if (inside == nullptr) return all;
+  return nodes_of<Space>{communicator_of<Space>{group_of(*inside)}, std::move(all)};
 }
 
 std::string text_of(std::exception_ptr const& failure) {
@@ -128,10 +161,13 @@ saved state(Hook& target) {
 
 template <class Hook>
 py::dict report(Hook& target) {
-  auto const found = [&] {
+  auto const [found, totals] = [&] {
     py::gil_scoped_release const release;
-    return target.between_steps([](auto& exchange) { return exchange.report(); });
+    return target.between_steps([](auto& exchange) { return std::pair{exchange.report(), exchange.totals()}; });
   }();
+  auto const ratio = [](std::uint64_t before, std::uint64_t after) {
+    return after == 0 ? 0.0 : static_cast<double>(before) / static_cast<double>(after);
+  };
   using namespace py::literals;
   return py::dict{"step"_a = found.step,
                   "world"_a = found.world,
@@ -141,25 +177,66 @@ py::dict report(Hook& target) {
                   "union_size"_a = found.union_size,
                   "non_finite"_a = found.non_finite,
                   "saturated"_a = found.saturated,
-                  "thresholds"_a = py::dict{"estimated"_a = found.thresholds.of(gs::threshold_origin::estimated),
-                                            "remembered"_a = found.thresholds.of(gs::threshold_origin::remembered),
-                                            "corrected"_a = found.thresholds.of(gs::threshold_origin::corrected),
-                                            "probes"_a = found.thresholds.probes},
+                  "thresholds_estimated"_a = found.thresholds.of(gs::threshold_origin::estimated),
+                  "thresholds_remembered"_a = found.thresholds.of(gs::threshold_origin::remembered),
+                  "thresholds_corrected"_a = found.thresholds.of(gs::threshold_origin::corrected),
+                  "threshold_probes"_a = found.thresholds.probes,
                   "bytes_sent"_a = found.bytes_sent,
                   "bytes_received"_a = found.bytes_received,
                   "baseline_bytes"_a = found.baseline_bytes,
-                  "index_codec"_a = found.message.index_codec,
-                  "value_codec"_a = found.message.value_codec,
-                  "seconds"_a = py::dict{"accumulate"_a = found.seconds.accumulate,
-                                         "partition"_a = found.seconds.partition, "select"_a = found.seconds.select,
-                                         "exchange"_a = found.seconds.exchange, "apply"_a = found.seconds.apply}};
+                  "ratio"_a = ratio(found.baseline_bytes, found.bytes_sent),
+                  "seconds_accumulate"_a = found.seconds.accumulate,
+                  "seconds_partition"_a = found.seconds.partition,
+                  "seconds_select"_a = found.seconds.select,
+                  "seconds_exchange"_a = found.seconds.exchange,
+                  "seconds_apply"_a = found.seconds.apply,
+                  "seconds"_a = found.seconds.total(),
+                  "total_steps"_a = totals.steps,
+                  "total_bytes_sent"_a = totals.bytes_sent,
+                  "total_bytes_received"_a = totals.bytes_received,
+                  "total_baseline_bytes"_a = totals.baseline_bytes,
+                  "total_ratio"_a = ratio(totals.baseline_bytes, totals.bytes_sent),
+                  "total_non_finite"_a = totals.non_finite,
+                  "total_saturated"_a = totals.saturated,
+                  "total_seconds"_a = totals.seconds};
 }
+
+/// The codecs that wrote the last message, where the recipe leaves a choice.
+template <class Hook>
+py::dict codecs(Hook& target) {
+  auto const message = [&] {
+    py::gil_scoped_release const release;
+    return target.between_steps([](auto& exchange) { return exchange.report().message; });
+  }();
+  using namespace py::literals;
+  return py::dict{"index_codec"_a = message.index_codec, "value_codec"_a = message.value_codec};
+}
+
+using saved_totals =
+    std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, double>;
 
 /// What hosts' and devices' hooks have alike.
 template <class Hook, class Class>
 void define_common(Class& type) {
   using unlocked = py::call_guard<py::gil_scoped_release>;
   type.def("report", &report<Hook>)
+      .def("codecs", &codecs<Hook>)
+      .def("totals",
+           [](Hook& target) {
+             py::gil_scoped_release const release;
+             return target.between_steps([](auto& exchange) {
+               auto const& all = exchange.totals();
+               return saved_totals{all.steps,      all.bytes_sent, all.bytes_received, all.baseline_bytes,
+                                   all.non_finite, all.saturated,  all.seconds};
+             });
+           })
+      .def("restore_totals",
+           [](Hook& target, saved_totals const& all) {
+             py::gil_scoped_release const release;
+             target.between_steps([&](auto& exchange) {
+               exchange.restore(std::apply([](auto... each) { return running_totals{each...}; }, all));
+             });
+           })
       .def("state", &state<Hook>)
       .def("restore",
            [](Hook& target, saved const& groups) {
@@ -212,6 +289,12 @@ void attach(std::shared_ptr<Hook> const& target, std::shared_ptr<c10d::Reducer> 
   reducer->register_comm_hook(std::make_unique<Route>(target));
 }
 
+/// The policies' options of a recipe, and their values as text. @throws usage_error
+policy_options options_of(std::string const& recipe, policy_options const& options, bool on_device) {
+  auto const chosen = parse_compression(recipe, options, on_device);
+  return chosen.options;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
@@ -221,41 +304,57 @@ PYBIND11_MODULE(_native, module) {
   module.attr("residuals") = names_of(residual_names);
   module.attr("index_codecs") = names_of(index_codec_names);
   module.attr("value_codecs") = names_of(value_codec_names);
+  module.def("recipes", &built_recipes);
+  module.def("options", &options_of, py::arg("recipe"), py::arg("options"), py::arg("on_device"));
+  example::define_planners(module);
+
+  py::class_<wishes>(module, "Wishes")
+      .def(py::init<>())
+      .def_readwrite("recipe", &wishes::recipe)
+      .def_readwrite("options", &wishes::options)
+      .def_readwrite("density", &wishes::density)
+      .def_readwrite("initial_density", &wishes::initial_density)
+      .def_readwrite("warmup", &wishes::warmup)
+      .def_readwrite("warmup_stages", &wishes::warmup_stages)
+      .def_readwrite("passthrough", &wishes::passthrough)
+      .def_readwrite("passthrough_up_to", &wishes::passthrough_up_to)
+      .def_readwrite("on_non_finite", &wishes::on_non_finite);
 
   py::class_<hook, std::shared_ptr<hook>> type(module, "Hook");
-  type.def(py::init([](c10d::ProcessGroup& group, std::vector<at::Tensor> const& parameters,
-                       names const& parameter_names, std::string const& recipe, double density,
-                       names const& passthrough, std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
-                       std::string const& on_non_finite, int threads) {
-             return std::shared_ptr<hook>{
-                 new hook{group_of(group), parameters, parameter_names, threads,
-                          compression_of(recipe, density, passthrough, warmup, momentum, beta, bins, on_non_finite)},
-                 destroy<hook>};
+  type.def(py::init([](wishes const& asked, c10d::ProcessGroup& group, c10d::ProcessGroup* inside,
+                       std::vector<at::Tensor> const& parameters, names const& parameter_names, int threads) {
+             return std::shared_ptr<hook>{new hook{peers_in<gs::host>(group, inside), parameters, parameter_names,
+                                                   threads, compression_of(asked, false)},
+                                          destroy<hook>};
            }),
-           py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"), py::arg("recipe"),
-           py::arg("density"), py::arg("passthrough"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
-           py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
+           py::kw_only(), py::arg("wishes"), py::arg("group"), py::arg("inside"), py::arg("parameters"),
+           py::arg("names"), py::arg("threads"))
       .def("start", &start)
+      .def("keep_times",
+           [](hook& target, bool keep) {
+             auto const found = [&] {
+               py::gil_scoped_release const release;
+               return target.keep_times(keep);
+             }();
+             std::vector<std::tuple<std::size_t, double, double>> times;
+             for (auto const& each : found) times.emplace_back(each.bytes, each.begin, each.end);
+             return times;
+           })
       .def("attach", &attach<native_route, hook>);
   define_common<hook>(type);
 
 #if defined(GRADSIEVE_TORCH_CUDA)
   py::class_<device_hook, std::shared_ptr<device_hook>> device_type(module, "DeviceHook");
   device_type
-      .def(py::init([](c10d::ProcessGroup& group, std::vector<at::Tensor> const& parameters,
-                       names const& parameter_names, std::string const& recipe, double density,
-                       names const& passthrough, std::uint64_t warmup, double momentum, double beta, std::uint32_t bins,
-                       std::string const& on_non_finite, int) {
+      .def(py::init([](wishes const& asked, c10d::ProcessGroup& group, c10d::ProcessGroup* inside,
+                       std::vector<at::Tensor> const& parameters, names const& parameter_names, int) {
              c10::cuda::CUDAGuard const guard{parameters.at(0).device()};
-             return std::shared_ptr<device_hook>{
-                 new device_hook{
-                     group_of(group), parameters, parameter_names,
-                     compression_of(recipe, density, passthrough, warmup, momentum, beta, bins, on_non_finite, true)},
-                 destroy<device_hook>};
+             return std::shared_ptr<device_hook>{new device_hook{peers_in<gs::device>(group, inside), parameters,
+                                                                 parameter_names, compression_of(asked, true)},
+                                                 destroy<device_hook>};
            }),
-           py::kw_only(), py::arg("group"), py::arg("parameters"), py::arg("names"), py::arg("recipe"),
-           py::arg("density"), py::arg("passthrough"), py::arg("warmup"), py::arg("momentum"), py::arg("beta"),
-           py::arg("bins"), py::arg("on_non_finite"), py::arg("threads"))
+           py::kw_only(), py::arg("wishes"), py::arg("group"), py::arg("inside"), py::arg("parameters"),
+           py::arg("names"), py::arg("threads"))
       .def(
           "start", [](device_hook& target, c10d::GradBucket& bucket) { target.start(bucket); },
           py::call_guard<py::gil_scoped_release>())

@@ -2,48 +2,99 @@
 
     model = DistributedDataParallel(module)
     hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01, passthrough=["*.bias", "*norm*"])
-    ...                     # train as ever: gradients come out as the mean over all ranks of what they sent
-    hook.report()           # of the last step: bytes and counts
-    hook.state_dict()       # what has not been sent yet; belongs into a checkpoint, of every rank
+    ...                          # train as ever: gradients come out as the mean over all ranks of what they sent
+    print(hook.report().summary())
+    hook.state_dict()            # what has not been sent yet; belongs into a checkpoint, of every rank
 """
 
+from __future__ import annotations
+
 import inspect
+import os
+from typing import Any, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ._built import TORCH as built_for, VERSION as __version__
+
+if torch.__version__ != built_for:
+    raise ImportError(f"gradsieve_ddp was built for torch {built_for}, here is {torch.__version__}: build it anew, "
+                      "with pip install --force-reinstall --no-deps ./examples/pytorch")
 
 from . import _native
+from ._buckets import device_hook, host_hook
+from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
+from ._report import REMEMBERED, Report
 
-STATE_VERSION = 1
+__all__ = ["Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace", "built_for", "index_codecs", "nodes",
+           "options", "partitioners", "plan", "planners", "recipes", "register", "residuals", "selectors",
+           "value_codecs"]
+
+STATE_VERSION = 2
+
+selectors: list[str] = _native.selectors
+partitioners: list[str] = _native.partitioners
+residuals: list[str] = _native.residuals
+index_codecs: list[str] = _native.index_codecs
+value_codecs: list[str] = _native.value_codecs
+planners: list[str] = _native.planners
+
+#: A bool, a number, a name, or for adacomp's bins {pattern of layers' names: length, "": that of the others}.
+Option = "bool | int | float | str | Mapping[str, int]"
 
 
 class Hook:
-    """The compressors of one DDP model. Made by register(); calls are not for use inside a backward pass."""
+    """The compressors of one DDP model. Made by register(); calls are not for use inside a backward pass.
 
-    def __init__(self, native, names, group):
+    options: of every policy of the recipe, with their values as text.
+    """
+
+    def __init__(self, model: DistributedDataParallel, native: Any, names: Sequence[str], group: dist.ProcessGroup,
+                 options: dict[str, str], of_nodes: bool) -> None:
+        self.options = options
+        self._model = model
         self._native = native
-        self._names = names
+        self._names = list(names)
         self._group = group
+        self._of_nodes = of_nodes
+        self._history: list[tuple[int, int, int, float]] = []
 
-    def report(self):
-        """A dict of the last step of this rank, all buckets together: step, world, budget, selected,
-        passthrough_elements, union_size, non_finite, bytes_sent, bytes_received, baseline_bytes (without compression),
-        index_codec and value_codec (those that were taken, where the recipe leaves a choice) and seconds by stage."""
-        return self._native.report()
+    def report(self) -> Report:
+        """A dict of numbers, for TensorBoard as they are: of the last step of this rank, all buckets together, and of
+        all steps (total_...). `ratio`: bytes without compression over bytes sent; `seconds_...` by stage.
+        report().summary() is a table of it, report().plot(path) a picture. On a GPU this waits for the step, and the
+        totals are of the steps whose report was asked for."""
+        values = self._native.report()
+        if values["total_steps"] > 0 and (not self._history or self._history[-1][0] != values["step"]):
+            self._history.append((values["step"], values["bytes_sent"], values["baseline_bytes"], values["seconds"]))
+            del self._history[:-REMEMBERED]
+        return Report(values, self._history)
 
-    def discard_step(self):
+    def codecs(self) -> dict[str, str]:
+        """index_codec and value_codec of the last message, where the recipe leaves a choice; else empty."""
+        return self._native.codecs()
+
+    def trace(self, path: str | os.PathLike[str] | None = None) -> Recorder:
+        """`with hook.trace("layers.csv") as recorder:` around some steps: when each gradient is ready, its bytes, and
+        the seconds of each exchange, in recorder.trace and, in the scheduler's CSV, in the file, which rank 0 writes.
+        plan() makes buckets of it. The end is collective."""
+        return Recorder(self._model, self._native, self._names, path)
+
+    def discard_step(self) -> None:
         """The last step's update was not used: what this rank gave up for it goes out later. Call it on every rank."""
         self._native.discard_step()
 
-    def rescale(self, factor):
+    def rescale(self, factor: float) -> None:
         """Multiplies what has not been sent, after a change of loss scale by new / old. ValueError unless finite."""
         self._native.rescale(factor)
 
-    def residual_norm(self):
+    def residual_norm(self) -> float:
         """L2 norm of what this rank has not sent."""
         return self._native.residual_norm()
 
-    def scaler_step(self, scaler, optimizer):
+    def scaler_step(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         """scaler.step(optimizer) and scaler.update(), of a torch GradScaler: a step that it skips is discarded, and
         the residual follows the new scale. Register with on_non_finite="propagate", so that the scaler sees what any
         rank's gradient held."""
@@ -56,23 +107,25 @@ class Hook:
         if after != before and before > 0:
             self.rescale(after / before)
 
-    def state_dict(self):
-        """What this rank has not sent, by parameter, and the step; differs from rank to rank. Can be pickled."""
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank has not sent, by parameter, the step and the totals; differs from rank to rank. Can be
+        pickled."""
         groups = [([self._names[m] for m in members], state) for members, state in self._native.state()]
         return {
             "version": STATE_VERSION,
             "rank": dist.get_rank(self._group),
             "world": dist.get_world_size(self._group),
             "groups": groups,
+            "totals": self._native.totals(),
         }
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Goes on where state_dict() was taken; the next step is bit for bit the one that it would have been. On every
         rank, before the first step.
 
         `state`: this rank's; or a list of all ranks', for a world of another size: what leaving ranks had not sent is
         shared out among those that stay, and what all hold is scaled by new / old size, so that the pending update
-        stays what it was. New ranks begin with nothing pending.
+        stays what it was. New ranks begin with nothing pending. A hook of nodes takes its own rank's only.
         ValueError or RuntimeError if it is of other parameters, another recipe, or damaged.
         """
         rank, world = dist.get_rank(self._group), dist.get_world_size(self._group)
@@ -81,7 +134,7 @@ class Hook:
             raise ValueError("gradsieve: expected the states of all ranks, the list is empty")
         states = [state] if alone else list(state)
         for each in states:
-            if each.get("version") != STATE_VERSION or not {"rank", "world", "groups"} <= each.keys():
+            if each.get("version") != STATE_VERSION or not {"rank", "world", "groups", "totals"} <= each.keys():
                 raise ValueError(
                     f"gradsieve: state has version {each.get('version')}, expected {STATE_VERSION}, or lacks a part"
                 )
@@ -95,7 +148,13 @@ class Hook:
             raise ValueError(f"gradsieve: the state is of rank {states[0]['rank']}, this is rank {rank}")
         if not alone and [each["rank"] for each in states] != list(range(old)):
             raise ValueError(f"gradsieve: expected the states of all {old} ranks, once each")
-        self._native.restore(self._members(states[0] if alone else states[rank % old]))
+        if not alone and self._of_nodes and old != world:
+            raise ValueError("gradsieve: with nodes each rank keeps parts of the gradient that depend on their size: "
+                             f"the states of {old} ranks do not fit {world}")
+        own = states[0] if alone else states[rank % old]
+        self._native.restore(self._members(own))
+        if rank < old:
+            self._native.restore_totals(tuple(own["totals"]))
         if alone:
             return
         if rank >= old:
@@ -105,7 +164,7 @@ class Hook:
         if old != world:
             self._native.rescale(world / old)
 
-    def _members(self, state):
+    def _members(self, state: dict[str, Any]) -> list[tuple[list[int], bytes]]:
         place = {name: i for i, name in enumerate(self._names)}
         missing = [name for names, _ in state["groups"] for name in names if name not in place]
         if missing:
@@ -113,77 +172,159 @@ class Hook:
         return [([place[name] for name in names], bytes(saved)) for names, saved in state["groups"]]
 
 
+def recipes() -> list[str]:
+    """Selectors, partitioners and residuals that go together, "radix+whole+error_feedback" and so on. To each may come
+    coo, or one of index_codecs, one of value_codecs, or both; register() says which do not fit."""
+    return _native.recipes()
+
+
+def options(recipe: str) -> dict[str, str]:
+    """What register() takes for this recipe as further keywords, with the values that they have else.
+    ValueError for a recipe that there is not."""
+    return dict(_native.options(recipe, [], False))
+
+
+def nodes(ranks_per_node: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+    """(inside, across) for register(): the ranks of this rank's node, where consecutive ranks share one, and the ranks
+    that have its place in the other nodes. Collective over all ranks. ValueError unless nodes are of one size."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    if ranks_per_node < 1 or world % ranks_per_node != 0:
+        raise ValueError(f"gradsieve: {world} ranks are not nodes of {ranks_per_node}")
+    inside = [dist.new_group(range(first, first + ranks_per_node)) for first in range(0, world, ranks_per_node)]
+    across = [dist.new_group(range(place, world, ranks_per_node)) for place in range(ranks_per_node)]
+    return inside[rank // ranks_per_node], across[rank % ranks_per_node]
+
+
 def register(
-    model,
-    recipe="radix",
-    density=0.01,
-    passthrough=("*bias*", "*norm*"),
-    warmup=0,
+    model: DistributedDataParallel,
+    recipe: str = "radix",
+    density: float | None = None,
+    passthrough: Sequence[str] = ("*bias*", "*norm*"),
+    warmup: int = 0,
     *,
-    momentum=0.9,
-    beta=0.5,
-    bins=0,
-    on_non_finite="skip",
-    threads=1,
-    route="python",
-    process_group=None,
-):
-    """Compresses the gradients of a DistributedDataParallel model; returns a Hook. Collective.
+    initial_density: float | None = None,
+    warmup_stages: int | None = None,
+    passthrough_up_to: int = 0,
+    on_non_finite: str = "skip",
+    threads: int = 1,
+    route: str = "python",
+    process_group: dist.ProcessGroup | None = None,
+    inside: dist.ProcessGroup | None = None,
+    across: dist.ProcessGroup | None = None,
+    **policy_options: Option,
+) -> Hook:
+    """Compresses the gradients of a DistributedDataParallel model. Collective.
 
     A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or raw32 or fixed_width with any
     values but sbc and automatic_values; with deft and cyclic coo. Where none is named it is fixed_width+fp32, or coo.
     Gradients of 16 bits go through a float copy there. float64 gradients pass at density 1 only, and then uncompressed.
 
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
-        or coo or binned; gradsieve_ddp.selectors and so on list them. What is left open: radix, whole, error_feedback,
-        automatic, fp32 (with adacomp binned).
-    density: fraction of the elements to send; adacomp decides for itself.
+        or coo or binned; gradsieve_ddp.selectors and so on list them, recipes() what goes together. What is left open:
+        radix, whole, error_feedback, automatic, fp32 (with adacomp layerwise and binned).
+    density: fraction of the elements to send [0.01]; adacomp decides for itself and takes none.
     passthrough: patterns of parameter names that are averaged in full ('*' any characters, '?' one).
-    warmup: steps over which the density falls from 0.25.
-    momentum: of the residual "momentum"; the optimiser must not apply its own then. beta: of "filtered".
-    bins: elements of adacomp's bins; 0: 50 in convolutions, else 500.
+    passthrough_up_to: parameters of at most so many elements are too.
+    warmup: steps over which the density falls from initial_density [0.25], in warmup_stages stairs [0: smoothly].
     on_non_finite: "skip" counts NaN and infinity as zero; "fail" makes backward() raise, on every rank, with
         what is pending as it was; "propagate" makes the bucket's gradient NaN on every rank, and keeps the
         residual: what a GradScaler waits for. The last two cost a reading pass and a message.
-    threads: that one exchange works with. route: "python", DDP's public one; or "cpp", below Python, without its lock.
+    threads: that one exchange works with, on the host. route: "python", DDP's public one; or "cpp", below Python,
+        without its lock.
     process_group: of exactly the model's ranks, and used by nothing else; None: a new one.
+    inside, across: instead of process_group, for nodes of several ranks: the ranks of a node add up their gradients in
+        full, each a part of it, and exchange compressed parts with those of their place in other nodes. Used by nothing
+        else; nodes() makes both.
+    policy_options: options of the recipe's policies, as options(recipe) lists them: momentum=0.9 for "momentum" (the
+        optimiser must not apply its own then), levels=16 for "qsgd", bins={"*conv*": 50, "": 500} for "adacomp".
     ValueError or TypeError for what cannot be obeyed. Memory: the recipe's residual, 4 to 8 bytes an element.
     """
+    _check_model(model)
     if on_non_finite not in ("skip", "fail", "propagate"):
         raise ValueError(f"gradsieve: on_non_finite is '{on_non_finite}', expected skip, fail or propagate")
     if route not in ("python", "cpp"):
         raise ValueError(f"gradsieve: route is '{route}', expected python or cpp")
     if isinstance(passthrough, str):
         raise ValueError(f"gradsieve: passthrough is a list of patterns, not the string '{passthrough}'")
-    if process_group is None:
-        process_group = _like(model.process_group)
+    if warmup == 0 and (initial_density is not None or warmup_stages is not None):
+        raise ValueError("gradsieve: initial_density and warmup_stages are of a warm-up, and warmup is 0 steps")
+    if (inside is None) != (across is None):
+        raise ValueError("gradsieve: nodes need both groups, inside and across")
+    if inside is not None and process_group is not None:
+        raise ValueError("gradsieve: process_group is of ranks that are alike; with nodes it is inside and across")
+
     named = [(name, each) for name, each in model.module.named_parameters() if each.requires_grad]
+    if not named:
+        raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
     names = [name for name, _ in named]
-    on_device = named[0][1].is_cuda if named else False
+    on_device = named[0][1].is_cuda
     if on_device and not hasattr(_native, "DeviceHook"):
         raise ValueError("gradsieve: the model is on a GPU, this extension was built without CUDA")
+    if on_device and threads != 1:
+        raise ValueError(f"gradsieve: threads is {threads}; the exchange of a model on a GPU has none")
+
+    wishes = _native.Wishes()
+    wishes.recipe = recipe
+    wishes.options = [(name, _option_text(name, value)) for name, value in policy_options.items()]
+    wishes.density = density
+    wishes.initial_density = 0.25 if initial_density is None else initial_density
+    wishes.warmup = warmup
+    wishes.warmup_stages = warmup_stages or 0
+    wishes.passthrough = list(passthrough)
+    wishes.passthrough_up_to = passthrough_up_to
+    wishes.on_non_finite = on_non_finite
+    known = dict(_native.options(recipe, wishes.options, on_device))
+    if inside is not None:
+        _check_nodes(model.process_group, inside, across)
+    elif process_group is None:
+        process_group = _like(model.process_group)
     native = (_native.DeviceHook if on_device else _native.Hook)(
-        group=process_group,
+        wishes=wishes,
+        group=process_group if inside is None else across,
+        inside=inside,
         parameters=[each for _, each in named],
         names=names,
-        recipe=recipe,
-        density=density,
-        passthrough=list(passthrough),
-        warmup=warmup,
-        momentum=momentum,
-        beta=beta,
-        bins=bins,
-        on_non_finite=on_non_finite,
         threads=threads,
     )
     if route == "cpp":
         native.attach(model.reducer)
     else:
-        model.register_comm_hook(native, _device_hook if on_device else _host_hook)
-    return Hook(native, names, process_group)
+        model.register_comm_hook(native, device_hook if on_device else host_hook)
+    return Hook(model, native, names, model.process_group if process_group is None else process_group, known,
+                inside is not None)
 
 
-def _like(group):
+def _check_model(model: Any) -> None:
+    kinds = {each.__name__ for each in type(model).__mro__}
+    if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
+        raise ValueError("gradsieve: this model is sharded (FSDP), and register() is for DistributedDataParallel: its "
+                         "ranks hold whole gradients")
+    if not all(hasattr(model, name) for name in ("module", "process_group", "register_comm_hook")):
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise ValueError(f"gradsieve: expected a DistributedDataParallel, got {kind}: wrap the module first, "
+                         "torch.nn.parallel.DistributedDataParallel(module)")
+
+
+def _check_nodes(everyone: dist.ProcessGroup, inside: dist.ProcessGroup, across: dist.ProcessGroup) -> None:
+    world, one, other = (dist.get_world_size(each) for each in (everyone, inside, across))
+    if one * other != world:
+        raise ValueError(f"gradsieve: {one} ranks inside and {other} across make {one * other}; the model has {world}")
+
+
+def _option_text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, str)):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return ";".join(f"{pattern}={length}" if pattern else f"{length}" for pattern, length in value.items())
+    raise TypeError(f"gradsieve: option {name} is of type {type(value).__name__}, expected a bool, a number, a string "
+                    "or a dict")
+
+
+def _like(group: dist.ProcessGroup) -> dist.ProcessGroup:
     """A group of the same ranks, for the hook alone: its thread must not meet other collectives."""
     backend = dist.get_backend(group)
     if dist.get_world_size(group) == dist.get_world_size():
@@ -196,30 +337,4 @@ def _like(group):
     return dist.new_group(dist.get_process_group_ranks(group), backend=backend, use_local_synchronization=True)
 
 
-def _host_hook(native, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    finished = torch.futures.Future()
-    buffer = bucket.buffer()
-    native.start(bucket, finished.set_result)
-    return finished.then(lambda why: _buffer_or_raise(why.value(), buffer))
-
-
-def _device_hook(native, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    buffer = bucket.buffer()
-    native.start(bucket)  # enqueues; what follows its stream sees the average
-    finished = torch.futures.Future(devices=[buffer.device])
-    with torch.cuda.stream(torch.cuda.ExternalStream(native.stream, buffer.device)):
-        finished.set_result(buffer)
-    return finished
-
-
-def _buffer_or_raise(why, buffer):
-    if why is not None:
-        raise RuntimeError(why)
-    return buffer
-
-
-selectors = _native.selectors
-partitioners = _native.partitioners
-residuals = _native.residuals
-index_codecs = _native.index_codecs
-value_codecs = _native.value_codecs
+from .outer_step import OuterStep  # noqa: E402  (uses register)

@@ -1,0 +1,106 @@
+"""The hook on a GPU: `python3 test_device.py`. Without a GPU, or a gradsieve_ddp that was built for one, it is skipped:
+exit status 77. One rank for each GPU that there is, at most four; a single GPU shows streams and codecs, not NCCL's
+traffic."""
+
+import os
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import gradsieve_ddp
+import gradsieve_ddp._native
+
+CODECS = ("", "coo", *(f"{index}+{value}" for index in ("raw32", "fixed_width")
+                       for value in gradsieve_ddp.value_codecs if value not in ("sbc", "automatic_values")))
+
+
+def small_model(dtype, rank):
+    torch.manual_seed(1)
+    layers = [nn.Linear(64, 256), nn.Tanh(), nn.LayerNorm(256), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 8)]
+    return DistributedDataParallel(nn.Sequential(*layers).to(rank, dtype), device_ids=[rank], bucket_cap_mb=0.1)
+
+
+def train(model, steps, dtype, momentum=0.9, seed=0):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=momentum)
+    generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+    rank = next(model.parameters()).device
+    for _ in range(steps):
+        x = torch.randn(16, 64, generator=generator).to(rank, dtype)
+        y = torch.randint(0, 8, (16,), generator=generator).to(rank)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x).float(), y)
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def weights(model):
+    return torch.cat([each.detach().float().flatten() for each in model.parameters()])
+
+
+def assert_same_on_all_ranks(model, what):
+    mine = weights(model)
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    assert all(torch.equal(each, mine) for each in everyone), f"{what}: ranks differ"
+
+
+def run(rank, world, store):
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", init_method=f"file://{store}", rank=rank, world_size=world)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for codec in CODECS if dtype == torch.float32 else ("",):
+            recipe = "laplacian" + ("+" + codec if codec else "")
+            model = small_model(dtype, rank)
+            hook = gradsieve_ddp.register(model, recipe, density=0.05)
+            before = weights(model)
+            train(model, 10, dtype)
+            assert not torch.equal(before, weights(model))
+            assert_same_on_all_ranks(model, f"{dtype}, {recipe}")
+            report = hook.report()
+            assert report["step"] == 9 and 0 < report["bytes_sent"] < report["baseline_bytes"], report
+    for recipe in ("radix+deft+momentum", "laplacian+cyclic", "chunked", "adacomp+fixed_width"):
+        for route in ("python", "cpp"):
+            model = small_model(torch.float32, rank)
+            gradsieve_ddp.register(model, recipe, density=None if "adacomp" in recipe else 0.05, route=route)
+            train(model, 10, torch.float32, momentum=0.0 if "momentum" in recipe else 0.9)
+            assert_same_on_all_ranks(model, recipe)
+
+    # A stream of the user's own; the state goes on bit for bit.
+    one, other = small_model(torch.float32, rank), small_model(torch.float32, rank)
+    hooks = [gradsieve_ddp.register(each, density=0.05) for each in (one, other)]
+    with torch.cuda.stream(torch.cuda.Stream(rank)):
+        train(one, 6, torch.float32)
+    torch.cuda.synchronize(rank)
+    other.module.load_state_dict(one.module.state_dict())
+    hooks[1].load_state_dict(hooks[0].state_dict())
+    train(one, 4, torch.float32, seed=1)
+    train(other, 4, torch.float32, seed=1)
+    assert torch.equal(weights(one), weights(other)), "a resumed run differs"
+    with hooks[0].trace() as recorder:
+        train(one, 4, torch.float32)
+    assert recorder.trace.compute > 0
+    if rank == 0:
+        print(f"on {world} GPUs: {len(CODECS)} codecs, three types, streams, state and trace")
+    dist.destroy_process_group()
+
+
+def main():
+    if not torch.cuda.is_available():
+        print("skipped: no GPU that torch can use")
+        sys.exit(77)
+    if not hasattr(gradsieve_ddp._native, "DeviceHook"):
+        print("skipped: this gradsieve_ddp was built without CUDA")
+        sys.exit(77)
+    world = min(4, torch.cuda.device_count())
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(run, args=(world, os.path.join(folder, "store")), nprocs=world)
+
+
+if __name__ == "__main__":
+    main()
