@@ -61,19 +61,18 @@ torch_python() {
   local python
   for python in ${PYTHON-python3 /usr/bin/python3}; do
     if quietly "$python" - <<'CHECK'
-import ensurepip
+import importlib.util
 import os
-import pip
-import setuptools
 import sysconfig
 import torch.distributed
-import wheel
 from torch.utils import cpp_extension
 
 assert torch.distributed.is_available()
 folders = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"], "/usr/include"]
 for header in ("torch/csrc/distributed/c10d/ProcessGroup.hpp", "Python.h", "pybind11/pybind11.h"):
     assert any(os.path.exists(os.path.join(folder, header)) for folder in folders), header
+for module in ("ensurepip", "pip", "setuptools", "wheel"):
+    assert importlib.util.find_spec(module), module
 CHECK
     then
       command -v "$python"
