@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Claims of the papers that the library stands on, held against runs: study.sh [NAME...] [--quick]
 # Each cell is one command, which is printed and leaves its CSV in out/study (out/study-quick); what is there is not
-# run again. Afterwards study.py makes tables and pictures of what there is. In full about NAME's minutes on two cores:
+# run again. GRADSIEVE_STUDY_OUT names another folder. Afterwards study.py makes tables and pictures of what there is. In full about NAME's minutes on two cores:
 #   density 4, selection 3, laws 1, memories 2, bins 3, unpleasant 12, schedules 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -38,6 +38,7 @@ if [[ $quick ]]; then
   seeds=(1)
   steps=20
 fi
+out=${GRADSIEVE_STUDY_OUT:-$out}
 mkdir -p "$out"
 
 # cell NAME PROGRAM ARGUMENTS...: each argument @KIND becomes that cell's file; nothing is left of a run that is cut off.

@@ -13,6 +13,7 @@
 
 #include <gradsieve/concepts/communicator.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/host/workspace.hpp>
 
 namespace example {
 

@@ -20,7 +20,9 @@
 
 namespace example {
 
-/// Text of three CSV files; on rank 0 only.
+/// Text of three CSV files; on rank 0 only. Of steps, `asked` is k, with adacomp its limit, and `sent` what a rank
+/// sends of its own choice. Of layers, `sent` are entries that left rank 0's accumulator: with deft, cyclic and micro a
+/// rank gives its values at all ranks' choices. Empty where the recipe has no plain error feedback.
 struct trace_rows {
   std::string steps;
   std::string layers;
