@@ -54,7 +54,7 @@ using maker = std::function<gs::plan(gs::trace const&, link_cost const&, gs::sel
 /// Planners that know straight lines have them as they are; the others are compiled for `link_cost` only.
 template <class Policy>
 maker planning(Policy const& policy) {
-  return [policy](gs::trace const& of, link_cost const& cost, gs::selection_seconds const& selection) {
+  return [=](gs::trace const& of, link_cost const& cost, gs::selection_seconds const& selection) {
     constexpr bool robust = std::is_same_v<Policy, gs::robust>;
     constexpr bool of_lines = robust || std::is_same_v<Policy, gs::optimal> || std::is_same_v<Policy, gs::mgwfbp>;
     if constexpr (of_lines)

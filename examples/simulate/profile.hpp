@@ -45,6 +45,7 @@ namespace gs = gradsieve;
     double begin, end;  // microseconds
     std::string_view what;
     json const* arguments;
+    std::size_t place;
   };
   std::vector<event> all;
   for (auto const& each : events) {
@@ -52,9 +53,13 @@ namespace gs = gradsieve;
     if (!what || !begin || !lasts) continue;  // metadata, flows, instants
     bool const optimizer = what->text.substr(0, 10) == "Optimizer.";
     if (of && of->text != "cpu_op" && of->text != "Operator" && !optimizer) continue;
-    all.push_back({begin->value, begin->value + lasts->value, what->text, each.find("args")});
+    all.push_back({begin->value, begin->value + lasts->value, what->text, each.find("args"), all.size()});
   }
-  std::stable_sort(all.begin(), all.end(), [](event const& a, event const& b) { return a.begin < b.begin; });
+  // Of those that begin together the longer one is around the other.
+  std::sort(all.begin(), all.end(), [](event const& a, event const& b) {
+    if (a.begin != b.begin) return a.begin < b.begin;
+    return a.end != b.end ? a.end > b.end : a.place < b.place;
+  });
 
   // Autograd numbers the operations that it will differentiate; old profiles have no numbers.
   auto const is_numbered = [](json const* arguments) { return arguments && arguments->find("Sequence number"); };
