@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Claims of the papers that the library stands on, held against runs: study.sh [NAME...] [--quick]
 # Each cell is one command, which is printed and leaves its CSV in out/study (out/study-quick); what is there is not
-# run again. GRADSIEVE_STUDY_OUT names another folder. Afterwards study.py makes tables and pictures of what there is. In full about NAME's minutes on two cores:
-#   density 4, selection 3, laws 1, memories 2, bins 3, unpleasant 12, schedules 1
+# run again. GRADSIEVE_STUDY_OUT names another folder. Afterwards study.py makes tables and pictures of what there is. In full about NAME's minutes on two
+# cores that others use as well:
+#   density 1, selection 3, laws 1, memories 1, bins 3, unpleasant 6, schedules 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,7 +14,7 @@ for argument in "$@"; do
   case $argument in
     --quick) quick=1 ;;
     --help)
-      sed -n '2,5s/^# //p' "$0"
+      sed -n '2,6s/^# //p' "$0"
       exit ;;
     *)
       [[ " ${all[*]} " == *" $argument "* ]] || { echo "study.sh: '$argument': choose from ${all[*]}, --quick" >&2; exit 2; }
