@@ -9,7 +9,7 @@ need libeigen3-dev header eigen3/Eigen/Core
 need zlib1g-dev header zlib.h
 need doctest-dev header doctest/doctest.h  # the build tree is also that of the tests
 want libopenmpi-dev command -v mpicxx
-want nlohmann-json3-dev header nlohmann/json.hpp
+want nlohmann-json3-dev header nlohmann/json.hpp  # tests read with it what the library writes
 want python3-matplotlib plotting_python
 
 cmake --preset release

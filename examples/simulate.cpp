@@ -20,7 +20,15 @@ namespace {
 
 using namespace simulation;
 
-gs::affine cost_of(settings const& chosen, gs::network const& on, int workers) {
+link_cost cost_of(settings const& chosen, priced_network const& from, int workers) {
+  if (!from.measured.empty()) {
+    link_cost made;
+    if (workers == 1) return made;
+    made.measured = from.measured.contains(workers) ? from.measured.at(workers) : from.measured.at(0);
+    for (auto& each : made.measured.points) each.seconds += chosen.overhead;
+    return made;
+  }
+  auto const& on = from.by_name;
   gs::affine cost = on.cost(workers);
   if (chosen.exchange == "gather") cost = gs::gather_cost(on.link, workers, chosen.density);
   if (chosen.exchange == "index_union") cost = gs::index_union_cost(on.link, workers, chosen.density);
@@ -30,7 +38,7 @@ gs::affine cost_of(settings const& chosen, gs::network const& on, int workers) {
   if (chosen.exchange == "ok_topk") cost = gs::ok_topk_cost(on.link, workers, chosen.density);
   if (chosen.exchange == "gtopk") cost = gs::gtopk_cost(on.link, workers, chosen.density);
   if (workers > 1) cost.a += chosen.overhead;
-  return cost;
+  return {cost, {}};
 }
 
 struct outcome {
@@ -38,12 +46,12 @@ struct outcome {
   gs::timeline line;
 };
 
-outcome play(settings const& chosen, planner const& by, gs::trace const& of, gs::affine const& cost, int workers) {
+outcome play(settings const& chosen, planner const& by, gs::trace const& of, link_cost const& cost, int workers) {
   auto options = chosen.run;
   options.workers = workers;
   options.two_halves = by.name == "optimal_rs_ag";
   if (options.iterations == 1 && (options.two_halves || options.overlap_forward)) options.iterations = 4;
-  outcome made{by.plan(of, cost), {}};
+  outcome made{by.plan(of, cost, chosen.run.selection), {}};
   made.line = gs::simulate(of, made.plan, cost, options);
   return made;
 }
@@ -51,8 +59,7 @@ outcome play(settings const& chosen, planner const& by, gs::trace const& of, gs:
 void compare(settings const& chosen) {
   std::vector<planner> methods;
   for (auto const& each : chosen.planners) methods.push_back(planner_named(each));
-  std::vector<gs::network> networks;
-  for (auto const& each : chosen.networks) networks.push_back(gs::network_named(each));
+  auto const networks = load_networks(chosen);
   auto const traces = load_all(chosen);
   auto csv = chosen.csv.empty() ? std::ofstream{} : created(chosen.csv);
   csv << "trace,network,workers,planner,groups,iteration_ms,exposed_ms,speedup,efficiency\n";
@@ -74,7 +81,7 @@ void compare(settings const& chosen) {
           auto const& metrics = last.line.metrics;
           row.push_back(metrics);
           csv << of.name() << ',';
-          if (on.name.find(',') == std::string_view::npos)
+          if (on.name.find(',') == std::string::npos)
             csv << on.name;
           else
             csv << '"' << on.name << '"';

@@ -80,12 +80,23 @@ void compare(options const& chosen, bool speaks, Launch const& launch) {
     if (workers > chosen.batch)
       throw usage_error("--batch '" + std::to_string(chosen.batch) + "': choose at least one sample for each of " +
                         std::to_string(workers) + " workers");
+  if (chosen.overlap != "none" && !(chosen.trace_layers + chosen.accumulators).empty())
+    throw usage_error("--overlap '" + chosen.overlap +
+                      "': has no accumulators of a whole gradient: leave out "
+                      "--trace-layers and --accumulators");
+  for (auto const& recipe : recipes)
+    if (recipe.carries_momentum() && chosen.optimiser != "sgd")
+      throw usage_error("--optimiser '" + chosen.optimiser + "': '" + recipe.name +
+                        "' corrects the momentum of sgd; choose error_feedback");
   auto const data = load(chosen.data);
   auto const output = [&](std::string const& path) {
     return speaks && !path.empty() ? open_output(path) : std::ofstream{};
   };
   auto csv = output(chosen.csv);
   auto curves = output(chosen.curves);
+  auto trace = output(chosen.trace);
+  auto trace_layers = output(chosen.trace_layers);
+  auto accumulators = output(chosen.accumulators);
 
   auto watch = progress{speaks, recipes.size() * chosen.workers.size() * static_cast<std::uint64_t>(chosen.steps)};
   std::vector<result> results;
@@ -111,6 +122,14 @@ void compare(options const& chosen, bool speaks, Launch const& launch) {
   if (chosen.workers.size() > 1) print_growth(std::cout, results, chosen);
   if (csv.is_open()) write_csv(csv, results, chosen.steps);
   if (curves.is_open()) write_curves(curves, results);
+  auto const write_rows = [&](std::ofstream& file, std::string const& columns, std::string trace_rows::* rows) {
+    if (!file.is_open()) return;
+    file << columns;
+    for (auto const& each : results) file << each.rows.*rows;
+  };
+  write_rows(trace, trace_rows::step_columns, &trace_rows::steps);
+  write_rows(trace_layers, trace_rows::layer_columns, &trace_rows::layers);
+  write_rows(accumulators, trace_rows::accumulator_columns(), &trace_rows::accumulators);
 }
 
 /// Runs the job and turns what it throws into an exit code: 2 for a command line, 1 for all else.

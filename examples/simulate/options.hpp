@@ -6,7 +6,9 @@
 #include <functional>
 #include <iomanip>
 #include <iostream>
+#include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gradsieve/schedule.hpp>
@@ -32,15 +34,46 @@ struct settings {
   std::string csv;
   std::string chrome;
   std::string write_trace;
+  std::vector<std::uint64_t> sizes;
+  bool exchange_given = false;
   bool help = false;
 };
 
-using maker = std::function<gs::plan(gs::trace const&, gs::affine const&)>;
+/// A straight line, or what was measured.
+struct link_cost {
+  gs::affine line;
+  gs::table measured;  ///< without points: the line
 
+  [[nodiscard]] double operator()(std::uint64_t bytes) const {
+    return measured.points.empty() ? line(bytes) : measured(bytes);
+  }
+};
+
+using maker = std::function<gs::plan(gs::trace const&, link_cost const&, gs::selection_seconds const&)>;
+
+/// Planners that know straight lines have them as they are; the others are compiled for `link_cost` only.
 template <class Policy>
 maker planning(Policy const& policy) {
-  return [policy](gs::trace const& of, gs::affine const& cost) { return gs::make_plan(of, cost, policy); };
+  return [=](gs::trace const& of, link_cost const& cost, gs::selection_seconds const& selection) {
+    constexpr bool robust = std::is_same_v<Policy, gs::robust>;
+    constexpr bool of_lines = robust || std::is_same_v<Policy, gs::optimal> || std::is_same_v<Policy, gs::mgwfbp>;
+    if constexpr (of_lines)
+      if (cost.measured.points.empty()) return gs::make_plan(of, cost.line, policy);
+    if constexpr (robust)
+      throw usage_error("--planners 'robust': goes with a startup and seconds a byte, not with a measured network");
+    else if constexpr (std::is_same_v<Policy, gs::optimal_sparse>)
+      return gs::make_plan(of, cost, gs::optimal_sparse{.selection = selection});
+    else
+      return gs::make_plan(of, cost, policy);
+  };
 }
+
+/// Where costs come from: a name of the library or a link, or a file of measurements.
+struct priced_network {
+  std::string name;
+  gs::network by_name;
+  std::map<int, gs::table> measured;  ///< by the number of workers, 0: of the only one; empty: by name
+};
 
 struct planner {
   std::string name;
@@ -62,6 +95,7 @@ inline std::vector<planner> const& planners() {
       {"robust", "for costs that are known to a factor of two", planning(gs::robust{}), true},
       {"optimal_rs_ag", "reduce-scatter, and all-gather in the next forward pass (DeAR)", planning(gs::optimal_rs_ag{}),
        false},
+      {"optimal_sparse", "with the time of --selection on the compute stream", planning(gs::optimal_sparse{}), false},
   };
   return all;
 }
@@ -90,16 +124,24 @@ inline std::vector<option> option_table() {
     return [=](o to, s v) { field(to) = example::number(name, v, low, high); };
   };
   return {
-      {"--trace", "FILE|NAME", "layers as .csv or .json, or a trace of this example; several times, or all [resnet50]",
+      {"--trace", "FILE|NAME",
+       "layers as .csv or .json (below), or a trace of this example; several times, or all [resnet50]",
        [](o to, s v) { to.traces.push_back(v); }},
       {"--log", "FILE", "layers from a log of MG-WFBP's authors", [](o to, s v) { to.logs.push_back(v); }},
-      {"--network", "NAME|A,B", "its name, or a ring's seconds a message and a byte; several times [v100-10gbe]",
+      {"--sizes", "BYTES,...", "of the gradients of a profile without shapes, in the order in which they are ready",
+       [](o to, s v) {
+         for (auto const& each : split(v, ','))
+           to.sizes.push_back(example::number<std::uint64_t>("--sizes", each, 0, gs::trace::limit - 1));
+       }},
+      {"--network", "NAME|A,B|FILE",
+       "its name, or a ring's seconds a message and a byte, or measured times as .csv; several times [v100-10gbe]",
        [](o to, s v) { to.networks.push_back(v); }},
       {"--workers", "P,P", "[4,8,...,2048]", [](o to, s v) { to.workers = example::numbers("--workers", v, 1, many); }},
       {"--planners", "NAMES", "by comma, or all [all]", [](o to, s v) { to.planners = split(v, ','); }},
       {"--exchange", "NAME",
        "dense, or sparse: gather, index_union, leader, shared_choice, reduce_scatter, ok_topk, gtopk [dense]",
        [](o to, s v) {
+         to.exchange_given = true;
          to.exchange = example::one_of(
              "--exchange", v,
              {"dense", "gather", "index_union", "leader", "shared_choice", "reduce_scatter", "ok_topk", "gtopk"});
@@ -110,6 +152,16 @@ inline std::vector<option> option_table() {
        [](o to, s v) { to.bytes = example::number("--bytes", v, 1.0, 4.0); }},
       {"--overhead", "S", "seconds that each collective costs besides [0]",
        real("--overhead", 0, 1, [](o t) -> auto& { return t.overhead; })},
+      {"--selection", "F,E[,C]",
+       "seconds of a group's selection on the compute stream: F, E an element, C an element and bit of their number "
+       "[0]",
+       [](o to, s v) {
+         auto const parts = split(v, ',');
+         if (parts.size() < 2 || parts.size() > 3) throw usage_error("--selection '" + v + "': two or three numbers");
+         std::vector<double> values(3);
+         for (std::size_t i = 0; i < parts.size(); ++i) values[i] = example::number("--selection", parts[i], 0.0, 1e9);
+         to.run.selection = {values[0], values[1], values[2]};
+       }},
       {"--interference", "X", "factor by which computing beside a collective is slower [1]",
        real("--interference", 1, 100, [](o t) -> auto& { return t.run.interference; })},
       {"--jitter", "X", "relative deviation of the layers' times [0]",
@@ -160,7 +212,8 @@ inline settings parse(names const& arguments) {
   if (chosen.planners.empty() || chosen.planners == names{"all"}) {
     chosen.planners.clear();
     for (auto const& each : planners())
-      if (each.always) chosen.planners.push_back(each.name);
+      if (each.always || (each.name == "optimal_sparse" && chosen.run.selection != gs::selection_seconds{}))
+        chosen.planners.push_back(each.name);
   }
   return chosen;
 }
@@ -173,6 +226,20 @@ inline void print_help() {
   std::cout << "\nplanners:\n";
   for (auto const& each : planners())
     std::cout << "  " << std::setw(16) << each.name << each.help << (each.always ? "" : " (not in all)") << '\n';
+  std::cout << R"(
+traces, a row a layer in ready order (the network's last layer first), times in seconds:
+  .csv   a line of columns, in any order: bytes (of the gradient), backward (from the gradient before it to its own),
+         and if they are there name, forward, dtype (layers of different numbers are not merged), else empty, 0, 0
+  .json  {"name": "a", "layers": [{"name": "b", "bytes": 4, "backward": 1e-3, "forward": 5e-4, "dtype": 0}, ...]}, or
+         the list alone; name, forward, dtype may be left out, and --write-trace writes it;
+         or a profile of PyTorch (torch.profiler, export_chrome_trace) of one training step or several: medians, shapes
+         from record_shapes=True, else --sizes; one forward time for all; on a GPU its times are those of launches
+  --log  lines with [parameter, elements, backward us, us of its exchange, us of a merged one], from the input on
+
+measured networks, .csv: a line of columns, in any order: bytes, seconds (of one exchange of gradients of so many
+  bytes, by whichever exchange was measured), and workers; without that column --workers names one number. Sizes rise,
+  times never fall; straight lines between them, the first time below, the last slope above. `inf` forbids a size.
+)";
   std::cout << "\nnetworks:\n";
   for (auto const& each : gs::networks()) std::cout << "  " << std::setw(16) << each.name << each.source << '\n';
 }

@@ -139,24 +139,4 @@ class mlp {
   Eigen::VectorXf gradient_;
 };
 
-/// Stochastic gradient descent with momentum.
-class momentum_sgd {
- public:
-  momentum_sgd(double learning_rate, double momentum)
-      : rate_{static_cast<float>(learning_rate)}, momentum_{static_cast<float>(momentum)} {}
-
-  void step(std::span<float> parameters, std::span<float const> gradient) {
-    velocity_.resize(parameters.size());
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      velocity_[i] = momentum_ * velocity_[i] + gradient[i];
-      parameters[i] -= rate_ * velocity_[i];
-    }
-  }
-
- private:
-  float rate_;
-  float momentum_;
-  std::vector<float> velocity_;
-};
-
 }  // namespace example

@@ -10,6 +10,7 @@
 
 #include "../command_line.hpp"
 #include "../recipes.hpp"
+#include "optimiser.hpp"
 
 #if !defined(GRADSIEVE_EXAMPLE_DATA)
 #define GRADSIEVE_EXAMPLE_DATA "examples/data"
@@ -71,13 +72,18 @@ struct options {
   double compute_ms = 0;
   int pause = 0;  ///< microseconds
   std::uint64_t seed = 1;
-  double learning_rate = 0.03;
+  std::string optimiser = "sgd";
+  double learning_rate = -1;  ///< negative: the usual one of the optimiser
   double momentum = 0.9;
   double beta = 0.5;
   std::string sharing = "by_layer";
   int rotate_every = 100;
   std::string csv;
   std::string curves;
+  std::string trace;
+  std::string trace_layers;
+  std::string accumulators;
+  int accumulators_every = 50;
   bool help = false;
 };
 
@@ -136,8 +142,10 @@ struct option {
        [](o to, s v) { to.batch = number("--batch", v, 1, many); }},
       {"--seed", "N", "of the weights and the order of the samples [1]",
        [](o to, s v) { to.seed = number<std::uint64_t>("--seed", v, 0, UINT64_MAX); }},
-      {"--learning-rate", "X", "[0.03]",
-       [](o to, s v) { to.learning_rate = number("--learning-rate", v, 0.0, 1000.0); }},
+      {"--optimiser", "NAME", joined(optimiser_names) + " [sgd]",
+       [](o to, s v) { to.optimiser = one_of("--optimiser", v, optimiser_names); }},
+      {"--learning-rate", "X", "[sgd 0.03, adam 0.001, novograd 0.01]",
+       [](o to, s v) { to.learning_rate = number("--learning-rate", v, 1e-12, 1000.0); }},
       {"--momentum", "X", "[0.9]", [](o to, s v) { to.momentum = number("--momentum", v, 0.0, 1.0); }},
       {"--beta", "X", "of the residual filtered [0.5]", [](o to, s v) { to.beta = number("--beta", v, 0.0, 1.0); }},
       {"--sharing", "NAME", "how deft shares out k: " + joined(sharing_names) + " [by_layer]",
@@ -146,6 +154,15 @@ struct option {
        [](o to, s v) { to.rotate_every = number("--rotate-every", v, 1, many); }},
       {"--csv", "FILE", "writes one row a recipe", [](o to, s v) { to.csv = v; }},
       {"--curves", "FILE", "writes one row a recipe and step, for plot.py", [](o to, s v) { to.curves = v; }},
+      {"--trace", "FILE", "writes one row a recipe and step: density asked and real, residual, seconds of each part",
+       [](o to, s v) { to.trace = v; }},
+      {"--trace-layers", "FILE", "writes one row a recipe, step and layer: entries sent by rank 0 and updated",
+       [](o to, s v) { to.trace_layers = v; }},
+      {"--accumulators", "FILE",
+       "writes moments, histogram and distances of rank 0's accumulators, and ranks' likeness",
+       [](o to, s v) { to.accumulators = v; }},
+      {"--accumulators-every", "STEPS", "[50]",
+       [](o to, s v) { to.accumulators_every = number("--accumulators-every", v, 1, many); }},
       {"--help", "", "prints this", [](o to, s) { to.help = true; }},
   };
 }

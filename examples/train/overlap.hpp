@@ -22,6 +22,7 @@
 #include "../communicator.hpp"
 #include "batches.hpp"
 #include "mlp.hpp"
+#include "optimiser.hpp"
 #include "options.hpp"
 #include "recipes.hpp"
 #include "report.hpp"
@@ -34,6 +35,7 @@ struct handover {
   std::function<void(std::size_t)> ready;
   std::function<gs::overlap_report()> finish;
   std::function<forecast()> predicted;
+  std::function<std::span<float const>()> residual = {};  ///< what has not been sent; without overlap
 };
 
 /// Everything after the backward pass.
@@ -47,7 +49,8 @@ struct handover {
                 report.exchanged = exchange(*gradient);
                 return report;
               },
-          .predicted = [] { return forecast{}; }};
+          .predicted = [] { return forecast{}; },
+          .residual = exchange.residual};
 }
 
 /// Makes computing take at least so long: a third is the forward pass, the rest the backward pass, layer by layer. What
@@ -90,7 +93,7 @@ struct compute_profile {
   using clock = std::chrono::steady_clock;
   auto const layers = model.layers();
   auto const count = layers.count();
-  auto optimiser = momentum_sgd{0.0, 0.0};
+  auto update = optimiser{"sgd", 0.0, 0.0, model.layers()};
   constexpr std::uint64_t warm = 3;
   constexpr std::uint64_t steps = 12;
   std::vector<std::vector<double>> moments(count + 2);  // the layers in ready order; the forward pass; the rest
@@ -113,7 +116,7 @@ struct compute_profile {
       note(count - 1 - layer, since());
     });
     last = clock::now();
-    optimiser.step(model.parameters(), model.gradient());
+    update.step(model.parameters(), model.gradient());
     note(count + 1, since());
   }
   std::vector<double> at;

@@ -39,6 +39,10 @@ struct named_recipe {
   std::optional<named_policies> policies;
   std::string codec = "coo";
 
+  /// Whether gradients are added to what stays as they are.
+  [[nodiscard]] bool feeds_back() const {
+    return policies && std::holds_alternative<gs::error_feedback>(policies->residual);
+  }
   [[nodiscard]] bool carries_momentum() const { return policies && policies->carries_momentum(); }
   [[nodiscard]] bool has_bins() const {
     return policies && policies->visit([](auto s, auto, auto) { return gs::bin_selector<decltype(s)>; });
@@ -132,7 +136,11 @@ template <class Space, class Selector, class Exchange, class Body>
 
 /// Turns this rank's gradient into the mean over all ranks, in place. Hides the recipe's type, so that the
 /// training loop is compiled once and only the compressor for every combination of policies.
-using exchanger = std::function<gs::step_report(std::span<float>)>;
+/// Where there is one, `residual` gives what has not been sent.
+struct exchanger : std::function<gs::step_report(std::span<float>)> {
+  using function::function;
+  std::function<std::span<float const>()> residual;
+};
 
 [[nodiscard]] inline exchanger dense_exchanger(communicator const& comm) {
   return [comm](std::span<float> gradient) {
@@ -184,7 +192,10 @@ template <class Space, class Body>
     using owner = decltype(gs::compressor{gs::host{}, layers, full});
     // std::function copies what it holds; a compressor is not for copying.
     auto reducer = std::make_shared<owner>(gs::host{.threads = chosen.threads}, layers, full);
-    return [reducer, comm](std::span<float> gradient) { return reducer->exchange(comm, gradient); };
+    exchanger made = [reducer, comm](std::span<float> gradient) { return reducer->exchange(comm, gradient); };
+    if constexpr (owner::residual_type::states > 0)
+      made.residual = [reducer]() -> std::span<float const> { return reducer->residual(); };
+    return made;
   });
 }
 

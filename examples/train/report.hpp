@@ -20,6 +20,7 @@
 
 #include "../communicator.hpp"
 #include "options.hpp"
+#include "trace.hpp"
 
 namespace example {
 
@@ -73,6 +74,7 @@ struct result {
   gs::threshold_counts thresholds;  ///< of rank 0, in all steps
   std::vector<bin_rate> rates;      ///< of codecs that can tell
   std::vector<curve_point> curve;
+  trace_rows rows;
 };
 
 /// A number for people or for a file; "-" where there is none.

@@ -16,10 +16,12 @@
 #include "batches.hpp"
 #include "data.hpp"
 #include "mlp.hpp"
+#include "optimiser.hpp"
 #include "options.hpp"
 #include "overlap.hpp"
 #include "recipes.hpp"
 #include "report.hpp"
+#include "trace.hpp"
 
 namespace example {
 
@@ -153,7 +155,8 @@ class tally {
   widths.insert(widths.begin(), static_cast<int>(data.train.features.rows()));
   widths.push_back(data.classes);
   auto model = mlp{widths, chosen.seed};
-  auto optimiser = momentum_sgd{chosen.learning_rate, recipe.carries_momentum() ? 0.0 : chosen.momentum};
+  auto optimise = optimiser{chosen.optimiser, chosen.learning_rate, recipe.carries_momentum() ? 0.0 : chosen.momentum,
+                            model.layers()};
 
   auto const size = static_cast<std::uint64_t>(chosen.batch);
   auto batch = batches{data.train, size, share{size, comm.rank(), comm.size()}, chosen.seed};
@@ -164,8 +167,16 @@ class tally {
 
   auto pace = pacemaker{model.layers(), chosen.compute_ms};
   auto sums = tally{recipe, chosen};
+  auto rows = tracer{comm,
+                     recipe.name,
+                     model.layers(),
+                     chosen.density,
+                     {!chosen.trace.empty(), !chosen.trace_layers.empty(),
+                      chosen.accumulators.empty() ? 0 : chosen.accumulators_every},
+                     exchange.residual,
+                     recipe.feeds_back()};
   for (int step = 0; step < chosen.steps; ++step) {
-    auto const start = clock::now();
+    auto start = clock::now();
     pace.begin();
     batch.load(static_cast<std::uint64_t>(step));
     auto const part = model.evaluate(batch.features(), batch.labels());
@@ -175,18 +186,23 @@ class tally {
       pace.backward_reached(layer);
       exchange.ready(layer);
     });
+    auto const computed = clock::now();
+    rows.before(model.gradient());
     auto const exchange_start = clock::now();
+    start += exchange_start - computed;  // watching is no part of a step
     auto const report = exchange.finish();
     std::chrono::duration<double> const exchanging = clock::now() - exchange_start;
-    optimiser.step(model.parameters(), model.gradient());
+    optimise.step(model.parameters(), model.gradient());
     std::chrono::duration<double> const whole = clock::now() - start;
 
-    // Watching is no part of a step: after the clock.
     double const loss = sums.add(comm, scale * part.loss, report, exchanging.count(), whole.count());
+    rows.after(model.gradient(), report.exchanged, loss);
     if (comm.rank() == 0) watch.step(recipe.name, comm.size(), step + 1, chosen.steps, loss);
   }
   verify_replicas(comm, model.parameters());
-  return std::move(sums).finish(accuracy(comm, model, data.test), exchange.predicted());
+  auto made = std::move(sums).finish(accuracy(comm, model, data.test), exchange.predicted());
+  made.rows = std::move(rows).take();
+  return made;
 }
 
 }  // namespace example

@@ -246,6 +246,10 @@ TEST_CASE("CSV that is no trace is refused with its line") {
   std::string const head = "name,bytes,backward,forward,dtype\n";
   CHECK(read(head).count() == 0);
   CHECK(read(head + "a,1,2,3,0\r\n\n").count() == 1);
+  CHECK(read("backward,name,bytes\n2,a,1\n") == gs::trace{{"a", 1, 2, 0, 0}});
+  CHECK(read("bytes,backward\n1,2\n") == gs::trace{{"", 1, 2, 0, 0}});
+  for (auto const* columns : {"name,bytes", "bytes,backward,bytes", "bytes,backward,", "bytes,backward,time"})
+    CHECK_THROWS_WITH_AS(read(columns), doctest::Contains(columns), gs::invalid_argument);
   CHECK_THROWS_WITH_AS(read(""), doctest::Contains("expected 'name,bytes"), gs::invalid_argument);
   CHECK_THROWS_AS(read("name,bytes\n"), gs::invalid_argument);
   CHECK_THROWS_WITH_AS(read(head + "a,1,2,3,0\nb,1,2\n"), doctest::Contains("line 3"), gs::invalid_argument);

@@ -1,6 +1,8 @@
 // Traces as text: CSV in and out, JSON out.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -98,27 +100,38 @@ inline void write_csv(std::ostream& out, trace const& of) {
   }
 }
 
-/// @throws invalid_argument, naming the line, unless the first line is `trace_columns` and all others are such rows.
+/// The columns may come in any order; `name`, `forward` and `dtype` may be left out: they are empty, 0 and 0 then.
+/// @throws invalid_argument, naming the line, unless the first line names columns of `trace_columns`, bytes and
+/// backward among them and none twice, and all others are such rows.
 [[nodiscard]] inline trace read_csv(std::istream& in, std::string name = {}) {
+  constexpr std::array<std::string_view, 5> known{"name", "bytes", "backward", "forward", "dtype"};
   std::vector<traced_layer> layers;
   std::vector<std::string> fields;
   std::size_t line = 1;
   std::string header;
+  std::array<std::size_t, 5> place{};  // of each known column, counted from 1; 0: left out
+  bool fits = true;
   if (schedule_detail::read_csv_record(in, line, fields))
-    for (auto const& each : fields) header += (header.empty() ? "" : ",") + each;
-  if (header != trace_columns)
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      header += (header.empty() ? "" : ",") + fields[i];
+      auto const at = static_cast<std::size_t>(std::find(known.begin(), known.end(), fields[i]) - known.begin());
+      fits = fits && at < known.size() && place[at] == 0;
+      if (fits) place[at] = i + 1;
+    }
+  if (!fits || place[1] == 0 || place[2] == 0)
     throw invalid_argument("gradsieve: a trace begins with '" + header.substr(0, 60) + "', expected '" +
-                           std::string{trace_columns} + "'");
+                           std::string{trace_columns} + "' in any order, of which bytes and backward are needed");
+  std::size_t const columns = fields.size();
   for (std::size_t begin = line; schedule_detail::read_csv_record(in, line, fields); begin = line) {
     if (fields.size() == 1 && fields[0].empty()) continue;
     traced_layer each;
-    if (fields.size() != 5 || !schedule_detail::parse_number(fields[1], each.bytes) ||
-        !schedule_detail::parse_number(fields[2], each.backward) ||
-        !schedule_detail::parse_number(fields[3], each.forward) ||
-        !schedule_detail::parse_number(fields[4], each.dtype))
-      throw invalid_argument("gradsieve: line " + std::to_string(begin) + " of a trace is not '" +
-                             std::string{trace_columns} + "'");
-    each.name = std::move(fields[0]);
+    auto const read = [&](std::size_t column, auto& value) {
+      return place[column] == 0 || schedule_detail::parse_number(fields[place[column] - 1], value);
+    };
+    if (fields.size() != columns || !read(1, each.bytes) || !read(2, each.backward) || !read(3, each.forward) ||
+        !read(4, each.dtype))
+      throw invalid_argument("gradsieve: line " + std::to_string(begin) + " of a trace is not '" + header + "'");
+    if (place[0] != 0) each.name = std::move(fields[place[0] - 1]);
     layers.push_back(std::move(each));
   }
   return trace{std::move(layers), std::move(name)};
