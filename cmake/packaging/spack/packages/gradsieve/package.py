@@ -19,7 +19,7 @@ class Gradsieve(CMakePackage):
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
     conflicts("%gcc@:10", msg="gradsieve needs g++ 11 or newer")
-    conflicts("%clang@:15", msg="gradsieve needs clang 16 or newer")
+    conflicts("%clang@:17", msg="gradsieve needs clang 18 or newer")
 
     def cmake_args(self):
         return [self.define("GRADSIEVE_INSTALL", True)] + [
