@@ -24,6 +24,17 @@ gradsieve_fails(consumer_without_mpi "gradsieve: component mpi needs MPI::MPI_CX
   -DGRADSIEVE_FROM=package -DGRADSIEVE_COMPONENTS=mpi)
 set(users_of_the_package package without_mpi)
 
+# Without CMake, by pkg-config.
+find_program(GRADSIEVE_PKG_CONFIG NAMES pkg-config pkgconf)
+mark_as_advanced(GRADSIEVE_PKG_CONFIG)
+if(GRADSIEVE_PKG_CONFIG)
+  gradsieve_add_test(consumer_pkg_config sh "${consumer}/pkg_config.sh" "${GRADSIEVE_PKG_CONFIG}" "${prefix}"
+                     "${CMAKE_CXX_COMPILER}" "${CMAKE_CURRENT_BINARY_DIR}/consumer_pkg_config")
+  list(APPEND users_of_the_package pkg_config)
+else()
+  message(STATUS "gradsieve: no pkg-config; its consumer is not tested")
+endif()
+
 if(TARGET MPI::MPI_CXX)
   gradsieve_consumer(mpi_package -DGRADSIEVE_FROM=package -DGRADSIEVE_COMPONENTS=mpi)
   gradsieve_consumer(mpi_subdirectory -DGRADSIEVE_FROM=subdirectory -DGRADSIEVE_COMPONENTS=mpi)

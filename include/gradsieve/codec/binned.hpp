@@ -144,7 +144,7 @@ struct binned {
     std::size_t next = 0;
     for_each_layer(info, in.indices, [&](std::size_t l, std::size_t first, std::size_t last) {
       std::uint64_t skipped = 0;
-      for (; next < l; ++next) skipped += layers[next].size > 0 ? 1 : 0;
+      for (; next < l; ++next) skipped += layers[next].size > 0 ? 1u : 0u;
       ++next;
       f(bin_layer{{layers[l].size, info.bins[l]}, layers.offset(l), skipped, first, last});
     });

@@ -4,9 +4,19 @@
 #if __cplusplus < 202002L && (!defined(_MSVC_LANG) || _MSVC_LANG < 202002L)
 #error "gradsieve needs C++20: compile with -std=c++20 (nvcc: -std=c++20 as well)"
 #endif
+#if defined(__clang__) && !defined(__apple_build_version__) && __clang_major__ < 18
+#error \
+    "gradsieve needs clang 18 or newer: older ones deduce no aggregate's arguments or keep no division under -ffast-math"
+#elif defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 11
+#error "gradsieve needs g++ 11 or newer: older ones lack parts of C++20 that it uses"
+#endif
+#if defined(__GNUC__) && !defined(__cpp_exceptions)
+#error "gradsieve needs exceptions: compile without -fno-exceptions, or use its C library (gradsieve.h)"
+#endif
 
+// As in CMakeLists.txt, which CMake checks.
 #define GRADSIEVE_VERSION_MAJOR 0
-#define GRADSIEVE_VERSION_MINOR 1
+#define GRADSIEVE_VERSION_MINOR 2
 #define GRADSIEVE_VERSION_PATCH 0
 
 // Marks a function that runs in both spaces; empty for a host compiler.

@@ -49,7 +49,8 @@ std::ostream& describe(std::ostream& out, std::string_view name, Fields const&..
   std::size_t retry = 0;
   while (at < name.size()) {
     if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[at]) && pattern[p] != '*') {
-      ++p, ++at;
+      ++p;
+      ++at;
     } else if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
       retry = at;

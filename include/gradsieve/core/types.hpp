@@ -126,8 +126,8 @@ struct bfloat16 {
 #endif
   constexpr std::uint32_t rebias = 0x3800'0000u;           // from exponent bias 15 to 127
   constexpr std::uint32_t smallest_normal = 0x3880'0000u;  // 2^-14, as binary32
-  std::uint32_t const magnitude = static_cast<std::uint32_t>(x.bits & 0x7FFFu) << 13;
-  std::uint32_t const sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
+  std::uint32_t const magnitude = (x.bits & 0x7FFFu) << 13;
+  std::uint32_t const sign = (x.bits & 0x8000u) << 16;
   // A subnormal is the fraction of 2^-14 * (1 + fraction), less that one.
   std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(
       gradsieve::bit_cast<float>(smallest_normal | magnitude) - gradsieve::bit_cast<float>(smallest_normal));

@@ -102,7 +102,7 @@ class cut_messages {
       if (in_words_[r] > message_)
         throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(in_words_[r]) +
                        ", room is for " + std::to_string(message_));
-      in_sizes_[r] = static_cast<std::size_t>(in_words_[r]);
+      in_sizes_[r] = in_words_[r];
       given += out_sizes_[r];
       got += in_sizes_[r];
     }

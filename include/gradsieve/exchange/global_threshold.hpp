@@ -84,9 +84,7 @@ class global_threshold {
     std::array<key_type, samples> keys{};
 
     [[nodiscard]] std::uint64_t inside() const noexcept { return above_low - at_least_high; }
-    [[nodiscard]] std::size_t shown() const noexcept {
-      return static_cast<std::size_t>(smaller<std::uint64_t>(samples, inside()));
-    }
+    [[nodiscard]] std::size_t shown() const noexcept { return smaller<std::uint64_t>(samples, inside()); }
   };
   static_assert(sizeof(word) == 128);
 

@@ -216,7 +216,7 @@ struct ok_topk {
         if (words_[r] > message_)
           throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(words_[r]) +
                          ", room is for " + std::to_string(message_));
-        sizes_[r] = static_cast<std::size_t>(words_[r]);
+        sizes_[r] = words_[r];
         all += words_[r];
       }
       return all;

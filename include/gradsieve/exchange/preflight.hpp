@@ -98,7 +98,7 @@ class preflight {
     [[nodiscard]] unsigned version() const noexcept { return static_cast<unsigned>(step_and_flags >> 48 & 0xFFu); }
     [[nodiscard]] std::string step_text() const {
       constexpr std::array origins{"", ", made anew", ", restored from a checkpoint"};
-      auto const from = static_cast<std::size_t>(step_and_flags >> 56 & 0x3Fu);
+      std::size_t const from = step_and_flags >> 56 & 0x3Fu;
       return std::to_string(step()) + (from < origins.size() ? origins[from] : "");
     }
   };

@@ -72,7 +72,8 @@ struct fixed_width {
     std::uint64_t done = 0;
     std::array<std::uint32_t, group> some;
     for (std::uint64_t c = 0; c < all; c += group) {
-      std::span const here{some.data(), static_cast<std::size_t>(smaller<std::uint64_t>(group, all - c))};
+      std::size_t const fields = smaller<std::uint64_t>(group, all - c);
+      std::span const here{some.data(), fields};
       wire::unpack(counts.subspan(wire::packed_bytes(c, width + 1)), width + 1, here);
       for (std::size_t i = 0; i < here.size(); ++i) {
         wire::expect(here[i] <= out.size() - done, "count of a chunk", here[i], "at most ", out.size() - done);
@@ -101,7 +102,8 @@ struct fixed_width {
   static void pack_groups(std::uint64_t count, unsigned width, std::span<std::byte> to, Field const& field) noexcept {
     std::array<std::uint32_t, group> some;
     for (std::uint64_t at = 0; at < count; at += group) {
-      std::span const here{some.data(), static_cast<std::size_t>(smaller<std::uint64_t>(group, count - at))};
+      std::size_t const fields = smaller<std::uint64_t>(group, count - at);
+      std::span const here{some.data(), fields};
       for (std::size_t i = 0; i < here.size(); ++i) here[i] = field(at + i);
       wire::pack(here, width, to.subspan(wire::packed_bytes(at, width)));
     }

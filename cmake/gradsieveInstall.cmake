@@ -1,0 +1,21 @@
+# What is installed: the headers, a package for CMake and one for pkg-config. examples/c adds its library.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/gradsieve")
+
+install(TARGETS gradsieve gradsieve_mpi gradsieve_cuda gradsieve_nccl EXPORT gradsieveTargets FILE_SET HEADERS)
+install(EXPORT gradsieveTargets NAMESPACE gradsieve:: DESTINATION "${package_dir}")
+configure_package_config_file(cmake/gradsieveConfig.cmake.in "${PROJECT_BINARY_DIR}/gradsieveConfig.cmake"
+                              INSTALL_DESTINATION "${package_dir}")
+# Below 1.0 a minor version may change what a program sees.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/gradsieveConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES "${PROJECT_BINARY_DIR}/gradsieveConfig.cmake" "${PROJECT_BINARY_DIR}/gradsieveConfigVersion.cmake"
+              cmake/gradsieveNccl.cmake DESTINATION "${package_dir}")
+
+# The prefix is counted from where the file lies, so that `cmake --install --prefix` and moved trees keep it true.
+set(pkgconfig_dir "${CMAKE_INSTALL_DATADIR}/pkgconfig")
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}/${pkgconfig_dir}"
+           OUTPUT_VARIABLE pkgconfig_to_prefix)
+configure_file(cmake/gradsieve.pc.in "${PROJECT_BINARY_DIR}/gradsieve.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/gradsieve.pc" DESTINATION "${pkgconfig_dir}")

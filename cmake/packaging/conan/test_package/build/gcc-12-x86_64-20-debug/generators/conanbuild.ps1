@@ -1,0 +1,1 @@
+& "$PSScriptRoot/conanbuildenv-debug-x86_64.ps1"

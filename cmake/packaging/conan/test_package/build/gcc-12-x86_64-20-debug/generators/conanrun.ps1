@@ -1,0 +1,1 @@
+& "$PSScriptRoot/conanrunenv-debug-x86_64.ps1"

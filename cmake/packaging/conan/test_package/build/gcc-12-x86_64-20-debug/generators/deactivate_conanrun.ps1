@@ -1,0 +1,1 @@
+& "$PSScriptRoot/deactivate_conanrunenv-debug-x86_64.ps1"

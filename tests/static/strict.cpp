@@ -1,0 +1,18 @@
+// The program of README over threads, with all that a host's program includes: compiled under strict warnings only.
+#include <gradsieve/comm/threads.hpp>
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/schedule.hpp>
+#include <iostream>
+#include <span>
+#include <vector>
+namespace gs = gradsieve;
+int main() {
+  auto layers = gs::layout{{"conv1.weight", 9'408}, {"fc.weight", 2'048'000}, {"fc.bias", 1'000}};
+  auto recipe = gs::recipe{.density = 0.001, .selector = gs::laplacian{}, .partitioner = gs::deft{}};
+  gs::threads::run(2, [&](gs::threads::communicator_ref comm) {
+    std::vector<float> gradient(layers.size());
+    auto reducer = gs::compressor{gs::host{}, layers, recipe};
+    auto report = reducer.exchange(comm, std::span{gradient});
+    if (comm.rank() == 0) std::cout << recipe << ": " << report << '\n';
+  });
+}
