@@ -1,1 +1,0 @@
-& "$PSScriptRoot/conanbuildenv-debug-x86_64.ps1"

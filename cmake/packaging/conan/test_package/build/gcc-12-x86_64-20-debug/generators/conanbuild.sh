@@ -1,1 +1,0 @@
-. "/work/wt/packages/cmake/packaging/conan/test_package/build/gcc-12-x86_64-20-debug/generators/conanbuildenv-debug-x86_64.sh"

@@ -1,1 +1,0 @@
-& "$PSScriptRoot/conanrunenv-debug-x86_64.ps1"

@@ -1,1 +1,0 @@
-& "$PSScriptRoot/deactivate_conanbuildenv-debug-x86_64.ps1"
