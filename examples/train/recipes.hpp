@@ -12,8 +12,10 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include <gradsieve/any_compressor.hpp>
 #include <gradsieve/gradsieve.hpp>
 
 #include "../communicator.hpp"
@@ -21,16 +23,24 @@
 
 namespace example {
 
-/// Whether it has that with other codecs than coo, too: with those that fit.
+// On the host selectors without bins and both parts of a codec are chosen at run time, by the library's own types for
+// that: so a compressor is compiled for each partitioner and residual, and not for every recipe and codec too.
+#if defined(GRADSIEVE_EXAMPLE_CUDA)
+inline constexpr bool chosen_at_run_time = false;
+#else
+inline constexpr bool chosen_at_run_time = true;
+#endif
+using run_time_selector = gs::any_selector<gs::radix, gs::hierarchical, gs::laplacian, gs::trimmed,
+                                           gs::threshold_search, gs::ldte, gs::sidco, gs::one_sign, gs::random_k>;
+using run_time_indices =
+    gs::any_indices<gs::automatic, gs::raw32, gs::delta, gs::elias_fano, gs::bitmap, gs::fixed_width>;
+using run_time_values = gs::any_values<gs::fp32, gs::fp16, gs::bf16, gs::int8, gs::int4, gs::int2, gs::ternary,
+                                       gs::sign, gs::sbc, gs::qsgd, gs::automatic_values>;
+
+/// Whether it has that with other codecs than coo, too: with those that fit. A device has them for selectors with bins.
 template <class Selector, class Partitioner, class Residual>
 constexpr bool has_codecs() {
-#if defined(GRADSIEVE_EXAMPLE_CUDA)
-  constexpr bool with_radix = false;
-#else
-  constexpr bool with_radix = (std::is_same_v<Selector, gs::radix> && !std::is_same_v<Partitioner, gs::layerwise>) ||
-                              std::is_same_v<Selector, gs::one_sign>;
-#endif
-  return std::is_same_v<Residual, gs::error_feedback> && (gs::bin_selector<Selector> || with_radix);
+  return std::is_same_v<Residual, gs::error_feedback> && (gs::bin_selector<Selector> || chosen_at_run_time);
 }
 
 /// Without policies: plain all-reduce.
@@ -56,34 +66,32 @@ struct named_recipe {
 /// Codecs that deft, cyclic and micro are built with: they send indices and values apart.
 inline names const separable_codec_names{"coo", "packed", "fp16", "bf16"};
 
+/// packed with an index or a value codec of this name, where the other part is the default.
+[[nodiscard]] inline gs::packed<run_time_indices, run_time_values> run_time_codec(std::string const& name) {
+  gs::packed<run_time_indices, run_time_values> made;
+  auto const take = [&](auto& part, auto codec) {
+    if (name == codec.name) part.chosen = codec;
+  };
+  [&]<class... Types>(std::variant<Types...> const&) { (take(made.indices, Types{}), ...); }(made.indices.chosen);
+  [&]<class... Types>(std::variant<Types...> const&) { (take(made.values, Types{}), ...); }(made.values.chosen);
+  return made;
+}
+
 /// The codecs by their names, of those that go with the selector and the exchange. A device has no `binned`.
 template <class Space, class Selector, class Exchange, class Body>
 [[nodiscard]] auto with_codec(std::string const& name, Body const& body) {
-#if !defined(GRADSIEVE_EXAMPLE_CUDA)
-  if (name == "packed") return body(gs::packed<>{});
-  if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});
-  if (name == "bf16") return body(gs::packed<gs::automatic, gs::bf16>{});
-  if constexpr (Exchange::encodes) {
-    if (name == "raw32") return body(gs::packed<gs::raw32>{});
-    if (name == "delta") return body(gs::packed<gs::delta>{});
-    if (name == "elias_fano") return body(gs::packed<gs::elias_fano>{});
-    if (name == "bitmap") return body(gs::packed<gs::bitmap>{});
-    if (name == "int8") return body(gs::packed<gs::automatic, gs::int8>{});
-    if (name == "int4") return body(gs::packed<gs::automatic, gs::int4>{});
-    if (name == "int2") return body(gs::packed<gs::automatic, gs::int2>{});
-    if (name == "ternary") return body(gs::packed<gs::automatic, gs::ternary>{});
-    if (name == "sign") return body(gs::packed<gs::automatic, gs::sign>{});
-    if (name == "sbc") return body(gs::packed<gs::automatic, gs::sbc>{});
-    if (name == "qsgd") return body(gs::packed<gs::automatic, gs::qsgd>{});
-    if (name == "automatic_values") return body(gs::packed<gs::automatic, gs::automatic_values>{});
+  if constexpr (std::is_same_v<Space, gs::host> && gs::bin_selector<Selector>)
+    if (name == "binned") return body(gs::binned{});
+  if (name == "coo") return body(gs::coo{});
+  if constexpr (!chosen_at_run_time) {
+    return body(gs::packed<gs::fixed_width, gs::fp32>{});
+  } else if constexpr (Exchange::encodes) {
+    return body(run_time_codec(name));
+  } else {  // it sums values, so that their codec is compiled
+    if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});
+    if (name == "bf16") return body(gs::packed<gs::automatic, gs::bf16>{});
+    return body(gs::packed<>{});
   }
-#endif
-  if constexpr (Exchange::encodes) {
-    if (name == "fixed_width") return body(gs::packed<gs::fixed_width, gs::fp32>{});
-    if constexpr (std::is_same_v<Space, gs::host> && gs::bin_selector<Selector>)
-      if (name == "binned") return body(gs::binned{});
-  }
-  return body(gs::coo{});
 }
 
 /// What a name leaves open comes from --selector, --partitioner, --residual and --codec.
@@ -109,11 +117,9 @@ template <class Space, class Selector, class Exchange, class Body>
         "--codec 'binned': on a device messages have a fixed size, so that it saves nothing: choose coo or "
         "fixed_width");
   if (recipe.codec != "coo" && !recipe.coded())
-    throw usage_error(
-        "--codec '" + recipe.codec +
-        "': goes with chunked and adacomp, and but for a build with CUDA with one_sign, radix, radix+deft, "
-        "radix+cyclic and radix+micro; '" +
-        name + "' has coo");
+    throw usage_error("--codec '" + recipe.codec +
+                      "': goes with error_feedback, in a build with CUDA with chunked and adacomp only; '" + name +
+                      "' has coo");
   if (recipe.codec == "binned" && !recipe.has_bins())
     throw usage_error("--codec 'binned': goes with chunked and adacomp, whose bins it writes; not with '" + name + "'");
   if (recipe.policies->sums_values() && std::ranges::count(separable_codec_names, recipe.codec) == 0)
@@ -152,6 +158,17 @@ struct exchanger : std::function<gs::step_report(std::span<float>)> {
   };
 }
 
+template <class Selector>
+[[nodiscard]] auto at_run_time(Selector const& selector) {
+  if constexpr (gs::bin_selector<Selector> || !chosen_at_run_time) {
+    return selector;
+  } else {
+    run_time_selector any;
+    any.chosen = selector;
+    return any;
+  }
+}
+
 /// Calls body(recipe) with the library's recipe of these names, for a compressor in that space.
 template <class Space, class Body>
 [[nodiscard]] exchanger with_recipe(named_recipe const& recipe, options const& chosen, Body const& body) {
@@ -161,7 +178,7 @@ template <class Space, class Body>
   return recipe.policies->visit([&](auto selector, auto partitioner, auto residual) -> exchanger {
     auto const with = [&](auto codec) -> exchanger {
       auto full = gs::recipe{.density = density,
-                             .selector = selector,
+                             .selector = at_run_time(selector),
                              .partitioner = partitioner,
                              .residual = residual,
                              .codec = codec,
