@@ -28,6 +28,7 @@ want libopenmpi-dev command -v mpicxx
 want openmpi-bin command -v mpirun
 want nlohmann-json3-dev header nlohmann/json.hpp
 want g++-aarch64-linux-gnu command -v aarch64-linux-gnu-g++
+want g++-11 command -v g++-11
 want qemu-user command -v qemu-aarch64
 [ "${1-}" = --quick ] || want_torch
 
