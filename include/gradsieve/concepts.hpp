@@ -37,3 +37,12 @@
 #include <gradsieve/concepts/residual.hpp>
 #include <gradsieve/concepts/selector.hpp>
 #include <gradsieve/concepts/space.hpp>
+
+/// @defgroup compression Compressors
+/// A compressor and its recipe, the averager of the other side, reports, states, and recipes by text.
+
+/// @defgroup policies Policies
+/// What a recipe is made of: one group a family, its concepts first. Every policy is a plain value.
+
+/// @defgroup vocabulary Vocabulary
+/// Layouts, selections, thresholds, numbers, text and errors: what the contracts are written in.

@@ -19,10 +19,10 @@
 
 namespace gradsieve {
 
-/// Types, in order: what a program has compiled of one family of policies. Shorten it to compile less.
+/// Types in order: the policies of one family that a menu offers; see full_menu. Fewer types compile faster.
 template <class... Types>
 struct type_list {
-  using variant = std::variant<Types...>;
+  using variant = std::variant<Types...>;  ///< one value of any of them
 };
 
 /// The grammar of recipe text, without its policies: names, options and numbers.

@@ -46,19 +46,22 @@ struct device_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Values that a number may have. By default all but NaN. Decided by bits: unlike comparisons of doubles that holds
-/// under -ffinite-math-only.
+/// The values that a number may have; by default all but NaN. The check compares bits, so it also holds under
+/// -ffinite-math-only.
 class interval {
  public:
+  /// One end of an interval.
   struct bound {
-    double value = 0;
-    bool set = false;
+    double value = 0;  ///< the limit
+    bool set = false;  ///< false: no limit
     bool open = false;  ///< the value itself is not allowed
   };
 
   constexpr interval() = default;
+  /// The numbers between two bounds.
   constexpr interval(bound low, bound high) noexcept : low_{low}, high_{high} {}
 
+  /// Whether a value is allowed; a NaN never is.
   [[nodiscard]] bool contains(double value) const noexcept {
     auto const at = ordered(value);
     bool const number = at >= -infinity && at <= infinity;

@@ -15,8 +15,8 @@ namespace gradsieve {
 
 /// One layer: a name for people and patterns, and its number of elements (0 is allowed).
 struct layer {
-  std::string name;
-  std::uint64_t size = 0;
+  std::string name;  ///< may be empty
+  std::uint64_t size = 0;  ///< elements
   friend bool operator==(layer const&, layer const&) = default;
 };
 
@@ -25,8 +25,9 @@ class layout {
  public:
   layout() = default;
 
-  /// @throws invalid_argument if the sizes sum to 2^32 or more.
+  /// These layers, back to back. @throws invalid_argument if the sizes sum to 2^32 or more.
   layout(std::initializer_list<layer> layers) : layout(std::vector<layer>(layers)) {}
+  /// @copydoc layout(std::initializer_list<layer>)
   explicit layout(std::vector<layer> layers) : layers_{std::move(layers)} {
     offsets_.reserve(layers_.size() + 1);
     offsets_.push_back(0);
@@ -58,9 +59,10 @@ class layout {
   /// First element of a layer.
   [[nodiscard]] std::uint64_t offset(std::size_t i) const noexcept { return offsets_[i]; }
 
+  /// A layer. @pre i < count()
   [[nodiscard]] layer const& operator[](std::size_t i) const noexcept { return layers_[i]; }
-  [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }
-  [[nodiscard]] auto end() const noexcept { return layers_.end(); }
+  [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }  ///< the first layer
+  [[nodiscard]] auto end() const noexcept { return layers_.end(); }  ///< behind the last layer
 
   /// Equal layouts give equal numbers, on every machine (FNV-1a over names and sizes).
   [[nodiscard]] std::uint64_t hash() const noexcept {
@@ -74,6 +76,7 @@ class layout {
     return h;
   }
 
+  /// Whether names and sizes of all layers are equal.
   friend bool operator==(layout const& a, layout const& b) { return a.layers_ == b.layers_; }
 
  private:

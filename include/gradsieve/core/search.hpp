@@ -14,8 +14,8 @@ namespace gradsieve {
 /// `bins` bins and narrows the range to the bin that holds the k-th largest key. At most three rounds.
 class digit_search {
  public:
-  static constexpr unsigned digit_bits = 11;
-  static constexpr std::uint32_t bins = 1u << digit_bits;
+  static constexpr unsigned digit_bits = 11;  ///< bits of a key that a round decides
+  static constexpr std::uint32_t bins = 1u << digit_bits;  ///< of a round's histogram
 
   /// Looks for the k-th largest among the keys in [low, high], low >= 1.
   GRADSIEVE_HD constexpr digit_search(key_type low, key_type high, index_type k) noexcept
@@ -31,6 +31,7 @@ class digit_search {
   /// Whether a key is in the current range.
   [[nodiscard]] GRADSIEVE_HD constexpr bool inside(key_type key) const noexcept { return key - low_ <= span_; }
 
+  /// Whether result() is there.
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
   /// Rank of the answer among the keys of the current range, the largest being of rank 1.
@@ -87,8 +88,8 @@ class digit_search {
 /// Bracketed bisection on C(key) = number of elements whose key is at least `key`. Starts at a guess, gallops
 /// away from it until the answer is bracketed, then halves the bracket, and ends with a threshold that keeps
 /// between k and `most` elements, or, where ties forbid that, with exactly k.
-/// Source: LDTE-BS (Chen, Liu, Han 2021) for "estimate, then correct by counting"; the integer bracket, its
-/// bound of 31 halvings and the exact end at ties are ours.
+/// Source: LDTE-BS (Chen, Liu, Han 2021) for estimating and then correcting by counting; the integer bracket, its
+/// bound of 31 halvings and the exact end at ties are this library's.
 class bracket_search {
  public:
   /// @pre 1 <= k <= most; `high` is larger than every key.
@@ -100,6 +101,7 @@ class bracket_search {
       probe_ = clamped<key_type>(guess, 1, high_ - 1);
   }
 
+  /// Whether result() is there.
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
   /// The key to count next. @pre !done()
