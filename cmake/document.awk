@@ -77,6 +77,9 @@ BEGIN {
   member("std::uint64_t most_count\\(", "How many values go into so many bytes; see counting_value_codec.")
   member("std::uint64_t value_bytes\\(\\)", "Bytes of each value; see elementwise_values.")
   member("float largest\\(\\) const", "The largest value that it can hold; see limited_codec.")
+  member("std::uint16_t choose\\(message_info", "The id of the codec that writes these values; see choosing_value_codec.")
+  member("bool with\\(std::uint16_t", "Calls f with the value codec of this id; see choosing_value_codec.")
+  member("char const\\* name_of\\(std::span", "The name of the codec that has written these bytes; see choosing_index_codec.")
   member("byte_breakdown breakdown\\(", "Where a message's bytes went; see accounting_codec.")
   # Exchanges.
   member("bool encodes =", "Whether the codec's messages are sent; see exchange_policy.")
@@ -91,6 +94,8 @@ BEGIN {
   member(" void reserve\\((Workspace|host_workspace)& work, Codec", "Makes room for a world. Allocates; see host_exchange.")
   member("std::uint64_t most_sent\\(\\)", "Entries that a rank gives up in a step beyond those that it has selected, at most; see host_exchange.")
   member("exchange_result run\\(", "One round. Collective; see runs_with.")
+  # Planners.
+  member("grouping operator\\(\\)\\(arrivals", "The groups of these gradients; see planner.")
   # Communicators.
   member("int rank\\(\\) const", "This rank, from 0.")
   member("int size\\(\\) const", "The number of ranks.")
@@ -110,7 +115,14 @@ opening && /^\/\// { sub(/^\/\//, "  ") }
 opening && /^#/ { $0 = "@file */ " $0; opening = 0 }
 /^namespace gradsieve.*{$/ { $0 = $0 " /** @addtogroup " group " */ /** @{ */" }
 /^}  \/\/ namespace gradsieve/ { $0 = "/** @} */ " $0 }
-/^ *\/\/\// { documented = 1; print; next }
+/^ *\/\/\// {
+  # The lines of the contract begin paragraphs.
+  first = documented ? 0 : 1
+  if (!first || $0 !~ /^ *\/\/\/ [A-Z][A-Za-z ]*: /) gsub(/(When not|Cost|Memory|Ranks|Threads|Source|Payload): /, "<p><b>&</b>")
+  documented = 1
+  print
+  next
+}
 /^ *(template <.*>|requires.*|GRADSIEVE_EITHER_SPACE) *$/ && held < 6 { lines[++held] = $0; next }
 {
   lines[++held] = $0

@@ -1,4 +1,4 @@
-// What runs the groups of a plan on a second stream while the first still computes gradients.
+// Runs the groups of a plan on a second stream while the first still computes gradients.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,22 +19,25 @@
 
 namespace gradsieve {
 
-/// Report of a step of an overlap on a device. Valid until that overlap's next step.
+/// The report of a step of an overlap on a device. Reading it waits for the step. Valid until the overlap's next step.
 template <class Read>
 class device_overlap_report {
  public:
+  /// Made by an overlap.
   explicit device_overlap_report(Read read) : read_{std::move(read)} {}
 
-  /// Waits for the step. @throws what went wrong in it on the device, that of the first group; device_error.
+  /// Reads the report. Waits for the step. @throws what failed first in it on the device; device_error.
   [[nodiscard]] overlap_report get() const { return read_(); }
+  /// Reads the report, as get().
   operator overlap_report() const { return get(); }  // NOLINT: it is one
 
  private:
   Read read_;
 };
 
+/// @cond internal
 /// On a device: announce() enqueues, and events order the streams. Times are the device's; 0 for a step in a CUDA
-/// graph. memory: an event a layer, two a group. threads: written() and announce() from any; all else from one at a
+/// graph. Memory: an event a layer, two a group. Threads: written() and announce() from any; all else from one at a
 /// time.
 template <>
 class group_queue<device> {
@@ -173,5 +176,7 @@ class group_queue<device> {
   std::mutex mutex_;
   std::size_t issued_ = 0;  // groups of this step
 };
+
+/// @endcond
 
 }  // namespace gradsieve

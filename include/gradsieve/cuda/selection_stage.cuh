@@ -18,17 +18,17 @@
 
 namespace gradsieve {
 
-/// What a step on a device sends: index-ordered entries whose number stands in device memory too, and the elements of
-/// the layers that pass through.
+/// What compress() returns on a device, in the compressor's device memory; valid in stream order.
 struct device_selection {
-  index_type const* indices = nullptr;
-  float const* values = nullptr;
-  std::uint32_t const* count = nullptr;
-  std::uint64_t capacity = 0;  ///< entries there may be at most
-  std::span<float const> passthrough;
-  std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
+  index_type const* indices = nullptr;    ///< strictly increasing
+  float const* values = nullptr;          ///< as many as indices
+  std::uint32_t const* count = nullptr;   ///< their number, in device memory too
+  std::uint64_t capacity = 0;             ///< entries there may be at most
+  std::span<float const> passthrough;     ///< elements of the layers that pass through, in layout order
+  std::uint64_t number = 0;               ///< which compress() of this compressor returned it; the first is 1
 };
 
+/// @cond internal
 /// As host_selection_stage, in stream order.
 template <class Recipe>
 class device_selection_stage {
@@ -227,5 +227,7 @@ class device_selection_stage {
   std::uint64_t capacity_ = 0;
   std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
 };
+
+/// @endcond
 
 }  // namespace gradsieve
