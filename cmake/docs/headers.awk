@@ -7,7 +7,7 @@ function member(pattern, text) {
 }
 function sentence(line, i) {
   for (i = 1; i <= count; ++i)
-    if (line ~ patterns[i]) return "/** " texts[i] " */ "
+    if (line ~ patterns[i]) return "/** " linked(texts[i]) " */ "
   return ""
 }
 function flush(prefix, i) {
@@ -33,7 +33,22 @@ function group_of(file) {
   if (file ~ /^(core\/|concepts\/policy)/) return "vocabulary"
   return "compression"
 }
+# "see name" as a link: doxygen finds no concept by itself.
+function linked(line, done, word, name) {
+  while (match(line, /(see|As) [a-z_]+[.,;]/)) {
+    word = substr(line, RSTART, RLENGTH - 1)
+    done = done substr(line, 1, RSTART - 1)
+    line = substr(line, RSTART + RLENGTH - 1)
+    name = word
+    sub(/.* /, "", name)
+    if (name ~ /_/ || name in short_names) sub(/[a-z_]+$/, "@ref gradsieve::" name " \"" name "\"", word)
+    done = done word
+  }
+  return done line
+}
 BEGIN {
+  split("codec described fingerprinted partitioner planner quantises space", names, " ")
+  for (i in names) short_names[names[i]] = 1
   group = group_of(ARGV[1])
   # Every policy.
   member("friend bool operator==\\(.*= default;", "Whether all members are equal.")
@@ -68,10 +83,10 @@ BEGIN {
   member("remove_sent\\(", "What stays of a state once a value was sent; see residual_store.")
   # Codecs.
   member("std::uint16_t id =", "Its number in a message's header; ids of the library are below 32768.")
-  member("std::uint64_t max_bytes\\(", "Bytes that are enough for so many entries, and for fewer; see codec, index_codec, value_codec.")
+  member("std::uint64_t max_bytes\\(", "Bytes that are enough for so many entries, and for fewer; see codec, see index_codec, see value_codec.")
   member("std::uint64_t bytes\\(message_info", "Bytes of the values at these indices; see value_codec.")
-  member(" encode\\(message_info", "Writes the bytes; see codec, index_codec, value_codec.")
-  member(" decode\\(message_info", "Reads the bytes, and throws corrupt_message for what encode() cannot have written; see codec, index_codec, value_codec.")
+  member(" encode\\(message_info", "Writes the bytes; see codec, see index_codec, see value_codec.")
+  member(" decode\\(message_info", "Reads the bytes, and throws corrupt_message for what encode() cannot have written; see codec, see index_codec, see value_codec.")
   member("void quantise\\(message_info", "Replaces values, in place, by those that a receiver decodes; see quantises.")
   member("std::uint64_t most_entries\\(", "Bounds the entries of a message by its front and size; see bounded_codec.")
   member("std::uint64_t most_count\\(", "How many values go into so many bytes; see counting_value_codec.")
@@ -106,7 +121,7 @@ BEGIN {
   member("void send_receive\\(", "Sends to one rank while it receives from another; see has_send_receive.")
   member("void all_to_all\\(", "Every rank sends each rank a message of its own. Collective; see has_all_to_all.")
   member("void require_threads\\(\\) const", "Throws unless calls may come from any one thread at a time; see thread_checking_communicator.")
-  member("bool stream_ordered =", "Whether collectives are enqueued in the device's stream; see stream_ordered_communicator, space.")
+  member("bool stream_ordered =", "Whether collectives are enqueued in the device's stream; see stream_ordered_communicator, see space.")
   member("bool stages =", "Device memory goes through the host's; see staging_communicator.")
 }
 # The comment that a header begins with says what the header is for.
@@ -116,11 +131,12 @@ opening && /^#/ { $0 = "@file */ " $0; opening = 0 }
 /^namespace gradsieve.*{$/ { $0 = $0 " /** @addtogroup " group " */ /** @{ */" }
 /^}  \/\/ namespace gradsieve/ { $0 = "/** @} */ " $0 }
 /^ *\/\/\// {
-  # The lines of the contract begin paragraphs.
+  # The lines of the contract begin paragraphs; doxygen's own table of exceptions takes the first words for a name.
   first = documented ? 0 : 1
   if (!first || $0 !~ /^ *\/\/\/ [A-Z][A-Za-z ]*: /) gsub(/(When not|Cost|Memory|Ranks|Threads|Source|Payload): /, "<p><b>&</b>")
+  gsub(/@throws /, "<p><b>Throws:</b> ")
   documented = 1
-  print
+  print linked($0)
   next
 }
 /^ *(template <.*>|requires.*|GRADSIEVE_EITHER_SPACE) *$/ && held < 6 { lines[++held] = $0; next }

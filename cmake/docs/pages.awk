@@ -4,6 +4,7 @@
 {
   line = $0
   if (fenced) gsub(/\]\(/, "]\001(", line)  # code is not touched
+  else gsub(/`::/, "`", line)               # doxygen looks for such names even in code
   text = text line "\n"
 }
 END {

@@ -14,6 +14,9 @@
 extern "C" {
 #endif
 
+/** @addtogroup c_interface
+ * @{ */
+
 /** Compresses one flat gradient, step after step, with a recipe; see gradsieve_create(). */
 typedef struct gradsieve_compressor gradsieve_compressor;
 
@@ -105,6 +108,8 @@ gradsieve_status gradsieve_residual_norm(gradsieve_compressor* which, double* no
 gradsieve_status gradsieve_save(gradsieve_compressor* which, void* to, size_t* size);
 /** Continues where a state was saved. If it is refused, the compressor is unchanged. */
 gradsieve_status gradsieve_load(gradsieve_compressor* which, const void* state, size_t size);
+
+/** @} */
 
 #ifdef __cplusplus
 }

@@ -30,7 +30,7 @@
 
 /// @defgroup planners Planners
 /// @ingroup scheduling
-/// Policies that make a plan from a trace and a cost; see make_plan.
+/// Policies that make a plan from a trace and a cost; see make_plan().
 
 /// @defgroup costs Costs and simulation
 /// @ingroup scheduling

@@ -129,7 +129,7 @@ concept scoring_selector = bin_selector<P> && requires(P const p, float value) {
   { p.score(value, value) } -> std::same_as<float>;
 };
 
-/// `sent(accumulator, mean of the bins' largest magnitudes)` is the value that is sent for an element. k is then only an
+/// `sent(accumulator, mean)` is the value that is sent for an element. k is then only an
 /// upper limit, and a segment whose k is its size is not sent in full.
 template <class P>
 concept quantising_selector = bin_selector<P> && requires(P const p, float value) {

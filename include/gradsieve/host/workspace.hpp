@@ -89,7 +89,7 @@ class host_workspace {
 
   // ---- A step's first pass ---------------------------------------------------------------------------------
 
-  /// What a selector's predict() gets before the accumulate pass; see host_preview. `read`: a host_kernels::incoming.
+  /// What a selector's predict() gets before the accumulate pass: it has sample() only. `read`: a host_kernels::incoming.
   template <class Read, class Flush>
   [[nodiscard]] host_preview<Read, Flush> preview(Read const& read, Flush const& flush_pending) const {
     return {scope_, read, flush_pending};
