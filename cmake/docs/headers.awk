@@ -6,6 +6,7 @@ function member(pattern, text) {
   texts[count] = text
 }
 function sentence(line, i) {
+  if (lines[1] == "template <>") return "/** Of this type; see the primary template. */ "
   for (i = 1; i <= count; ++i)
     if (line ~ patterns[i]) return "/** " linked(texts[i]) " */ "
   return ""
@@ -79,6 +80,7 @@ BEGIN {
   member("void assign\\(std::span<segment> ", "Gives every segment its k and its owner, in each step; see partitioner.")
   # Residual stores.
   member("std::size_t states =", "Floats kept for each element; see residual_store.")
+  member("operator\\[\\]\\(std::size_t s\\)", "State s.")
   member("accumulate_element\\(", "Adds a gradient to an element's state; see residual_store.")
   member("remove_sent\\(", "What stays of a state once a value was sent; see residual_store.")
   # Codecs.

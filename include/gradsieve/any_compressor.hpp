@@ -53,7 +53,8 @@ struct any_preview {
 
 }  // namespace detail
 
-/// A selector without bins, chosen at run time. Selects what the chosen one does. Cost: that one's and a branch a segment.
+/// A selector without bins, chosen at run time. Selects what the chosen one does. Cost: that one's and a branch a
+/// segment.
 template <class... Types>
 struct any_selector : detail::any_policy<Types...> {
   [[nodiscard]] index_type capacity(index_type k) const {
@@ -235,8 +236,8 @@ static_assert(has_all_gather<any_communicator, host> && has_broadcast<any_commun
 
 // ---- A menu, and a recipe of it --------------------------------------------------------------------------------
 
-/// Every policy that a recipe text can name. A program that needs fewer defines a menu of its own with shorter lists, each
-/// with its default first. Compile time grows with the number of selectors and codecs, and with the product of the
+/// Every policy that a recipe text can name. A program that needs fewer defines a menu of its own with shorter lists,
+/// each with its default first. Compile time grows with the number of selectors and codecs, and with the product of the
 /// numbers of partitioners and residual stores, as a step is compiled for each pair.
 struct full_menu {
   /// Selectors without bins.
@@ -265,8 +266,8 @@ using any_of = typename any_of_list<Any, List>::type;
 
 }  // namespace detail
 
-/// A recipe of policies that are chosen at run time, from a menu. What does not fit together is an exception here, where
-/// recipe is a compiler's error.
+/// A recipe of policies that are chosen at run time, from a menu. What does not fit together is an exception here,
+/// where recipe is a compiler's error.
 template <class Menu = full_menu>
 struct any_recipe {
   density_schedule density = 0.01;                     ///< as recipe::density
@@ -279,10 +280,10 @@ struct any_recipe {
   passthrough_layers passthrough{};                    ///< as recipe::passthrough
   non_finite on_non_finite = non_finite::skip;         ///< as recipe::on_non_finite
 
-  /// Reads a recipe such as "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp32@0.01": names joined by '+', at most
-  /// one of each family and in any order, each with its fields in parentheses; then '@' and the density. `packed` has an
-  /// index and a value codec behind its colon. A family that is not named has the menu's first; the codec is then coo.
-  /// Values that lose bits need the partitioner whole or layerwise: the exchanges of the others sum values.
+  /// Reads a recipe such as "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp32@0.01": names joined by '+', at
+  /// most one of each family and in any order, each with its fields in parentheses; then '@' and the density. `packed`
+  /// has an index and a value codec behind its colon. A family that is not named has the menu's first; the codec is
+  /// then coo. Values that lose bits need the partitioner whole or layerwise: the exchanges of the others sum values.
   /// @throws invalid_argument listing the names that there are.
   [[nodiscard]] static any_recipe parse(std::string const& text) {
     any_recipe made;
@@ -379,14 +380,14 @@ class any_compressor {
   applied_update apply(std::span<std::span<std::byte const> const> messages, std::span<float> gradient) {
     return at_->apply(messages, gradient);
   }
-  [[nodiscard]] step_report report() const { return at_->report(); }               ///< as compressor::report()
-  void discard_step() { at_->discard_step(); }                                     ///< as compressor::discard_step()
-  void rescale(float factor) { at_->rescale(factor); }                             ///< as compressor::rescale()
-  [[nodiscard]] double residual_norm() { return at_->residual_norm(); }            ///< as compressor::residual_norm()
-  [[nodiscard]] std::vector<std::byte> state() { return at_->state(); }            ///< as compressor::state()
-  void restore(std::span<std::byte const> bytes) { at_->restore(bytes); }          ///< as compressor::restore()
-  void absorb(std::span<std::byte const> bytes) { at_->absorb(bytes); }            ///< as compressor::absorb()
-  [[nodiscard]] layout const& layers() const { return at_->layers(); }             ///< as compressor::layers()
+  [[nodiscard]] step_report report() const { return at_->report(); }                 ///< as compressor::report()
+  void discard_step() { at_->discard_step(); }                                       ///< as compressor::discard_step()
+  void rescale(float factor) { at_->rescale(factor); }                               ///< as compressor::rescale()
+  [[nodiscard]] double residual_norm() { return at_->residual_norm(); }              ///< as compressor::residual_norm()
+  [[nodiscard]] std::vector<std::byte> state() { return at_->state(); }              ///< as compressor::state()
+  void restore(std::span<std::byte const> bytes) { at_->restore(bytes); }            ///< as compressor::restore()
+  void absorb(std::span<std::byte const> bytes) { at_->absorb(bytes); }              ///< as compressor::absorb()
+  [[nodiscard]] layout const& layers() const { return at_->layers(); }               ///< as compressor::layers()
   [[nodiscard]] any_recipe<Menu> const& recipe() const noexcept { return recipe_; }  ///< the recipe
   /// The same number as recipe::hash() of the recipe written in C++.
   [[nodiscard]] std::uint64_t hash() const { return at_->hash(); }

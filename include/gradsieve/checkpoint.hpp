@@ -35,9 +35,9 @@ template <class Residual>
   }
 }
 
-/// One rank's state, as compressor::state() writes it. Little-endian: magic u32 | version u16 | states u16 | n u64 | layout hash u64 | step u64 |
-/// warm thresholds u32 | kind of store u32 | checksum u64, then the warm thresholds (key u32, k u32), then the states,
-/// n binary32 each.
+/// One rank's state, as compressor::state() writes it. Little-endian: magic u32 | version u16 | states u16 | n u64 |
+/// layout hash u64 | step u64 | warm thresholds u32 | kind of store u32 | checksum u64, then the warm thresholds (key
+/// u32, k u32), then the states, n binary32 each.
 struct checkpoint {
   static constexpr std::uint32_t magic = 0x4353'5247;  ///< "GRSC"
   static constexpr std::uint16_t version = 2;          ///< of this format

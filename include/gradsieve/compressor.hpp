@@ -29,15 +29,15 @@ namespace gradsieve {
 /// compress() and encode(), and on the other side an averager. One compressor a rank; not for concurrent use. After a
 /// move, every member of the moved-from object throws invalid_argument until another compressor is moved into it.
 ///
-/// Nothing is lost: every value is sent or stays in the residual. Bad input throws before anything changes. An exception
-/// in mid-step leaves the gradient in the residual and gives nothing up. Steps allocate nothing; the constructor does,
-/// and the first exchange with a world of another size. Memory: the residual store's, and 50 to 70 bytes for each entry
-/// that a step may send; see the workspace.
+/// Nothing is lost: every value is sent or stays in the residual. Bad input throws before anything changes. An
+/// exception in mid-step leaves the gradient in the residual and gives nothing up. Steps allocate nothing; the
+/// constructor does, and the first exchange with a world of another size. Memory: the residual store's, and 50 to 70
+/// bytes for each entry that a step may send; see the workspace.
 ///
 /// Gradients and results are memory of the space. On a device a step enqueues its work on the stream and returns: it
 /// does not wait and allocates no device memory. It can be captured in a CUDA graph; run one step before, as the first
-/// exchange allocates the buffers for a world. A graph repeats the density of its capture and does not advance a density
-/// schedule; owners that rotate do advance. A step waits for the last upload of budgets and owners if it
+/// exchange allocates the buffers for a world. A graph repeats the density of its capture and does not advance a
+/// density schedule; owners that rotate do advance. A step waits for the last upload of budgets and owners if it
 /// uploads new ones: where the density has changed, or where they differ from the step before and the partitioner
 /// neither needs norms nor rotates. With `non_finite::fail` every step waits. What
 /// fails on the device is thrown by the step's report or by the next call, after its own work; the failed step gives
@@ -70,11 +70,11 @@ class compressor {
   // ---- With a communicator ---------------------------------------------------------------------------------
 
   /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16) by the mean over all ranks of
-  /// what they sent: most elements zero, the same bits on every rank; with `reduce_scatter` each rank's shard of it, and
-  /// zeros elsewhere. Collective. The ranks compare layout, recipe and step: before anything changes if a rank is new or
-  /// restored or the world has another size, else together with the sizes that they send. Allocates in the first step
-  /// with a world of another size. A device needs a communicator that works in stream order: nccl::communicator_ref,
-  /// self, or a host's as staged{comm}.
+  /// what they sent: most elements zero, the same bits on every rank; with `reduce_scatter` each rank's shard of it,
+  /// and zeros elsewhere. Collective. The ranks compare layout, recipe and step: before anything changes if a rank is
+  /// new or restored or the world has another size, else together with the sizes that they send. Allocates in the first
+  /// step with a world of another size. A device needs a communicator that works in stream order:
+  /// nccl::communicator_ref, self, or a host's as staged{comm}.
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
   /// for it; mismatch on every rank if they differ, naming what and where; communication_error, corrupt_message;
   /// device_error. A rank that fails before it has sent makes all ranks throw in this step. Damaged bytes at one rank
@@ -86,9 +86,10 @@ class compressor {
   }
 
   /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws, and no rank gives anything up.
-  /// This rank's residual stays as it is; the step before can no longer be discarded. On the host the gradient is neither
-  /// read nor written; on a device it has the layout's size, is overwritten with zeros, and these are accumulated.
-  /// Collective. @throws mismatch, communication_error, corrupt_message, device_error as exchange(), not for this call.
+  /// This rank's residual stays as it is; the step before can no longer be discarded. On the host the gradient is
+  /// neither read nor written; on a device it has the layout's size, is overwritten with zeros, and these are
+  /// accumulated. Collective. @throws mismatch, communication_error, corrupt_message, device_error as exchange(), not
+  /// for this call.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {
     auto const unused = here().without_values(stages::span_of(gradient));
@@ -138,8 +139,8 @@ class compressor {
   /// Encodes a selection in the caller's own memory on the host, such as a copy of what an earlier compress() returned.
   /// No report counts it. Cost: a copy, a pass that checks the entries, and for a codec that loses bits another copy.
   /// Allocates.
-  /// @throws invalid_argument for a selection that no message can hold (indices that do not increase below n, values that
-  /// are not finite, other sizes), and for memory of this compressor that the last compress() did not return.
+  /// @throws invalid_argument for a selection that no message can hold (indices that do not increase below n, values
+  /// that are not finite, other sizes), and for memory of this compressor that the last compress() did not return.
   [[nodiscard]] std::span<std::byte const> encode(selection_view const selection)
     requires std::same_as<Space, host>
   {

@@ -19,7 +19,8 @@
 //                                                        bin_codec, separable_codec
 //  packed's parts  index_codec; value_codec or           choosing_index_codec; quantises, limited_codec,
 //                  choosing_value_codec                  counting_value_codec, elementwise_values
-// exchange         exchange_policy, host_exchange        broadcasting_exchange, single_owner_exchange, summing_exchange,
+// exchange         exchange_policy, host_exchange        broadcasting_exchange, single_owner_exchange,
+// summing_exchange,
 //                                                        shared_choice_exchange, all_to_all_exchange,
 //                                                        send_receive_exchange, exact_exchange
 // communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast,

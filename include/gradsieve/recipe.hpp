@@ -64,7 +64,8 @@ struct recipe {
     gradsieve::check(exchange);
   }
 
-  /// A number made of all policies' names and fields, the same on every machine. Ranks compare it in the first exchange.
+  /// A number made of all policies' names and fields, the same on every machine. Ranks compare it in the first
+  /// exchange.
   [[nodiscard]] std::uint64_t hash() const {
     fingerprint all;
     gradsieve::add_to(all, density);
@@ -241,7 +242,8 @@ struct exchange_rules {
 
 }  // namespace detail
 
-/// True for a recipe that works in a space; for another it does not compile, with a sentence that names the broken rule.
+/// True for a recipe that works in a space; for another it does not compile, with a sentence that names the broken
+/// rule.
 template <class Recipe, class Space>
 inline constexpr bool compatible = sizeof(detail::recipe_rules<Recipe, Space>) > 0;
 

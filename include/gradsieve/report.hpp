@@ -111,18 +111,18 @@ struct step_report {
   index_type selected = 0;                 ///< entries that this rank chose and sent
   index_type capacity = 0;                 ///< entries that this rank had room for
   std::uint64_t passthrough_elements = 0;  ///< sent without indices: layers that pass through, segments sent in full
-  std::uint64_t union_size = 0;  ///< entries of the averaged update, without passthrough_elements: where all ranks
-                                 ///< select, up to `world` times the budget
-  std::uint64_t non_finite = 0;  ///< elements whose gradient was NaN or infinite, left out
-  std::uint64_t saturated = 0;   ///< values clamped to the largest that codec, sum or output can hold
+  std::uint64_t union_size = 0;      ///< entries of the averaged update, without passthrough_elements: where all ranks
+                                     ///< select, up to `world` times the budget
+  std::uint64_t non_finite = 0;      ///< elements whose gradient was NaN or infinite, left out
+  std::uint64_t saturated = 0;       ///< values clamped to the largest that codec, sum or output can hold
   std::uint64_t bytes_sent = 0;      ///< by this rank
   std::uint64_t bytes_received = 0;  ///< by this rank
   std::uint64_t baseline_bytes = 0;  ///< what an uncompressed all-reduce would send
-  threshold_counts thresholds;  ///< what decided on this rank's thresholds; of `laplacian` on a device, only of segments
-                                ///< whose candidates did not suffice
-  bool staged = false;          ///< device memory was copied through host memory for the transport
-  byte_breakdown message;       ///< of exchange(), and of compress() once it is encoded
-  step_seconds seconds;         ///< on the host; a step on a device only enqueues work, which is not timed
+  threshold_counts thresholds;       ///< what decided on this rank's thresholds; of `laplacian` on a device, only of
+                                     ///< segments whose candidates did not suffice
+  bool staged = false;               ///< device memory was copied through host memory for the transport
+  byte_breakdown message;            ///< of exchange(), and of compress() once it is encoded
+  step_seconds seconds;              ///< on the host; a step on a device only enqueues work, which is not timed
 
   /// Adds the report of another part of the same gradient, such as another group of a plan.
   void add(step_report const& part) noexcept {

@@ -47,26 +47,26 @@ two_level(Inside, Across) -> two_level<Inside, Across>;
 /// so that the traffic between nodes does not depend on the number of ranks in a node.
 ///
 /// The result is the mean over the nodes of what they sent. A node's gradient is the mean of its ranks' gradients,
-/// summed as binary32 in the order of the inner transport (threads: by rank), and for float16 and bfloat16 rounded once.
-/// All ranks end with the same bits; with `reduce_scatter` across, the ranks of one node do: their shard of each part,
-/// zeros elsewhere. At density 1 the result equals a dense_mean across nodes of a dense_mean inside; a dense_mean of all
-/// ranks sums in another order and may differ in the last bits. An inner sum beyond binary32 is infinite, and an element
-/// that is not finite on one rank is left out for its node. A layer that lies in two parts counts as one layer in each:
-/// for its budget, its scale, and `passthrough.up_to`.
+/// summed as binary32 in the order of the inner transport (threads: by rank), and for float16 and bfloat16 rounded
+/// once. All ranks end with the same bits; with `reduce_scatter` across, the ranks of one node do: their shard of each
+/// part, zeros elsewhere. At density 1 the result equals a dense_mean across nodes of a dense_mean inside; a dense_mean
+/// of all ranks sums in another order and may differ in the last bits. An inner sum beyond binary32 is infinite, and an
+/// element that is not finite on one rank is left out for its node. A layer that lies in two parts counts as one layer
+/// in each: for its budget, its scale, and `passthrough.up_to`.
 ///
-/// When not: with one rank a node, or where links inside are no faster than those across; use a compressor of all ranks.
-/// Cost: inside, a reduce-scatter of binary32 (an all_reduce where the transport has no reduce_scatter), an all-gather
-/// of the gradient's format, and two collectives of 20 bytes on the host, one of 4 bytes on a device; across, that of a
-/// compressor for n / ranks elements. Memory: the compressor's for a part; n / ranks floats; for 16-bit formats, and
-/// where n is not a multiple of the ranks, also a copy of the gradient as binary32.
+/// When not: with one rank a node, or where links inside are no faster than those across; use a compressor of all
+/// ranks. Cost: inside, a reduce-scatter of binary32 (an all_reduce where the transport has no reduce_scatter), an
+/// all-gather of the gradient's format, and two collectives of 20 bytes on the host, one of 4 bytes on a device;
+/// across, that of a compressor for n / ranks elements. Memory: the compressor's for a part; n / ranks floats; for
+/// 16-bit formats, and where n is not a multiple of the ranks, also a copy of the gradient as binary32.
 ///
 /// Failures on the host: if a rank fails, all ranks of its node throw; if it fails before the sum inside, all ranks of
 /// all nodes throw, the node's gradients of this step do not enter its residuals, and those of the other nodes do. If
-/// the exchange of one place fails, the step is discarded on the other ranks of the nodes too: their part of the gradient
-/// stays in the residual, and their step count is one ahead of that of the ranks that failed. On a device a failure in the stream is thrown
-/// by the report of every rank of the node, or by the next call. The failed part of the gradient is then not valid; call
-/// discard_step() on every rank (it changes nothing where the exchange failed). A rank that throws at once leaves the
-/// others waiting, as with a compressor.
+/// the exchange of one place fails, the step is discarded on the other ranks of the nodes too: their part of the
+/// gradient stays in the residual, and their step count is one ahead of that of the ranks that failed. On a device a
+/// failure in the stream is thrown by the report of every rank of the node, or by the next call. The failed part of the
+/// gradient is then not valid; call discard_step() on every rank (it changes nothing where the exchange failed). A rank
+/// that throws at once leaves the others waiting, as with a compressor.
 ///
 /// @include two_level.cpp
 template <space Space, class Recipe>

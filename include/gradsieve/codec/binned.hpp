@@ -17,26 +17,25 @@
 
 namespace gradsieve {
 
-/// Layers in bins, each entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, else 16. Values
-/// are +s or -s with one magnitude s a layer, as in `ternary`. Needs a selector with bins.
+/// Layers in bins, each entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, else 16.
+/// Values are +s or -s with one magnitude s a layer, as in `ternary`. Needs a selector with bins.
 ///
 /// Payload: the elements that pass through, binary32; then for each layer with entries, in order:
 /// - the number of nonempty layers without entries before it, since the last layer with entries: 7 bits a byte, lowest
 ///   first, the highest bit set if more bytes follow;
 /// - s, binary32, not negative;
 /// - symbols, little-endian: a code of two bits above an offset of 6 or 14 bits. The symbol of an entry has its offset
-///   in its bin; the code's bit 0 is set if it is negative, bit 1 if it is the last of its bin. The highest offset, 63 or
-///   16383, which no bin reaches, marks other symbols: code 0 ends the layer; code 1 is one empty bin; code 2, followed
-///   by a byte b, is 2 + b empty bins; code 3, followed by a u32 b, is 258 + b empty bins.
+///   in its bin; the code's bit 0 is set if it is negative, bit 1 if it is the last of its bin. The highest offset, 63
+///   or 16383, which no bin reaches, marks other symbols: code 0 ends the layer; code 1 is one empty bin; code 2,
+///   followed by a byte b, is 2 + b empty bins; code 3, followed by a u32 b, is 258 + b empty bins.
 ///
 /// A layer ends with its last bin, or with code 0. Only the shortest form is valid, so that there is one way to write a
 /// selection. A layer without entries costs nothing.
 ///
-/// Bins are counted from a layer's first element. A compressor gives their lengths in info.bins; without a compressor set
-/// info.bins and info.layers, see bin_lengths::of().
-/// When not: for selections that leave most bins empty, as a top-k of 0.1 %, where `packed` is smaller; on a device,
-/// where messages have a fixed size and it is refused.
-/// Cost: O(entries + layers), entry by entry. Source: Chen et al. 2018; how a bin ends is not published there.
+/// Bins are counted from a layer's first element. A compressor gives their lengths in info.bins; without a compressor
+/// set info.bins and info.layers, see bin_lengths::of(). When not: for selections that leave most bins empty, as a
+/// top-k of 0.1 %, where `packed` is smaller; on a device, where messages have a fixed size and it is refused. Cost:
+/// O(entries + layers), entry by entry. Source: Chen et al. 2018; how a bin ends is not published there.
 struct binned {
   static constexpr char const* name = "binned";
   static constexpr std::uint16_t id = 3;

@@ -79,8 +79,8 @@ void store_one(std::span<std::byte> to, T value) noexcept {
   return (x ^ (x >> 32)) * 0xD6E8'FEB8'6659'FD93u;
 }
 
-/// The sum of all 8-byte words and the size, each mixed with its position. It finds damage, not forgery. As it is a sum,
-/// any number of threads can compute it.
+/// The sum of all 8-byte words and the size, each mixed with its position. It finds damage, not forgery. As it is a
+/// sum, any number of threads can compute it.
 [[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
   std::uint64_t total = mixed(bytes.size(), 0);
   std::uint64_t position = 1;
@@ -129,7 +129,8 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   expect(count <= capacity, "entry count", count, "at most ", capacity);
 }
 
-/// Reads a header and checks it against what the receiver expects. The caller also calls check_count() and check_seal().
+/// Reads a header and checks it against what the receiver expects. The caller also calls check_count() and
+/// check_seal().
 /// @throws corrupt_message, naming the field and both values.
 [[nodiscard]] inline message_header open(message_info const info, std::uint16_t codec,
                                          std::span<std::byte const> message) {

@@ -33,18 +33,19 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 }  // namespace detail
 
 /// A view of an intracommunicator that the caller owns: nothing is created, duplicated, freed or aborted. Counts beyond
-/// MPI's int are sent in pieces. Messages of send_receive have the tag 26483. By default MPI ends the program on errors;
-/// they are thrown only if the caller has set MPI_ERRORS_RETURN on the communicator.
+/// MPI's int are sent in pieces. Messages of send_receive have the tag 26483. By default MPI ends the program on
+/// errors; they are thrown only if the caller has set MPI_ERRORS_RETURN on the communicator.
 ///
-/// With a pause, a call that waits sleeps between its tests for completion, where MPI itself would spin: for a thread that
-/// communicates while others compute on the same cores.
+/// With a pause, a call that waits sleeps between its tests for completion, where MPI itself would spin: for a thread
+/// that communicates while others compute on the same cores.
 ///
-/// With a deadline, a call that has waited so long for other ranks throws, and all copies throw from then on. It is for an
-/// MPI that keeps the survivors of a rank that died, which would else wait for ever (Open MPI 4: mpirun
+/// With a deadline, a call that has waited so long for other ranks throws, and all copies throw from then on. It is for
+/// an MPI that keeps the survivors of a rank that died, which would else wait for ever (Open MPI 4: mpirun
 /// --enable-recovery). It must be longer than ranks may lag behind each other, by a slow batch or a checkpoint. A
 /// collective cannot be cancelled, and MPI may still write to the memory it was given; so calls work on memory of the
-/// communicator's own, which is then never freed, and the caller's buffers are no longer used. After that, with ULFM make
-/// a new communicator of the survivors; else end the process without MPI_Finalize, which would wait (session skips it).
+/// communicator's own, which is then never freed, and the caller's buffers are no longer used. After that, with ULFM
+/// make a new communicator of the survivors; else end the process without MPI_Finalize, which would wait (session skips
+/// it).
 ///
 /// Cost: of a pause or a deadline, nonblocking collectives, which are slower for large messages in MPI libraries; of a
 /// deadline also a copy of what each call sends and receives.
@@ -231,8 +232,8 @@ class communicator_ref {
   }
 
   /// As has_all_to_all. @pre `out` and `in` do not overlap; both ranks of a pair give the same size for a message.
-  /// Cost: size() send_receives, with itself first and then with ranks at growing distance. (MPI_Alltoallv would need to
-  /// know on all ranks that every rank's bytes fit into its counts.)
+  /// Cost: size() send_receives, with itself first and then with ranks at growing distance. (MPI_Alltoallv would need
+  /// to know on all ranks that every rank's bytes fit into its counts.)
   /// @throws error; mismatch if a message is shorter than `in_sizes` says.
   template <class Space>
   void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,

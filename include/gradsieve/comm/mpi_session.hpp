@@ -58,8 +58,8 @@ inline std::atomic<bool> gave_up{false};
 }  // namespace detail
 
 /// Initialises MPI, and finalises it in its destructor; for programs that do not do so themselves. It does not finalise
-/// during an exception or after a communicator's deadline has passed, as MPI_Finalize would wait for ranks that are gone
-/// or wait for this one: let the process end, and the launcher ends the job.
+/// during an exception or after a communicator's deadline has passed, as MPI_Finalize would wait for ranks that are
+/// gone or wait for this one: let the process end, and the launcher ends the job.
 /// @pre MPI was never initialised. Ranks: collective.
 class session {
  public:
@@ -85,8 +85,8 @@ class session {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// The two communicators of gradsieve::two_level: of the ranks of this node, and of the ranks that have the same place in
-/// the other nodes. Owns both; they have the error handler of `all`, which remains the caller's.
+/// The two communicators of gradsieve::two_level: of the ranks of this node, and of the ranks that have the same place
+/// in the other nodes. Owns both; they have the error handler of `all`, which remains the caller's.
 /// @snippet two_level.cpp nodes
 /// Ranks: construction and destruction are collective.
 class nodes {

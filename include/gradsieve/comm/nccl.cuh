@@ -66,15 +66,14 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 /// The caller synchronises the stream before it destroys the communicator. With a nonblocking NCCL communicator, a call
 /// polls until NCCL has enqueued it.
 ///
-/// If a peer is lost or makes no call, the stream never gets past the collective, and whatever synchronises it waits for
-/// ever, as device compressors do in their first exchange and for a report. Call wait() before: it polls NCCL for errors
-/// meanwhile and throws once the deadline has passed. Then abort the communicator (ncclCommAbort), which ends its
-/// kernels; the memory of their spans must not be freed before.
+/// If a peer is lost or makes no call, the stream never gets past the collective, and whatever synchronises it waits
+/// for ever, as device compressors do in their first exchange and for a report. Call wait() before: it polls NCCL for
+/// errors meanwhile and throws once the deadline has passed. Then abort the communicator (ncclCommAbort), which ends
+/// its kernels; the memory of their spans must not be freed before.
 ///
-/// @pre spans are device memory of the communicator's device, which is current, and live until the stream has passed the
-/// call; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever.
-/// Memory: none; NCCL may take its own at the first calls.
-/// Ranks: collective; send_receive only for the ranks it names.
+/// @pre spans are device memory of the communicator's device, which is current, and live until the stream has passed
+/// the call; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever. Memory: none; NCCL may take
+/// its own at the first calls. Ranks: collective; send_receive only for the ranks it names.
 /// @throws error for what a call reports, and for an earlier failure: NCCL reports a lost peer or a broken link only
 /// later, and then every call throws until the caller aborts the communicator; mismatch, on this rank alone, if its own
 /// sizes do not fit together; communication_error if a call has polled for the deadline.
@@ -100,8 +99,8 @@ class communicator_ref {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// As has_all_reduce: NCCL's ring, tree and switch algorithms reduce an element in one place, so all ranks get the same
-  /// bits. A sum's last bits may depend on the number of ranks and on the algorithm.
+  /// As has_all_reduce: NCCL's ring, tree and switch algorithms reduce an element in one place, so all ranks get the
+  /// same bits. A sum's last bits may depend on the number of ranks and on the algorithm.
   template <stream_space Space, detail::reducible T>
   void all_reduce(Space const& where, std::span<T> in_out, reduction how) const {
     settle("a call before all_reduce");
@@ -169,9 +168,8 @@ class communicator_ref {
     });
   }
 
-  /// As has_all_to_all. @pre `out` and `in` do not overlap; sizes are in host memory; both ranks of a pair give the same
-  /// size for a message.
-  /// Cost: a group of size() sends and as many receipts, less those that are empty.
+  /// As has_all_to_all. @pre `out` and `in` do not overlap; sizes are in host memory; both ranks of a pair give the
+  /// same size for a message. Cost: a group of size() sends and as many receipts, less those that are empty.
   template <stream_space Space>
   void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {

@@ -119,10 +119,9 @@ class group {
   std::int64_t process_ = process_id();
 };
 
-/// One rank's view of a group. A call returns once every rank has made it; waiting ranks sleep instead of spinning. Sizes,
-/// roots and peers are compared before anything is copied: if they disagree, every rank throws mismatch, no buffer has
-/// changed, and the group remains usable.
-/// Memory: none. Ranks: collective.
+/// One rank's view of a group. A call returns once every rank has made it; waiting ranks sleep instead of spinning.
+/// Sizes, roots and peers are compared before anything is copied: if they disagree, every rank throws mismatch, no
+/// buffer has changed, and the group remains usable. Memory: none. Ranks: collective.
 /// @throws mismatch on every rank; communication_error if a rank has left, the deadline has passed, or in a child of
 /// fork().
 /// Threads: copies may go anywhere, but a rank makes one call at a time.
@@ -279,11 +278,11 @@ inline communicator_ref group::communicator(int rank) {
   return {*this, rank};
 }
 
-/// Calls f(communicator_ref) on `ranks` new threads, one a rank, and returns when all have ended. A rank whose call ends,
-/// by an exception or not, has left the group. `deadline` as in group's constructor.
+/// Calls f(communicator_ref) on `ranks` new threads, one a rank, and returns when all have ended. A rank whose call
+/// ends, by an exception or not, has left the group. `deadline` as in group's constructor.
 /// @pre f may be called by several threads at once
-/// @throws what f threw on the lowest rank that failed by itself, not because another rank had left; invalid_argument as
-/// group's constructor; std::system_error if a thread cannot be started.
+/// @throws what f threw on the lowest rank that failed by itself, not because another rank had left; invalid_argument
+/// as group's constructor; std::system_error if a thread cannot be started.
 template <class F>
 void run(int ranks, F&& f, std::chrono::milliseconds deadline = {}) {
   group all{ranks, deadline};

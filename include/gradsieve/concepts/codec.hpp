@@ -29,9 +29,10 @@ namespace gradsieve {
 struct byte_breakdown;  // report.hpp
 
 /// Selections to bytes and back. `max_bytes(n, count, passthrough)` bytes are enough for `count` entries and for fewer.
-/// `encode` returns the bytes used of a buffer of at least that many. `decode` accepts any bytes, throws corrupt_message
-/// for bytes that `encode` cannot have written, and writes only into `out`. Either throws invalid_argument where it needs
-/// `info.layers` or `info.bins` and they are missing. Elements that pass through are binary32.
+/// `encode` returns the bytes used of a buffer of at least that many. `decode` accepts any bytes, throws
+/// corrupt_message for bytes that `encode` cannot have written, and writes only into `out`. Either throws
+/// invalid_argument where it needs `info.layers` or `info.bins` and they are missing. Elements that pass through are
+/// binary32.
 template <class P>
 concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
                                       std::span<std::byte const> from, std::span<std::byte> to) {
@@ -41,10 +42,10 @@ concept codec = policy<P> && requires(P const p, message_info info, selection_vi
 };
 
 /// The part of a message that says which elements, for the codec `packed`. `encode` returns the bytes used, at most
-/// `max_bytes` of as many entries or more. `decode` gets the rest of the message, fills `out`, which has as many indices
-/// as the message announces, and returns the bytes that it has read. It throws corrupt_message instead of reading beyond
-/// the end; `packed` checks that the indices increase and stay below n. Ids from 32768 on are for codecs outside of this
-/// library.
+/// `max_bytes` of as many entries or more. `decode` gets the rest of the message, fills `out`, which has as many
+/// indices as the message announces, and returns the bytes that it has read. It throws corrupt_message instead of
+/// reading beyond the end; `packed` checks that the indices increase and stay below n. Ids from 32768 on are for codecs
+/// outside of this library.
 template <class P>
 concept index_codec =
     policy<P> && requires(P const p, message_info const info, std::span<index_type const> in, std::span<index_type> out,
@@ -77,10 +78,10 @@ struct value_codec_caller {
   void operator()(P const&) const noexcept;
 };
 
-/// A choice among value codecs, for `packed` in place of one. `choose(info, indices, values)` returns the id of the codec
-/// that writes these values; the message holds it. `with(id, f)` calls f(codec) with the value codec of this id and
-/// returns whether there is one; a message with another id is refused. `max_bytes` is enough for each of them. The codec
-/// that is chosen does not change what this policy's own `quantise` has rounded.
+/// A choice among value codecs, for `packed` in place of one. `choose(info, indices, values)` returns the id of the
+/// codec that writes these values; the message holds it. `with(id, f)` calls f(codec) with the value codec of this id
+/// and returns whether there is one; a message with another id is refused. `max_bytes` is enough for each of them. The
+/// codec that is chosen does not change what this policy's own `quantise` has rounded.
 template <class P>
 concept choosing_value_codec =
     policy<P> && requires(P const p, message_info const info, std::span<index_type const> indices,
@@ -135,8 +136,8 @@ concept counting_value_codec = requires(C const c, std::uint64_t bytes) {
   { c.most_count(bytes) } -> std::same_as<std::uint64_t>;
 };
 
-/// A value codec that codes each value by itself, in `value_bytes()` bytes: `encode`, `decode` and `quantise` do not read
-/// the indices, which may be empty. Only such values can be summed on their way: fp32, fp16, bf16.
+/// A value codec that codes each value by itself, in `value_bytes()` bytes: `encode`, `decode` and `quantise` do not
+/// read the indices, which may be empty. Only such values can be summed on their way: fp32, fp16, bf16.
 template <class P>
 concept elementwise_values = requires(P const p) {
   { p.value_bytes() } noexcept -> std::same_as<std::uint64_t>;

@@ -20,9 +20,10 @@ enum class reduction {
   max   ///< the largest of them
 };
 
-/// A view of a group of ranks that the caller owns. The collectives are concepts of their own, so that an algorithm asks
-/// only for those it calls. Each takes the space first, works on trivially copyable memory and throws when the transport
-/// reports an error. For a device the work is enqueued in the space's stream; see stream_ordered_communicator.
+/// A view of a group of ranks that the caller owns. The collectives are concepts of their own, so that an algorithm
+/// asks only for those it calls. Each takes the space first, works on trivially copyable memory and throws when the
+/// transport reports an error. For a device the work is enqueued in the space's stream; see
+/// stream_ordered_communicator.
 template <class C>
 concept communicator = std::copyable<C> && requires(C const c) {
   { c.rank() } -> std::same_as<int>;
@@ -65,9 +66,9 @@ concept has_send_receive =
     communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out,
                                 std::span<std::byte> in) { c.send_receive(where, out, int{}, in, int{}); };
 
-/// `all_to_all(where, out, out_sizes, in, in_sizes)`: every rank sends each rank, itself too, a message of its own. `out`
-/// and `in` hold the messages back to back in rank order, of `out_sizes[rank]` and `in_sizes[rank]` bytes, which may be
-/// 0. Both ranks of a pair give the same size for a message. Collective.
+/// `all_to_all(where, out, out_sizes, in, in_sizes)`: every rank sends each rank, itself too, a message of its own.
+/// `out` and `in` hold the messages back to back in rank order, of `out_sizes[rank]` and `in_sizes[rank]` bytes, which
+/// may be 0. Both ranks of a pair give the same size for a message. Collective.
 template <class C, class Space>
 concept has_all_to_all =
     communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out, std::span<std::byte> in,
@@ -75,8 +76,8 @@ concept has_all_to_all =
 
 // ---- What a communicator may offer -------------------------------------------------------------------------
 
-/// `require_threads()` throws unless any thread may call, one at a time. Algorithms that call from a thread of their own,
-/// such as overlap, call it first; without it they assume that any thread may call.
+/// `require_threads()` throws unless any thread may call, one at a time. Algorithms that call from a thread of their
+/// own, such as overlap, call it first; without it they assume that any thread may call.
 template <class C>
 concept thread_checking_communicator = communicator<C> && requires(C const c) { c.require_threads(); };
 

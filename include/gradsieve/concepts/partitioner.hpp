@@ -15,11 +15,11 @@
 
 namespace gradsieve {
 
-/// `split` cuts the layers that are selected from into disjoint segments, in order, once for a world size. `assign` then
-/// sets, in each step, how many entries each segment gives (`k`) and which rank selects there (`owner`). Every rank
-/// computes the same decision from the same inputs. `squared_norms[i]` is the squared norm of `segments[i]`, summed over
-/// all ranks; it is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment. `default_exchange` is
-/// the exchange of a recipe that names none.
+/// `split` cuts the layers that are selected from into disjoint segments, in order, once for a world size. `assign`
+/// then sets, in each step, how many entries each segment gives (`k`) and which rank selects there (`owner`). Every
+/// rank computes the same decision from the same inputs. `squared_norms[i]` is the squared norm of `segments[i]`,
+/// summed over all ranks; it is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment.
+/// `default_exchange` is the exchange of a recipe that names none.
 template <class P>
 concept partitioner =
     policy<P> && requires(P const p, std::span<range const> layers, segment_list& list, std::span<segment> segments,
@@ -39,8 +39,8 @@ concept partitioner =
 template <class P>
 concept rotating_partitioner = partitioner<P> && requires { requires detail::flag<P::rotates>; };
 
-/// It has the constant `within_layers`: whether every segment lies within one layer. Without it the segments are checked
-/// when they are planned.
+/// It has the constant `within_layers`: whether every segment lies within one layer. Without it the segments are
+/// checked when they are planned.
 template <class P>
 concept says_within_layers = requires { detail::flag<P::within_layers>; };
 

@@ -8,8 +8,8 @@
 namespace gradsieve {
 
 /// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. Optional
-/// members make it `described`, `self_checking` or `fingerprinted`. For a device, mark the members that a step calls with
-/// GRADSIEVE_HD, and with GRADSIEVE_EITHER_SPACE those that take the workspace; see examples/custom_selector.cpp.
+/// members make it `described`, `self_checking` or `fingerprinted`. For a device, mark the members that a step calls
+/// with GRADSIEVE_HD, and with GRADSIEVE_EITHER_SPACE those that take the workspace; see examples/custom_selector.cpp.
 template <class P>
 concept policy = std::regular<P> && std::is_trivially_copyable_v<P>;
 

@@ -20,9 +20,9 @@
 namespace gradsieve {
 
 /// Family 1 of selectors: fits a threshold to the accumulator once a step and keeps the elements that pass it; needs no
-/// kernel. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep` is called
-/// once per element with what `fit` returned. If it keeps more than k, the k largest of them are sent and the rest stays
-/// in the residual.
+/// kernel. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep` is
+/// called once per element with what `fit` returned. If it keeps more than k, the k largest of them are sent and the
+/// rest stays in the residual.
 template <class P, class Workspace>
 concept threshold_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, float value) {
@@ -40,16 +40,16 @@ concept direct_selector =
 
 /// A bin as selectors of family 3 see it: consecutive elements of one segment.
 struct bin_archetype {
-  [[nodiscard]] std::size_t size() const noexcept;                              ///< elements
-  [[nodiscard]] index_type budget() const noexcept;                             ///< entries that are due here
-  [[nodiscard]] key_type max_key() const noexcept;                              ///< the largest key
-  [[nodiscard]] threshold kth_largest(index_type k) const noexcept;             ///< keeps the k largest
+  [[nodiscard]] std::size_t size() const noexcept;                   ///< elements
+  [[nodiscard]] index_type budget() const noexcept;                  ///< entries that are due here
+  [[nodiscard]] key_type max_key() const noexcept;                   ///< the largest key
+  [[nodiscard]] threshold kth_largest(index_type k) const noexcept;  ///< keeps the k largest
 };
 
-/// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` is their length in the layer that a
-/// segment begins with. `threshold_of` returns a bin's threshold; the bin's accumulators, or their scores, that pass it
-/// are sent. If the bins of a segment keep more than its k, its k largest are sent instead. Needs a partitioner without
-/// norms.
+/// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` is their length in the layer that
+/// a segment begins with. `threshold_of` returns a bin's threshold; the bin's accumulators, or their scores, that pass
+/// it are sent. If the bins of a segment keep more than its k, its k largest are sent instead. Needs a partitioner
+/// without norms.
 template <class P>
 concept bin_selector = policy<P> && requires(P const p, layer const& each, bin_archetype const& bin) {
   { p.bin_length(each) } -> std::same_as<std::uint32_t>;

@@ -13,10 +13,10 @@
 
 namespace gradsieve {
 
-/// Where memory lives and in which order work runs: `host`, or the CUDA header's `device`. A space is a small value that
-/// holds no gradient. `workspace`, made of the space and a gradient's size, owns the scratch of one compressor;
-/// `workspace::buffer<T>` is memory of the space. `selector_view<Stored>` is the selector_workspace that a selector gets
-/// where the residual is kept as `Stored`; `keeps<Stored>` says whether it can be. `encodes_with<Codec>`,
+/// Where memory lives and in which order work runs: `host`, or the CUDA header's `device`. A space is a small value
+/// that holds no gradient. `workspace`, made of the space and a gradient's size, owns the scratch of one compressor;
+/// `workspace::buffer<T>` is memory of the space. `selector_view<Stored>` is the selector_workspace that a selector
+/// gets where the residual is kept as `Stored`; `keeps<Stored>` says whether it can be. `encodes_with<Codec>`,
 /// `exchanges_with<Exchange, Codec>` and `sums_with<Codec>` say which policies run there. `stream_ordered`: collectives
 /// are enqueued, and messages have a fixed size.
 template <class S>
@@ -49,12 +49,15 @@ concept segment_sums = requires(S const sums) {
 };
 
 /// What a selector may call on the workspace that it gets, in every space; `acc` is its segment.
-/// - `sample(acc, count, seed)`: keys of about `count` elements at random places, the same for the same step. The preview
+/// - `sample(acc, count, seed)`: keys of about `count` elements at random places, the same for the same step. The
+/// preview
 ///   that `predict` gets has nothing else, and samples what the accumulate pass will write.
-/// - `collected(acc)`: the candidates of the accumulate pass, or of `collect_again(acc, lower)`, which reads the segment.
+/// - `collected(acc)`: the candidates of the accumulate pass, or of `collect_again(acc, lower)`, which reads the
+/// segment.
 /// - `measure(acc)`, `mean_abs(acc)`: sums over the segment; a pass, unless the accumulate pass has measured.
 /// - `count_at_least(acc, key)`: elements whose key is `key` or more; a pass.
-/// - `kth_largest(acc, k)`: the threshold that keeps exactly k elements, or all nonzero ones; from the candidates if they
+/// - `kth_largest(acc, k)`: the threshold that keeps exactly k elements, or all nonzero ones; from the candidates if
+/// they
 ///   suffice, else some passes. With `low`, a key that at least k elements reach.
 /// - `compact(acc, threshold, out)`: writes the elements that a threshold keeps in index order; returns their number.
 /// - The last two with `keep(value) -> bool` choose from the elements only for which it is true.

@@ -17,21 +17,21 @@
 
 namespace gradsieve {
 
-/// How long the bins of each layer are: the first rule whose pattern matches the layer's name decides, else `otherwise`.
-/// The last bin of a layer may be shorter. Selectors with bins hold one as a field.
-/// Source: AdaComp (Chen et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
+/// How long the bins of each layer are: the first rule whose pattern matches the layer's name decides, else
+/// `otherwise`. The last bin of a layer may be shorter. Selectors with bins hold one as a field. Source: AdaComp (Chen
+/// et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
 struct bin_lengths {
   static constexpr std::uint32_t longest = 16383;  ///< elements in a bin, at most
 
   /// One layer pattern and its bin length.
   struct rule {
-    char pattern[28] = "";  ///< '*' stands for any characters, '?' for one
+    char pattern[28] = "";     ///< '*' stands for any characters, '?' for one
     std::uint32_t length = 0;  ///< 0: no rule
     friend bool operator==(rule const&, rule const&) = default;
   };
 
   std::array<rule, 8> rules = {{{"*conv*", 50}}};  ///< the first that matches decides
-  std::uint32_t otherwise = 500;  ///< length where no rule matches
+  std::uint32_t otherwise = 500;                   ///< length where no rule matches
 
   /// The length of a layer's bins.
   [[nodiscard]] std::uint32_t operator()(layer const& each) const noexcept {

@@ -13,8 +13,8 @@
 
 namespace gradsieve {
 
-/// A density that changes from `initial` to `final` geometrically. Deep Gradient Compression's ramp (Lin et al. 2018) of
-/// 25 %, 6.25 %, 1.6 %, 0.4 % and 0.1 % is `{.initial = 0.25, .final = 0.001, .steps = 4 epochs, .stages = 4}`.
+/// A density that changes from `initial` to `final` geometrically. Deep Gradient Compression's ramp (Lin et al. 2018)
+/// of 25 %, 6.25 %, 1.6 %, 0.4 % and 0.1 % is `{.initial = 0.25, .final = 0.001, .steps = 4 epochs, .stages = 4}`.
 struct warm_up {
   double initial = 0.25;     ///< density of step 0
   double final = 0.01;       ///< density from step `steps` on
@@ -27,7 +27,7 @@ class density_schedule {
  public:
   /// The same density in every step.
   constexpr density_schedule(double density = 0.01) noexcept
-      : ramp_{density, density, 0, 0} {}                              // NOLINT: a number is a schedule
+      : ramp_{density, density, 0, 0} {}  // NOLINT: a number is a schedule
   /// A density that falls.
   constexpr density_schedule(warm_up ramp) noexcept : ramp_{ramp} {}  // NOLINT
 

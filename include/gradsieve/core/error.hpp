@@ -52,8 +52,8 @@ class interval {
  public:
   /// One end of an interval.
   struct bound {
-    double value = 0;  ///< the limit
-    bool set = false;  ///< false: no limit
+    double value = 0;   ///< the limit
+    bool set = false;   ///< false: no limit
     bool open = false;  ///< the value itself is not allowed
   };
 

@@ -21,7 +21,7 @@ namespace gradsieve {
 template <auto Member>
 struct field {
   std::string_view name;  ///< as text and errors have it
-  interval allowed{};  ///< checked where the member is a number
+  interval allowed{};     ///< checked where the member is a number
 
   static constexpr auto member = Member;  ///< the pointer to the member
 };
@@ -33,8 +33,8 @@ struct field {
 template <class P>
 concept described = requires { std::string_view{P::name}; };
 
-/// A policy with a check of its own, beyond the ranges of its fields: `check()` throws invalid_argument where its values
-/// make no sense.
+/// A policy with a check of its own, beyond the ranges of its fields: `check()` throws invalid_argument where its
+/// values make no sense.
 template <class P>
 concept self_checking = requires(P const& p) { p.check(); };
 
@@ -173,9 +173,9 @@ void check(P const& policy) {
   if constexpr (self_checking<P>) policy.check();
 }
 
-/// Adds a policy to a fingerprint: by its own add_to(to), if it has one; else by its name and fields; else by its type's
-/// name (equal in all builds with RTTI) and its bytes. Padding in those bytes counts as zero with GCC; with another
-/// compiler the type should have none.
+/// Adds a policy to a fingerprint: by its own add_to(to), if it has one; else by its name and fields; else by its
+/// type's name (equal in all builds with RTTI) and its bytes. Padding in those bytes counts as zero with GCC; with
+/// another compiler the type should have none.
 template <class P>
 void add_to(fingerprint& to, P const& policy) {
   if constexpr (std::is_arithmetic_v<P> || std::is_enum_v<P>) {

@@ -15,7 +15,7 @@ namespace gradsieve {
 
 /// One layer: a name for people and patterns, and its number of elements (0 is allowed).
 struct layer {
-  std::string name;  ///< may be empty
+  std::string name;        ///< may be empty
   std::uint64_t size = 0;  ///< elements
   friend bool operator==(layer const&, layer const&) = default;
 };
@@ -62,7 +62,7 @@ class layout {
   /// A layer. @pre i < count()
   [[nodiscard]] layer const& operator[](std::size_t i) const noexcept { return layers_[i]; }
   [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }  ///< the first layer
-  [[nodiscard]] auto end() const noexcept { return layers_.end(); }  ///< behind the last layer
+  [[nodiscard]] auto end() const noexcept { return layers_.end(); }      ///< behind the last layer
 
   /// Equal layouts give equal numbers, on every machine (FNV-1a over names and sizes).
   [[nodiscard]] std::uint64_t hash() const noexcept {

@@ -12,8 +12,8 @@
 
 namespace gradsieve {
 
-/// One rank's part of a gradient of n elements that the ranks of a node share: consecutive parts in rank order, each with
-/// the same room. Where n is not a multiple of the ranks, the last parts are shorter, or empty.
+/// One rank's part of a gradient of n elements that the ranks of a node share: consecutive parts in rank order, each
+/// with the same room. Where n is not a multiple of the ranks, the last parts are shorter, or empty.
 struct node_share {
   std::uint64_t n = 0;  ///< elements of the whole gradient
   int ranks = 1;        ///< of the node
@@ -37,8 +37,8 @@ struct node_share {
   /// Elements of the part.
   [[nodiscard]] constexpr std::uint64_t size() const noexcept { return end() - begin(); }
 
-  /// The layers of this part, under their names, cut where the part begins and ends. In a node of several ranks an empty
-  /// layer follows that names the part, so that layouts and checkpoints of different parts differ. Allocates.
+  /// The layers of this part, under their names, cut where the part begins and ends. In a node of several ranks an
+  /// empty layer follows that names the part, so that layouts and checkpoints of different parts differ. Allocates.
   /// @pre n is the layout's size
   [[nodiscard]] layout cut(layout const& all) const {
     if (ranks == 1) return all;

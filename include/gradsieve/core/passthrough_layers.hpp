@@ -19,7 +19,7 @@ namespace gradsieve {
 /// them costs accuracy. `.patterns = {}` compresses everything.
 struct passthrough_layers {
   std::vector<std::string> patterns = {"*bias*", "*norm*"};  ///< of layer names
-  std::uint64_t up_to = 0;  ///< elements
+  std::uint64_t up_to = 0;                                   ///< elements
 
   /// Whether a layer passes through.
   [[nodiscard]] bool matches(layer const& each) const {

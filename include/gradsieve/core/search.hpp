@@ -14,7 +14,7 @@ namespace gradsieve {
 /// `bins` bins and narrows the range to the bin that holds the k-th largest key. At most three rounds.
 class digit_search {
  public:
-  static constexpr unsigned digit_bits = 11;  ///< bits of a key that a round decides
+  static constexpr unsigned digit_bits = 11;               ///< bits of a key that a round decides
   static constexpr std::uint32_t bins = 1u << digit_bits;  ///< of a round's histogram
 
   /// Looks for the k-th largest among the keys in [low, high], low >= 1.

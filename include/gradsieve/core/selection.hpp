@@ -17,8 +17,8 @@ namespace gradsieve {
 /// elements of the layers that pass through uncompressed, back to back, in layout order.
 struct selection_view {
   std::span<index_type const> indices;  ///< strictly increasing
-  std::span<float const> values;  ///< as many as indices
-  std::span<float const> passthrough;  ///< elements that pass through
+  std::span<float const> values;        ///< as many as indices
+  std::span<float const> passthrough;   ///< elements that pass through
 };
 
 /// What compress() returns on the host, in the compressor's memory.
@@ -46,7 +46,7 @@ struct segment {
   std::uint64_t size = 0;    ///< elements
   index_type k = 0;          ///< entries to send of it, at most
   int owner = every_rank;    ///< the rank that selects from it
-  std::uint32_t layer = 0;  ///< which of the ranges that split() was given; for partitioners that look at whole layers
+  std::uint32_t layer = 0;   ///< which of the ranges that split() was given; for partitioners that look at whole layers
 
   friend bool operator==(segment const&, segment const&) = default;
 };
@@ -103,8 +103,8 @@ enum class threshold_origin : std::uint32_t {
   corrected    ///< counting, or a rank among the candidates
 };
 
-/// The segments of a step by what decided on their thresholds, for selectors that say it (`ldte`, `laplacian`, `sidco`).
-/// A segment that sends all its nonzero elements has no threshold.
+/// The segments of a step by what decided on their thresholds, for selectors that say it (`ldte`, `laplacian`,
+/// `sidco`). A segment that sends all its nonzero elements has no threshold.
 struct threshold_counts {
   std::uint64_t by[3] = {};  ///< in the order of threshold_origin
   std::uint64_t probes = 0;  ///< passes that counted at a threshold, in all
@@ -139,7 +139,8 @@ struct candidates {
   bool complete = false;    ///< whether every element that reaches the threshold was set aside
 };
 
-/// What a selector wants of complete candidates: all of them, the `rank` largest, or nothing, where they do not suffice.
+/// What a selector wants of complete candidates: all of them, the `rank` largest, or nothing, where they do not
+/// suffice.
 struct candidate_choice {
   index_type rank = 0;  ///< 0: all
   bool made = false;    ///< false: the candidates do not suffice
@@ -171,10 +172,10 @@ class layout;
 
 /// What sender and receiver of a message know beforehand.
 struct message_info {
-  std::uint64_t n = 0;             ///< elements of the gradient
-  std::uint64_t layout_hash = 0;   ///< layout::hash(), equal on both sides
-  std::uint64_t passthrough = 0;   ///< elements that pass through uncompressed
-  layout const* layers = nullptr;  ///< the layout itself, host memory; null where the codec needs none
+  std::uint64_t n = 0;                    ///< elements of the gradient
+  std::uint64_t layout_hash = 0;          ///< layout::hash(), equal on both sides
+  std::uint64_t passthrough = 0;          ///< elements that pass through uncompressed
+  layout const* layers = nullptr;         ///< the layout itself, host memory; null where the codec needs none
   std::span<std::uint32_t const> bins{};  ///< length of the bins in each layer, host memory; empty: no bins
 };
 

@@ -109,16 +109,15 @@ struct bfloat16 {
   friend bool operator==(bfloat16, bfloat16) = default;
 };
 
-/// The value itself.
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float x) noexcept { return x; }
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float x) noexcept { return x; }  ///< x itself
 
 /// The value as a float. Exact, subnormals and NaN payloads included.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(bfloat16 x) noexcept {
   return gradsieve::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
-/// The value as a float. Exact, subnormals included, also where the processor flushes subnormals to zero. The payload of
-/// a NaN may differ on a device.
+/// The value as a float. Exact, subnormals included, also where the processor flushes subnormals to zero. The payload
+/// of a NaN may differ on a device.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) {
@@ -144,7 +143,6 @@ struct bfloat16 {
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T from_float(float x) noexcept;
 
-/// @cond internal
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr float from_float<float>(float x) noexcept {
   return x;
@@ -172,17 +170,14 @@ template <>
   std::uint32_t const special = key > infinite_key ? 0x7E00u : 0x7C00u;
   return {static_cast<std::uint16_t>(sign | (key >= beyond ? special : finite))};
 }
-/// @endcond
 
 /// The largest finite value of a format.
 template <class T>
 inline constexpr float largest_value = gradsieve::bit_cast<float>(infinite_key - 1);
-/// @cond internal
 template <>
 inline constexpr float largest_value<float16> = 65504;
 template <>
 inline constexpr float largest_value<bfloat16> = gradsieve::bit_cast<float>(0x7F7F'0000u);
-/// @endcond
 
 /// Whether a finite value would round to infinity.
 template <class T>
@@ -198,13 +193,12 @@ template <class T>
   return from_float<T>(exceeds<T>(x) ? with_sign_of(x, largest_value<T>) : x);
 }
 
-/// A float rounded to a residual's format: away from zero where the bits that are dropped exceed 2^16 - 1 - `noise`, else
-/// towards zero. Noise that is uniform below 2^16 makes the rounding unbiased; 2^15 rounds to the nearest. Finite values
-/// stay finite, and values that the format holds stay as they are.
+/// A float rounded to a residual's format: away from zero where the bits that are dropped exceed 2^16 - 1 - `noise`,
+/// else towards zero. Noise that is uniform below 2^16 makes the rounding unbiased; 2^15 rounds to the nearest. Finite
+/// values stay finite, and values that the format holds stay as they are.
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T to_stored(float x, std::uint32_t noise = 0x8000u) noexcept;
 
-/// @cond internal
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr float to_stored<float>(float x, std::uint32_t) noexcept {
   return x;
@@ -217,7 +211,6 @@ template <>
   bool const overflows = (carried & 0x7FFF'FFFFu) >= infinite_key;  // infinity and NaN keep their upper half
   return {static_cast<std::uint16_t>((overflows ? bits : carried) >> 16)};
 }
-/// @endcond
 
 /// A format in which gradients may arrive. Values on the wire and sums are binary32.
 template <class T>
@@ -228,21 +221,16 @@ template <std::size_t N>
 struct element_state {
   float value[N];  ///< state 0 is the accumulator
 
-  /// N.
-  [[nodiscard]] GRADSIEVE_HD static constexpr std::size_t size() noexcept { return N; }
-  /// State s.
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::size_t size() noexcept { return N; }  ///< N
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float& operator[](std::size_t s) noexcept { return value[s]; }
-  /// State s.
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float const& operator[](std::size_t s) const noexcept {
     return value[s];
   }
 };
 
 // ---- Arithmetic --------------------------------------------------------------------------------------------
-// IEEE 754 binary32, each operation rounded to the nearest, whatever the flags of the build (-ffast-math,
-// -ffp-contract=fast, --use_fast_math) and the processor: all ranks, builds and spaces get the same bits.
+// IEEE 754 binary32, whatever the flags (-ffast-math, -ffp-contract=fast, --use_fast_math) and the processor.
 
-/// @cond internal
 #if !GRADSIEVE_HAS_ASSOC_BARRIER
 /// Zero, which no compiler can know: XORed to a product, it keeps the product from being fused into a later addition,
 /// and loops still vectorise.
@@ -255,7 +243,6 @@ struct element_state {
 }
 inline std::uint32_t const unknown_zero = make_unknown_zero();
 #endif
-/// @endcond
 
 /// a + b, rounded to the nearest whatever the flags of the build: all ranks, builds and spaces get the same bits.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float add(float a, float b) noexcept {
@@ -274,8 +261,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return gradsieve::add(a, -b);
 }
 
-/// a * b, with the rounding of add(). With GCC a vectorised product may still fuse into a later addition, but in
-/// functions that are marked GRADSIEVE_UNFUSED.
+/// a * b, with the rounding of add(). With GCC vectorised products may still fuse, but in GRADSIEVE_UNFUSED functions.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
   if (__builtin_is_constant_evaluated()) return a * b;
 #if defined(__CUDA_ARCH__)
@@ -294,7 +280,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return gradsieve::add(gradsieve::multiply(a, b), c);
 }
 
-/// a / b, with the rounding of add(); with GCC only in functions that are marked GRADSIEVE_PRECISE.
+/// a / b, with the rounding of add(); with GCC only in GRADSIEVE_PRECISE functions.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float divide(float a, float b) noexcept {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) {

@@ -16,7 +16,7 @@ namespace gradsieve {
 template <class T>
 class view {
  public:
-  using element_type = T;  ///< may be const
+  using element_type = T;                  ///< may be const
   using value_type = std::remove_cv_t<T>;  ///< without const
 
   /// Empty.
@@ -38,10 +38,10 @@ class view {
     size_ = all.size();
   }
 
-  [[nodiscard]] GRADSIEVE_HD constexpr T* data() const noexcept { return data_; }  ///< the first element
+  [[nodiscard]] GRADSIEVE_HD constexpr T* data() const noexcept { return data_; }             ///< the first element
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t size() const noexcept { return size_; }  ///< number of elements
-  [[nodiscard]] GRADSIEVE_HD constexpr bool empty() const noexcept { return size_ == 0; }  ///< whether size() is 0
-  [[nodiscard]] GRADSIEVE_HD constexpr T* begin() const noexcept { return data_; }  ///< the first element
+  [[nodiscard]] GRADSIEVE_HD constexpr bool empty() const noexcept { return size_ == 0; }     ///< whether size() is 0
+  [[nodiscard]] GRADSIEVE_HD constexpr T* begin() const noexcept { return data_; }            ///< the first element
   [[nodiscard]] GRADSIEVE_HD constexpr T* end() const noexcept { return data_ + size_; }  ///< behind the last element
   /// Element i. @pre i < size()
   [[nodiscard]] GRADSIEVE_HD constexpr T& operator[](std::uint64_t i) const noexcept { return data_[i]; }

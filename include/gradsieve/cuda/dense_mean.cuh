@@ -23,8 +23,8 @@ __global__ void divide_values(float* values, std::uint64_t count, float divisor)
 
 }  // namespace cuda_kernels
 
-/// As dense_mean, in device memory and stream order. The host does not wait to check the means: if a rank fails, they are
-/// NaN on all ranks.
+/// As dense_mean, in device memory and stream order. The host does not wait to check the means: if a rank fails, they
+/// are NaN on all ranks.
 struct device_dense_mean {
   device where;  ///< in whose stream it runs
 
@@ -46,8 +46,8 @@ struct device_dense_mean {
     return report;
   }
 
-  /// Joins an exchange() of the other ranks as a rank that has failed: their means and this gradient, which has the same
-  /// size, become NaN. Collective. @throws what the transport throws; device_error.
+  /// Joins an exchange() of the other ranks as a rank that has failed: their means and this gradient, which has the
+  /// same size, become NaN. Collective. @throws what the transport throws; device_error.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& values) const {
     std::span<float> const gradient{device_span(values)};

@@ -59,8 +59,8 @@ struct from_memory;
 }  // namespace cuda_kernels
 
 /// The space of one GPU, in the order of one stream. Compressors and averagers take device memory from `memory` at
-/// construction, aligned to 256 bytes; a step allocates nothing. The caller owns stream and memory, and both must outlive
-/// every owner. The device that is current at construction must be current at every call.
+/// construction, aligned to 256 bytes; a step allocates nothing. The caller owns stream and memory, and both must
+/// outlive every owner. The device that is current at construction must be current at every call.
 struct device {
   /// @cond internal
   using workspace = cuda_workspace;
@@ -88,8 +88,8 @@ struct device {
   cudaStream_t stream = nullptr;                                         ///< in whose order work runs
   std::pmr::memory_resource* memory = cuda_memory_resource::instance();  ///< of device memory
   /// Blocks of a launch that searches a segment with the whole grid; all of them must be resident at once. 0: one for
-  /// 16,384 elements, at most two a multiprocessor. Exact selections do not depend on it; sums of doubles, such as those
-  /// of laplacian's first threshold, may differ in their last bit.
+  /// 16,384 elements, at most two a multiprocessor. Exact selections do not depend on it; sums of doubles, such as
+  /// those of laplacian's first threshold, may differ in their last bit.
   std::uint32_t search_blocks = 0;
 
   /// Copies bytes of device memory, in stream order. @pre equal sizes

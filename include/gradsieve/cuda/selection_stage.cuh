@@ -20,12 +20,12 @@ namespace gradsieve {
 
 /// What compress() returns on a device, in the compressor's device memory; valid in stream order.
 struct device_selection {
-  index_type const* indices = nullptr;    ///< strictly increasing
-  float const* values = nullptr;          ///< as many as indices
-  std::uint32_t const* count = nullptr;   ///< their number, in device memory too
-  std::uint64_t capacity = 0;             ///< entries there may be at most
-  std::span<float const> passthrough;     ///< elements of the layers that pass through, in layout order
-  std::uint64_t number = 0;               ///< which compress() of this compressor returned it; the first is 1
+  index_type const* indices = nullptr;   ///< strictly increasing
+  float const* values = nullptr;         ///< as many as indices
+  std::uint32_t const* count = nullptr;  ///< their number, in device memory too
+  std::uint64_t capacity = 0;            ///< entries there may be at most
+  std::span<float const> passthrough;    ///< elements of the layers that pass through, in layout order
+  std::uint64_t number = 0;              ///< which compress() of this compressor returned it; the first is 1
 };
 
 /// @cond internal

@@ -40,8 +40,8 @@ class staged {
   [[nodiscard]] int rank() const { return inner_.rank(); }
   [[nodiscard]] int size() const { return inner_.size(); }
 
-  /// Makes room for calls whose buffers have up to `bytes`, so that none of them allocates. Waits for the last call's copy,
-  /// so call it before training. Ranks: local. @throws device_error; the room is unchanged.
+  /// Makes room for calls whose buffers have up to `bytes`, so that none of them allocates. Waits for the last call's
+  /// copy, so call it before training. Ranks: local. @throws device_error; the room is unchanged.
   void reserve(std::size_t bytes) const { pinned_->reserve(bytes); }
 
   /// Bytes of pinned memory that are allocated.
@@ -184,8 +184,8 @@ class staged {
 /// library is. Another one would read device memory on the host, which ends the program: use `staged`.
 /// Cost: the host waits once a call, so a step with it cannot be captured in a CUDA graph.
 /// Memory: none. Ranks: as the communicator's. Threads: as the communicator's.
-/// @pre the communicator's results are in memory when its call returns; it leaves a share that is already in its place in
-/// `all` there
+/// @pre the communicator's results are in memory when its call returns; it leaves a share that is already in its place
+/// in `all` there
 /// @throws what the communicator throws; device_error.
 template <communicator Comm>
 class cuda_aware {

@@ -11,9 +11,9 @@
 
 namespace gradsieve {
 
-/// Bounds the entries of a message of `size` bytes, whatever they are: by the codec's most_entries(front, size), if it has
-/// one, and by the number of elements that do not pass through. `front` is the message's beginning, at least as long as a
-/// header. Cost: O(1).
+/// Bounds the entries of a message of `size` bytes, whatever they are: by the codec's most_entries(front, size), if it
+/// has one, and by the number of elements that do not pass through. `front` is the message's beginning, at least as
+/// long as a header. Cost: O(1).
 template <class Codec>
 [[nodiscard]] std::uint64_t most_entries(Codec const& how, message_info const& info, std::span<std::byte const> front,
                                          std::uint64_t size) noexcept {
@@ -28,7 +28,8 @@ template <class Workspace>
 class decoded_messages {
  public:
   /// Removes all messages and makes room for `senders` messages that together have at most `entries` entries and
-  /// `passthrough` uncompressed elements. Allocates if that is more than ever before, then for 1.5 times as many entries.
+  /// `passthrough` uncompressed elements. Allocates if that is more than ever before, then for 1.5 times as many
+  /// entries.
   /// @throws std::bad_alloc; there is no room then.
   void reserve(std::size_t senders, std::uint64_t entries, std::uint64_t passthrough) {
     clear();
@@ -51,7 +52,8 @@ class decoded_messages {
     used_ = used_passthrough_ = 0;
   }
 
-  /// Decodes a message with at most `entries` entries, whose indices count from element `first`. @pre reserve() made room
+  /// Decodes a message with at most `entries` entries, whose indices count from element `first`. @pre reserve() made
+  /// room
   /// @throws corrupt_message as the codec's decode().
   template <class Codec>
   void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries,

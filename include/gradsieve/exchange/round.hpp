@@ -27,9 +27,10 @@ struct exchange_round {
   float limit = 0;                     ///< the largest value that the communicator may sum
   index_type budget = 0;               ///< entries of all segments in this step, without those that are sent in full
 
-  /// Calls write(), unless this rank has failed, and all-gathers the size that it returns, at most `most`, together with
-  /// layout, recipe, step and decision, which are compared. If write() throws, all ranks throw. Every exchange calls this
-  /// before it sends. Returns the size. Collective. @throws mismatch, communication_error; what write() throws
+  /// Calls write(), unless this rank has failed, and all-gathers the size that it returns, at most `most`, together
+  /// with layout, recipe, step and decision, which are compared. If write() throws, all ranks throw. Every exchange
+  /// calls this before it sends. Returns the size. Collective. @throws mismatch, communication_error; what write()
+  /// throws
   template <class Write>
   std::uint64_t meet(std::uint64_t most, Write const& write) const {
     std::uint64_t size = 0;

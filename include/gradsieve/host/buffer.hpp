@@ -12,8 +12,8 @@
 
 namespace gradsieve {
 
-/// Uninitialised, cache-line aligned memory of the host for trivial T. The thread that writes a page first decides on its
-/// NUMA node. Large buffers ask for huge pages, as scattered reads would else miss the address cache.
+/// Uninitialised, cache-line aligned memory of the host for trivial T. The thread that writes a page first decides on
+/// its NUMA node. Large buffers ask for huge pages, as scattered reads would else miss the address cache.
 template <class T>
 class host_buffer {
  public:
@@ -23,8 +23,8 @@ class host_buffer {
   explicit host_buffer(std::size_t size)
       : data_{allocate(size * sizeof(T)), release{alignment_of(size * sizeof(T))}}, size_{size} {}
 
-  [[nodiscard]] T* data() const noexcept { return data_.get(); }                   ///< the first element
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }                ///< elements
+  [[nodiscard]] T* data() const noexcept { return data_.get(); }                     ///< the first element
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }                  ///< elements
   [[nodiscard]] std::span<T> span() const noexcept { return {data_.get(), size_}; }  ///< all elements
   /// The first elements. @pre count <= size()
   [[nodiscard]] std::span<T> first(std::size_t count) const noexcept { return {data_.get(), count}; }

@@ -89,7 +89,8 @@ class host_workspace {
 
   // ---- A step's first pass ---------------------------------------------------------------------------------
 
-  /// What a selector's predict() gets before the accumulate pass: it has sample() only. `read`: a host_kernels::incoming.
+  /// What a selector's predict() gets before the accumulate pass: it has sample() only. `read`: a
+  /// host_kernels::incoming.
   template <class Read, class Flush>
   [[nodiscard]] host_preview<Read, Flush> preview(Read const& read, Flush const& flush_pending) const {
     return {scope_, read, flush_pending};
@@ -97,8 +98,9 @@ class host_workspace {
 
   /// Accumulates a gradient into the residual's states, in one read of both and one write. The same pass computes the
   /// statistics of every segment if `measure`, and sets aside the elements whose key reaches
-  /// `candidate_thresholds[segment]` (0: none wanted) as the segment's candidates. What is pending of an element is removed
-  /// before. Returns the number of elements that were not finite. Cost: 8 bytes read and 4 written per element and state.
+  /// `candidate_thresholds[segment]` (0: none wanted) as the segment's candidates. What is pending of an element is
+  /// removed before. Returns the number of elements that were not finite. Cost: 8 bytes read and 4 written per element
+  /// and state.
   template <class Residual, class T, std::size_t States>
   std::uint64_t accumulate(Residual const& policy, std::array<float*, States> const& states,
                            std::span<T const> gradient, float factor, bool measure,
@@ -108,8 +110,8 @@ class host_workspace {
                            candidate_thresholds, pending);
   }
 
-  /// accumulate() for a selector with bins: the candidates are what it keeps, in segments whose candidate threshold is not
-  /// 0. @pre plan() was given the bins.
+  /// accumulate() for a selector with bins: the candidates are what it keeps, in segments whose candidate threshold is
+  /// not 0. @pre plan() was given the bins.
   template <class Chosen, class Residual, class T, std::size_t States>
   std::uint64_t accumulate_bins(Chosen const& chosen, std::span<segment const> segments, Residual const& policy,
                                 std::array<float*, States> const& states, std::span<T const> gradient, float factor,
@@ -131,8 +133,8 @@ class host_workspace {
     });
   }
 
-  /// A number that differs between builds or processors that round differently: a hash of what the accumulate pass gives
-  /// for a few elements.
+  /// A number that differs between builds or processors that round differently: a hash of what the accumulate pass
+  /// gives for a few elements.
   template <class Residual>
   [[nodiscard]] std::uint8_t arithmetic(Residual const& policy) const noexcept {
     float_environment const mode;
@@ -208,8 +210,8 @@ class host_workspace {
     });
   }
 
-  /// N sums over a segment: add(value, sums) is called for every element. Sums of whole numbers are the same for any number
-  /// of threads and in every space. Cost: one pass.
+  /// N sums over a segment: add(value, sums) is called for every element. Sums of whole numbers are the same for any
+  /// number of threads and in every space. Cost: one pass.
   template <std::size_t N, class Add>
   [[nodiscard]] whole_sums<N> add_up(accumulator_ref const acc, Add const& add) {
     std::array<std::atomic<std::uint64_t>, N> totals{};

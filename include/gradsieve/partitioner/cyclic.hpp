@@ -11,9 +11,9 @@ namespace gradsieve {
 
 struct leader;  // exchange/leader.hpp
 
-/// k = ceil(density * n) entries from all layers together, as `whole`, but only the leader selects: rank step % world. The
-/// update has k entries for any number of ranks, and each rank selects in one step of `world`. All ranks hold the same
-/// step, also after a restart and in a world of another size, so they agree on the leader. compress() without a
+/// k = ceil(density * n) entries from all layers together, as `whole`, but only the leader selects: rank step % world.
+/// The update has k entries for any number of ranks, and each rank selects in one step of `world`. All ranks hold the
+/// same step, also after a restart and in a world of another size, so they agree on the leader. compress() without a
 /// communicator selects in every step, as in a world of one rank.
 /// When not: where the ranks' accumulators differ much. An entry that is large on one rank only waits up to `world`
 /// steps for that rank's turn, and the leader's choice is poor for the others. All ranks wait while the leader selects.

@@ -20,15 +20,14 @@ enum class deft_sharing {
   by_layer,    ///< among layers by their norms, then each layer's share among its fragments by theirs
   by_fragment  ///< among all fragments by their norms, as published
 };
-/// As text.
 template <>
 inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer"}, std::string_view{"by_fragment"}};
 
 /// Each fragment of the gradient is selected from by one rank only, so the choices never overlap, the update has k
-/// entries for any number of ranks, and a rank's selection costs about 1 / world. Layers larger than n / world are split
-/// into `world` fragments. k is divided by norms, which are all-reduced so that all ranks decide alike. Fragments are
-/// packed into one bin a rank, the most costly first. There are k entries in all, if enough elements are nonzero; each
-/// fragment gives at least one if k allows it; a fragment that is sent in full is all-reduced without indices.
+/// entries for any number of ranks, and a rank's selection costs about 1 / world. Layers larger than n / world are
+/// split into `world` fragments. k is divided by norms, which are all-reduced so that all ranks decide alike. Fragments
+/// are packed into one bin a rank, the most costly first. There are k entries in all, if enough elements are nonzero;
+/// each fragment gives at least one if k allows it; a fragment that is sent in full is all-reduced without indices.
 ///
 /// `by_layer` gives a layer the same share for any number of ranks. `by_fragment` favours layers that are split, as the
 /// norms of P fragments add up to about sqrt(P) times their layer's. A rank selects from the same fragments for
@@ -41,8 +40,8 @@ inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer
 /// different kinds of data, an element that is nonzero on one rank only waits up to world * rotate_every steps for that
 /// rank's turn; choose a smaller rotate_every.
 /// Cost: O(m log m) a step for m fragments, one all-reduce of m doubles, statistics in the accumulate pass.
-/// Source: DEFT (Yoon and Oh, ICPP 2023), with all-reduced norms instead of the leader's broadcast, and bins that do not
-/// depend on norms. `deft{.sharing = deft_sharing::by_fragment, .rotate_every = 1}` is as published.
+/// Source: DEFT (Yoon and Oh, ICPP 2023), with all-reduced norms instead of the leader's broadcast, and bins that do
+/// not depend on norms. `deft{.sharing = deft_sharing::by_fragment, .rotate_every = 1}` is as published.
 struct deft {
   static constexpr char const* name = "deft";
   static constexpr auto fields() {

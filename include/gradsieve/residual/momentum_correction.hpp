@@ -11,8 +11,8 @@
 namespace gradsieve {
 
 /// velocity = momentum * velocity + gradient; accumulator += velocity. What is sent is subtracted from the accumulator
-/// and, with `masking`, clears the element's velocity, so that stale momentum does not act again. The optimizer must not
-/// apply momentum to the update once more. Layers that pass through, and segments that are sent in full, keep their
+/// and, with `masking`, clears the element's velocity, so that stale momentum does not act again. The optimizer must
+/// not apply momentum to the update once more. Layers that pass through, and segments that are sent in full, keep their
 /// velocity.
 /// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`. With a rank of
 /// its own selecting in every step (`cyclic`, deft{.rotate_every = 1}) at a density of 0.1 % or less and many ranks:

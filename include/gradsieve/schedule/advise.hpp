@@ -105,7 +105,8 @@ struct predicted_exchange {
   double exchange = 0;     ///< seconds on the link
   double local = 0;        ///< seconds of computing
   double speedup = 1;      ///< over dense in 32 bits, or over the first dense choice
-  /// Seconds in all.  [[nodiscard]] double total() const noexcept { return exchange + local; }
+  /// Seconds in all.
+  [[nodiscard]] double total() const noexcept { return exchange + local; }
 };
 
 /// What advise() found.
@@ -114,9 +115,9 @@ struct advice {
   std::size_t best = 0;                     ///< the fastest of them
   std::size_t best_sparse = 0;              ///< the fastest that is not dense
   bool compress = false;                    ///< whether the fastest is not dense
-  double break_even_density = 0;    ///< below it, best_sparse is faster than the fastest dense choice; 0: never
-  double break_even_bandwidth = 0;  ///< bytes a second; below it likewise; infinity: always; 0: never
-  std::string sentence;             ///< the result in words
+  double break_even_density = 0;            ///< below it, best_sparse is faster than the fastest dense choice; 0: never
+  double break_even_bandwidth = 0;          ///< bytes a second; below it likewise; infinity: always; 0: never
+  std::string sentence;                     ///< the result in words
 };
 
 namespace schedule_detail {

@@ -66,8 +66,8 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
   return {rounds * each.alpha, rounds * (each.beta + each.gamma)};
 }
 
-/// Reduce-scatter by recursive halving, all-gather by doubling. If the workers are no power of two, the surplus ones send
-/// their gradient to a partner first and receive the result last.
+/// Reduce-scatter by recursive halving, all-gather by doubling. If the workers are no power of two, the surplus ones
+/// send their gradient to a partner first and receive the result last.
 [[nodiscard]] inline affine halving_doubling_cost(network_link const& each, int workers) {
   (void)schedule_detail::workers_of(each, workers);
   auto const floor = static_cast<int>(std::bit_floor(static_cast<unsigned>(workers)));

@@ -19,9 +19,9 @@
 namespace gradsieve {
 
 /// `cost(bytes)`: the seconds that one collective takes for a group of so many bytes, always the same. It may rise and
-/// fall with the size. Infinity and NaN forbid groups of that size; a negative cost is refused. 0 bytes cost nothing, as
-/// nothing is sent. A lambda is a cost_model. With -ffast-math compilers may drop an infinity that a function returns;
-/// use merge_constraints::most_bytes to forbid sizes there.
+/// fall with the size. Infinity and NaN forbid groups of that size; a negative cost is refused. 0 bytes cost nothing,
+/// as nothing is sent. A lambda is a cost_model. With -ffast-math compilers may drop an infinity that a function
+/// returns; use merge_constraints::most_bytes to forbid sizes there.
 template <class C>
 concept cost_model = std::copy_constructible<C> && requires(C const cost, std::uint64_t bytes) {
   { cost(bytes) } -> std::convertible_to<double>;
@@ -130,8 +130,8 @@ struct table {
     return left.seconds + slope * static_cast<double>(bytes - left.bytes);
   }
 
-  /// Checks all points. @throws invalid_argument unless there is one, bytes increase, and seconds never decrease and are
-  /// neither negative nor NaN.
+  /// Checks all points. @throws invalid_argument unless there is one, bytes increase, and seconds never decrease and
+  /// are neither negative nor NaN.
   void check() const {
     if (points.empty()) throw invalid_argument("gradsieve: a cost table of 0 points; the least is 1");
     for (std::size_t i = 0; i < points.size(); ++i) {

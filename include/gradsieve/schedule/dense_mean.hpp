@@ -46,8 +46,8 @@ struct dense_mean {
     return report;
   }
 
-  /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws. Overwrites the gradient, which has
-  /// the same size as theirs. Collective. @throws what the transport throws.
+  /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws. Overwrites the gradient, which
+  /// has the same size as theirs. Collective. @throws what the transport throws.
   template <communicator Comm, std::floating_point T>
   void fail(Comm const& comm, std::span<T> gradient) const {
     std::fill(gradient.begin(), gradient.end(), T{});

@@ -35,16 +35,16 @@ struct plan_slot {
   friend bool operator==(plan_slot const&, plan_slot const&) = default;
 };
 
-/// The layers of a trace, cut into consecutive groups that are issued in this order on every rank. Plans that ranks make
-/// separately may differ by a rounding; let one rank plan and call agree() on all.
+/// The layers of a trace, cut into consecutive groups that are issued in this order on every rank. Plans that ranks
+/// make separately may differ by a rounding; let one rank plan and call agree() on all.
 class plan {
  public:
   /// No layers and no groups.
   plan() = default;
 
   /// A plan of these groups; see make_plan() for one that is computed.
-  /// @throws invalid_argument unless the groups follow each other from layer 0 to the last, each has a layer, their bytes
-  /// are those of their layers, and predicted times are finite, not negative and start <= finish.
+  /// @throws invalid_argument unless the groups follow each other from layer 0 to the last, each has a layer, their
+  /// bytes are those of their layers, and predicted times are finite, not negative and start <= finish.
   plan(std::vector<std::uint64_t> layer_bytes, std::vector<plan_group> groups,
        std::optional<double> certificate = std::nullopt)
       : bytes_{std::move(layer_bytes)}, groups_{std::move(groups)}, certificate_{certificate} {
@@ -90,8 +90,8 @@ class plan {
   /// The predicted finish of the last group, in seconds from the start of the backward pass; 0 without groups.
   [[nodiscard]] double finish() const noexcept { return groups_.empty() ? 0 : groups_.back().finish; }
 
-  /// A bound in seconds on how far finish(), or what else the planner minimises, is above the least possible for its cost
-  /// and constraints, to a relative rounding of 1e-12. 0: optimal; no value: unknown.
+  /// A bound in seconds on how far finish(), or what else the planner minimises, is above the least possible for its
+  /// cost and constraints, to a relative rounding of 1e-12. 0: optimal; no value: unknown.
   [[nodiscard]] std::optional<double> certificate() const noexcept { return certificate_; }
 
   /// A number made of the groups' borders and the layers' bytes, not of predicted times; the same on every machine.
@@ -106,8 +106,9 @@ class plan {
     return h;
   }
 
-  /// The plan as bytes, which from_bytes() reads. Little-endian: magic u32 | version u16 | has a certificate u16 | layers u64 | groups u64 | certificate f64 |
-  /// checksum u64, then the layers' bytes (u64), then the groups (end u64, start f64, finish f64).
+  /// The plan as bytes, which from_bytes() reads. Little-endian: magic u32 | version u16 | has a certificate u16 |
+  /// layers u64 | groups u64 | certificate f64 | checksum u64, then the layers' bytes (u64), then the groups (end u64,
+  /// start f64, finish f64).
   [[nodiscard]] std::vector<std::byte> to_bytes() const {
     std::vector<std::byte> out(header_bytes + 8 * bytes_.size() + 24 * groups_.size());
     auto const to = std::span{out};

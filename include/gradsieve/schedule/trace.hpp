@@ -34,8 +34,8 @@ class trace {
   trace() = default;
 
   /// These layers, in ready order.
-  /// @throws invalid_argument, naming the layer and the value, if a time is negative, NaN or infinite, if the sum of all
-  /// times is not finite, or if the bytes sum to 2^53 or more.
+  /// @throws invalid_argument, naming the layer and the value, if a time is negative, NaN or infinite, if the sum of
+  /// all times is not finite, or if the bytes sum to 2^53 or more.
   trace(std::initializer_list<traced_layer> layers) : trace(std::vector<traced_layer>(layers)) {}
   /// The same, with a name for people. @throws invalid_argument as above.
   explicit trace(std::vector<traced_layer> layers, std::string name = {})

@@ -10,8 +10,8 @@ namespace gradsieve {
 /// are never sent. The entries are the same on every machine and for any number of threads. The default selector.
 /// Cost: the accumulate pass and O(k); a wrong prediction costs one more reading pass, many ties up to ten.
 /// Memory: none of its own.
-/// Source: MSD radix select (Alabi et al. 2012; AIR top-k, SC'23) among candidates whose threshold comes from a sample or
-/// from the step before; the check and repair of that prediction are this library's.
+/// Source: MSD radix select (Alabi et al. 2012; AIR top-k, SC'23) among candidates whose threshold comes from a sample
+/// or from the step before; the check and repair of that prediction are this library's.
 struct radix {
   static constexpr char const* name = "radix";
   [[nodiscard]] constexpr bool predicts_warm() const noexcept { return true; }

@@ -28,8 +28,8 @@ class random_places {
   std::uint64_t stream_;
 };
 
-/// Sends k elements of a segment at random positions: one in each of k strips of equal length, whatever its value. Seed,
-/// step and segment determine the positions, so that all ranks choose alike in every space; with the exchange
+/// Sends k elements of a segment at random positions: one in each of k strips of equal length, whatever its value.
+/// Seed, step and segment determine the positions, so that all ranks choose alike in every space; with the exchange
 /// `shared_choice` no index is sent.
 /// When not: where a few elements matter more than the rest, which is nearly always so: at the same k it converges far
 /// slower than a selector that reads the values.

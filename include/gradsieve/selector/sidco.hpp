@@ -22,24 +22,21 @@ enum class tail_law {
   gamma,        ///< in the first stage, generalised Pareto in those after it: SIDCo-GP
   pareto        ///< generalised Pareto in all stages: SIDCo-P
 };
-/// As text.
 template <>
 inline constexpr std::array value_names<tail_law>{std::string_view{"exponential"}, std::string_view{"gamma"},
                                                   std::string_view{"pareto"}};
 
 /// Sends between k and (1 + tolerance) * k entries; exactly k where ties allow no such count, and fewer where fewer are
-/// nonzero. The first stage fits a law to all nonzero magnitudes and computes a threshold that the share `first` of them
-/// exceeds. Each later stage fits the law to the magnitudes above the threshold before; the last one aims at the middle
-/// of the band. Bracketed bisection corrects its threshold by counting. Nothing is remembered between steps. Sums are of
-/// whole numbers, so that every machine gets the same.
-/// With more stages the last threshold is more often within the band: under error feedback of Laplace gradients (300,000
-/// elements at 0.1 %, 190 steps) in 0 % of the steps with two exponential stages, 74 % with three, 93 % with four and
-/// 100 % with six; with Pareto stages in 70, 20, 76 and 100 %.
-/// When not: where passes matter, as `laplacian` gives the same band in one.
-/// Cost: the accumulate pass, which measures, a pass a stage, and one pass a probe, of which at least one is needed.
-/// Source: SIDCo (Abdelmoniem et al., MLSys 2021). Other than there, bisection corrects the threshold instead of a number
-/// of stages that adapts to the last five steps; later stages use counts instead of the earlier stages' targets; zeros
-/// are left out.
+/// nonzero. The first stage fits a law to all nonzero magnitudes and computes a threshold that the share `first` of
+/// them exceeds. Each later stage fits the law to the magnitudes above the threshold before; the last one aims at the
+/// middle of the band. Bracketed bisection corrects its threshold by counting. Nothing is remembered between steps.
+/// Sums are of whole numbers, so that every machine gets the same. With more stages the last threshold is more often
+/// within the band: under error feedback of Laplace gradients (300,000 elements at 0.1 %, 190 steps) in 0 % of the
+/// steps with two exponential stages, 74 % with three, 93 % with four and 100 % with six; with Pareto stages in 70, 20,
+/// 76 and 100 %. When not: where passes matter, as `laplacian` gives the same band in one. Cost: the accumulate pass,
+/// which measures, a pass a stage, and one pass a probe, of which at least one is needed. Source: SIDCo (Abdelmoniem et
+/// al., MLSys 2021). Other than there, bisection corrects the threshold instead of a number of stages that adapts to
+/// the last five steps; later stages use counts instead of the earlier stages' targets; zeros are left out.
 struct sidco {
   static constexpr char const* name = "sidco";
   static constexpr auto fields() {
@@ -48,9 +45,9 @@ struct sidco {
                       field<&sidco::tolerance>{"tolerance", at_least(0)}};
   }
   tail_law law = tail_law::exponential;  ///< of all stages
-  int stages = 4;           ///< 1 to 16
-  float first = 0.25f;      ///< share that exceeds the first of several thresholds, in (0, 1]
-  float tolerance = 0.25f;  ///< width of the band, as a share of k, >= 0
+  int stages = 4;                        ///< 1 to 16
+  float first = 0.25f;                   ///< share that exceeds the first of several thresholds, in (0, 1]
+  float tolerance = 0.25f;               ///< width of the band, as a share of k, >= 0
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {

@@ -18,17 +18,16 @@ namespace gradsieve {
 /// When not: on a device, where messages have a fixed size and it is refused; above a density of 0.2, where a bitmap
 /// is smaller.
 /// Payload: the width w of each block, one byte each; then each block's fields of w <= 32 bits, 16 w bytes, in the last
-/// block as many as its fields need, and zero bits up to the byte. w is the least that fits, so that there is one way to
-/// write a selection.
-/// Cost: O(count), two passes to encode. Source: frame-of-reference packing of gaps as in search engines
-/// (Lemire and Boytsov 2015).
+/// block as many as its fields need, and zero bits up to the byte. w is the least that fits, so that there is one way
+/// to write a selection. Cost: O(count), two passes to encode. Source: frame-of-reference packing of gaps as in search
+/// engines (Lemire and Boytsov 2015).
 struct delta {
   static constexpr char const* name = "delta";
   static constexpr std::uint16_t id = 2;
   static constexpr std::size_t block = 128;  ///< fields that have one width
 
-  /// Bytes that are enough for so many entries, and for fewer; see index_codec. The gaps sum to less than n, and a block
-  /// of width w has one of at least 2^(w - 1), which bounds the widths.
+  /// Bytes that are enough for so many entries, and for fewer; see index_codec. The gaps sum to less than n, and a
+  /// block of width w has one of at least 2^(w - 1), which bounds the widths.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
     std::uint64_t left = n;
     std::uint64_t bits = 0;  // of all widths

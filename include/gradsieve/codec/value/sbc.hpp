@@ -13,9 +13,9 @@
 
 namespace gradsieve {
 
-/// p for a positive value, -m for a negative one, where p and m are the mean magnitudes of all values of that sign. 1 bit
-/// a value and 8 bytes. Rounded values do not change when they are rounded again. The residual keeps the rounding error.
-/// When not: without a residual, as the rounding is biased; where layers differ in scale, as all share the two
+/// p for a positive value, -m for a negative one, where p and m are the mean magnitudes of all values of that sign. 1
+/// bit a value and 8 bytes. Rounded values do not change when they are rounded again. The residual keeps the rounding
+/// error. When not: without a residual, as the rounding is biased; where layers differ in scale, as all share the two
 /// magnitudes (`ternary` has one a layer); with `index_union` and `leader`, which sum values one by one and refuse it
 /// when compiled; on a device, where it is refused.
 /// Payload: p and m, binary32, 0 where there are none; a bit for each entry, 1: negative, the first in the lowest bit,

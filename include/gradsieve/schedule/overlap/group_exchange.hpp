@@ -18,8 +18,8 @@ concept group_exchange = requires(E& exchange, Comm const& comm, std::span<T> gr
 };
 
 /// A group_exchange that a rank can join without a gradient: if one rank calls fail() while the others call exchange(),
-/// exchange() throws on all of them and no rank gives anything up. `gradient` is as long as in exchange(); its values are
-/// not read and may be overwritten. Compressors and dense_mean have it; an overlap needs it to cancel a step.
+/// exchange() throws on all of them and no rank gives anything up. `gradient` is as long as in exchange(); its values
+/// are not read and may be overwritten. Compressors and dense_mean have it; an overlap needs it to cancel a step.
 template <class E, class Comm, class T>
 concept failing_exchange =
     group_exchange<E, Comm, T> &&

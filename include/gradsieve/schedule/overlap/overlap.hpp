@@ -27,12 +27,12 @@
 
 namespace gradsieve {
 
-/// Exchanges the groups of a plan while the backward pass still runs. Between begin() and wait() the backward pass calls
-/// ready(layer) when a gradient is complete. A group whose layers are all ready is exchanged in place, one group after the
-/// other in the plan's order, so that all ranks issue the same collectives in the same order. The last group waits for
-/// wait() or flush(). The gradient is then the averaged update. Call run(), or begin(), ready() and wait(); cancel() if
-/// the backward pass throws. Every group has an exchange of its own; with compressors each group sends the recipe's
-/// density of its own layers. Layers are numbered as in the layout. An example on the host:
+/// Exchanges the groups of a plan while the backward pass still runs. Between begin() and wait() the backward pass
+/// calls ready(layer) when a gradient is complete. A group whose layers are all ready is exchanged in place, one group
+/// after the other in the plan's order, so that all ranks issue the same collectives in the same order. The last group
+/// waits for wait() or flush(). The gradient is then the averaged update. Call run(), or begin(), ready() and wait();
+/// cancel() if the backward pass throws. Every group has an exchange of its own; with compressors each group sends the
+/// recipe's density of its own layers. Layers are numbered as in the layout. An example on the host:
 /// @include overlap.cpp
 ///
 /// A step ends on all ranks or on none: the last group is sent only once wait() confirms that no rank cancels there. A
@@ -41,18 +41,18 @@ namespace gradsieve {
 /// other ranks' gradients of them are in their residuals. Then discard_step() on all ranks takes back the groups that
 /// count, and the step has sent nothing.
 ///
-/// On a host a thread of this object runs the exchanges. From begin() until wait() or cancel() returns, only that thread
-/// may use the communicator, and any MPI that was not initialised with MPI_THREAD_MULTIPLE; with less than
+/// On a host a thread of this object runs the exchanges. From begin() until wait() or cancel() returns, only that
+/// thread may use the communicator, and any MPI that was not initialised with MPI_THREAD_MULTIPLE; with less than
 /// MPI_THREAD_SERIALIZED the constructor throws. A child of fork() does not have the thread: what would wait for it
 /// throws communication_error, and cancel() and the destructor do nothing.
 ///
 /// On a device, with `<gradsieve/cuda.cuh>`, the exchanges run on a second stream: construct the overlap with
 /// `device{second_stream}`, let make() return exchanges for it, and call run(gradient, stream, backward). The host only
 /// enqueues: call ready() once the kernels that write the layer are enqueued; wait() makes `stream` wait, not the host.
-/// What fails on the device, or a cancel() of another rank, is thrown by the report or by a later step. The communicator
-/// works in stream order, as for a device compressor: nccl::communicator_ref, or a host's as staged{comm}, which makes
-/// ready() wait for the exchange and hides nothing. If a CUDA graph can hold exchange and communicator, it can hold a
-/// step; run two steps before.
+/// What fails on the device, or a cancel() of another rank, is thrown by the report or by a later step. The
+/// communicator works in stream order, as for a device compressor: nccl::communicator_ref, or a host's as staged{comm},
+/// which makes ready() wait for the exchange and hides nothing. If a CUDA graph can hold exchange and communicator, it
+/// can hold a step; run two steps before.
 ///
 /// Memory: a buffer for each group whose layers do not lie side by side; a step allocates what its exchanges do.
 /// Threads: ready() from any thread, on a device if they share a stream or name theirs; all else from one at a time.
@@ -68,12 +68,12 @@ class overlap {
   using exchange_type = Exchange;
   using writer = typename queue::writer;  ///< what writes gradients: a stream on a device; empty on a host
 
-  /// Broadcasts rank 0's plan, see agree(), and calls make(layout of a group) for every group in order. `ready_order` says
-  /// for each layer of the plan which one of the layout it is; empty: the last layer is ready first. On a host groups are
-  /// packed by the thread that exchanges them, whatever host::threads. Collective. Allocates; waits.
-  /// @throws invalid_argument if the plan does not fit the layout; communication_error if another thread may not use the
-  /// communicator; mismatch if ranks differ in layout or order, or another rank throws; corrupt_message as agree(); what
-  /// make() throws.
+  /// Broadcasts rank 0's plan, see agree(), and calls make(layout of a group) for every group in order. `ready_order`
+  /// says for each layer of the plan which one of the layout it is; empty: the last layer is ready first. On a host
+  /// groups are packed by the thread that exchanges them, whatever host::threads. Collective. Allocates; waits.
+  /// @throws invalid_argument if the plan does not fit the layout; communication_error if another thread may not use
+  /// the communicator; mismatch if ranks differ in layout or order, or another rank throws; corrupt_message as agree();
+  /// what make() throws.
   template <class Make>
     requires std::invocable<Make const&, layout const&>
   overlap(Space where, Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
@@ -134,9 +134,9 @@ class overlap {
     return run(gradient, writer{}, std::forward<Backward>(backward));
   }
 
-  /// Begins a step. The gradient's memory is in use until wait() or cancel() returns, on a device until what they enqueue
-  /// is done. @throws invalid_argument if a step is open; or if the gradient's size is not the layout's, in which case
-  /// this rank cancels the step, so that the others throw as well, if the exchanges have fail().
+  /// Begins a step. The gradient's memory is in use until wait() or cancel() returns, on a device until what they
+  /// enqueue is done. @throws invalid_argument if a step is open; or if the gradient's size is not the layout's, in
+  /// which case this rank cancels the step, so that the others throw as well, if the exchanges have fail().
   void begin(std::span<T> gradient, writer by = {}) {
     queue_.require_usable();
     if (open_.load()) throw invalid_argument("gradsieve: begin() before wait() has ended the step before");
@@ -150,9 +150,9 @@ class overlap {
     queue_.begin(by);
   }
 
-  /// The gradient of this layer is complete; on a device, the work that writes it is enqueued on the step's stream or on
-  /// the one given. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete; on a
-  /// device an event, and enqueueing the exchanges of groups that are complete.
+  /// The gradient of this layer is complete; on a device, the work that writes it is enqueued on the step's stream or
+  /// on the one given. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete;
+  /// on a device an event, and enqueueing the exchanges of groups that are complete.
   /// @throws invalid_argument if there is no such layer, it was ready before in this step, or no step is open.
   void ready(std::size_t layer) { ready(layer, queue_.step_writer()); }
   /// The same for a layer that is written on another stream.
@@ -181,8 +181,8 @@ class overlap {
     queue_.announce();
   }
 
-  /// Ends the step: flush(), and waits until all groups are exchanged; on a device the step's stream waits instead of the
-  /// host. Returns report().
+  /// Ends the step: flush(), and waits until all groups are exchanged; on a device the step's stream waits instead of
+  /// the host. Returns report().
   /// @throws invalid_argument if no step is open; else the first exception of this step's exchanges. The groups behind
   /// it have been exchanged all the same, so that other ranks are not left waiting; the next step may begin.
   auto wait() {
@@ -216,16 +216,16 @@ class overlap {
     open_.store(false);
   }
 
-  /// For an update that was not used, or a step that was cancelled: discard_step() of every group's exchange. Call it on
-  /// every rank. Not while a step is open.
+  /// For an update that was not used, or a step that was cancelled: discard_step() of every group's exchange. Call it
+  /// on every rank. Not while a step is open.
   void discard_step()
     requires discarding_exchange<Exchange>
   {
     for (auto& each : parts_) each.exchange.discard_step();
   }
 
-  /// The last step, all groups together: an overlap_report; on a device a device_overlap_report, whose get() waits for the
-  /// step and throws what failed in it. Not while a step is open.
+  /// The last step, all groups together: an overlap_report; on a device a device_overlap_report, whose get() waits for
+  /// the step and throws what failed in it. Not while a step is open.
   [[nodiscard]] auto report() const { return queue_.report(parts_); }
 
   /// The plan that all ranks follow.

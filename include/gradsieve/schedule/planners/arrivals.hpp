@@ -24,9 +24,9 @@ struct merge_constraints {
   bool mix_dtypes = false;            ///< whether layers of different dtypes may be merged
 };
 
-/// The gradients of a trace that have bytes, in ready order. A layer without bytes belongs to the next one that has some,
-/// or to the last; nothing waits for it. A group [i, j) of gradients is ready at ready(j - 1), has bytes(i, j), and is
-/// allowed if first_with(j) <= i.
+/// The gradients of a trace that have bytes, in ready order. A layer without bytes belongs to the next one that has
+/// some, or to the last; nothing waits for it. A group [i, j) of gradients is ready at ready(j - 1), has bytes(i, j),
+/// and is allowed if first_with(j) <= i.
 class arrivals {
  public:
   /// The gradients of a trace under these constraints.
@@ -144,8 +144,8 @@ template <cost_model Cost>
   return finish;
 }
 
-/// A lower bound on the finish of any plan for an affine cost: the last gradient is sent after it is ready, and all bytes
-/// are sent, with at least one startup, after the first is.
+/// A lower bound on the finish of any plan for an affine cost: the last gradient is sent after it is ready, and all
+/// bytes are sent, with at least one startup, after the first is.
 [[nodiscard]] inline double least_finish(arrivals const& in, affine const& cost) {
   std::size_t const n = in.count();
   if (n == 0) return 0;

@@ -26,9 +26,9 @@ struct wfbp {
   friend std::ostream& operator<<(std::ostream& out, wfbp const&) { return describe(out, "wfbp"); }
 };
 
-/// All gradients in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. With an affine
-/// cost and no constraints it finishes at most twice as late as the optimum.
-/// When not: where communication could overlap with computing.
+/// All gradients in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. With an
+/// affine cost and no constraints it finishes at most twice as late as the optimum. When not: where communication could
+/// overlap with computing.
 struct single {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
