@@ -7,6 +7,7 @@ function member(pattern, text) {
 }
 function sentence(line, i) {
   if (lines[1] == "template <>") return "/** Of this type; see the primary template. */ "
+  if (line ~ /^concept /) return "/** @undocumented_concept */ "  # no command: an error, where doxygen itself says nothing
   for (i = 1; i <= count; ++i)
     if (line ~ patterns[i]) return "/** " linked(texts[i]) " */ "
   return ""
