@@ -1,4 +1,4 @@
-// A compressor whose recipe is a text. What it is made of is a menu: only that is compiled.
+// A compressor whose recipe is read from text. A menu of policies says what is compiled.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The receiving side of a transport of one's own: messages go in, the averaged sparse update comes out.
+// Averages encoded messages: the receiving side of a transport of one's own.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The owner of a recipe, its residual and its scratch: a gradient goes in, the averaged sparse update comes out.
+// The owner of a recipe, its residual and its scratch: takes a gradient, leaves the averaged sparse update.
 #pragma once
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+/** @file
+ * gradsieve in C. */
+
 /** @defgroup c_interface C interface
  * gradsieve in C: gradient compression for data-parallel training. C11 and C++; link the library gradsieve_c.
  *

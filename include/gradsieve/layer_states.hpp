@@ -1,4 +1,4 @@
-// What compressors keep of layers, from one grouping of the layers to another.
+// Moves the states of compressors from one grouping of layers to another.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The policies of one compressor, named.
+// The policies of one compressor, and the rules of what fits together.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Recipes as text: "radix+deft+momentum+packed:delta,fp16@0.01", read and written.
+// Reads and writes recipes as text, such as "radix+deft+momentum+packed:delta,fp32@0.01".
 #pragma once
 
 #include <array>

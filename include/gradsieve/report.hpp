@@ -1,4 +1,4 @@
-// What a step did.
+// The report of a step.
 #pragma once
 
 #include <array>

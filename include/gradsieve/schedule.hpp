@@ -1,4 +1,4 @@
-// Planning which gradients travel together, simulating it, and doing it.
+// Plans which gradients are exchanged together, simulates plans, and runs them.
 #pragma once
 
 #include <gradsieve/schedule/advise.hpp>

@@ -1,4 +1,4 @@
-// What a compressor has in every space, and what differs between spaces: how a step ends that a rank cannot finish.
+// What compressors have in every space, and how a step ends that a rank cannot finish.
 #pragma once
 
 #include <cstdint>

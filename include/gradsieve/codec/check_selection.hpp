@@ -1,4 +1,4 @@
-// Whether a caller's selection is one that a message can hold.
+// Checks whether a message can hold a caller's selection.
 #pragma once
 
 #include <algorithm>

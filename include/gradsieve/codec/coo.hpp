@@ -1,4 +1,4 @@
-// Coordinates as they are: 32-bit indices and 32-bit values.
+// The default codec: 32-bit indices and 32-bit values.
 #pragma once
 
 #include <cstddef>

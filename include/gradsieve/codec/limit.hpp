@@ -1,4 +1,4 @@
-// The largest values that a codec, and sums, can take.
+// The largest values that codecs and sums can hold.
 #pragma once
 
 #include <algorithm>

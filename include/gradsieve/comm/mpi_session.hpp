@@ -1,4 +1,4 @@
-// MPI's errors, its beginning and end, and the ranks of nodes; the only header that includes <mpi.h>.
+// MPI errors, initialisation, and the communicators of nodes; the only header that includes <mpi.h>.
 #pragma once
 
 /// @cond internal

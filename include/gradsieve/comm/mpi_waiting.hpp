@@ -1,4 +1,4 @@
-// How calls of MPI wait: for as long as MPI does, patiently, or until a deadline.
+// How MPI calls wait: in MPI, with pauses, or until a deadline.
 #pragma once
 
 #include <algorithm>

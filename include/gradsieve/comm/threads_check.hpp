@@ -1,4 +1,4 @@
-// Whether what ranks that are threads ask for fits together.
+// Checks that the requests of ranks that are threads fit together.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// What a codec and its two parts must offer, and what they may.
+// The concepts of codecs and of their two parts.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// What a communicator must offer, and what it may.
+// The concepts of communicators.
 #pragma once
 
 #include <concepts>

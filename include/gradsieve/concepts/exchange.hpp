@@ -1,4 +1,4 @@
-// What an exchange must offer, and what it may.
+// The concepts of exchanges.
 #pragma once
 
 #include <concepts>

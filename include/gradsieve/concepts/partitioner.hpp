@@ -1,4 +1,4 @@
-// What a partitioner must offer, and what it may.
+// The concepts of partitioners.
 #pragma once
 
 #include <concepts>
@@ -15,11 +15,12 @@
 
 namespace gradsieve {
 
-/// `split` cuts the layers that are selected from into disjoint segments, in order, once for a world size. `assign`
-/// then sets, in each step, how many entries each segment gives (`k`) and which rank selects there (`owner`). Every
-/// rank computes the same decision from the same inputs. `squared_norms[i]` is the squared norm of `segments[i]`,
-/// summed over all ranks; it is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment.
-/// `default_exchange` is the exchange of a recipe that names none.
+/// Says which rank selects from which segment, and how many entries. `split` cuts the layers that are selected from
+/// into disjoint segments, in order, once for a world size. `assign` then sets, in each step, how many entries each
+/// segment gives (`k`) and which rank selects there (`owner`). Every rank computes the same decision from the same
+/// inputs. `squared_norms[i]` is the squared norm of `segments[i]`, summed over all ranks; it is valid if
+/// `needs_norms`. `disjoint`: no two ranks select from the same segment. `default_exchange` is the exchange of a recipe
+/// that names none.
 template <class P>
 concept partitioner =
     policy<P> && requires(P const p, std::span<range const> layers, segment_list& list, std::span<segment> segments,

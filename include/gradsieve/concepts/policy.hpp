@@ -1,4 +1,4 @@
-// What every policy is.
+// The concept of every policy.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// What a residual store must offer, and what it may.
+// The concepts of residual stores.
 #pragma once
 
 #include <concepts>
@@ -15,9 +15,10 @@
 
 namespace gradsieve {
 
-/// Keeps `states` floats per element; state 0 is the accumulator, from which entries are selected. `accumulate_element`
-/// adds a gradient to an element's state; `remove_sent` takes out a value that was sent. `full_layer`: the element
-/// belongs to a layer that passes through uncompressed.
+/// Says how a gradient enters the residual, and what stays. Keeps `states` floats per element; state 0 is the
+/// accumulator, from which entries are selected. `accumulate_element` adds a gradient to an element's state;
+/// `remove_sent` takes out a value that was sent. `full_layer`: the element belongs to a layer that passes through
+/// uncompressed.
 template <class P>
 concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool full_layer) {
   { p.accumulate_element(g, state) } noexcept;

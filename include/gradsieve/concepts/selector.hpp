@@ -1,4 +1,4 @@
-// What a selector must offer, and what it may.
+// The concepts of selectors.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// What a space must offer, and what a selector may ask of its workspace.
+// The concepts of spaces, and of the workspace that a selector gets.
 #pragma once
 
 #include <concepts>

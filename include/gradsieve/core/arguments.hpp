@@ -1,4 +1,4 @@
-// What compressors and averagers check of themselves and of what a caller hands them.
+// Checks of what a caller hands to compressors and averagers, and of moved-from objects.
 #pragma once
 
 #include <cstddef>

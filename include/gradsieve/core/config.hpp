@@ -1,4 +1,4 @@
-// The only macros of the library: the language check, the host/device mark and the version.
+// The macros of the library: language check, host/device marks, version.
 #pragma once
 
 #if __cplusplus < 202002L && (!defined(_MSVC_LANG) || _MSVC_LANG < 202002L)

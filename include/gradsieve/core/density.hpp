@@ -1,4 +1,4 @@
-// How much to send, step by step.
+// The density of each step.
 #pragma once
 
 #include <algorithm>

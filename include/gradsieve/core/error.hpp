@@ -1,4 +1,4 @@
-// What the library throws. Every message names the value, the limit and, with ranks, the rank.
+// The exceptions of the library. Every message names the value, the limit and, with ranks, the rank.
 #pragma once
 
 #include <cstdint>

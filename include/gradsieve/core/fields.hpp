@@ -1,4 +1,4 @@
-// Policies that name their fields: printing, range checks and the identity that ranks compare follow from that.
+// Policies that name their fields, from which printing, range checks and fingerprints follow.
 #pragma once
 
 #include <array>

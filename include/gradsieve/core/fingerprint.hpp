@@ -1,4 +1,4 @@
-// A number for what ranks must hold alike.
+// A hash of what all ranks must hold alike.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Which process runs: after fork() there are two, and the child has one thread.
+// The id of the process, which tells the child of a fork() from its parent.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Random numbers by name instead of by sequence.
+// Random numbers as hashes of names, not of a sequence.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is chosen and from what: selections, accumulators, segments.
+// Selections, accumulators, segments and thresholds.
 #pragma once
 
 #include <cmath>

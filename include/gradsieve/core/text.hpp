@@ -1,4 +1,4 @@
-// Policies and recipes as text: for people, and for the check that all ranks hold the same.
+// Numbers, policies and patterns as text.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
-// Sums that no order of adding changes: of whole numbers, in which magnitudes, their squares and logarithms are
-// counted.
+// Sums of whole numbers, which no order of adding changes: magnitudes, squares and logarithms in fixed point.
 #pragma once
 
 #include <cstddef>

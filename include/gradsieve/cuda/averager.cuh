@@ -1,4 +1,4 @@
-// The receiving side of a transport of one's own on a GPU: messages go in, the averaged sparse update comes out.
+// Averages encoded messages on a GPU: the receiving side of a transport of one's own.
 #pragma once
 
 #include <algorithm>

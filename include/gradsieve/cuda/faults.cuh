@@ -1,4 +1,4 @@
-// What goes wrong in a device's stream: words in device memory, put into sentences on the host.
+// Failures in a device's stream: words in device memory, and their sentences on the host.
 #pragma once
 
 #include <cstddef>

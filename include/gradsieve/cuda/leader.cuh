@@ -1,4 +1,4 @@
-// The exchange `leader` on a device: one rank's list for all, whichever rank that is in a step.
+// The exchange `leader` on a device: one rank's list for all.
 #pragma once
 
 #include <cstddef>

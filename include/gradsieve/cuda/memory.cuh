@@ -1,4 +1,4 @@
-// The states of all elements on a device, and the way back when a step comes to nothing.
+// The states of all elements on a device, and the rollback of a failed step.
 #pragma once
 
 #include <algorithm>

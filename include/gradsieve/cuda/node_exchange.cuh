@@ -1,4 +1,4 @@
-// What a node's ranks do with a gradient on a device, before and after one of them exchanges its part.
+// The dense sums inside of a node on a device, around one rank's exchange of its part.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// The part of a step on a device that travels without indices.
+// The part of a step on a device that is sent without indices.
 #pragma once
 
 #include <cstddef>
@@ -89,8 +89,8 @@ class device_passthrough_part {
     return &sums.back();
   }
 
-  /// Sums / divisor to the ranges of a gradient, or zeros where *error, in device memory, is not zero; counts those that
-  /// its format cannot hold.
+  /// Sums / divisor to the ranges of a gradient, or zeros where *error, in device memory, is not zero; counts those
+  /// that its format cannot hold.
   template <class T>
   void write(float divisor, std::uint64_t const* error, std::span<T> out, std::uint64_t* saturated) const {
     work_.over(size_, cuda_kernels::write_passthrough<T>, ranges_.data(), range_count_, size_,

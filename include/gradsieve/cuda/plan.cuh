@@ -1,4 +1,4 @@
-// Which rank selects what in a step: decided on the host, in stream order, by the same partitioners.
+// Which rank selects what in a step on a device: decided on the host, in stream order, by the partitioner.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The exchange `shared_choice` on a device: a sum of values, and no index.
+// The exchange `shared_choice` on a device: a sum of values without indices.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A few bytes of host memory over a device's communicator.
+// Sends a few bytes of host memory over a device's communicator.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The device space at work: one compressor's tables and scratch on a GPU, and the launches of its passes.
+// The workspace of a device: one compressor's tables and scratch on a GPU, and the launches of its passes.
 #pragma once
 
 #include <cuda_runtime.h>

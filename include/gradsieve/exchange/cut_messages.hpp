@@ -1,4 +1,4 @@
-// Selections that are cut: a message for each rank, of its run of elements.
+// Selections that are cut into a message for each rank, of its range of elements.
 #pragma once
 
 #include <algorithm>

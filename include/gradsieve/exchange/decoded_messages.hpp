@@ -1,4 +1,4 @@
-// Messages of several senders, decoded side by side.
+// Decoded messages of several senders.
 #pragma once
 
 #include <cstddef>

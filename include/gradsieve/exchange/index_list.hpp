@@ -1,4 +1,4 @@
-// Lists of indices on their way, as index_union and leader send them.
+// Encoded lists of indices, as index_union and leader send them.
 #pragma once
 
 #include <algorithm>

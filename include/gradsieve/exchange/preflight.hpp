@@ -1,4 +1,4 @@
-// What ranks tell each other before they send anything.
+// What ranks compare before they send anything.
 #pragma once
 
 #include <algorithm>

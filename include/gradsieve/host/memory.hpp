@@ -1,4 +1,4 @@
-// The states of all elements, and the way back when a step comes to nothing.
+// The states of all elements on the host, and the rollback of a failed step.
 #pragma once
 
 #include <algorithm>

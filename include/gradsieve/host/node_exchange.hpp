@@ -1,4 +1,4 @@
-// What a node's ranks do with a gradient on the host, before and after one of them exchanges its part.
+// The dense sums inside of a node on the host, around one rank's exchange of its part.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The part of a step that travels without indices.
+// The part of a step on the host that is sent without indices.
 #pragma once
 
 #include <algorithm>

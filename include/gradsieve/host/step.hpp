@@ -1,4 +1,4 @@
-// A step on the host, in its stages.
+// The stages of a step on the host.
 #pragma once
 
 #include <algorithm>

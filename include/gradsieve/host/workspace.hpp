@@ -1,4 +1,4 @@
-// The host space: this machine's memory and cores, and one compressor's scratch there.
+// The host space, and the workspace of one compressor there.
 #pragma once
 
 #include <algorithm>

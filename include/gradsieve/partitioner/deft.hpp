@@ -23,11 +23,12 @@ enum class deft_sharing {
 template <>
 inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer"}, std::string_view{"by_fragment"}};
 
-/// Each fragment of the gradient is selected from by one rank only, so the choices never overlap, the update has k
-/// entries for any number of ranks, and a rank's selection costs about 1 / world. Layers larger than n / world are
-/// split into `world` fragments. k is divided by norms, which are all-reduced so that all ranks decide alike. Fragments
-/// are packed into one bin a rank, the most costly first. There are k entries in all, if enough elements are nonzero;
-/// each fragment gives at least one if k allows it; a fragment that is sent in full is all-reduced without indices.
+/// The ranks divide the selection among them: each fragment of the gradient is selected from by one rank only, so the
+/// choices never overlap, the update has k entries for any number of ranks, and a rank's selection costs about 1 /
+/// world. Layers larger than n / world are split into `world` fragments. k is divided by norms, which are all-reduced
+/// so that all ranks decide alike. Fragments are packed into one bin a rank, the most costly first. There are k entries
+/// in all, if enough elements are nonzero; each fragment gives at least one if k allows it; a fragment that is sent in
+/// full is all-reduced without indices.
 ///
 /// `by_layer` gives a layer the same share for any number of ranks. `by_fragment` favours layers that are split, as the
 /// norms of P fragments add up to about sqrt(P) times their layer's. A rank selects from the same fragments for

@@ -1,4 +1,4 @@
-// Fits cost models to the machine at hand.
+// Measures the cost of a selector on this machine.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The partitioner at work: segments with their budgets, their norms and what is remembered of them.
+// The segments of a compressor, with their budgets, norms and warm thresholds.
 #pragma once
 
 #include <algorithm>

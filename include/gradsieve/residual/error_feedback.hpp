@@ -9,9 +9,10 @@
 
 namespace gradsieve {
 
-/// accumulator = decay * residual + gradient; what is sent is subtracted exactly. Nothing is lost at decay 1; below 1
-/// old gradients fade. Keep the default unless the learning rate jumps. The default residual store. Cost: 8 bytes read
-/// and 4 written per element. Memory: 4 bytes per element. Source: Seide et al. 2014, Stich et al. 2018.
+/// What is not sent is added to the next gradient: accumulator = decay * residual + gradient; what is sent is
+/// subtracted exactly. Nothing is lost at decay 1; below 1 old gradients fade. Keep the default unless the learning
+/// rate jumps. The default residual store. Cost: 8 bytes read and 4 written per element. Memory: 4 bytes per element.
+/// Source: Seide et al. 2014, Stich et al. 2018.
 struct error_feedback {
   static constexpr char const* name = "error_feedback";
   static constexpr auto fields() { return std::tuple{field<&error_feedback::decay>{"decay", between(0, 1)}}; }

@@ -1,4 +1,4 @@
-// Whether compression pays on a link, and where it begins to.
+// Predicts whether compression pays on a link, and from which density or bandwidth on.
 #pragma once
 
 #include <algorithm>

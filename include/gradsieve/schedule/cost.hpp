@@ -1,4 +1,4 @@
-// What a collective costs: bytes in, seconds out.
+// The cost of a collective: seconds as a function of bytes.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Traces as text: CSV in and out, JSON out.
+// Traces as text: reads and writes CSV, writes JSON.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// From a trace, a cost and a policy to a plan.
+// Makes a plan from a trace, a cost and a planner.
 #pragma once
 
 #include <concepts>

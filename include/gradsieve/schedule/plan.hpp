@@ -1,4 +1,4 @@
-// Which gradients travel together, and in which order.
+// Which gradients are exchanged together, and in which order.
 #pragma once
 
 #include <algorithm>

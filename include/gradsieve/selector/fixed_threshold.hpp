@@ -1,4 +1,4 @@
-// All entries that reach a magnitude which the user gives.
+// All entries whose magnitude reaches a given one.
 #pragma once
 
 #include <gradsieve/core/error.hpp>

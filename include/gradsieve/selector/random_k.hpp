@@ -1,4 +1,4 @@
-// k places at random, the same on every rank.
+// k elements at random positions, the same on every rank.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Gaps between indices, in as few bits as the largest of their neighbours needs.
+// Gaps between indices, in blocks of one width.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Indices as they are.
+// Indices in 32 bits.
 #pragma once
 
 #include <cstdint>

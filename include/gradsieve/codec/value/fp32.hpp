@@ -1,4 +1,4 @@
-// Values as they are.
+// Values in binary32.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Values in 16 bits, in either format.
+// Values in 16 bits: fp16 and bf16.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// One plan for all ranks.
+// Broadcasts one plan to all ranks.
 #pragma once
 
 #include <cstddef>

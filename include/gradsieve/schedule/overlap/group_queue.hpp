@@ -1,4 +1,4 @@
-// What runs the groups of a plan beside the backward pass, one after the other and step after step.
+// Runs the groups of a plan beside the backward pass, in order, step after step.
 #pragma once
 
 #include <algorithm>

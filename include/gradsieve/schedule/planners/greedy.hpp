@@ -1,4 +1,4 @@
-// Plans from one pass over the gradients that decides about each when it arrives.
+// Plans from one pass that decides about each gradient when it is ready.
 #pragma once
 
 #include <algorithm>

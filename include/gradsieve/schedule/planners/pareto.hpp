@@ -1,4 +1,4 @@
-// Optimal plans where two times decide: what a prefix of the gradients leaves behind is a pair, not a number.
+// Optimal plans where the state after a prefix of the gradients is a pair of times.
 #pragma once
 
 #include <algorithm>
