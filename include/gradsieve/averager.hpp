@@ -50,10 +50,11 @@ class averager {
 
   /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16) with the mean of the messages,
   /// summed in their order; zero where none has an entry. All messages are read and checked before the gradient is
-  /// written. Returns how many elements any message has, without those that pass through, and how many were clamped to
-  /// the largest value of the gradient's format. Cost: n writes and O(entries). Memory: 12 bytes for each entry that
-  /// the messages' headers and sizes allow, and 4 for each element that passes through and message; kept for the next
-  /// call. Allocates only where that is more than in any call before.
+  /// written. Returns `entries`, how many elements any message has, without those that pass through, and `saturated`,
+  /// how many were clamped to the largest value of the gradient's format.
+  /// Cost: n writes and O(entries). Allocates only where the memory is more than in any call before.
+  /// Memory: 12 bytes for each entry that the messages' headers and sizes allow, and 4 for each element that passes
+  /// through and message; kept for the next call.
   /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, after which
   /// the next call works.
   template <class Gradient>

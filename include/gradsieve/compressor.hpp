@@ -31,17 +31,17 @@ namespace gradsieve {
 ///
 /// Nothing is lost: every value is sent or stays in the residual. Bad input throws before anything changes. An
 /// exception in mid-step leaves the gradient in the residual and gives nothing up. Steps allocate nothing; the
-/// constructor does, and the first exchange with a world of another size. Memory: the residual store's, and 50 to 70
-/// bytes for each entry that a step may send; see the workspace.
+/// constructor does, and the first exchange with a world of another size.
+/// Memory: the residual store's, and 50 to 70 bytes for each entry that a step may send; see the workspace.
 ///
 /// Gradients and results are memory of the space. On a device a step enqueues its work on the stream and returns: it
 /// does not wait and allocates no device memory. It can be captured in a CUDA graph; run one step before, as the first
 /// exchange allocates the buffers for a world. A graph repeats the density of its capture and does not advance a
 /// density schedule; owners that rotate do advance. A step waits for the last upload of budgets and owners if it
 /// uploads new ones: where the density has changed, or where they differ from the step before and the partitioner
-/// neither needs norms nor rotates. With `non_finite::fail` every step waits. What
-/// fails on the device is thrown by the step's report or by the next call, after its own work; the failed step gives
-/// nothing up. A rank that throws at once, as for a gradient of another size, leaves the others waiting.
+/// neither needs norms nor rotates. With `non_finite::fail` every step waits. What fails on the device is thrown by the
+/// step's report or by the next call, after its own work; the failed step gives nothing up. A rank that throws at once,
+/// as for a gradient of another size, leaves the others waiting.
 ///
 /// @include hello.cpp
 template <space Space, class Recipe>
@@ -137,8 +137,8 @@ class compressor {
   }
 
   /// Encodes a selection in the caller's own memory on the host, such as a copy of what an earlier compress() returned.
-  /// No report counts it. Cost: a copy, a pass that checks the entries, and for a codec that loses bits another copy.
-  /// Allocates.
+  /// No report counts it.
+  /// Cost: a copy, a pass that checks the entries, and for a codec that loses bits another copy. Allocates.
   /// @throws invalid_argument for a selection that no message can hold (indices that do not increase below n, values
   /// that are not finite, other sizes), and for memory of this compressor that the last compress() did not return.
   [[nodiscard]] std::span<std::byte const> encode(selection_view const selection)

@@ -21,9 +21,8 @@ namespace gradsieve {
 /// `put(each.layers(), each.state())` for each old compressor, then `each.restore(states.take(each.layers()))` for each
 /// new one. Layers are identified by name; their order and grouping do not matter. States of different steps (one
 /// compressor failed where others did not) count as the latest of them. Warm thresholds belong to the old segments and
-/// are dropped.
-/// Local to a rank; ranks that do the same with equal layouts stay in step. Memory: a float for each element and state
-/// of the layers that were put.
+/// are dropped. Local to a rank; ranks that do the same with equal layouts stay in step.
+/// Memory: a float for each element and state of the layers that were put.
 class layer_states {
  public:
   /// No states yet, of a model with these layers. @throws invalid_argument if two layers have the same name.

@@ -55,10 +55,12 @@ two_level(Inside, Across) -> two_level<Inside, Across>;
 /// in each: for its budget, its scale, and `passthrough.up_to`.
 ///
 /// When not: with one rank a node, or where links inside are no faster than those across; use a compressor of all
-/// ranks. Cost: inside, a reduce-scatter of binary32 (an all_reduce where the transport has no reduce_scatter), an
-/// all-gather of the gradient's format, and two collectives of 20 bytes on the host, one of 4 bytes on a device;
-/// across, that of a compressor for n / ranks elements. Memory: the compressor's for a part; n / ranks floats; for
-/// 16-bit formats, and where n is not a multiple of the ranks, also a copy of the gradient as binary32.
+/// ranks.
+/// Cost: inside, a reduce-scatter of binary32 (an all_reduce where the transport has no reduce_scatter), an all-gather
+/// of the gradient's format, and two collectives of 20 bytes on the host, one of 4 bytes on a device; across, that of a
+/// compressor for n / ranks elements.
+/// Memory: the compressor's for a part; n / ranks floats; for 16-bit formats, and where n is not a multiple of the
+/// ranks, also a copy of the gradient as binary32.
 ///
 /// Failures on the host: if a rank fails, all ranks of its node throw; if it fails before the sum inside, all ranks of
 /// all nodes throw, the node's gradients of this step do not enter its residuals, and those of the other nodes do. If

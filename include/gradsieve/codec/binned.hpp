@@ -33,9 +33,11 @@ namespace gradsieve {
 /// selection. A layer without entries costs nothing.
 ///
 /// Bins are counted from a layer's first element. A compressor gives their lengths in info.bins; without a compressor
-/// set info.bins and info.layers, see bin_lengths::of(). When not: for selections that leave most bins empty, as a
-/// top-k of 0.1 %, where `packed` is smaller; on a device, where messages have a fixed size and it is refused. Cost:
-/// O(entries + layers), entry by entry. Source: Chen et al. 2018; how a bin ends is not published there.
+/// set info.bins and info.layers, see bin_lengths::of().
+/// When not: for selections that leave most bins empty, as a top-k of 0.1 %, where `packed` is smaller; on a device,
+/// where messages have a fixed size and it is refused.
+/// Cost: O(entries + layers), entry by entry.
+/// Source: Chen et al. 2018; how a bin ends is not published there.
 struct binned {
   static constexpr char const* name = "binned";
   static constexpr std::uint16_t id = 3;

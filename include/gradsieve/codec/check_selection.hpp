@@ -23,8 +23,9 @@ namespace gradsieve {
 }
 
 /// Checks a selection before it is encoded: every receiver takes what passes, and decodes these very values.
-/// `passthrough`: the ranges of the layers that pass through, in order. Cost: one pass over the entries, and a search
-/// for each of those ranges. Where the codec loses bits: a copy of the values, which allocates.
+/// `passthrough`: the ranges of the layers that pass through, in order.
+/// Cost: one pass over the entries, and a search for each of those ranges. Where the codec loses bits: a copy of the
+/// values, which allocates.
 /// @throws invalid_argument where the lists differ in length, there are more than `capacity` entries, or another number
 /// of elements than pass through; where indices do not rise below n, or lie in a layer that passes through; where
 /// values are not finite, or the codec would round them.

@@ -19,9 +19,11 @@ namespace gradsieve {
 /// Any index codec with any value codec: `packed{.indices = delta{}, .values = ternary{}}`. Index codecs: raw32, delta,
 /// elias_fano, bitmap, fixed_width, and automatic, which chooses one. Value codecs: fp32, fp16, bf16, int8, int4, int2,
 /// ternary, sign, sbc, qsgd, and automatic_values, which chooses one. On a device: raw32 and fixed_width, with all
-/// value codecs but sbc and automatic_values. Payload: ids of both parts, u16 each; the elements that pass through,
-/// binary32; the part of the index codec; the part of the value codec, to the message's end. When not: where a link is
-/// faster than memory, as `coo` costs less. Cost: the parts', and one checksum of the message.
+/// value codecs but sbc and automatic_values.
+/// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec; the
+/// part of the value codec, to the message's end.
+/// When not: where a link is faster than memory, as `coo` costs less.
+/// Cost: the parts', and one checksum of the message.
 template <class Indices = automatic, class Values = fp32>
 struct packed {
   static_assert(index_codec<Indices>,

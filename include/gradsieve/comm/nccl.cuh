@@ -72,8 +72,8 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 /// its kernels; the memory of their spans must not be freed before.
 ///
 /// @pre spans are device memory of the communicator's device, which is current, and live until the stream has passed
-/// the call; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever. Memory: none; NCCL may take
-/// its own at the first calls. Ranks: collective; send_receive only for the ranks it names.
+/// the call; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever.
+/// Memory: none; NCCL may take its own at the first calls. Ranks: collective; send_receive only for the ranks it names.
 /// @throws error for what a call reports, and for an earlier failure: NCCL reports a lost peer or a broken link only
 /// later, and then every call throws until the caller aborts the communicator; mismatch, on this rank alone, if its own
 /// sizes do not fit together; communication_error if a call has polled for the deadline.

@@ -15,8 +15,7 @@ namespace gradsieve {
 
 /// A communicator of one rank. Every collective is a copy where the buffers differ, and nothing otherwise. A space with
 /// `copy(from, to)`, such as a device, makes the copy in its own order.
-/// Memory: none. Ranks: local.
-/// Threads: no state; any thread, any time.
+/// Memory: none. Ranks: local. Threads: no state; any thread, any time.
 /// @throws mismatch if sizes disagree or a rank other than 0 is named, before anything is copied; what `copy` throws.
 class self {
  public:

@@ -121,7 +121,8 @@ class group {
 
 /// One rank's view of a group. A call returns once every rank has made it; waiting ranks sleep instead of spinning.
 /// Sizes, roots and peers are compared before anything is copied: if they disagree, every rank throws mismatch, no
-/// buffer has changed, and the group remains usable. Memory: none. Ranks: collective.
+/// buffer has changed, and the group remains usable.
+/// Memory: none. Ranks: collective.
 /// @throws mismatch on every rank; communication_error if a rank has left, the deadline has passed, or in a child of
 /// fork().
 /// Threads: copies may go anywhere, but a rank makes one call at a time.

@@ -182,8 +182,8 @@ class staged {
 /// synchronises the stream, then runs the communicator on device memory. The library cannot detect whether an MPI is
 /// CUDA-aware: Open MPI (in `<mpi-ext.h>`) and MPICH have MPIX_Query_cuda_support(), which returns 1 if the running
 /// library is. Another one would read device memory on the host, which ends the program: use `staged`.
-/// Cost: the host waits once a call, so a step with it cannot be captured in a CUDA graph.
-/// Memory: none. Ranks: as the communicator's. Threads: as the communicator's.
+/// Cost: the host waits once a call, so a step with it cannot be captured in a CUDA graph. Memory: none.
+/// Ranks: as the communicator's. Threads: as the communicator's.
 /// @pre the communicator's results are in memory when its call returns; it leaves a share that is already in its place
 /// in `all` there
 /// @throws what the communicator throws; device_error.

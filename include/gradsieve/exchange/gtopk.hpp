@@ -22,12 +22,13 @@ namespace gradsieve {
 /// indices are added, and the k largest magnitudes are kept, of equal ones those with the lower indices. k is the
 /// step's budget. The final list goes to all ranks. Then, down the tree, a bit for each of its entries says whether the
 /// values of this part of the tree are in it. A rank gives up only the values of its own that are in the final list and
-/// keeps all others, so that nothing is lost. Needs a codec that loses no bits, as sums are encoded. When not: where
-/// the largest sums of all ranks are needed, see `ok_topk`; here an entry is dropped that is small in each half of the
-/// tree and large only in the sum. With many ranks, as the latencies of the levels add up. Cost: a small all-gather;
-/// log2 P times a size, a list of k entries and k / 8 bytes; two broadcasts; O(k log P). Memory: a message and 72 bytes
-/// an entry. Source: gTop-k (Shi et al., ICDCS 2019). Other than there, a rank keeps values that were dropped on the
-/// way, also at indices of the final list, and P need not be a power of two.
+/// keeps all others, so that nothing is lost. Needs a codec that loses no bits, as sums are encoded.
+/// When not: where the largest sums of all ranks are needed, see `ok_topk`; here an entry is dropped that is small in
+/// each half of the tree and large only in the sum. With many ranks, as the latencies of the levels add up.
+/// Cost: a small all-gather; log2 P times a size, a list of k entries and k / 8 bytes; two broadcasts; O(k log P).
+/// Memory: a message and 72 bytes an entry.
+/// Source: gTop-k (Shi et al., ICDCS 2019). Other than there, a rank keeps values that were dropped on the way, also at
+/// indices of the final list, and P need not be a power of two.
 struct gtopk {
   static constexpr char const* name = "gtopk";
   static constexpr bool encodes = false;            ///< the exchange itself clamps values

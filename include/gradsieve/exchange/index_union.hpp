@@ -18,11 +18,12 @@ namespace gradsieve {
 
 /// All-gathers the indices and sums all ranks' accumulators at their union; every rank gives up its values there.
 /// Indices travel as the codec's `indices` writes them, values are summed in the format of its `values`. The transport
-/// must not damage indices, as ranks would then sum different elements. When not: with a partitioner by which all ranks
-/// select from the same segments (`whole`), as the union grows with their number; with `deft` it stays at k. Cost: two
-/// all-gathers and an all-reduce (for shorter values: send_receives and an all-gather); O(union + span / 64). Memory:
-/// 20 bytes an entry of the union, and the longest list that the index codec may write. Source: DEFT (Yoon and Oh
-/// 2023); MiCRO and SAGE do the same.
+/// must not damage indices, as ranks would then sum different elements.
+/// When not: with a partitioner by which all ranks select from the same segments (`whole`), as the union grows with
+/// their number; with `deft` it stays at k.
+/// Cost: two all-gathers and an all-reduce (for shorter values: send_receives and an all-gather); O(union + span / 64).
+/// Memory: 20 bytes an entry of the union, and the longest list that the index codec may write.
+/// Source: DEFT (Yoon and Oh 2023); MiCRO and SAGE do the same.
 struct index_union {
   static constexpr char const* name = "index_union";
   static constexpr bool encodes = false;     ///< no message of the codec is sent; the exchange itself rounds values

@@ -19,11 +19,13 @@ namespace gradsieve {
 /// gives up its values there. Indices travel as the codec's `indices` writes them, values are summed in the format of
 /// its `values`. Indices that do not increase or are too large make all ranks throw; other damage in transport is not
 /// detected. If the leader's accumulator is zero, nothing is sent in that step. Needs a partitioner by which exactly
-/// one rank selects in a step. When not: see `cyclic`. Cost: one small all-gather, a broadcast of k indices and an
-/// all-reduce of k values (for shorter values: send_receives and an all-gather), O(k). With `coo` 12 bytes an entry,
-/// sent and received together, on every rank, for any number of ranks, besides the all-gather's 32 bytes a rank. On a
-/// device the indices are all-reduced too. Memory: 12 bytes an entry, and the longest list that the index codec may
-/// write. Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
+/// one rank selects in a step.
+/// When not: see `cyclic`.
+/// Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values (for shorter values:
+/// send_receives and an all-gather), O(k). With `coo` 12 bytes an entry, sent and received together, on every rank, for
+/// any number of ranks, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too.
+/// Memory: 12 bytes an entry, and the longest list that the index codec may write.
+/// Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr char const* name = "leader";
   static constexpr bool encodes = false;            ///< no message of the codec is sent; the exchange rounds values

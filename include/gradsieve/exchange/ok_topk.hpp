@@ -27,13 +27,15 @@ namespace gradsieve {
 /// lost. Where there are at most k sums, as with `deft`, the result equals that of `gather` to the bit. Regions are
 /// balanced: each border is the mean of those that would cut each rank's selection evenly; borders are agreed upon
 /// every 64 steps, and when a rank is new. They change no result. Needs a codec that loses no bits, as sums are
-/// encoded. When not: where ranks select few common indices, as most sums are then of one rank's value only, and most
-/// of what was sent stays in the residuals. Cost: two small all-gathers, two all-to-alls, 3 to 6 rounds for the
-/// threshold, an all-gather of the sums; O(k log k) on each rank. A rank receives (P - 1) / P of k entries twice and,
-/// from every other rank, two headers of 48 bytes and 176 bytes or more for the rounds. Every 64 steps there is also an
-/// all-reduce of P - 1 numbers. Memory: 3 P messages of k entries, 24 P bytes an entry. Source: Ok-Topk (Li and
-/// Hoefler, PPoPP 2022). Other than there, the threshold is exact in every step, indices are integers, and values that
-/// are not among the k largest sums stay in the residual.
+/// encoded.
+/// When not: where ranks select few common indices, as most sums are then of one rank's value only, and most of what
+/// was sent stays in the residuals.
+/// Cost: two small all-gathers, two all-to-alls, 3 to 6 rounds for the threshold, an all-gather of the sums; O(k log k)
+/// on each rank. A rank receives (P - 1) / P of k entries twice and, from every other rank, two headers of 48 bytes and
+/// 176 bytes or more for the rounds. Every 64 steps there is also an all-reduce of P - 1 numbers.
+/// Memory: 3 P messages of k entries, 24 P bytes an entry.
+/// Source: Ok-Topk (Li and Hoefler, PPoPP 2022). Other than there, the threshold is exact in every step, indices are
+/// integers, and values that are not among the k largest sums stay in the residual.
 struct ok_topk {
   static constexpr char const* name = "ok_topk";
   static constexpr bool encodes = false;                ///< the exchange itself clamps values

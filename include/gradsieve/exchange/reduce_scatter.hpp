@@ -78,13 +78,16 @@ class shard_infos {
 /// All shards together equal what `gather` leaves on every rank, to the bit if the codec loses none. Layers that pass
 /// through, and segments that are sent in full, are all-reduced: every rank's gradient holds their mean. A piece is a
 /// message of the codec about its shard, with indices, layers, scales and bins of its own, so that values are rounded
-/// otherwise than with `gather`. The residual keeps the rounding error. When not: where every rank needs the whole
-/// update; where most selected entries lie in one shard, as its rank receives up to P times its share. Cost: a small
-/// all-gather, two all-to-alls (sizes, messages), O(k) to encode and to decode. With evenly spread selections a rank
-/// receives (P - 1) / P of k entries, and 88 bytes from every other rank; `gather` receives P - 1 times k. Memory: 2 P
-/// messages, of as many entries as a shard or a selection has, whichever is less; 12 bytes an entry received, 8 bytes
-/// an entry selected. Source: the reduce-scatter of ZeRO (Rajbhandari et al. 2020), with sparse messages as in the
-/// first half of Ok-Topk (Li and Hoefler 2022).
+/// otherwise than with `gather`. The residual keeps the rounding error.
+/// When not: where every rank needs the whole update; where most selected entries lie in one shard, as its rank
+/// receives up to P times its share.
+/// Cost: a small all-gather, two all-to-alls (sizes, messages), O(k) to encode and to decode. With evenly spread
+/// selections a rank receives (P - 1) / P of k entries, and 88 bytes from every other rank; `gather` receives P - 1
+/// times k.
+/// Memory: 2 P messages, of as many entries as a shard or a selection has, whichever is less; 12 bytes an entry
+/// received, 8 bytes an entry selected.
+/// Source: the reduce-scatter of ZeRO (Rajbhandari et al. 2020), with sparse messages as in the first half of Ok-Topk
+/// (Li and Hoefler 2022).
 struct reduce_scatter {
   static constexpr char const* name = "reduce_scatter";
   static constexpr bool encodes = false;          ///< the exchange itself rounds each piece

@@ -17,8 +17,11 @@ namespace gradsieve {
 /// No index is sent: the ranks sum their values in the format of the codec's `values`. Needs a selector that chooses by
 /// a seed, such as `random_k`, and a partitioner by which all ranks select from all segments. If the ranks' indices
 /// differ, all throw; on a device this is not detected, and the sums mix different elements. The codec's `indices`
-/// write only the messages of encode(). When not: see `random_k`. Cost: one small all-gather and an all-reduce of k
-/// values (for shorter values: send_receives and an all-gather); O(k). Memory: 8 bytes an entry.
+/// write only the messages of encode().
+/// When not: see `random_k`.
+/// Cost: one small all-gather and an all-reduce of k values (for shorter values: send_receives and an all-gather);
+/// O(k).
+/// Memory: 8 bytes an entry.
 struct shared_choice {
   static constexpr char const* name = "shared_choice";
   static constexpr bool encodes = false;             ///< no message of the codec is sent; the exchange rounds values

@@ -99,8 +99,8 @@ class host_workspace {
   /// Accumulates a gradient into the residual's states, in one read of both and one write. The same pass computes the
   /// statistics of every segment if `measure`, and sets aside the elements whose key reaches
   /// `candidate_thresholds[segment]` (0: none wanted) as the segment's candidates. What is pending of an element is
-  /// removed before. Returns the number of elements that were not finite. Cost: 8 bytes read and 4 written per element
-  /// and state.
+  /// removed before. Returns the number of elements that were not finite.
+  /// Cost: 8 bytes read and 4 written per element and state.
   template <class Residual, class T, std::size_t States>
   std::uint64_t accumulate(Residual const& policy, std::array<float*, States> const& states,
                            std::span<T const> gradient, float factor, bool measure,

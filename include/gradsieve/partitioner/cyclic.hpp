@@ -15,10 +15,11 @@ struct leader;  // exchange/leader.hpp
 /// `whole`, but only the leader selects: rank step % world. The update has k entries for any number of ranks, and each
 /// rank selects in one step of `world`. All ranks hold the same step, also after a restart and in a world of another
 /// size, so they agree on the leader. compress() without a communicator selects in every step, as in a world of one
-/// rank. When not: where the ranks' accumulators differ much. An entry that is large on one rank only waits up to
-/// `world` steps for that rank's turn, and the leader's choice is poor for the others. All ranks wait while the leader
-/// selects. Cost: the selector's on the leader, none on the others. Source: ScaleCom's cyclic local top-k (Chen et al.,
-/// NeurIPS 2020).
+/// rank.
+/// When not: where the ranks' accumulators differ much. An entry that is large on one rank only waits up to `world`
+/// steps for that rank's turn, and the leader's choice is poor for the others. All ranks wait while the leader selects.
+/// Cost: the selector's on the leader, none on the others.
+/// Source: ScaleCom's cyclic local top-k (Chen et al., NeurIPS 2020).
 struct cyclic {
   static constexpr char const* name = "cyclic";
   using default_exchange = leader;

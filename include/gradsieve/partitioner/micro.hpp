@@ -15,12 +15,13 @@ struct index_union;  // exchange/index_union.hpp
 /// Each rank selects from one part of the gradient, the next one in each step. The layers that are selected from are
 /// cut into `world` parts of equal size, across layers; each gives k / world entries, at least one. In each step part p
 /// is selected from by rank (p + step) % world only: choices never overlap, the update has k entries for any number of
-/// ranks (at least one a rank), and a rank selects from n / world elements. When not: where parts differ in scale, as
-/// each gives the same number; `deft` divides k by norms. Where ranks see different kinds of data, an entry that is
-/// large on one rank only waits up to `world` steps for that rank's turn. Cost: the selector's for 1 / world of the
-/// elements. Source: MiCRO (Yoon and Oh, HiPC 2023) for the parts and their rotation. Its threshold, which all parts
-/// share and which changes by a fixed factor in each step, is not implemented: the recipe's selector finds k / world
-/// entries in each part.
+/// ranks (at least one a rank), and a rank selects from n / world elements.
+/// When not: where parts differ in scale, as each gives the same number; `deft` divides k by norms. Where ranks see
+/// different kinds of data, an entry that is large on one rank only waits up to `world` steps for that rank's turn.
+/// Cost: the selector's for 1 / world of the elements.
+/// Source: MiCRO (Yoon and Oh, HiPC 2023) for the parts and their rotation. Its threshold, which all parts share and
+/// which changes by a fixed factor in each step, is not implemented: the recipe's selector finds k / world entries in
+/// each part.
 struct micro {
   static constexpr char const* name = "micro";
   using default_exchange = index_union;

@@ -14,10 +14,10 @@ namespace gradsieve {
 /// rounding. It does not depend on beta, so that a checkpoint may continue with another beta. At beta 1 this equals
 /// `error_feedback` to the last bit, at more cost. Below 1 memories change slowly, so that ranks with noisy gradients
 /// come to agree on what is large. Nothing is lost, but an entry that is sent carries only a part of what waits for it,
-/// and residual() shows state 0, which is not all that waits. Layers that pass through leave nothing behind. When not:
-/// with small batches, whose gradients would only wait longer; with beta 1. Cost: 12 bytes read and 8 written per
-/// element. Memory: 8 bytes per element. Source: ScaleCom (Chen et al., NeurIPS 2020), which has beta near 0.1 for
-/// large batches.
+/// and residual() shows state 0, which is not all that waits. Layers that pass through leave nothing behind.
+/// When not: with small batches, whose gradients would only wait longer; with beta 1.
+/// Cost: 12 bytes read and 8 written per element. Memory: 8 bytes per element.
+/// Source: ScaleCom (Chen et al., NeurIPS 2020), which has beta near 0.1 for large batches.
 struct filtered {
   static constexpr char const* name = "filtered";
   static constexpr auto fields() { return std::tuple{field<&filtered::beta>{"beta", above_to(0, 1)}}; }

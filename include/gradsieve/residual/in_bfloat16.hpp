@@ -12,9 +12,11 @@ namespace gradsieve {
 /// Another store with its states kept as bfloat16. On a device only. Every step rounds the states at random without
 /// bias, by a number made of step and element: runs repeat to the bit, and gradients below 1/256 of their residual
 /// count on average, where rounding to the nearest would lose them. What is sent is the stored value, and is subtracted
-/// exactly; rounding adds noise of at most 2^-7 of the accumulator to what stays. When not: where what came in must
-/// equal what was sent and what stays. Cost: with error_feedback 8 bytes read and written per element instead of 12.
-/// Memory: 2 bytes per element instead of 4. Source: stochastic rounding as of Gupta et al. 2015.
+/// exactly; rounding adds noise of at most 2^-7 of the accumulator to what stays.
+/// When not: where what came in must equal what was sent and what stays.
+/// Cost: with error_feedback 8 bytes read and written per element instead of 12.
+/// Memory: 2 bytes per element instead of 4.
+/// Source: stochastic rounding as of Gupta et al. 2015.
 template <class Store = error_feedback>
 struct in_bfloat16 {
   static_assert(

@@ -13,11 +13,13 @@ namespace gradsieve {
 /// Momentum before selection: velocity = momentum * velocity + gradient; accumulator += velocity. What is sent is
 /// subtracted from the accumulator and, with `masking`, clears the element's velocity, so that stale momentum does not
 /// act again. The optimizer must not apply momentum to the update once more. Layers that pass through, and segments
-/// that are sent in full, keep their velocity. When not: with an optimizer that has its own momentum or second moments
-/// (Adam): use `error_feedback`. With a rank of its own selecting in every step (`cyclic`, deft{.rotate_every = 1}) at
-/// a density of 0.1 % or less and many ranks: that rank mostly selects the noise of its own samples, what waits grows
-/// by up to 1 / (1 - momentum) before it is sent, and training may fail. Cost: 12 bytes read and 8 written per element;
-/// with `clip` one more read. Memory: 8 bytes per element. Source: Lin et al. 2018.
+/// that are sent in full, keep their velocity.
+/// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`. With a rank of
+/// its own selecting in every step (`cyclic`, deft{.rotate_every = 1}) at a density of 0.1 % or less and many ranks:
+/// that rank mostly selects the noise of its own samples, what waits grows by up to 1 / (1 - momentum) before it is
+/// sent, and training may fail.
+/// Cost: 12 bytes read and 8 written per element; with `clip` one more read. Memory: 8 bytes per element.
+/// Source: Lin et al. 2018.
 struct momentum_correction {
   static constexpr char const* name = "momentum_correction";
   static constexpr auto fields() {

@@ -23,7 +23,8 @@ concept planner =
 
 /// Makes a plan for these layers. Layers without bytes belong to the group of the next layer that has some, or to the
 /// last group; a trace without any bytes gets one group of 0 bytes, which costs nothing, or none if it has no layers.
-/// Local. Cost: the policy's; `optimal` takes O(L) for affine costs.
+/// Local.
+/// Cost: the policy's; `optimal` takes O(L) for affine costs.
 /// @throws invalid_argument if the cost, the policy or a constraint is out of its limits, if a cost is negative, or if
 /// the policy finds no groups of finite cost.
 template <cost_model Cost, class Policy = optimal>

@@ -17,10 +17,11 @@ namespace gradsieve {
 /// is the element's sign times one scale a layer, the mean of the bins' maxima; the residual keeps the difference. The
 /// recipe's density is the upper limit: of a layer that exceeds it the largest elements are sent. The first steps,
 /// without a residual, send a sixth to a half of a bin; a density of 0.5 leaves room for that. Needs `layerwise`, as
-/// bins do not cross layers. `packed` with `ternary`, or on a host `binned`, codes the equal values in few bits. When
-/// not: with many ranks, as the update grows with them; with `coo`, which takes 8 bytes an entry. Cost: the accumulate
-/// pass, and a second look at each bin while it is in the cache. Memory: 8 bytes a candidate, and address space for as
-/// many candidates as elements. Source: Chen et al. 2018 (AAAI).
+/// bins do not cross layers. `packed` with `ternary`, or on a host `binned`, codes the equal values in few bits.
+/// When not: with many ranks, as the update grows with them; with `coo`, which takes 8 bytes an entry.
+/// Cost: the accumulate pass, and a second look at each bin while it is in the cache.
+/// Memory: 8 bytes a candidate, and address space for as many candidates as elements.
+/// Source: Chen et al. 2018 (AAAI).
 struct adacomp {
   static constexpr char const* name = "adacomp";
   static constexpr auto fields() {

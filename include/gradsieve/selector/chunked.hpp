@@ -13,11 +13,12 @@ namespace gradsieve {
 /// together give exactly k; where k does not divide, other chunks give one more in each step. A chunk with fewer
 /// nonzero elements than its share gives those, and no other chunk gives more for it. Chunks are counted from a
 /// segment's first element and end at layers that pass through. The entries are the same on every machine and for any
-/// number of threads. Positions inside a chunk take few bits: see `fixed_width`. When not: where layers differ in
-/// scale, as a chunk of small values sends as many as one of large ones; where they are mostly zeros, as in embeddings;
-/// with k below the number of chunks, as each then sends only in some steps. Cost: the accumulate pass, and two reads
-/// of each chunk while it is in the cache. Memory: 8 bytes per element of a chunk and thread, and address space for 8
-/// bytes an element, touched as used. Source: DeMo (Peng et al. 2024), without its transform.
+/// number of threads. Positions inside a chunk take few bits: see `fixed_width`.
+/// When not: where layers differ in scale, as a chunk of small values sends as many as one of large ones; where they
+/// are mostly zeros, as in embeddings; with k below the number of chunks, as each then sends only in some steps.
+/// Cost: the accumulate pass, and two reads of each chunk while it is in the cache.
+/// Memory: 8 bytes per element of a chunk and thread, and address space for 8 bytes an element, touched as used.
+/// Source: DeMo (Peng et al. 2024), without its transform.
 struct chunked {
   static constexpr char const* name = "chunked";
   static constexpr auto fields() { return std::tuple{field<&chunked::size>{"size", between(1, longest)}}; }

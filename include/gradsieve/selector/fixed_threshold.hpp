@@ -8,10 +8,10 @@
 namespace gradsieve {
 
 /// Sends the entries whose magnitude is at least `magnitude`; if there are more than `most` * k, the largest of them.
-/// The budget k only bounds the messages. When not: where magnitudes change, as a threshold that suits one layer or
-/// epoch sends nothing, or all, in the next. Cost: the accumulate pass and O(entries); where more than `most` * k reach
-/// it, one or two passes more. Source: Strom 2015 for the fixed threshold, here with the values themselves; DEFT's
-/// baseline "hard threshold".
+/// The budget k only bounds the messages.
+/// When not: where magnitudes change, as a threshold that suits one layer or epoch sends nothing, or all, in the next.
+/// Cost: the accumulate pass and O(entries); where more than `most` * k reach it, one or two passes more.
+/// Source: Strom 2015 for the fixed threshold, here with the values themselves; DEFT's baseline "hard threshold".
 struct fixed_threshold {
   static constexpr char const* name = "fixed_threshold";
   static constexpr auto fields() {

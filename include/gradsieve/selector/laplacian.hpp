@@ -26,11 +26,13 @@ inline constexpr std::array value_names<count_mode>{std::string_view{"band"}, st
 /// aside the elements above a sampled lower bound instead, and the threshold is found among them. If many elements are
 /// equal, b is measured, and bracketed bisection on integer keys corrects the threshold; it ends on any data, with
 /// exactly k where ties allow no count within the band. With `warm`, later steps start from the threshold of the step
-/// before. When not: with `band` and `warm`, where the count must not depend on earlier steps; it is still
-/// deterministic. Cost: the accumulate pass and O(k); 2^15 scattered reads more without a warm threshold, twice that on
-/// data that are not Laplace; with many equal elements one pass a probe. Memory: none of its own. Source: LDTE-BS
-/// (Chen, Liu, Han 2021). Its rules for estimate and bracket are not published in full; the sample, the bracket and the
-/// use of the last threshold are this library's.
+/// before.
+/// When not: with `band` and `warm`, where the count must not depend on earlier steps; it is still deterministic.
+/// Cost: the accumulate pass and O(k); 2^15 scattered reads more without a warm threshold, twice that on data that are
+/// not Laplace; with many equal elements one pass a probe.
+/// Memory: none of its own.
+/// Source: LDTE-BS (Chen, Liu, Han 2021). Its rules for estimate and bracket are not published in full; the sample, the
+/// bracket and the use of the last threshold are this library's.
 struct laplacian {
   static constexpr char const* name = "laplacian";
   static constexpr auto fields() {

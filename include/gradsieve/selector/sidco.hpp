@@ -33,10 +33,12 @@ inline constexpr std::array value_names<tail_law>{std::string_view{"exponential"
 /// Sums are of whole numbers, so that every machine gets the same. With more stages the last threshold is more often
 /// within the band: under error feedback of Laplace gradients (300,000 elements at 0.1 %, 190 steps) in 0 % of the
 /// steps with two exponential stages, 74 % with three, 93 % with four and 100 % with six; with Pareto stages in 70, 20,
-/// 76 and 100 %. When not: where passes matter, as `laplacian` gives the same band in one. Cost: the accumulate pass,
-/// which measures, a pass a stage, and one pass a probe, of which at least one is needed. Source: SIDCo (Abdelmoniem et
-/// al., MLSys 2021). Other than there, bisection corrects the threshold instead of a number of stages that adapts to
-/// the last five steps; later stages use counts instead of the earlier stages' targets; zeros are left out.
+/// 76 and 100 %.
+/// When not: where passes matter, as `laplacian` gives the same band in one.
+/// Cost: the accumulate pass, which measures, a pass a stage, and one pass a probe, of which at least one is needed.
+/// Source: SIDCo (Abdelmoniem et al., MLSys 2021). Other than there, bisection corrects the threshold instead of a
+/// number of stages that adapts to the last five steps; later stages use counts instead of the earlier stages' targets;
+/// zeros are left out.
 struct sidco {
   static constexpr char const* name = "sidco";
   static constexpr auto fields() {

@@ -15,12 +15,13 @@ namespace gradsieve {
 
 /// Each index as the number of elements left out before it, in blocks of 128 with one width. Bits an index for random
 /// positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001; fewer for clustered positions.
-/// When not: on a device, where messages have a fixed size and it is refused; above a density of 0.2, where a bitmap
-/// is smaller.
+/// When not: on a device, where messages have a fixed size and it is refused; above a density of 0.2, where a bitmap is
+/// smaller.
 /// Payload: the width w of each block, one byte each; then each block's fields of w <= 32 bits, 16 w bytes, in the last
 /// block as many as its fields need, and zero bits up to the byte. w is the least that fits, so that there is one way
-/// to write a selection. Cost: O(count), two passes to encode. Source: frame-of-reference packing of gaps as in search
-/// engines (Lemire and Boytsov 2015).
+/// to write a selection.
+/// Cost: O(count), two passes to encode.
+/// Source: frame-of-reference packing of gaps as in search engines (Lemire and Boytsov 2015).
 struct delta {
   static constexpr char const* name = "delta";
   static constexpr std::uint16_t id = 2;

@@ -15,10 +15,12 @@ namespace gradsieve {
 /// The low bits of the indices as they are, their high bits in unary. Bits an index, wherever the entries lie: 8.6 at
 /// density 0.01, 12.0 at 0.001, 15.2 at 0.0001; half a bit above the least possible for random positions.
 /// When not: for entries in clusters, where `delta` is smaller; above a density of 0.25, where a bitmap is; on a
-/// device, where it is refused. Payload: the lowest l bits of every index, packed; then a row of bits in which entry i
-/// sets bit i + (index >> l); zero bits up to the byte after each. l <= 31 follows from n and the count: the least that
-/// takes the fewest bytes, so that there is one way to write a selection. Cost: O(count + n / 2^l), at most O(3 count);
-/// one pass to encode. Source: Elias 1974 and Fano 1971.
+/// device, where it is refused.
+/// Payload: the lowest l bits of every index, packed; then a row of bits in which entry i sets bit i + (index >> l);
+/// zero bits up to the byte after each. l <= 31 follows from n and the count: the least that takes the fewest bytes, so
+/// that there is one way to write a selection.
+/// Cost: O(count + n / 2^l), at most O(3 count); one pass to encode.
+/// Source: Elias 1974 and Fano 1971.
 struct elias_fano {
   static constexpr char const* name = "elias_fano";
   static constexpr std::uint16_t id = 6;

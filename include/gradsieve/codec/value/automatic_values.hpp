@@ -21,10 +21,11 @@ namespace gradsieve {
 /// receiver reads any of them. The error is computed in whole numbers and rounded up, so that it stays below the bound
 /// and every machine decides alike. Encoding does not round; values that are quantised a second time may be rounded
 /// once more, with a shorter codec. Each rank decides for its own values. With a residual, which keeps the rounding
-/// error, a larger `max_error` does than without. When not: with `index_union` and `leader`, which sum values one by
-/// one and refuse it when compiled; on a device, where messages have a fixed size and it is refused; where every step
-/// would choose the same codec: name that one. Cost: up to six passes over the values to quantise and up to six to
-/// encode, most of which end early, and one each to write.
+/// error, a larger `max_error` does than without.
+/// When not: with `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device,
+/// where messages have a fixed size and it is refused; where every step would choose the same codec: name that one.
+/// Cost: up to six passes over the values to quantise and up to six to encode, most of which end early, and one each to
+/// write.
 struct automatic_values {
   static constexpr char const* name = "automatic_values";
   static constexpr auto fields() { return std::tuple{field<&automatic_values::max_error>{"max_error", between(0, 1)}}; }

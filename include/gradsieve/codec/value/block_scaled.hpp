@@ -19,11 +19,13 @@ namespace gradsieve {
 /// holds the block's largest magnitude. Bits a value: Bits + 8 / block. The largest error is between 1 / (2 m) and 1 /
 /// m of the block's largest magnitude, m = 2^(Bits - 1) - 1; the residual keeps it. The arithmetic is on integers and
 /// exact: flags of the build do not matter, and rounded values do not change when they are rounded again. See `int8`,
-/// `int4`, `int2`. When not: with `index_union` and `leader`, which sum values one by one and refuse it when compiled;
-/// `int2`, whose values are -s, 0 and s, without a residual. Payload: a byte e for each block of `block` entries, in
-/// order; then all q + 2^(Bits - 1) - 1 in Bits bits each, the first in the lowest, and zero bits up to the byte. Cost:
-/// two passes over the values to encode, two to decode. Source: block formats with a shared exponent (OCP Microscaling
-/// 2023), with integer elements.
+/// `int4`, `int2`.
+/// When not: with `index_union` and `leader`, which sum values one by one and refuse it when compiled; `int2`, whose
+/// values are -s, 0 and s, without a residual.
+/// Payload: a byte e for each block of `block` entries, in order; then all q + 2^(Bits - 1) - 1 in Bits bits each, the
+/// first in the lowest, and zero bits up to the byte.
+/// Cost: two passes over the values to encode, two to decode.
+/// Source: block formats with a shared exponent (OCP Microscaling 2023), with integer elements.
 template <unsigned Bits>
 struct block_scaled {
   static_assert(Bits == 2 || Bits == 4 || Bits == 8, "block_scaled has 2, 4 or 8 bits a value");

@@ -19,12 +19,13 @@ namespace gradsieve {
 /// q, from -levels to levels, is rounded up or down at random without bias. bit_width(levels) + 1 + 32 / block bits a
 /// value. The random number is a hash of the seed, the entry's index and the value's bits: the same on every machine
 /// and in every run. Rounded values do not change when they are rounded again. The residual keeps the rounding error.
-/// `levels` 1 is TernGrad's form: -s, 0 or s. When not: with a residual, where `int4` and `int8` have the smaller error
-/// in as many bits; with `index_union` and `leader`, which sum values one by one and refuse it when compiled. Payload:
-/// s for each block of `block` entries, binary32; then all q + levels in bit_width(levels) + 1 bits each, the first in
-/// the lowest, and zero bits up to the byte. Cost: two passes over the values to quantise or encode, with a division of
-/// whole numbers each. Source: QSGD (Alistarh et al. 2017) with the largest magnitude instead of the norm; TernGrad
-/// (Wen et al. 2017).
+/// `levels` 1 is TernGrad's form: -s, 0 or s.
+/// When not: with a residual, where `int4` and `int8` have the smaller error in as many bits; with `index_union` and
+/// `leader`, which sum values one by one and refuse it when compiled.
+/// Payload: s for each block of `block` entries, binary32; then all q + levels in bit_width(levels) + 1 bits each, the
+/// first in the lowest, and zero bits up to the byte.
+/// Cost: two passes over the values to quantise or encode, with a division of whole numbers each.
+/// Source: QSGD (Alistarh et al. 2017) with the largest magnitude instead of the norm; TernGrad (Wen et al. 2017).
 struct qsgd {
   static constexpr char const* name = "qsgd";
   static constexpr auto fields() {

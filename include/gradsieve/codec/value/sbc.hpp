@@ -15,13 +15,15 @@ namespace gradsieve {
 
 /// One magnitude for each sign: p for a positive value, -m for a negative one, where p and m are the mean magnitudes of
 /// all values of that sign. 1 bit a value and 8 bytes. Rounded values do not change when they are rounded again. The
-/// residual keeps the rounding error. When not: without a residual, as the rounding is biased; where layers differ in
-/// scale, as all share the two magnitudes (`ternary` has one a layer); with `index_union` and `leader`, which sum
-/// values one by one and refuse it when compiled; on a device, where it is refused. Payload: p and m, binary32, 0 where
-/// there are none; a bit for each entry, 1: negative, the first in the lowest bit, and zero bits up to the byte. Cost:
-/// two passes over the values to quantise or encode. Source: sparse binary compression (Sattler et al. 2019), which
-/// sends only the entries of the sign with the larger mean and needs no bit a value; here the selector chooses the
-/// entries, see `one_sign`.
+/// residual keeps the rounding error.
+/// When not: without a residual, as the rounding is biased; where layers differ in scale, as all share the two
+/// magnitudes (`ternary` has one a layer); with `index_union` and `leader`, which sum values one by one and refuse it
+/// when compiled; on a device, where it is refused.
+/// Payload: p and m, binary32, 0 where there are none; a bit for each entry, 1: negative, the first in the lowest bit,
+/// and zero bits up to the byte.
+/// Cost: two passes over the values to quantise or encode.
+/// Source: sparse binary compression (Sattler et al. 2019), which sends only the entries of the sign with the larger
+/// mean and needs no bit a value; here the selector chooses the entries, see `one_sign`.
 struct sbc {
   static constexpr char const* name = "sbc";
   static constexpr std::uint16_t id = 9;

@@ -14,11 +14,13 @@ namespace gradsieve {
 
 /// A sign and one magnitude a block: +s or -s, where s is the mean magnitude of the value's block. 1 + 32 / block bits
 /// a value. Rounded values do not change when they are rounded again. The residual keeps the rounding error. `ternary`
-/// has one magnitude a layer instead. When not: without a residual, as the rounding is biased; with `index_union` and
-/// `leader`, which sum values one by one and refuse it when compiled. Payload: s for each block of `block` entries,
-/// binary32, in order; a bit for each entry, 1: negative, the first in the lowest bit, and zero bits up to the byte.
-/// Cost: two passes over the values to quantise or encode. Source: EF-signSGD (Karimireddy et al. 2019), on selected
-/// entries and with blocks instead of layers.
+/// has one magnitude a layer instead.
+/// When not: without a residual, as the rounding is biased; with `index_union` and `leader`, which sum values one by
+/// one and refuse it when compiled.
+/// Payload: s for each block of `block` entries, binary32, in order; a bit for each entry, 1: negative, the first in
+/// the lowest bit, and zero bits up to the byte.
+/// Cost: two passes over the values to quantise or encode.
+/// Source: EF-signSGD (Karimireddy et al. 2019), on selected entries and with blocks instead of layers.
 struct sign {
   static constexpr char const* name = "sign";
   static constexpr auto fields() { return std::tuple{field<&sign::block>{"block", between(1, 1u << 20)}}; }

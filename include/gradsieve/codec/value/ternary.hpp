@@ -16,9 +16,11 @@ namespace gradsieve {
 
 /// A sign and one magnitude a layer: +s or -s, where s is the mean magnitude of the layer's entries. 1 bit a value and
 /// 4 bytes a layer. A layer whose entries all have one magnitude, as `adacomp` sends them, loses nothing. The residual
-/// keeps the rounding error. Without info.layers the gradient counts as one layer. When not: without a residual, as the
-/// rounding is biased. Payload: s for each layer with entries, binary32, in order; a bit for each entry, 1: negative,
-/// the first in the lowest bit, and zero bits up to the byte. Cost: three passes over the values to encode.
+/// keeps the rounding error. Without info.layers the gradient counts as one layer.
+/// When not: without a residual, as the rounding is biased.
+/// Payload: s for each layer with entries, binary32, in order; a bit for each entry, 1: negative, the first in the
+/// lowest bit, and zero bits up to the byte.
+/// Cost: three passes over the values to encode.
 struct ternary {
   static constexpr char const* name = "ternary";
   static constexpr std::uint16_t id = 4;

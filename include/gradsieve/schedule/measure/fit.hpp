@@ -111,7 +111,8 @@ namespace schedule_detail {
 
 /// Fits a + b * bytes, neither negative, to measured times: starts from the median of the slopes of all pairs, then ten
 /// rounds of least squares of relative errors, so that all sizes count alike, with less weight for points far off the
-/// line (Huber's, at 1.345 times the spread estimated from the median error). Cost: O(n^2 log n).
+/// line (Huber's, at 1.345 times the spread estimated from the median error).
+/// Cost: O(n^2 log n).
 /// @throws invalid_argument unless there are points, bytes increase from at least 1, and seconds are positive and
 /// finite.
 [[nodiscard]] inline affine_fit fit_affine(std::vector<measured_point> points) {

@@ -181,7 +181,8 @@ class groups_in_time {
 /// When not: with a cost that is far off, above all with too many seconds a byte; `robust` plans for that, and
 /// ties::latest suffers less.
 /// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds at most
-/// O(L) for each group. Memory: O(L).
+/// O(L) for each group.
+/// Memory: O(L).
 struct optimal {
   ties rule = ties::fewest_groups;  ///< which of several optimal plans
 

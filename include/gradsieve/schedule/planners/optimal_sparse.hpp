@@ -62,8 +62,8 @@ template <cost_model Cost>
 /// The plan whose last exchange finishes first, selections included. Exact while no prefix of the gradients has more
 /// than `most_labels` useful pairs of times, else approximate. Merging changes what is selected: the k largest of the
 /// group, not of each layer. Costs may rise and fall; groups with an infinite or NaN cost are avoided. Throws
-/// invalid_argument if every plan has such a group, or if a cost is negative. Cost: O(L^2) for each label, which suits
-/// hundreds of layers. Memory: O(L) for each label.
+/// invalid_argument if every plan has such a group, or if a cost is negative.
+/// Cost: O(L^2) for each label, which suits hundreds of layers. Memory: O(L) for each label.
 struct optimal_sparse {
   selection_seconds selection{};  ///< what selecting takes
   std::size_t most_labels = 64;   ///< pairs of times kept for each prefix, at least 2

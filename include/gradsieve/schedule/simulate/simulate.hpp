@@ -255,7 +255,8 @@ class simulation {
 /// Plays some iterations of forward pass, backward pass and exchange. With one stream, whole groups and nothing that
 /// disturbs, an iteration takes the forward seconds and the later of finish() and the backward pass. Where layers of
 /// the next forward pass wait for their own groups only, `iteration` is the period of a steady state: simulate 3 or
-/// more. Local. Cost: about L + groups events an iteration, times workers for the jitter. Allocates.
+/// more. Local.
+/// Cost: about L + groups events an iteration, times workers for the jitter. Allocates.
 /// @throws invalid_argument if the plan is for other layers, the cost or an option is out of its limits, or the cost of
 /// a group or of a piece of one is negative, infinite or NaN.
 template <cost_model Cost>
