@@ -376,7 +376,8 @@ class any_compressor {
   host_selection compress(std::span<float const> gradient) { return at_->compress(gradient); }
   /// As compressor::encode().
   [[nodiscard]] std::span<std::byte const> encode(host_selection const& chosen) { return at_->encode(chosen); }
-  /// The mean of messages of such compressors; see averager. Allocates in the first call.
+  /// Overwrites the gradient with the mean of messages of such compressors; see averager::apply(). Allocates in the
+  /// first call.
   applied_update apply(std::span<std::span<std::byte const> const> messages, std::span<float> gradient) {
     return at_->apply(messages, gradient);
   }

@@ -98,7 +98,7 @@ struct checkpoint {
     return found;
   }
 
-  /// Reads and checks everything, changes nothing.
+  /// Reads a state and checks all of it.
   /// @throws corrupt_state if the bytes are damaged, of another version, or hold what no compressor writes: a value
   /// that is not finite, a warm threshold beyond the key of infinity, no state or more than most_states.
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes) {

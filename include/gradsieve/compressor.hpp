@@ -175,7 +175,7 @@ class compressor {
     at.memory.rescale(factor, at.passthrough.saved());
   }
 
-  /// L2 norm of what has not been sent. Waits. Cost: one pass.
+  /// L2 norm of what has not been sent, on this rank. Waits. Cost: one pass.
   [[nodiscard]] double residual_norm() {
     auto& at = here();
     arithmetic const exact;
@@ -183,7 +183,7 @@ class compressor {
     return std::sqrt(at.memory.squared_norm());
   }
 
-  /// What has not been sent, element by element, in memory of the space. Lives until the next step.
+  /// What has not been sent, one value per element, in memory of the space. Lives until the next step.
   /// Cost: O(entries of the last step).
   [[nodiscard]] auto residual() {
     auto& at = here();
@@ -341,14 +341,14 @@ class compressor {
     return made;
   }
 
-  /// Returns what an earlier step has left to throw.
+  /// Begins a step. Returns the failure of an earlier step that is still to be thrown.
   std::uint64_t begin(std::size_t value_bytes, int world) {
     auto& at = here();
     at.begin_step(value_bytes, world);
     return at.earlier_fault();
   }
 
-  /// The gradient into the residual, decided before where no norms are needed for that.
+  /// Accumulates the gradient; before that decides, unless the partitioner needs norms.
   template <class Incoming>
   void accumulate(Incoming const& in, step_role const role) {
     auto& at = here();
@@ -357,14 +357,14 @@ class compressor {
     at.accumulate(in, role);
   }
 
-  /// Names the ranges that travel without indices.
+  /// Chooses the ranges that are sent without indices.
   void choose_passthrough(bool full_segments) {
     auto& at = here();
     at.passthrough.choose(at.selection.segments(), full_segments && gives_full_segments<selector_type>);
   }
 
-  /// The ranks' meeting before anything changes, where there has to be one: in a new world, and where the recipe wants
-  /// all ranks to know of elements that are not finite. Returns whether there was.
+  /// Lets the ranks meet before anything changes, if they must: in a new world, and with non_finite::fail. Returns
+  /// whether they met.
   template <class Comm, class Incoming>
   bool meet_before(Comm const& comm, Incoming const& in, step_role const role, failure_type& failure) {
     auto& at = here();
@@ -387,7 +387,7 @@ class compressor {
     return true;
   }
 
-  /// Compares the ranks, and learns of failures. `count`: elements that are not finite.
+  /// Compares the ranks and exchanges failures. `count`: elements that are not finite.
   template <class Comm>
   void meet(Comm const& comm, std::uint64_t count, failure_type const& failure) {
     auto& at = here();
@@ -403,8 +403,8 @@ class compressor {
     return "gradsieve: " + std::to_string(count) + " gradient elements are NaN or infinite";
   }
 
-  /// Segments and buffers for a world of this size. Allocates. After an exception there is no plan: the next step makes
-  /// one.
+  /// Makes segments and buffers for a world of this size. Allocates. After an exception there is no plan; the next step
+  /// makes one.
   void plan(int world) {
     auto& at = here();
     arithmetic const exact;

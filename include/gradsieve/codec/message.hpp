@@ -150,7 +150,7 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   return header;
 }
 
-/// The number of entries that a header announces, if these bytes have a header; else 0. Nothing is checked.
+/// The number of entries that a message's header announces; 0 if the bytes are shorter than a header. Checks nothing.
 [[nodiscard]] inline std::uint64_t announced_entries(std::span<std::byte const> message) noexcept {
   return message.size() < message_header::bytes ? 0 : load_one<std::uint64_t>(message.subspan(24));
 }
@@ -195,7 +195,7 @@ inline void check_indices(std::uint64_t n, std::span<index_type const> indices) 
                           std::to_string(n));
 }
 
-/// @throws corrupt_message if one is NaN or infinite.
+/// Checks that all values are finite. @throws corrupt_message
 inline void check_finite(std::span<float const> values) {
   if (any_of_blocks(values.size(), 0, [&](std::size_t i) { return !is_finite(values[i]); }))
     throw corrupt_message("gradsieve: message holds a value that is not finite");

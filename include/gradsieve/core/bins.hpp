@@ -47,7 +47,7 @@ struct bin_lengths {
     return lengths;
   }
 
-  /// @throws invalid_argument for a length outside [1, longest], and for a pattern that fills its array and has no end
+  /// Checks all rules. @throws invalid_argument for a length outside [1, longest], and for a pattern without a final 0.
   void check() const {
     auto const check_one = [](std::uint32_t length) {
       if (length < 1 || length > longest)
@@ -63,7 +63,7 @@ struct bin_lengths {
     }
   }
 
-  /// @pre check()
+  /// Adds the rules that count. @pre check()
   void add_to(fingerprint& to) const noexcept {
     for (auto const& one : rules) {
       to.add(std::string_view{one.length > 0 ? one.pattern : ""});

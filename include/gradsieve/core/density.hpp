@@ -44,7 +44,7 @@ class density_schedule {
     return ramp_.steps > 0 ? std::max(ramp_.initial, ramp_.final) : ramp_.final;
   }
 
-  /// @throws invalid_argument unless every density is in [0, 1], or (0, 1] where it changes.
+  /// Checks the densities. @throws invalid_argument unless they are in [0, 1], or in (0, 1] for a warm-up.
   void check() const {
     require_between("density", ramp_.final, 0, 1);
     constexpr interval positive = above_to(0, 1);

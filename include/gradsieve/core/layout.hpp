@@ -39,7 +39,7 @@ class layout {
     }
   }
 
-  /// The same, checked against the size that the caller's buffer has.
+  /// These layers, checked against the size of the caller's buffer.
   /// @throws invalid_argument if the layers do not sum to `size`.
   layout(std::uint64_t size, std::vector<layer> layers) : layout(std::move(layers)) {
     if (this->size() != size)
@@ -64,7 +64,7 @@ class layout {
   [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }  ///< the first layer
   [[nodiscard]] auto end() const noexcept { return layers_.end(); }      ///< behind the last layer
 
-  /// Equal layouts give equal numbers, on every machine (FNV-1a over names and sizes).
+  /// A hash of names and sizes (FNV-1a), the same on every machine.
   [[nodiscard]] std::uint64_t hash() const noexcept {
     std::uint64_t h = 0xCBF2'9CE4'8422'2325u;
     auto const mix = [&h](std::uint64_t byte) { h = (h ^ byte) * 0x0000'0100'0000'01B3u; };

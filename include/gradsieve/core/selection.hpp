@@ -13,8 +13,8 @@
 
 namespace gradsieve {
 
-/// What one rank sends of one gradient: `indices[i]` strictly increasing, `values[i]` beside them, and the
-/// elements of the layers that pass through uncompressed, back to back, in layout order.
+/// What one rank sends of one gradient: entries, and the elements of the layers that pass through uncompressed, back to
+/// back in layout order.
 struct selection_view {
   std::span<index_type const> indices;  ///< strictly increasing
   std::span<float const> values;        ///< as many as indices
@@ -38,7 +38,7 @@ struct selection_span {
   view<float> passthrough;   ///< elements that pass through
 };
 
-/// A run of consecutive elements that is selected from as one: at most k entries, by the rank `owner`.
+/// Consecutive elements from which the rank `owner` selects at most k entries.
 struct segment {
   static constexpr int every_rank = -1;  ///< owner of a segment that each rank selects from
 
@@ -67,7 +67,7 @@ struct range {
   return (elements * k + phase) / size;
 }
 
-/// What a partitioner shares out in one step.
+/// What a partitioner divides among the segments in one step.
 struct step_budget {
   double density = 0;          ///< fraction of the elements to send
   std::uint64_t elements = 0;  ///< of the layers that are selected from
@@ -75,7 +75,7 @@ struct step_budget {
   int world = 1;               ///< number of ranks
 };
 
-/// ceil(density * elements), the entries to send; exact where float arithmetic is not.
+/// ceil(density * elements), the entries to send, in double precision.
 [[nodiscard]] GRADSIEVE_HD inline index_type budget_of(double density, std::uint64_t elements) noexcept {
   double const k = std::ceil(density * static_cast<double>(elements));
   return static_cast<index_type>(smaller(k, static_cast<double>(elements)));
@@ -153,7 +153,7 @@ struct candidate_choice {
   [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice largest(index_type k) noexcept { return {k, true}; }
 };
 
-/// Keeps every element: the default of the passes that can be restricted.
+/// Keeps every element: the default of passes that can be restricted to some.
 struct keep_all {
   /// Always true.
   GRADSIEVE_HD constexpr bool operator()(float) const noexcept { return true; }

@@ -87,7 +87,7 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
   return (stored_bits(x) & 0x7FFF'FFFF'FFFF'FFFFu) < 0x7FF0'0000'0000'0000u;
 }
 
-/// |x|, as bits; usable on host and device alike.
+/// |x|, on host and device.
 [[nodiscard]] GRADSIEVE_HD constexpr float abs(float x) noexcept {
   return gradsieve::bit_cast<float>(magnitude_key(x));
 }

@@ -24,7 +24,7 @@ class view {
   /// `size` elements from `data` on.
   GRADSIEVE_HD constexpr view(T* data, std::uint64_t size) noexcept : data_{data}, size_{size} {}
 
-  /// Adds const.
+  /// A view of the same elements as const.
   template <class U>
     requires(!std::same_as<U, T> && std::convertible_to<U (*)[], T (*)[]>)
   GRADSIEVE_HD constexpr view(view<U> other) noexcept : data_{other.data()}, size_{other.size()} {}  // NOLINT

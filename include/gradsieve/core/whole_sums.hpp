@@ -32,7 +32,7 @@ struct whole_sums {
 /// allows, 40 at most and 30 for n = 2^32; bits below the last one are cut off.
 class magnitude_units {
  public:
-  /// @pre no key of the elements is above max_key, which is finite
+  /// Units for n elements. @pre no key of the elements exceeds max_key, which is finite
   GRADSIEVE_HD constexpr magnitude_units(std::uint64_t n, key_type max_key) noexcept
       : top_{exponent_of(max_key)}, bits_{40} {
     for (; n >> (63 - bits_) != 0 && bits_ > 30; --bits_) continue;
@@ -43,7 +43,7 @@ class magnitude_units {
     return shifted(significand_of(key), bits_ - 24 - (top_ - exponent_of(key)));
   }
 
-  /// x^2, in units of its own.
+  /// x^2 in units of its own, see square_unit().
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t square(key_type key) const noexcept {
     return shifted(significand_of(key) * significand_of(key), bits_ - 48 - 2 * (top_ - exponent_of(key)));
   }
@@ -73,7 +73,7 @@ class magnitude_units {
   int bits_;
 };
 
-/// log2(|x|) + 256 in units of 2^-20, within 2^-11; of a key that is not zero.
+/// log2(|x|) + 256 in units of 2^-20, with an error below 2^-11. @pre key != 0
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t log2_units(key_type key) noexcept {
   std::uint64_t exponent = 256 - 127 + (key >> 23);
   std::uint64_t fraction = key & 0x7F'FFFFu;
