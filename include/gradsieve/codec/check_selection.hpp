@@ -22,7 +22,7 @@ namespace gradsieve {
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());
 }
 
-/// Checks a selection before it is encoded: every receiver takes what passes, and decodes these very values.
+/// Checks a selection before it is encoded, so that every receiver accepts the message and decodes these values.
 /// `passthrough`: the ranges of the layers that pass through, in order.
 /// Cost: one pass over the entries, and a search for each of those ranges. Where the codec loses bits: a copy of the
 /// values, which allocates.
