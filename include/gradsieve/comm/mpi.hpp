@@ -40,8 +40,8 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 /// that communicates while others compute on the same cores.
 ///
 /// With a deadline, a call that has waited so long for other ranks throws, and all copies throw from then on. It is for
-/// an MPI that keeps the survivors of a rank that died, which would else wait for ever (Open MPI 4: mpirun
-/// --enable-recovery). It must be longer than ranks may lag behind each other, by a slow batch or a checkpoint. A
+/// an MPI that keeps the survivors of a rank that died, which would else wait for ever (Open MPI 4: `mpirun
+/// --enable-recovery`). It must be longer than ranks may lag behind each other, by a slow batch or a checkpoint. A
 /// collective cannot be cancelled, and MPI may still write to the memory it was given; so calls work on memory of the
 /// communicator's own, which is then never freed, and the caller's buffers are no longer used. After that, with ULFM
 /// make a new communicator of the survivors; else end the process without MPI_Finalize, which would wait (session skips

@@ -91,7 +91,7 @@ concept predicting_selector = requires(P const p, Workspace& work, accumulator_r
   { p.predict(work, acc, k) } -> std::same_as<key_type>;
 };
 
-/// The member of warm_selector, whose own or inherited.
+/// The member of a warm_selector, its own or inherited.
 template <class P>
 concept predicting_warm_members = requires(P const p) {
   { p.predicts_warm() } noexcept -> std::same_as<bool>;
@@ -104,7 +104,7 @@ concept predicting_warm_members = requires(P const p) {
 template <class P>
 concept warm_selector = predicting_warm_members<P> && std::same_as<detail::class_of<decltype(&P::predicts_warm)>, P>;
 
-/// The members of candidate_selector, whose own or inherited.
+/// The members of a candidate_selector, its own or inherited.
 template <class P>
 concept choosing_members =
     requires(P const p, accumulator_ref const acc, candidates const& found, index_type k, threshold const at) {

@@ -37,7 +37,8 @@ struct device_step_record {
 
 /// The report of a step on a device. Reading it, by get(), conversion or printing, synchronises the stream and throws
 /// what failed in the step. With a selector whose bins lie within layers, or a codec that has breakdown(), it also
-/// copies the message to the host, to say where its bytes went. Valid until the compressor's next step.
+/// copies the message to the host, to say where its bytes went; the rest of its slot does not count. Valid until the
+/// compressor's next step.
 class device_report {
  public:
   /// Made by a compressor.

@@ -30,7 +30,7 @@ class decoded_messages {
   /// Removes all messages and makes room for `senders` messages that together have at most `entries` entries and
   /// `passthrough` uncompressed elements. Allocates if that is more than ever before, then for 1.5 times as many
   /// entries.
-  /// @throws std::bad_alloc; there is no room then.
+  /// @throws std::bad_alloc; it is empty then.
   void reserve(std::size_t senders, std::uint64_t entries, std::uint64_t passthrough) {
     clear();
     messages_.reserve(senders);

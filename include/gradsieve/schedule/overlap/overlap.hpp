@@ -35,7 +35,7 @@ namespace gradsieve {
 /// recipe's density of its own layers. Layers are numbered as in the layout. An example on the host:
 /// @include overlap.cpp
 ///
-/// A step ends on all ranks or on none: the last group is sent only once wait() confirms that no rank cancels there. A
+/// A step ends on all ranks or on none: the last group is sent only once wait() says that this rank does not cancel. A
 /// rank that cancels joins the remaining groups as a failed rank, so that wait() throws on the others. Groups exchanged
 /// before count, on all ranks alike, with their step counters; of the others nothing is given up on any rank, and the
 /// other ranks' gradients of them are in their residuals. Then discard_step() on all ranks takes back the groups that
