@@ -61,8 +61,8 @@ void write_update(cuda_workspace const& work, device_updates const& from, float 
                 out.data(), work.size(), touched, saturated);
 }
 
-/// Slots are as long as the longest message there may be, as no rank waits to learn what it really is: max_bytes() of
-/// the codec decides what travels, so that a codec whose messages vary in length saves nothing. Memory: as many slots
+/// Slots have the size of the longest possible message, as no rank waits for the real sizes: the codec's max_bytes()
+/// decides what is sent, so that a codec whose messages vary in length saves nothing. Memory: as many slots
 /// as ranks and one, 4 bytes for each 4096 elements and rank, and what the codec needs to read.
 template <class Codec>
 class device_exchange<gather, Codec> {

@@ -83,7 +83,7 @@ class group_queue<device> {
   }
   [[nodiscard]] writer step_writer() const noexcept { return by_; }
 
-  /// What writes the gradient of a layer is enqueued there. @throws device_error
+  /// The work that writes the gradient of a layer is enqueued on that stream. @throws device_error
   void written(std::size_t layer, writer by) const { written_[layer].record(by.stream); }
   void fill_zero(std::span<std::byte> memory) const {
     throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size(), by_.stream), "cudaMemsetAsync");
@@ -94,7 +94,7 @@ class group_queue<device> {
     for (; issued_ < started_.size() && may_(issued_); ++issued_) body_(issued_);
   }
 
-  /// What is enqueued next where the step's gradients are written waits for the groups. @throws device_error
+  /// The stream that writes the step's gradients waits for the groups from here on. @throws device_error
   void finish() const {
     if (!holds_) return;
     reached_.mark(by_.stream);
@@ -135,7 +135,7 @@ class group_queue<device> {
   }
 
  private:
-  /// Work that one stream has got, for others to wait for.
+  /// A CUDA event: work of one stream that others wait for.
   class event {
    public:
     event() { throw_on_error(cudaEventCreate(&handle_), "cudaEventCreate"); }
@@ -148,7 +148,7 @@ class group_queue<device> {
       throw_on_error(cudaStreamWaitEvent(stream, handle_, 0), "cudaStreamWaitEvent");
     }
 
-    /// As record(), for a time that is not worth an exception.
+    /// As record(), for times only: without exception.
     void mark(cudaStream_t stream) const noexcept {
       if (cudaEventRecord(handle_, stream) != cudaSuccess) cudaGetLastError();
     }

@@ -65,7 +65,7 @@ class device_node_faults {
   /// Copies it to the host, without waiting.
   void tell_host() const { where_.copy(std::as_bytes(failed_.span()), std::as_writable_bytes(heard_.span())); }
 
-  /// Whether the host has heard of a failure, which is forgotten. Waits in that case.
+  /// Whether the host's copy says that a rank has failed; it is then cleared, which waits.
   [[nodiscard]] bool take_heard() const {
     if (*static_cast<std::uint32_t volatile*>(heard_.data()) == 0) return false;
     where_.synchronize();
@@ -73,7 +73,7 @@ class device_node_faults {
     return true;
   }
 
-  /// Throws what the last step has found, once. Waits.
+  /// Throws if a rank has failed in the last step, once. Waits.
   void raise() const {
     where_.synchronize();
     if (take_heard()) throw_failed();
@@ -123,8 +123,8 @@ class device_node_report {
 };
 
 /// @cond internal
-/// Device memory of two_level_compressor, in stream order. The node's ranks meet on the host in their first step; later
-/// a failure is a word that travels after the exchange.
+/// The memory of two_level_compressor on a device, in stream order. The node's ranks meet on the host in their first
+/// step; later a failure is a word that is all-reduced after the exchange.
 class device_node_exchange {
  public:
   struct [[maybe_unused]] arithmetic {};         ///< a device rounds in one way only
@@ -205,7 +205,7 @@ class device_node_exchange {
     return room<T>().first(part_.size());
   }
 
-  /// Says how the exchange has ended, as far as the stream knows, and collects the parts of all ranks. Collective.
+  /// Exchanges failures in stream order, and collects the parts of all ranks. Collective.
   /// @throws the failure; what another rank of the node has failed with in an earlier step
   template <class Inside, class Compressor, class T>
   void collect(Inside const& inside, std::span<T> gradient, held_failure const& failure, Compressor& compressor) {
