@@ -1,4 +1,4 @@
-// The exchange `leader` on a device: one rank's list for all.
+// The exchange `leader` on a device: one rank's list for all, whichever rank that is in a step.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace gradsieve {
 
 namespace cuda_kernels {
 
-/// A rank that lists entries writes its number in two words; the maxima over the ranks are of the same rank only if it
-/// is the only one.
+/// A rank that lists entries names itself in two words, whose maxima over the ranks are of the same rank if there is
+/// one only.
 inline constexpr std::uint64_t sender_words = 2;
 
 /// The vote, and behind it whether this rank sends.
@@ -83,10 +83,10 @@ __global__ void describe_list(std::uint64_t size, float const* sums, entry_list 
 
 }  // namespace cuda_kernels
 
-/// The leader's rank is computed on the device, while a broadcast needs its root on the host. So each rank contributes
-/// a list, zeros on all but the leader, and their maximum is the leader's; the leader also changes in a CUDA graph.
-/// Indices that are out of order or range on one rank fail the step on all. Cost: instead of a broadcast of k indices,
-/// an all-reduce of the largest number that there may be, and one of as many values.
+/// Who leads is in the stream to know, not on the host, which would have to name the root of a broadcast: each rank
+/// brings a list, all but the leader's zeros, and their maximum is the leader's. So the leader changes in a CUDA graph
+/// as well. Cost: where the host has a broadcast of k indices there is an all-reduce of as many as there may be at
+/// most, and the values' is of that size too. Indices that come out of order or range on one rank fail the step on all.
 template <class Codec>
 class device_exchange<leader, Codec> {
  public:
