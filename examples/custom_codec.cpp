@@ -13,6 +13,7 @@
 
 namespace gs = gradsieve;
 
+//! [codec]
 /// The nearest power of two, a byte each. What rounding takes off stays in the residual.
 struct powers_of_two {
   static constexpr std::uint16_t id = 32'768;  // ids below are the library's
@@ -45,6 +46,7 @@ struct powers_of_two {
   friend std::ostream& operator<<(std::ostream& out, powers_of_two const&) { return out << "powers_of_two"; }
 };
 static_assert(gs::value_codec<powers_of_two>);  // the contract, checked at the definition
+//! [codec]
 
 int main() {
   constexpr std::size_t dimensions = 400;

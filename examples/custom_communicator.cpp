@@ -14,6 +14,7 @@
 
 namespace gs = gradsieve;
 
+//! [communicator]
 /// Everything goes through rank 0. `peers`: on rank 0 a socket to every other rank, in order; else one to rank 0.
 class socket_star {
  public:
@@ -76,6 +77,7 @@ class socket_star {
   std::vector<int> const* peers_;
 };
 static_assert(gs::has_all_reduce<socket_star, gs::host, float> && gs::has_all_gather<socket_star, gs::host>);
+//! [communicator]
 
 /// One rank's program: the same update everywhere, as an exit status.
 int train(socket_star const& comm) {

@@ -10,6 +10,7 @@
 
 namespace gs = gradsieve;
 
+//! [exchange]
 /// Every rank broadcasts its message, one after the other: what `gather` does, for transports whose broadcast is their
 /// best collective.
 struct in_turn {
@@ -68,6 +69,7 @@ struct in_turn {
 
   friend bool operator==(in_turn const&, in_turn const&) = default;
 };
+//! [exchange]
 
 int main() {
   auto const by = [](auto exchange) {

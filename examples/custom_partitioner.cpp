@@ -8,6 +8,7 @@
 
 namespace gs = gradsieve;
 
+//! [partitioner]
 /// Whole layers in turn: layer i is selected from by rank (i + step) mod ranks.
 struct layers_in_turn {
   static constexpr char const* name = "layers_in_turn";
@@ -32,6 +33,7 @@ struct layers_in_turn {
   friend bool operator==(layers_in_turn const&, layers_in_turn const&) = default;
 };
 static_assert(gs::partitioner<layers_in_turn>);  // the contract, checked at the definition
+//! [partitioner]
 
 int main() {
   auto const layers = gs::layout{{"a", 1'000}, {"b", 2'000}, {"c", 3'000}};

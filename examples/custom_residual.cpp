@@ -7,13 +7,16 @@
 
 namespace gs = gradsieve;
 
+//! [residual]
 /// Momentum correction in Nesterov's form. State 0 is the accumulator, from which entries are selected; state 1 the
 /// velocity.
 struct nesterov {
+  //! [fields]
   static constexpr char const* name = "nesterov";
   static constexpr auto fields() { return std::tuple{gs::field<&nesterov::momentum>{"momentum", gs::to_below(0, 1)}}; }
   static constexpr std::size_t states = 2;
   float momentum = 0.9f;
+  //! [fields]
 
   GRADSIEVE_HD constexpr void accumulate_element(float gradient, gs::element_state<states>& state) const noexcept {
     state[1] = gs::multiply_add(momentum, state[1], gradient);
@@ -29,6 +32,7 @@ struct nesterov {
   friend bool operator==(nesterov const&, nesterov const&) = default;
 };
 static_assert(gs::residual_store<nesterov>);  // the contract, checked at the definition
+//! [residual]
 
 int main() {
   auto reducer = gs::compressor{gs::host{}, gs::layout::flat(1'000),

@@ -6,6 +6,7 @@
 
 namespace gs = gradsieve;
 
+//! [selector]
 /// Keeps what exceeds `c` times the mean magnitude; the recipe's density stays the upper limit.
 struct mean_multiple {
   float c = 3;
@@ -25,6 +26,7 @@ struct mean_multiple {
   friend bool operator==(mean_multiple const&, mean_multiple const&) = default;
 };
 static_assert(gs::selector<mean_multiple, gs::host_workspace>);  // the contract, checked at the definition
+//! [selector]
 
 int main() {
   auto reducer = gs::compressor{gs::host{}, gs::layout::flat(10'000),

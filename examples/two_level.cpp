@@ -12,10 +12,12 @@ namespace gs = gradsieve;
 
 int main(int argc, char** argv) {
   auto const session = gs::mpi::session{argc, argv};
+  //! [nodes]
   // 0: what shares memory. Consecutive ranks where one machine stands for several.
   auto const nodes = gs::mpi::nodes{MPI_COMM_WORLD, argc > 1 ? std::atoi(argv[1]) : 0};
   auto const ranks =
       gs::two_level{gs::mpi::communicator_ref{nodes.inside()}, gs::mpi::communicator_ref{nodes.across()}};
+  //! [nodes]
   int const steps = argc > 2 ? std::atoi(argv[2]) : 5;
   auto const elements = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 400'000;
 

@@ -27,6 +27,8 @@ want libbenchmark-dev header benchmark/benchmark.h
 want libopenmpi-dev command -v mpicxx
 want openmpi-bin command -v mpirun
 want nlohmann-json3-dev header nlohmann/json.hpp
+want doxygen command -v doxygen
+want doxygen-awesome-css test -e /usr/share/doxygen-awesome-css/doxygen-awesome.css
 want g++-aarch64-linux-gnu command -v aarch64-linux-gnu-g++
 want g++-11 command -v g++-11
 want qemu-user command -v qemu-aarch64
@@ -46,6 +48,7 @@ unless_skipped "example train" eval 'header eigen3/Eigen/Core && header zlib.h' 
 unless_skipped "training over network namespaces" eval '[ "$(id -u)" = 0 ] && command -v ip && command -v tc' || true
 unless_skipped "the benchmarks" header benchmark/benchmark.h || true
 unless_skipped "reading JSON that the library writes, and traces as JSON" header nlohmann/json.hpp || true
+unless_skipped "the API reference" command -v doxygen || true
 unless_skipped "AArch64's kernels, by a cross compiler and an emulator" eval 'command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64' || true
 unless_skipped "GoogLeNet as MG-WFBP's authors measured it (GRADSIEVE_MGWFBP_LOG names their tmp8comm.log)" test -e "${GRADSIEVE_MGWFBP_LOG-}" || true
 

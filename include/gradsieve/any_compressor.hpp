@@ -1,4 +1,4 @@
-// A compressor whose recipe is a text. What it is made of is a menu: only that is compiled.
+// A compressor whose recipe is read from text. A menu of policies says what is compiled.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,8 @@ struct any_preview {
 
 }  // namespace detail
 
-/// A selector without bins, chosen at run time. Same entries as the chosen one. Cost: that one's, a branch a segment.
+/// A selector without bins, chosen at run time. Selects what the chosen one does. Cost: that one's and a branch a
+/// segment.
 template <class... Types>
 struct any_selector : detail::any_policy<Types...> {
   [[nodiscard]] index_type capacity(index_type k) const {
@@ -78,11 +79,12 @@ struct any_selector : detail::any_policy<Types...> {
   }
 };
 
-/// An index codec chosen at run time; writes that one's bytes and id.
+/// An index codec chosen at run time; writes the chosen one's bytes and id.
 template <class... Types>
 struct any_indices : detail::any_policy<Types...> {
   static constexpr std::uint16_t id = 0;  // no codec's: see chosen_id()
 
+  /// The id of the chosen codec.
   [[nodiscard]] std::uint16_t chosen_id() const noexcept {
     return std::visit([](auto const& it) { return std::uint16_t{it.id}; }, this->chosen);
   }
@@ -110,7 +112,7 @@ struct any_indices : detail::any_policy<Types...> {
   friend bool operator==(any_indices const&, any_indices const&) = default;
 };
 
-/// A value codec chosen at run time; writes that one's bytes and id.
+/// A value codec chosen at run time; writes the chosen one's bytes and id.
 template <class... Types>
 struct any_values : detail::any_policy<Types...> {
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t count) const noexcept {
@@ -163,15 +165,15 @@ struct any_values : detail::any_policy<Types...> {
 
 // ---- Communicators -------------------------------------------------------------------------------------------
 
-/// Any communicator of the host, so that a compressor is compiled once for all transports. Passes every call on.
-/// Collectives that the transport lacks throw communication_error.
+/// Stands for any communicator of the host, so that a compressor is compiled once for all transports. Collectives that
+/// the transport lacks throw communication_error. Cost: a virtual call per collective.
 class any_communicator {
  public:
-  using bytes = std::span<std::byte const>;
-  using room = std::span<std::byte>;
-  using sizes = std::span<std::size_t const>;
+  using bytes = std::span<std::byte const>;    ///< what is sent
+  using room = std::span<std::byte>;           ///< what is received
+  using sizes = std::span<std::size_t const>;  ///< one a rank
 
-  /// Implemented by what passes calls on; see also the C interface.
+  /// Implement it for a transport of one's own that is known at run time only, as the C interface does.
   struct transport {
     virtual ~transport() = default;
     virtual int rank() const = 0;
@@ -184,7 +186,9 @@ class any_communicator {
     virtual void send_receive(bytes, int, room, int) const = 0;
   };
 
+  /// Calls go to this transport.
   explicit any_communicator(std::shared_ptr<transport const> how) : how_{std::move(how)} {}
+  /// Calls go to a copy of this communicator.
   template <class Comm>
     requires(!std::is_same_v<Comm, any_communicator> && has_all_gather<Comm, host>)
   explicit any_communicator(Comm const& comm) : how_{std::make_shared<over<Comm>>(comm)} {}
@@ -232,15 +236,20 @@ static_assert(has_all_gather<any_communicator, host> && has_broadcast<any_commun
 
 // ---- A menu, and a recipe of it --------------------------------------------------------------------------------
 
-/// Everything that a text can name. A program that needs less has a menu of its own with shorter lists: every list
-/// has its default first. Selectors, index codecs and value codecs add to the cost of compiling; partitioners and
-/// residual stores multiply, as a step's order, its number of states and its exchange depend on them.
+/// Every policy that a recipe text can name. A program that needs fewer defines a menu of its own with shorter lists,
+/// each with its default first. Compile time grows with the number of selectors and codecs, and with the product of the
+/// numbers of partitioners and residual stores, as a step is compiled for each pair.
 struct full_menu {
+  /// Selectors without bins.
   using selectors =
       type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign, random_k>;
+  /// Partitioners.
   using partitioners = type_list<whole, layerwise, deft, cyclic, micro>;
+  /// Residual stores.
   using residuals = type_list<error_feedback, none, momentum_correction, filtered>;
+  /// Index codecs of packed.
   using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;
+  /// Value codecs of packed.
   using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd, automatic_values>;
 };
 
@@ -257,23 +266,25 @@ using any_of = typename any_of_list<Any, List>::type;
 
 }  // namespace detail
 
-/// A recipe of a menu, chosen by text. Rules that recipe.hpp has as sentences of the compiler are exceptions here.
+/// A recipe of policies that are chosen at run time, from a menu. What does not fit together is an exception here,
+/// where recipe is a compiler's error.
 template <class Menu = full_menu>
 struct any_recipe {
-  density_schedule density = 0.01;
-  typename Menu::selectors::variant selector{};
-  typename Menu::partitioners::variant partitioner{};
-  typename Menu::residuals::variant residual{};
-  bool plain = true;  ///< the codec is coo; else packed with:
-  typename Menu::indices::variant indices{};
-  typename Menu::values::variant values{};
-  passthrough_layers passthrough{};
-  non_finite on_non_finite = non_finite::skip;
+  density_schedule density = 0.01;                     ///< as recipe::density
+  typename Menu::selectors::variant selector{};        ///< one of the menu
+  typename Menu::partitioners::variant partitioner{};  ///< one of the menu
+  typename Menu::residuals::variant residual{};        ///< one of the menu
+  bool plain = true;                                   ///< the codec is coo; else packed with the next two
+  typename Menu::indices::variant indices{};           ///< one of the menu
+  typename Menu::values::variant values{};             ///< one of the menu
+  passthrough_layers passthrough{};                    ///< as recipe::passthrough
+  non_finite on_non_finite = non_finite::skip;         ///< as recipe::on_non_finite
 
-  /// Names by '+', of each family one at most and in any order, then '@' and the density:
-  /// "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp16@0.01". What is left open is the menu's first, and coo.
-  /// Values that lose bits go with whole and layerwise; the other partitioners' exchanges sum values, for which the
-  /// codec is coo or packed with fp32. @throws invalid_argument, which lists the names that there are.
+  /// Reads a recipe such as "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp32@0.01": names joined by '+', at
+  /// most one of each family and in any order, each with its fields in parentheses; then '@' and the density. `packed`
+  /// has an index and a value codec behind its colon. A family that is not named has the menu's first; the codec is
+  /// then coo. Values that lose bits need the partitioner whole or layerwise: the exchanges of the others sum values.
+  /// @throws invalid_argument listing the names that there are.
   [[nodiscard]] static any_recipe parse(std::string const& text) {
     any_recipe made;
     auto const at = text.rfind('@');
@@ -285,7 +296,7 @@ struct any_recipe {
     return made;
   }
 
-  /// What parse() reads as this recipe.
+  /// The text that parse() reads as this recipe's policies and density.
   [[nodiscard]] std::string text() const {
     auto const write = [](auto const& of) {
       return std::visit([](auto const& it) { return recipe_text::write_policy(it); }, of);
@@ -296,7 +307,7 @@ struct any_recipe {
     return write(selector) + "+" + write(partitioner) + "+" + write(residual) + "+" + codec + "@" + number.str();
   }
 
-  /// The names that parse() knows.
+  /// The names that parse() knows, by family.
   [[nodiscard]] static std::string names() {
     using recipe_text::names_of;
     return "selectors " + names_of(typename Menu::selectors{}) + "; partitioners " +
@@ -343,40 +354,43 @@ struct any_recipe {
 
 // ---- The compressor ------------------------------------------------------------------------------------------
 
-/// compressor<host, recipe> of a recipe by text; see there for what each call does and throws. Same bits as the recipe
-/// that is written in C++. Not for concurrent use.
-/// Cost: the recipe's, and a virtual call a step, a branch a segment and a message. Compile one translation unit of it.
-/// Split: the order of a step, the number of states and the exchange are compiled into a step, so partitioners and
-/// residual stores stay static; selectors and both parts of a codec are chosen at run time.
+/// A compressor on the host whose recipe is chosen at run time; see compressor for what each call does and throws. It
+/// gives the same bits as the recipe written in C++. Not for concurrent use.
+/// Cost: the recipe's, a virtual call per step, and a branch per segment and message. It compiles slowly (every
+/// partitioner with every residual store of the menu): include it in one translation unit.
 template <class Menu = full_menu>
 class any_compressor {
  public:
-  /// @throws invalid_argument
+  /// As compressor's constructor. @throws invalid_argument
   any_compressor(host where, layout layers, any_recipe<Menu> recipe) : recipe_{std::move(recipe)} {
     std::visit(
         [&](auto const& partitioner, auto const& residual) { make(where, std::move(layers), partitioner, residual); },
         recipe_.partitioner, recipe_.residual);
   }
 
+  /// As compressor::exchange().
   step_report exchange(any_communicator const& comm, std::span<float> gradient) {
     return at_->exchange(comm, gradient);
   }
+  /// As compressor::compress().
   host_selection compress(std::span<float const> gradient) { return at_->compress(gradient); }
+  /// As compressor::encode().
   [[nodiscard]] std::span<std::byte const> encode(host_selection const& chosen) { return at_->encode(chosen); }
-  /// The mean of messages of such compressors; see averager. Allocates in the first call.
+  /// Overwrites the gradient with the mean of messages of such compressors; see averager::apply(). Allocates in the
+  /// first call.
   applied_update apply(std::span<std::span<std::byte const> const> messages, std::span<float> gradient) {
     return at_->apply(messages, gradient);
   }
-  [[nodiscard]] step_report report() const { return at_->report(); }
-  void discard_step() { at_->discard_step(); }
-  void rescale(float factor) { at_->rescale(factor); }
-  [[nodiscard]] double residual_norm() { return at_->residual_norm(); }
-  [[nodiscard]] std::vector<std::byte> state() { return at_->state(); }
-  void restore(std::span<std::byte const> bytes) { at_->restore(bytes); }
-  void absorb(std::span<std::byte const> bytes) { at_->absorb(bytes); }
-  [[nodiscard]] layout const& layers() const { return at_->layers(); }
-  [[nodiscard]] any_recipe<Menu> const& recipe() const noexcept { return recipe_; }
-  /// The same as the static recipe's.
+  [[nodiscard]] step_report report() const { return at_->report(); }                 ///< as compressor::report()
+  void discard_step() { at_->discard_step(); }                                       ///< as compressor::discard_step()
+  void rescale(float factor) { at_->rescale(factor); }                               ///< as compressor::rescale()
+  [[nodiscard]] double residual_norm() { return at_->residual_norm(); }              ///< as compressor::residual_norm()
+  [[nodiscard]] std::vector<std::byte> state() { return at_->state(); }              ///< as compressor::state()
+  void restore(std::span<std::byte const> bytes) { at_->restore(bytes); }            ///< as compressor::restore()
+  void absorb(std::span<std::byte const> bytes) { at_->absorb(bytes); }              ///< as compressor::absorb()
+  [[nodiscard]] layout const& layers() const { return at_->layers(); }               ///< as compressor::layers()
+  [[nodiscard]] any_recipe<Menu> const& recipe() const noexcept { return recipe_; }  ///< the recipe
+  /// The same number as recipe::hash() of the recipe written in C++.
   [[nodiscard]] std::uint64_t hash() const { return at_->hash(); }
 
  private:

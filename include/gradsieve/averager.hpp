@@ -1,4 +1,4 @@
-// The receiving side of a transport of one's own: messages go in, the averaged sparse update comes out.
+// Averages encoded messages: the receiving side of a transport of one's own.
 #pragma once
 
 #include <algorithm>
@@ -24,36 +24,39 @@
 namespace gradsieve {
 
 /// Averages messages of compressors that have the same layout, codec and passthrough layers; other policies may differ.
-/// averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes.
-/// It has no residual: memory for the entries of the messages alone, see apply(). Not for concurrent use. One that was
-/// moved from throws invalid_argument from apply(), until another is moved into it.
+/// averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes. It has no residual; its memory
+/// is for the entries of the messages, see apply(). Not for concurrent use. After a move, apply() of the moved-from
+/// object throws invalid_argument until another averager is moved into it.
+///
+/// @include own_transport.cpp
 template <space Space, class Codec = coo>
 class averager {
  public:
-  using workspace = typename Space::workspace;
-  using codec_type = Codec;
+  using workspace = typename Space::workspace;  ///< its scratch
+  using codec_type = Codec;                     ///< reads the messages
   static_assert(gradsieve::codec<codec_type>, "an averager's codec needs max_bytes, encode and decode");
 
-  /// @throws invalid_argument if the codec's check() says so.
+  /// Of a codec that needs no bins, and the layers that pass through. @throws invalid_argument as the codec's check().
   averager(Space where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})
       : averager{where, std::move(layers), codec, passthrough, no_bins{}} {
     static_assert(!bin_codec<Codec>, "this codec writes places in a selector's bins: make the averager of the recipe");
   }
 
-  /// Of a recipe: its codec, its layers that pass through, and its selector's bins.
+  /// Of a recipe: its codec, the layers that pass through, and its selector's bins. @throws invalid_argument as above.
   template <class Recipe>
     requires std::same_as<decltype(Recipe::codec), Codec>
   averager(Space where, layout layers, Recipe const& recipe)
       : averager{where, std::move(layers), recipe.codec, recipe.passthrough, recipe.selector} {}
 
-  /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16) with the mean of what the messages
-  /// hold, added in their order; zero where none has an entry. All messages are read and checked before the gradient is
-  /// written. Returns how many elements any message has, those that pass through not counted, and how many are clamped
-  /// to the largest value of the gradient's format. Cost: n writes and O(entries). Memory: 8 bytes for each entry that
-  /// the messages' headers and sizes allow, and half as much again, 4 for each element that passes through and message,
-  /// kept for the next call. Allocates where that is more than ever before.
-  /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, and the next
-  /// call works.
+  /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16) with the mean of the messages,
+  /// summed in their order; zero where none has an entry. All messages are read and checked before the gradient is
+  /// written. Returns `entries`, how many elements any message has, without those that pass through, and `saturated`,
+  /// how many were clamped to the largest value of the gradient's format.
+  /// Cost: n writes and O(entries). Allocates only where the memory is more than in any call before.
+  /// Memory: 12 bytes for each entry that the messages' headers and sizes allow, and 4 for each element that passes
+  /// through and message; kept for the next call.
+  /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, after which
+  /// the next call works.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
@@ -79,8 +82,8 @@ class averager {
     return applied;
   }
 
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }
-  [[nodiscard]] Codec const& codec() const noexcept { return codec_; }
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< as at construction
+  [[nodiscard]] Codec const& codec() const noexcept { return codec_; }     ///< as at construction
 
  private:
   struct no_bins {};
@@ -126,6 +129,7 @@ class averager {
   typename workspace::template buffer<float> passthrough_mean_;
 };
 
+/// The averager of a recipe's messages.
 template <class Space, class Recipe>
   requires requires(Recipe const& of) { of.codec; }
 averager(Space, layout, Recipe) -> averager<Space, decltype(Recipe::codec)>;

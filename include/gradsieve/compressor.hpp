@@ -1,4 +1,4 @@
-// The owner of a recipe, its residual and its scratch: a gradient goes in, the averaged sparse update comes out.
+// The owner of a recipe, its residual and its scratch: takes a gradient, leaves the averaged sparse update.
 #pragma once
 
 #include <algorithm>
@@ -25,39 +25,42 @@
 
 namespace gradsieve {
 
-/// Compresses one flat gradient, step after step. With a communicator: exchange(). With a transport of one's own:
-/// compress(), encode(), and on the other side an averager. One compressor a rank; not for concurrent use. One that
-/// was moved from throws invalid_argument from every member, until another is moved into it.
+/// Compresses one flat gradient, step after step. With a communicator call exchange(); with a transport of one's own
+/// compress() and encode(), and on the other side an averager. One compressor a rank; not for concurrent use. After a
+/// move, every member of the moved-from object throws invalid_argument until another compressor is moved into it.
 ///
-/// Nothing is lost: what came in is sent or stays in the residual. An exception in mid-step leaves the gradient
-/// in the residual and nothing given up; one that is thrown for bad input comes before anything changes.
-/// Steps allocate nothing; the constructor does, and the first exchange with a world of another size.
+/// Nothing is lost: every value is sent or stays in the residual. Bad input throws before anything changes. An
+/// exception in mid-step leaves the gradient in the residual and gives nothing up. Steps allocate nothing; the
+/// constructor does, and the first exchange with a world of another size.
 /// Memory: the residual store's, and 50 to 70 bytes for each entry that a step may send; see the workspace.
 ///
 /// Gradients and results are memory of the space. On a device a step enqueues its work on the stream and returns: it
-/// does not wait, allocates no device memory, and can be captured in a CUDA graph. Run one step before, as the first
-/// exchange makes the buffers for a world. A graph repeats the density it was captured with and does not move a
-/// schedule on; owners that rotate do move on. Two steps do wait: one with another density than the step before, or
-/// other budgets or owners by a partitioner that neither needs norms nor rotates, for what that one has told the
-/// device; and with `non_finite::fail` every one. What goes wrong on the device in a step is thrown by its report, or
-/// by the next call once it has done its part; that step has given up nothing. A rank that throws at once, for a
-/// gradient of another size, leaves the others waiting.
+/// does not wait and allocates no device memory. It can be captured in a CUDA graph; run one step before, as the first
+/// exchange allocates the buffers for a world. A graph repeats the density of its capture and does not advance a
+/// density schedule; owners that rotate do advance. A step waits for the last upload of budgets and owners if it
+/// uploads new ones: where the density has changed, or where they differ from the step before and the partitioner
+/// neither needs norms nor rotates. With `non_finite::fail` every step waits. What fails on the device is thrown by the
+/// step's report or by the next call, after its own work; the failed step gives nothing up. A rank that throws at once,
+/// as for a gradient of another size, leaves the others waiting.
+///
+/// @include hello.cpp
 template <space Space, class Recipe>
 class compressor {
   using stages = typename Space::template step<Recipe>;
   using failure_type = typename stages::failure_type;
 
  public:
-  using selector_type = decltype(Recipe::selector);
-  using partitioner_type = decltype(Recipe::partitioner);
-  using residual_type = decltype(Recipe::residual);
-  using codec_type = decltype(Recipe::codec);
-  using exchange_type = decltype(Recipe::exchange);
+  using selector_type = decltype(Recipe::selector);        ///< of the recipe
+  using partitioner_type = decltype(Recipe::partitioner);  ///< of the recipe
+  using residual_type = decltype(Recipe::residual);        ///< of the recipe
+  using codec_type = decltype(Recipe::codec);              ///< of the recipe
+  using exchange_type = decltype(Recipe::exchange);        ///< of the recipe
   using selection_type = typename stages::selection_type;  ///< host_selection, or device_selection
-  using report_type = typename stages::report_type;        ///< step_report, or a device_report, read when asked for
+  using report_type = typename stages::report_type;        ///< step_report, or device_report
   static_assert(compatible<Recipe, Space>);
 
-  /// @throws what the recipe's check() throws; device_error.
+  /// Allocates the residual, which is zero, and the scratch. Local.
+  /// @throws invalid_argument as recipe::check(); device_error.
   compressor(Space where, layout layers, Recipe recipe) {
     recipe.check();
     stages_ = std::make_unique<stages>(where, std::move(layers), std::move(recipe));
@@ -67,26 +70,26 @@ class compressor {
   // ---- With a communicator ---------------------------------------------------------------------------------
 
   /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16) by the mean over all ranks of
-  /// what they sent: most elements zero, the same bits on every rank; with `reduce_scatter` each rank's shard of it, and
-  /// zeros elsewhere. Collective. Where a rank is new, was restored, or
-  /// the world has another size, the ranks compare layout, recipe and step before anything changes; in all other steps
-  /// once this rank knows what it sends. Allocates in the first step with a world of another size.
-  /// A device's communicator works in stream order: nccl::communicator_ref, self, or a host's as staged{comm}.
+  /// what they sent: most elements zero, the same bits on every rank; with `reduce_scatter` each rank's shard of it,
+  /// and zeros elsewhere. Collective. The ranks compare layout, recipe and step: before anything changes if a rank is
+  /// new or restored or the world has another size, else together with the sizes that they send. Allocates in the first
+  /// step with a world of another size. A device needs a communicator that works in stream order:
+  /// nccl::communicator_ref, self, or a host's as staged{comm}.
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
   /// for it; mismatch on every rank if they differ, naming what and where; communication_error, corrupt_message;
-  /// device_error. A rank that fails before it has sent makes all ranks throw in this step. Bytes that are damaged on
-  /// their way to one rank make all throw where layers pass through or the exchange is `leader`; else that rank
-  /// alone, and the next step is a mismatch: begin again from a checkpoint.
+  /// device_error. A rank that fails before it has sent makes all ranks throw in this step. Damaged bytes at one rank
+  /// make all ranks throw where layers pass through or the exchange is `leader`; else only that rank throws, and the
+  /// next step is a mismatch on all: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
     return run(comm, stages::span_of(gradient), failure_type{});
   }
 
-  /// Takes part in an exchange() of the other ranks as one that has failed: it throws on them, and no rank gives
-  /// anything up. What this rank holds stays as it is; its step before cannot be discarded any more. On the host the
-  /// gradient is neither read nor written; on a device, where the step goes on in the stream, it is as long as the
-  /// others' and overwritten with zeros, which are then accumulated. Collective.
-  /// @throws as exchange(), but not for this rank's own failure.
+  /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws, and no rank gives anything up.
+  /// This rank's residual stays as it is; the step before can no longer be discarded. On the host the gradient is
+  /// neither read nor written; on a device it has the layout's size, is overwritten with zeros, and these are
+  /// accumulated. Collective. @throws mismatch, communication_error, corrupt_message, device_error as exchange(), not
+  /// for this call.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {
     auto const unused = here().without_values(stages::span_of(gradient));
@@ -96,8 +99,8 @@ class compressor {
     }
   }
 
-  /// Makes the buffers for this world, and compares layout, recipe and step of all ranks: what the first exchange()
-  /// does. Where one rank's device compressor is made anew, all ranks are to call it. Collective. Allocates; waits.
+  /// Allocates the buffers for this world and compares layout, recipe and step of all ranks, as the first exchange()
+  /// does. If one rank makes its device compressor anew, all ranks call connect(). Collective. Allocates; waits.
   /// @throws mismatch, on every rank, naming what differs and where.
   template <communicator Comm>
   void connect(Comm const& comm) {
@@ -111,7 +114,8 @@ class compressor {
 
   // ---- With a transport of one's own -----------------------------------------------------------------------
 
-  /// Selects what to send of this gradient and takes it out of the residual. The views live until the next step.
+  /// Accumulates the gradient, selects what to send and subtracts it from the residual. The views live until the next
+  /// step. Local.
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient.
   template <class Gradient>
   selection_type compress(Gradient const& gradient) {
@@ -119,9 +123,9 @@ class compressor {
     return select_from(std::span<typename decltype(values)::value_type const>{values});
   }
 
-  /// What the last compress() returned, as bytes that describe themselves, in memory of the space; report() then counts
-  /// them. The span lives until the next encode(). On a device it has room for as many as there may be at most, of
-  /// which the message is the first, as an averager will find. Cost: one copy. Allocates on first use.
+  /// What the last compress() returned, as self-describing bytes in memory of the space; report() then counts them. The
+  /// span lives until the next encode(). On a device the span has the largest size that a message may have, and the
+  /// message is its beginning; an averager reads its true size. Cost: one copy. Allocates on first use.
   /// @throws invalid_argument unless the last step was a compress() that returned this, and was not discarded.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const& selection) {
     auto& at = here();
@@ -132,11 +136,11 @@ class compressor {
     return at.encode(selection);
   }
 
-  /// A selection in the caller's own memory on the host, such as a copy of what an earlier compress() returned. No
-  /// report counts it. Cost: a copy, a pass over the entries that checks them, and where the codec loses bits another
-  /// copy. Allocates.
-  /// @throws invalid_argument as check_selection() does, and where it is memory of this compressor that is not, or not
-  /// any more, what the last compress() returned.
+  /// Encodes a selection in the caller's own memory on the host, such as a copy of what an earlier compress() returned.
+  /// No report counts it.
+  /// Cost: a copy, a pass that checks the entries, and for a codec that loses bits another copy. Allocates.
+  /// @throws invalid_argument for a selection that no message can hold (indices that do not increase below n, values
+  /// that are not finite, other sizes), and for memory of this compressor that the last compress() did not return.
   [[nodiscard]] std::span<std::byte const> encode(selection_view const selection)
     requires std::same_as<Space, host>
   {
@@ -147,21 +151,21 @@ class compressor {
     return at.encode_copy(selection);
   }
 
-  /// The report of the last step.
+  /// The report of the last step. Reading a device's report waits for the step.
   [[nodiscard]] decltype(auto) report() const { return here().report(); }
 
   // ---- Around a step ---------------------------------------------------------------------------------------
 
-  /// The last step's update was not used (an overflow, a rollback): what this rank gave up for it returns to the
-  /// residual, bit for bit, and goes out with a later step. The step's gradient stays in. encode() refuses what it
-  /// had selected. Call it on every rank.
+  /// For an update that was not used (an overflow, a rollback): returns what this rank gave up in the last step to the
+  /// residual, bit for bit, so that a later step sends it. The step's gradient stays in the residual. encode() then
+  /// refuses the step's selection. Local, but call it on every rank.
   void discard_step() {
     here().rollback();
     here().last = {};
   }
 
-  /// Multiplies the residual, after a change of loss scale by new / old. Elements that would not stay finite keep
-  /// their value. @throws invalid_argument unless the factor is finite.
+  /// Multiplies the residual: by new / old after a change of loss scale. Elements that would not stay finite keep their
+  /// value. Cost: one pass. @throws invalid_argument unless the factor is finite.
   void rescale(float factor) {
     auto& at = here();
     arithmetic const exact;
@@ -171,7 +175,7 @@ class compressor {
     at.memory.rescale(factor, at.passthrough.saved());
   }
 
-  /// L2 norm of what has not been sent. Waits. Cost: one pass.
+  /// L2 norm of what has not been sent, on this rank. Waits. Cost: one pass.
   [[nodiscard]] double residual_norm() {
     auto& at = here();
     arithmetic const exact;
@@ -179,7 +183,7 @@ class compressor {
     return std::sqrt(at.memory.squared_norm());
   }
 
-  /// What has not been sent, element by element, in memory of the space. Lives until the next step.
+  /// What has not been sent, one value per element, in memory of the space. Lives until the next step.
   /// Cost: O(entries of the last step).
   [[nodiscard]] auto residual() {
     auto& at = here();
@@ -190,12 +194,12 @@ class compressor {
 
   /// Steps so far; on a device also those of a graph's launches, and it waits.
   [[nodiscard]] std::uint64_t step() const { return here().selection.steps(); }
-  [[nodiscard]] layout const& layers() const { return here().layers; }
-  [[nodiscard]] Recipe const& recipe() const { return here().recipe; }
+  [[nodiscard]] layout const& layers() const { return here().layers; }  ///< as at construction
+  [[nodiscard]] Recipe const& recipe() const { return here().recipe; }  ///< as at construction
 
   // ---- Across restarts -------------------------------------------------------------------------------------
 
-  /// Everything that the next steps depend on, as bytes, which know no space. Local to a rank. Waits.
+  /// Everything that the next steps depend on, as bytes that either space reads. Local. Waits.
   /// Cost: a copy of the residual. Allocates.
   [[nodiscard]] std::vector<std::byte> state() {
     auto& at = here();
@@ -206,8 +210,8 @@ class compressor {
         .write([&](std::size_t s) { return at.memory.read(s); });
   }
 
-  /// Continues where state() was taken. Ranks that are at another step in the next exchange make all ranks throw there.
-  /// Waits. Allocates 4 n bytes. @throws corrupt_state, mismatch; std::bad_alloc: this compressor is unchanged then;
+  /// Continues where state() was taken. In the next exchange all ranks throw if one is at another step. Local. Waits.
+  /// Allocates 4 n bytes. @throws corrupt_state, mismatch, std::bad_alloc and leaves the compressor unchanged;
   /// device_error.
   void restore(std::span<std::byte const> bytes) {
     auto& at = here();
@@ -226,9 +230,10 @@ class compressor {
     at.forget_step();
   }
 
-  /// Adds the residual of a rank that left the world, so that what it had not sent is not lost. When the world
-  /// shrinks or grows, rescale(new size / old size) all that remain. Elements whose sum would not be finite keep
-  /// their value. The last step cannot be discarded any more. Waits. @throws as restore().
+  /// Adds the residual of a rank that left the world, so that what it had not sent is not lost. When the world shrinks
+  /// or grows, call rescale(new size / old size) on all ranks that remain. Elements whose sum would not be finite keep
+  /// their value. The last step can no longer be discarded. Local. Waits.
+  /// @throws corrupt_state, mismatch, std::bad_alloc, device_error as restore().
   void absorb(std::span<std::byte const> bytes) {
     auto& at = here();
     auto const found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
@@ -336,14 +341,14 @@ class compressor {
     return made;
   }
 
-  /// Returns what an earlier step has left to throw.
+  /// Begins a step. Returns the failure of an earlier step that is still to be thrown.
   std::uint64_t begin(std::size_t value_bytes, int world) {
     auto& at = here();
     at.begin_step(value_bytes, world);
     return at.earlier_fault();
   }
 
-  /// The gradient into the residual, decided before where no norms are needed for that.
+  /// Accumulates the gradient; before that decides, unless the partitioner needs norms.
   template <class Incoming>
   void accumulate(Incoming const& in, step_role const role) {
     auto& at = here();
@@ -352,14 +357,14 @@ class compressor {
     at.accumulate(in, role);
   }
 
-  /// Names the ranges that travel without indices.
+  /// Chooses the ranges that are sent without indices.
   void choose_passthrough(bool full_segments) {
     auto& at = here();
     at.passthrough.choose(at.selection.segments(), full_segments && gives_full_segments<selector_type>);
   }
 
-  /// The ranks' meeting before anything changes, where there has to be one: in a new world, and where the recipe wants
-  /// all ranks to know of elements that are not finite. Returns whether there was.
+  /// Lets the ranks meet before anything changes, if they must: in a new world, and with non_finite::fail. Returns
+  /// whether they met.
   template <class Comm, class Incoming>
   bool meet_before(Comm const& comm, Incoming const& in, step_role const role, failure_type& failure) {
     auto& at = here();
@@ -382,7 +387,7 @@ class compressor {
     return true;
   }
 
-  /// Compares the ranks, and learns of failures. `count`: elements that are not finite.
+  /// Compares the ranks and exchanges failures. `count`: elements that are not finite.
   template <class Comm>
   void meet(Comm const& comm, std::uint64_t count, failure_type const& failure) {
     auto& at = here();
@@ -398,8 +403,8 @@ class compressor {
     return "gradsieve: " + std::to_string(count) + " gradient elements are NaN or infinite";
   }
 
-  /// Segments and buffers for a world of this size. Allocates. After an exception there is no plan: the next step makes
-  /// one.
+  /// Makes segments and buffers for a world of this size. Allocates. After an exception there is no plan; the next step
+  /// makes one.
   void plan(int world) {
     auto& at = here();
     arithmetic const exact;

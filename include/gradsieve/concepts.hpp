@@ -1,10 +1,11 @@
 // The whole contract: what a space, a selector, a partitioner, a residual store, a codec, an exchange and a
 // communicator must offer, and what each may. Policies are regular values without base class or registration.
 //
-// A policy has all members of one of the concepts below. Optional members make it a refinement, which one's own policy
-// can be held against: static_assert(gs::rotating_partitioner<mine>). One of a right name and a wrong type is refused
-// by a recipe; see recipe.hpp, which also says what fits with what.
+// A policy has all members of one of the concepts below. Optional members make it a refinement; check your own policy
+// by static_assert(gs::rotating_partitioner<mine>). A recipe refuses an optional member of the right name and a wrong
+// type; see recipe.hpp, which also says what fits together.
 //
+// @verbatim
 //                  must be                               may be
 // space            space                                 -
 // selector         threshold_selector,                   capacity_selector, predicting_selector, warm_selector,
@@ -19,14 +20,15 @@
 //                                                        bin_codec, separable_codec
 //  packed's parts  index_codec; value_codec or           choosing_index_codec; quantises, limited_codec,
 //                  choosing_value_codec                  counting_value_codec, elementwise_values
-// exchange         exchange_policy, host_exchange        broadcasting_exchange, single_owner_exchange, summing_exchange,
-//                                                        shared_choice_exchange, all_to_all_exchange,
-//                                                        send_receive_exchange, exact_exchange
+// exchange         exchange_policy, host_exchange        broadcasting_exchange, single_owner_exchange,
+//                                                        summing_exchange, shared_choice_exchange,
+//                                                        all_to_all_exchange, send_receive_exchange, exact_exchange
 // communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast,
 //                                                        has_send_receive, has_all_to_all,
 //                                                        thread_checking_communicator,
 //                                                        stream_ordered_communicator, staging_communicator
 // every policy     policy                                described, self_checking, fingerprinted: see fields.hpp
+// @endverbatim
 #pragma once
 
 #include <gradsieve/concepts/codec.hpp>
@@ -37,3 +39,12 @@
 #include <gradsieve/concepts/residual.hpp>
 #include <gradsieve/concepts/selector.hpp>
 #include <gradsieve/concepts/space.hpp>
+
+/// @defgroup compression Compressors
+/// A compressor and its recipe, the averager of the other side, reports, states, and recipes by text.
+
+/// @defgroup policies Policies
+/// What a recipe is made of: one group a family, its concepts first. Every policy is a plain value.
+
+/// @defgroup vocabulary Vocabulary
+/// Layouts, selections, thresholds, numbers, text and errors: what the contracts are written in.

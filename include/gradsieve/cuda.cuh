@@ -1,4 +1,4 @@
-// All of gradsieve for host and GPU but the transports: comm/ has those, one header each.
+// Everything for host and GPU but the transports, which are in comm/, one header each.
 #pragma once
 
 #include <gradsieve/cuda/averager.cuh>

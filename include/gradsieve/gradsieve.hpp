@@ -1,4 +1,4 @@
-// Everything for the host but the adapters to a transport, which are included one by one from comm/.
+// Everything for the host but the transports, which are in comm/, one header each.
 #pragma once
 
 #include <gradsieve/averager.hpp>

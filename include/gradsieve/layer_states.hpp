@@ -1,4 +1,4 @@
-// What compressors keep of layers, from one grouping of the layers to another.
+// Moves the states of compressors from one grouping of layers to another.
 #pragma once
 
 #include <algorithm>
@@ -17,21 +17,15 @@
 
 namespace gradsieve {
 
-/// The states of a whole gradient's layers, for when buckets, or the groups of a plan, change between steps: put() what
-/// state() of the old compressors gave, then restore() the new ones from take(). Layers are known by their names, so
-/// that it does not matter in which order or company they stand.
-///
-///   auto kept = gs::layer_states{model};
-///   for (auto& each : old) kept.put(each.layers(), each.state());
-///   for (auto& each : fresh) each.restore(kept.take(each.layers()));
-///
-/// States of different steps (one compressor failed where others did not) count as the latest of them.
-/// What speeds up the choice of the next entries (warm thresholds) stays behind, as it belongs to the old segments.
-/// Local to a rank; ranks that do the same with equal layouts stay in step. Memory: a float for each element and state
-/// of the layers that were put.
+/// The states of all layers of a model, for when buckets, or the groups of a plan, change between steps. Call
+/// `put(each.layers(), each.state())` for each old compressor, then `each.restore(states.take(each.layers()))` for each
+/// new one. Layers are identified by name; their order and grouping do not matter. States of different steps (one
+/// compressor failed where others did not) count as the latest of them. Warm thresholds belong to the old segments and
+/// are dropped. Local to a rank; ranks that do the same with equal layouts stay in step.
+/// Memory: a float for each element and state of the layers that were put.
 class layer_states {
  public:
-  /// @throws invalid_argument if two layers have the same name.
+  /// No states yet, of a model with these layers. @throws invalid_argument if two layers have the same name.
   explicit layer_states(layout model)
       : model_{std::move(model)}, values_(model_.count()), known_(model_.count(), false) {
     for (std::size_t i = 0; i < model_.count(); ++i)

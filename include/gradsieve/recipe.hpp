@@ -1,4 +1,4 @@
-// The policies of one compressor, named.
+// The policies of one compressor, and the rules of what fits together.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,24 @@ namespace gradsieve {
 
 /// What a gradient element that is NaN or infinite does to its step.
 enum class non_finite {
-  skip,  ///< counts as zero, and is counted in the report
-  fail   ///< the step throws non_finite_gradient, on every rank, before anything changes; costs a reading pass
+  skip,  ///< the element keeps its residual, counts as zero, and is counted in the report
+  fail   ///< the step throws non_finite_gradient on every rank before anything changes; costs a reading pass
 };
 
-/// Name the policies you change; the others keep their defaults:
-/// recipe{.density = 0.001, .selector = laplacian{}, .partitioner = deft{}}.
+/// The policies of a compressor. Name those that you change, in this order; the others keep their defaults:
+/// `recipe{.density = 0.001, .selector = laplacian{}, .partitioner = deft{}}`. What does not fit together does not
+/// compile, with a sentence that says why; see compatible. All ranks have equal recipes.
 template <class Selector = radix, class Partitioner = whole, class Residual = error_feedback, class Codec = coo,
           class Exchange = typename Partitioner::default_exchange>
 struct recipe {
-  density_schedule density = 0.01;
-  Selector selector{};
-  Partitioner partitioner{};
-  Residual residual{};
-  Codec codec{};
-  Exchange exchange{};
-  passthrough_layers passthrough{};
-  non_finite on_non_finite = non_finite::skip;
+  density_schedule density = 0.01;              ///< fraction of the elements to send, step by step
+  Selector selector{};                          ///< which entries are sent
+  Partitioner partitioner{};                    ///< which rank selects where, and how many
+  Residual residual{};                          ///< what stays of values that are not sent
+  Codec codec{};                                ///< entries as bytes
+  Exchange exchange{};                          ///< the ranks' selections into one update
+  passthrough_layers passthrough{};             ///< layers that are all-reduced in full
+  non_finite on_non_finite = non_finite::skip;  ///< what a NaN or infinity does
 
   friend bool operator==(recipe const&, recipe const&) = default;
 
@@ -52,7 +53,8 @@ struct recipe {
     return out << ", " << it.passthrough << (it.on_non_finite == non_finite::fail ? ", fails on non-finite" : "");
   }
 
-  /// @throws invalid_argument if the density leaves [0, 1], or a policy's check() says so.
+  /// Checks the density and every policy; see gradsieve::check().
+  /// @throws invalid_argument if the density leaves [0, 1], or a policy's values make no sense.
   void check() const {
     gradsieve::check(density);
     gradsieve::check(selector);
@@ -62,8 +64,8 @@ struct recipe {
     gradsieve::check(exchange);
   }
 
-  /// A number made of all policies' names and fields, the same on every machine: what ranks compare when they first
-  /// meet.
+  /// A number made of all policies' names and fields, the same on every machine. Ranks compare it in the first
+  /// exchange.
   [[nodiscard]] std::uint64_t hash() const {
     fingerprint all;
     gradsieve::add_to(all, density);
@@ -240,11 +242,12 @@ struct exchange_rules {
 
 }  // namespace detail
 
-/// Whether a recipe works in a space. It is true, or it does not compile: the sentence of the broken rule says why.
+/// True for a recipe that works in a space; for another it does not compile, with a sentence that names the broken
+/// rule.
 template <class Recipe, class Space>
 inline constexpr bool compatible = sizeof(detail::recipe_rules<Recipe, Space>) > 0;
 
-/// The same of exchange() with a communicator.
+/// The same for exchange() with a communicator, which has rules of its own; compress() does without them.
 template <class Recipe, class Space, class Comm>
 inline constexpr bool exchangeable = sizeof(detail::exchange_rules<Recipe, Space, Comm>) > 0;
 

@@ -1,4 +1,4 @@
-// Recipes as text: "radix+deft+momentum+packed:delta,fp16@0.01", read and written.
+// Reads and writes recipes as text, such as "radix+deft+momentum+packed:delta,fp32@0.01".
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@
 
 namespace gradsieve {
 
-/// Types, in order: what a program has compiled of one family of policies. Shorten it to compile less.
+/// Types in order: the policies of one family that a menu offers; see full_menu. Fewer types compile faster.
 template <class... Types>
 struct type_list {
-  using variant = std::variant<Types...>;
+  using variant = std::variant<Types...>;  ///< one value of any of them
 };
 
 /// The grammar of recipe text, without its policies: names, options and numbers.

@@ -1,4 +1,4 @@
-// What a step did.
+// The report of a step.
 #pragma once
 
 #include <array>
@@ -13,23 +13,24 @@ namespace gradsieve {
 
 /// Seconds of one step, by stage. Encoding and decoding count as exchange.
 struct step_seconds {
-  double accumulate = 0;
-  double partition = 0;
-  double select = 0;
-  double exchange = 0;
-  double apply = 0;
+  double accumulate = 0;  ///< the gradient into the residual
+  double partition = 0;   ///< what depends on norms, and the layers that pass through
+  double select = 0;      ///< choosing and quantising entries
+  double exchange = 0;    ///< messages, collectives and waiting for other ranks
+  double apply = 0;       ///< the update into the gradient
+  /// The sum of all stages.
   [[nodiscard]] double total() const noexcept { return accumulate + partition + select + exchange + apply; }
 };
 
-/// What a message cost for the layers of one kind, and on a host all else that its step has sent. Every byte is counted
-/// once, if there are elements; those that are of no layer, such as a header's, are shared out by elements.
+/// The bytes of a message that belong to one kind of layers; on the host, of all that its step sends. Every byte counts
+/// once. Bytes of no layer, such as a header's, are shared out by elements.
 struct layer_kind_bytes {
-  static constexpr std::uint32_t several = ~std::uint32_t{0};
+  static constexpr std::uint32_t several = ~std::uint32_t{0};  ///< a bin_length that stands for several lengths
 
-  std::uint32_t bin_length = 0;  ///< of these layers' bins; 0: layers that pass through; `several`: of all the others
-  std::uint64_t elements = 0;
-  std::uint64_t entries = 0;
-  double bytes = 0;
+  std::uint32_t bin_length = 0;  ///< of these layers' bins; 0: layers that pass through; `several`: all other lengths
+  std::uint64_t elements = 0;    ///< of these layers
+  std::uint64_t entries = 0;     ///< that were sent of them
+  double bytes = 0;              ///< that they took
 
   /// AdaComp's effective compression rate: binary32 bytes of these layers for each byte sent. 0 before anything is.
   [[nodiscard]] double rate() const noexcept { return bytes > 0 ? 4 * static_cast<double>(elements) / bytes : 0; }
@@ -37,14 +38,14 @@ struct layer_kind_bytes {
 
 /// Where a message's bytes went, as far as its codec or its selector can tell.
 struct byte_breakdown {
-  static constexpr std::size_t most = 10;  ///< the rules of bin_lengths, otherwise, and what passes through
+  static constexpr std::size_t most = 10;  ///< kinds: the rules of bin_lengths, the rest, and what passes through
 
   char const* index_codec = "";                    ///< the index codec that wrote it, where there is a choice
   char const* value_codec = "";                    ///< the value codec likewise
-  std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last is of all for which there is no other place
-  std::size_t kind_count = 0;                      ///< without that one
+  std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last one holds all that have no other place
+  std::size_t kind_count = 0;                      ///< without the last one
 
-  /// The kind of this bin length.
+  /// The kind of this bin length; a new one if there is none yet.
   [[nodiscard]] layer_kind_bytes& of(std::uint32_t bin_length) noexcept {
     for (std::size_t i = 0; i < kind_count; ++i)
       if (kinds[i].bin_length == bin_length) return kinds[i];
@@ -54,7 +55,7 @@ struct byte_breakdown {
     return made;
   }
 
-  /// Bytes that are of no layer: every element bears the same.
+  /// Adds bytes of no layer: an equal share for every element.
   void share_out(double bytes) noexcept {
     double elements = 0;
     for (auto const& each : kinds) elements += static_cast<double>(each.elements);
@@ -62,13 +63,14 @@ struct byte_breakdown {
       if (each.elements > 0) each.bytes += bytes * static_cast<double>(each.elements) / elements;
   }
 
+  /// The sum over all kinds.
   [[nodiscard]] double bytes() const noexcept {
     double sum = 0;
     for (auto const& each : kinds) sum += each.bytes;
     return sum;
   }
 
-  /// Adds up two messages.
+  /// Adds another message's bytes.
   void add(byte_breakdown const& other) noexcept {
     if (*other.index_codec != '\0') index_codec = other.index_codec;
     if (*other.value_codec != '\0') value_codec = other.value_codec;
@@ -100,27 +102,27 @@ struct byte_breakdown {
   }
 };
 
-/// One step of one rank. Bytes are all that the step hands to the transport and takes from it, what ranks tell each
-/// other before they send included; its own algorithm (ring, tree) may move them several times.
+/// One step of one rank. Bytes are all that the step hands to the transport and takes from it, including the sizes and
+/// checks that ranks exchange first. The transport's own algorithm (ring, tree) may move them several times.
 struct step_report {
-  std::uint64_t step = 0;
-  int world = 1;
+  std::uint64_t step = 0;                  ///< counted from 0
+  int world = 1;                           ///< number of ranks
   index_type budget = 0;                   ///< k: entries that all segments were to give
   index_type selected = 0;                 ///< entries that this rank chose and sent
-  index_type capacity = 0;                 ///< entries that this rank might have chosen
+  index_type capacity = 0;                 ///< entries that this rank had room for
   std::uint64_t passthrough_elements = 0;  ///< sent without indices: layers that pass through, segments sent in full
-  std::uint64_t union_size = 0;  ///< entries of the averaged update, all ranks' together, but for the layers that
-                                 ///< pass through: at equal density up to `world` times as many as were sent
-  std::uint64_t non_finite = 0;  ///< elements whose gradient was NaN or infinite, left out
-  std::uint64_t saturated = 0;   ///< values clamped to the largest that codec, sum or output can hold
-  std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;
+  std::uint64_t union_size = 0;      ///< entries of the averaged update, without passthrough_elements: where all ranks
+                                     ///< select, up to `world` times the budget
+  std::uint64_t non_finite = 0;      ///< elements whose gradient was NaN or infinite, left out
+  std::uint64_t saturated = 0;       ///< values clamped to the largest that codec, sum or output can hold
+  std::uint64_t bytes_sent = 0;      ///< by this rank
+  std::uint64_t bytes_received = 0;  ///< by this rank
   std::uint64_t baseline_bytes = 0;  ///< what an uncompressed all-reduce would send
-  threshold_counts thresholds;       ///< how this rank's came about. Of `laplacian` on a device those alone that its
-                                     ///< candidates did not settle: the others take no selector's call that could count
-  bool staged = false;               ///< device memory went through the host's, as the transport takes no other
+  threshold_counts thresholds;       ///< what decided on this rank's thresholds; of `laplacian` on a device, only of
+                                     ///< segments whose candidates did not suffice
+  bool staged = false;               ///< device memory was copied through host memory for the transport
   byte_breakdown message;            ///< of exchange(), and of compress() once it is encoded
-  step_seconds seconds;              ///< of a host; a device's step is over before its work begins
+  step_seconds seconds;              ///< on the host; a step on a device only enqueues work, which is not timed
 
   /// Adds the report of another part of the same gradient, such as another group of a plan.
   void add(step_report const& part) noexcept {
@@ -166,7 +168,8 @@ struct step_report {
   }
 };
 
-/// Charges the time since the last charge to a stage.
+/// @cond internal
+/// Adds the time since the last call to a stage.
 class stopwatch {
  public:
   void charge(double& stage) noexcept {
@@ -178,5 +181,6 @@ class stopwatch {
  private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
+/// @endcond
 
 }  // namespace gradsieve

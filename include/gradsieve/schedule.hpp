@@ -1,4 +1,4 @@
-// Planning which gradients travel together, simulating it, and doing it.
+// Plans which gradients are exchanged together, simulates plans, and runs them.
 #pragma once
 
 #include <gradsieve/schedule/advise.hpp>
@@ -24,3 +24,18 @@
 #include <gradsieve/schedule/simulate/chrome_trace.hpp>
 #include <gradsieve/schedule/simulate/simulate.hpp>
 #include <gradsieve/schedule/trace.hpp>
+
+/// @defgroup scheduling Schedules
+/// Which gradients travel together and when: traces, costs and plans.
+
+/// @defgroup planners Planners
+/// @ingroup scheduling
+/// Policies that make a plan from a trace and a cost; see make_plan().
+
+/// @defgroup costs Costs and simulation
+/// @ingroup scheduling
+/// What collectives take, modelled or measured, and what a plan would take.
+
+/// @defgroup overlapping Overlap
+/// @ingroup scheduling
+/// Exchanging the groups of a plan while the backward pass still runs.

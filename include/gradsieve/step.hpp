@@ -1,4 +1,4 @@
-// What a compressor has in every space, and what differs between spaces: how a step ends that a rank cannot finish.
+// What compressors have in every space, and how a step ends that a rank cannot finish.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace gradsieve {
 
-/// Who selects in a step, and for what kind of step.
+/// The world and rank of a step, and whether it exchanges.
 struct step_role {
   int world = 1;
   int rank = 0;
@@ -22,7 +22,7 @@ struct step_role {
   friend bool operator==(step_role const&, step_role const&) = default;
 };
 
-/// In place of a communicator where a step has none.
+/// Stands for a communicator in a step without one.
 struct no_ranks {
   [[nodiscard]] static constexpr int rank() noexcept { return 0; }
   [[nodiscard]] static constexpr int size() noexcept { return 1; }
@@ -59,7 +59,7 @@ class held_failure {
   std::exception_ptr why_;
 };
 
-/// What a compressor is about, whatever its space. Stays where it is made: its parts refer to each other.
+/// What a compressor has in every space. Not movable, as its parts refer to each other.
 template <class Recipe>
 struct step_parts {
   using selector_type = decltype(Recipe::selector);

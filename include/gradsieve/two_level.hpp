@@ -23,59 +23,66 @@
 
 namespace gradsieve {
 
-/// Two communicators of one rank: of the ranks of its node, and of the ranks that have the same place in their nodes,
-/// one a node. All nodes have equally many ranks. With MPI, mpi::nodes makes them. With NCCL from 2.18 on, of a
-/// communicator of all ranks: ncclCommSplit(all, node, rank, &inside, nullptr), and ncclCommSplit(all, place, rank,
-/// &across, nullptr); before that, ncclCommInitRank with an id for each node and one for each place.
+/// Two communicators of one rank: one of the ranks of its node, and one of the ranks that have the same place in the
+/// other nodes. All nodes have equally many ranks. With MPI, mpi::nodes makes them. With NCCL from 2.18 on, split a
+/// communicator of all ranks: `ncclCommSplit(all, node, rank, &inside, nullptr)` and `ncclCommSplit(all, place, rank,
+/// &across, nullptr)`; with older versions call ncclCommInitRank with an id for each node and one for each place.
 template <communicator Inside, communicator Across>
 struct two_level {
-  Inside inside;
-  Across across;
+  Inside inside;  ///< the ranks of this node
+  Across across;  ///< one rank of each node
 
-  /// Of all nodes together, numbered node by node.
+  /// Ranks of all nodes together.
   [[nodiscard]] int size() const { return inside.size() * across.size(); }
+  /// This rank among all ranks, which are numbered node by node.
   [[nodiscard]] int rank() const { return across.rank() * inside.size() + inside.rank(); }
 };
+/// Deduces both types.
 template <class Inside, class Across>
 two_level(Inside, Across) -> two_level<Inside, Across>;
 
-/// A compressor for nodes with several ranks, in three parts: a dense reduce-scatter inside of the node, from which
-/// each rank has the mean of one part of the gradient; a compressor's exchange of that part with the ranks of equal
-/// place in the other nodes; an all-gather inside. Selection, residual and messages are those of a part: what crosses
-/// between nodes does not depend on the ranks in them, and a rank selects from 1 / ranks of the elements.
-/// The result is the mean over nodes of what these sent, and a node's gradient is the mean of its ranks', summed in the
-/// order of the inner transport (threads: by rank), as binary32, divided, and for float16 and bfloat16 rounded once.
-/// All ranks end with the same bits; with `reduce_scatter` across, those of a node do: with its shard of each part, and
-/// zeros elsewhere. At density 1 that is dense_mean across of dense_mean inside; the last bits differ
-/// from a dense_mean of all ranks, as the sum has another order. An inner sum is plain: infinite beyond binary32, and
-/// an element that is not finite on one rank is left out for its node.
-/// When not: one rank a node, or links inside that are no faster than those across: take a compressor of all ranks.
-/// Cost: inside, a reduce-scatter of binary32 and an all-gather of the gradient's format, where a transport has no
-/// reduce_scatter an all_reduce; two meetings of 20 bytes on the host, one of 4 bytes on a device; across, that of a
-/// compressor for n / ranks elements. Memory: the compressor's of a part; n / ranks floats; and for 16-bit formats, and
-/// where n is not a multiple of the ranks, a copy of the gradient as binary32.
-/// A layer that lies in two parts is one in each: its budget, its scale, and the size that `passthrough.up_to` looks at
-/// are the parts'.
+/// A compressor for nodes with several ranks. A step has three parts: a dense reduce-scatter inside of the node, which
+/// gives each rank the mean of one part of the gradient; a compressor's exchange of that part with the ranks that have
+/// the same place in the other nodes; an all-gather inside. Each rank selects from its part, 1 / ranks of the elements,
+/// so that the traffic between nodes does not depend on the number of ranks in a node.
 ///
-/// Failures, on the host: whoever fails, all ranks of its node throw; where a rank fails before the sum inside, all of
-/// all nodes. A node is then what a rank is to a compressor: if one of its ranks fails before the sum, the node's
-/// gradients of this step do not enter its residuals, those of other nodes do. If the exchange of one place fails, the
-/// others take back what they have given up, with discard_step(); their part of the gradient stays in the residual,
-/// and they have one step more behind them than those that failed.
-/// On a device what fails in the stream is thrown by the report, of all ranks of the node, or by the next call. The
-/// failed part of the gradient is of no use then; call discard_step() on every rank, which changes nothing where the
-/// exchange had failed. A rank that throws at once leaves others waiting, as with a compressor.
+/// The result is the mean over the nodes of what they sent. A node's gradient is the mean of its ranks' gradients,
+/// summed as binary32 in the order of the inner transport (threads: by rank), and for float16 and bfloat16 rounded
+/// once. All ranks end with the same bits; with `reduce_scatter` across, the ranks of one node do: their shard of each
+/// part, zeros elsewhere. At density 1 the result equals a dense_mean across nodes of a dense_mean inside; a dense_mean
+/// of all ranks sums in another order and may differ in the last bits. An inner sum beyond binary32 is infinite, and an
+/// element that is not finite on one rank is left out for its node. A layer that lies in two parts counts as one layer
+/// in each: for its budget, its scale, and `passthrough.up_to`.
+///
+/// When not: with one rank a node, or where links inside are no faster than those across; use a compressor of all
+/// ranks.
+/// Cost: inside, a reduce-scatter of binary32 (an all_reduce where the transport has no reduce_scatter), an all-gather
+/// of the gradient's format, and two collectives of 20 bytes on the host, one of 4 bytes on a device; across, that of a
+/// compressor for n / ranks elements.
+/// Memory: the compressor's for a part; n / ranks floats; for 16-bit formats, and where n is not a multiple of the
+/// ranks, also a copy of the gradient as binary32.
+///
+/// Failures on the host: if a rank fails, all ranks of its node throw; if it fails before the sum inside, all ranks of
+/// all nodes throw, the node's gradients of this step do not enter its residuals, and those of the other nodes do. If
+/// the exchange of one place fails, the step is discarded on the other ranks of the nodes too: their part of the
+/// gradient stays in the residual, and their step count is one ahead of that of the ranks that failed. On a device a
+/// failure in the stream is thrown by the report of every rank of the node, or by the next call. The failed part of the
+/// gradient is then not valid; call discard_step() on every rank (it changes nothing where the exchange failed). A rank
+/// that throws at once leaves the others waiting, as with a compressor.
+///
+/// @include two_level.cpp
 template <space Space, class Recipe>
 class two_level_compressor {
   using node_exchange = typename Space::node_exchange;
 
  public:
+  /// What exchanges this rank's part.
   using compressor_type = compressor<Space, Recipe>;
   using report_type = std::remove_cvref_t<decltype(std::declval<node_exchange const&>().report(
       std::declval<typename compressor_type::report_type const&>()))>;  ///< step_report, or a device_node_report
 
-  /// `layers`, of the whole gradient, and the recipe are equal on all ranks. ranks: local.
-  /// @throws as a compressor's constructor.
+  /// A compressor of this rank's part. `layers`, of the whole gradient, and the recipe are equal on all ranks. Local.
+  /// @throws invalid_argument, device_error as compressor's constructor.
   template <class Inside, class Across>
   two_level_compressor(Space where, layout layers, Recipe recipe, two_level<Inside, Across> const& ranks)
       : part_{layers.size(), ranks.inside.size(), ranks.inside.rank()},
@@ -84,10 +91,11 @@ class two_level_compressor {
         compressor_{where, part_.cut(layers_), std::move(recipe)},
         node_{where, part_} {}
 
-  /// As compressor::exchange(), for all ranks of all nodes; its report is of this rank's part, and counts the bytes
-  /// that go across. Allocates in the first step, and the first with another format.
-  /// @throws as compressor::exchange(); invalid_argument if the node has other ranks than at construction; mismatch if
-  /// ranks of a node differ in layout or recipe; communication_error if another rank of the node has failed.
+  /// As compressor::exchange(), for all ranks of all nodes. The report is of this rank's part and counts the bytes that
+  /// go across. Collective. Allocates in the first step, and in the first one with another format.
+  /// @throws invalid_argument if the node has other ranks than at construction; mismatch if ranks of a node differ in
+  /// layout or recipe; communication_error if another rank of the node has failed; and what compressor::exchange()
+  /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     run(ranks, node_exchange::span_of(gradient), {});
@@ -104,25 +112,28 @@ class two_level_compressor {
     }
   }
 
-  /// Of the last step.
+  /// The report of the last step, of this rank's part.
   [[nodiscard]] report_type report() const { return node_.report(compressor_.report()); }
 
   /// As compressor::discard_step(). Call it on every rank.
   void discard_step() { compressor_.discard_step(); }
   /// As compressor::rescale().
   void rescale(float factor) { compressor_.rescale(factor); }
-  /// As compressor's, of this rank's part: for the same place in a node of as many ranks.
+  /// As compressor::state(), of this rank's part: for the same place in a node of as many ranks.
   [[nodiscard]] std::vector<std::byte> state() { return compressor_.state(); }
+  /// As compressor::restore(), with what state() gave.
   void restore(std::span<std::byte const> bytes) { compressor_.restore(bytes); }
 
-  /// What exchanges this rank's part: its residual, its step, its layers. Call no exchange() of it.
+  /// What exchanges this rank's part: its residual, its step, its layers. Do not call its exchange().
   [[nodiscard]] compressor_type& part_compressor() noexcept { return compressor_; }
+  /// @copydoc part_compressor()
   [[nodiscard]] compressor_type const& part_compressor() const noexcept { return compressor_; }
 
-  /// Which part of the gradient that is.
+  /// Which part of the gradient this rank exchanges.
   [[nodiscard]] node_share const& part() const noexcept { return part_; }
-  /// Of the whole gradient.
+  /// The layers of the whole gradient.
   [[nodiscard]] layout const& layers() const noexcept { return layers_; }
+  /// The recipe of the exchange across nodes.
   [[nodiscard]] Recipe const& recipe() const { return compressor_.recipe(); }
 
  private:

@@ -1,4 +1,4 @@
-// One layer's entries as symbols of a byte or two: the format that `binned` describes.
+// The entries of a layer as symbols of a byte or two: the format of `binned`.
 #pragma once
 
 #include <cstddef>

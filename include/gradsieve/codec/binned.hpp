@@ -1,4 +1,4 @@
-// AdaComp's messages: a byte or two for each entry, which say where in its bin it is and on which side of zero.
+// AdaComp's messages: a byte or two for each entry, with its position in its bin and its sign.
 #pragma once
 
 #include <cstddef>
@@ -17,47 +17,49 @@
 
 namespace gradsieve {
 
-/// Layers in bins, an entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, else 16. Values
-/// are +s or -s with one magnitude s a layer, as in `ternary`.
+/// Layers in bins, each entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, else 16.
+/// Values are +s or -s with one magnitude s a layer, as in `ternary`. Needs a selector with bins.
 ///
-/// Payload: the elements that pass through, binary32; then for each layer that has entries, in order:
-/// - how many layers without entries stand before it since the last that has some, empty ones not counted: 7 bits a
-///   byte, lowest first, the highest bit set where more bytes follow;
+/// Payload: the elements that pass through, binary32; then for each layer with entries, in order:
+/// - the number of nonempty layers without entries before it, since the last layer with entries: 7 bits a byte, lowest
+///   first, the highest bit set if more bytes follow;
 /// - s, binary32, not negative;
-/// - symbols, little-endian: two bits of code above an offset of 6 or 14 bits. An entry has the offset in its bin, and
-///   in its code 1 if it is negative and 2 if it is the last of its bin. The highest offset, 63 or 16383, which no bin
-///   reaches, is no entry: code 0 says that the layer has no more of them; code 1 that one bin is empty, code 2 that
-///   2 + b bins are, b being the byte behind, code 3 that 258 + b are, b being the u32 behind.
-/// The layer ends with its last bin, or with code 0. Whatever can be said in fewer bytes must be: there is one way to
-/// write a selection. A layer without entries, as one that passes through, costs nothing.
+/// - symbols, little-endian: a code of two bits above an offset of 6 or 14 bits. The symbol of an entry has its offset
+///   in its bin; the code's bit 0 is set if it is negative, bit 1 if it is the last of its bin. The highest offset, 63
+///   or 16383, which no bin reaches, marks other symbols: code 0 ends the layer; code 1 is one empty bin; code 2,
+///   followed by a byte b, is 2 + b empty bins; code 3, followed by a u32 b, is 258 + b empty bins.
 ///
-/// The bins are the recipe's selector's, counted from a layer's first element: a compressor leaves their lengths in
-/// info.bins. Without a compressor give them, and info.layers, to message_info; see bin_lengths::of().
-/// When not: for selections that leave most bins empty, as a top-k of 0.1 %: there `packed` is smaller; on a device,
+/// A layer ends with its last bin, or with code 0. Only the shortest form is valid, so that there is one way to write a
+/// selection. A layer without entries costs nothing.
+///
+/// Bins are counted from a layer's first element. A compressor gives their lengths in info.bins; without a compressor
+/// set info.bins and info.layers, see bin_lengths::of().
+/// When not: for selections that leave most bins empty, as a top-k of 0.1 %, where `packed` is smaller; on a device,
 /// where messages have a fixed size and it is refused.
-/// Cost: O(entries + layers), entry by entry. Source: Chen et al. 2018, who leave open how bins end.
+/// Cost: O(entries + layers), entry by entry.
+/// Source: Chen et al. 2018; how a bin ends is not published there.
 struct binned {
   static constexpr char const* name = "binned";
   static constexpr std::uint16_t id = 3;
   static constexpr std::uint32_t longest_bin = 16383;  ///< elements
 
-  /// For each entry its symbol, an empty run of up to 257 bins before it, and a layer of its own.
+  /// Bytes that are enough: each entry as its symbol, after a run of up to 257 empty bins, in a layer of its own.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
                                                   std::uint64_t passthrough) const noexcept {
     return message_header::bytes + 4 * passthrough + count * (2 + 3 + 4 + 1 + 2) + smaller(count, n / 128) * (3 + 4);
   }
 
-  /// Entries that a message can have at most, whatever its bytes are.
+  /// Bounds the entries of a message, whatever its bytes are; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     return smaller(wire::announced_entries(front), size);
   }
 
-  /// What decode() will make of the values.
+  /// Replaces values by those that a receiver decodes; see quantises.
   void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
     to_layer_scale(info, indices, values);
   }
 
-  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
+  /// Writes a message; returns its size. @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     auto const& layers = layers_of(info);
     wire::store(to.subspan(message_header::bytes), in.passthrough);
@@ -68,7 +70,7 @@ struct binned {
     return message.size();
   }
 
-  /// @pre out.passthrough.size() >= info.passthrough
+  /// Reads a message; returns the part of `out` that it has filled. @pre out.passthrough.size() >= info.passthrough
   /// @throws corrupt_message if the bytes are not what encode() writes for this layout and these bins. `out` may then
   /// hold anything.
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,

@@ -1,4 +1,4 @@
-// Fields of a few bits, back to back: what index codecs and signs are packed with.
+// Packed fields of a few bits, for index codecs and signs.
 #pragma once
 
 #include <array>

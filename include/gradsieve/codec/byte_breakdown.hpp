@@ -45,8 +45,8 @@ namespace gradsieve {
   return result;
 }
 
-/// The byte breakdown of any codec's message, with a header as ours and entries that all cost the same. @pre
-/// info.layers, info.bins
+/// The byte breakdown of any codec's message, if it has the library's header and all entries cost the same.
+/// @pre info.layers, info.bins
 [[nodiscard]] inline byte_breakdown breakdown_by_entries(message_info const& info, selection_view const in,
                                                          std::span<range const> passthrough,
                                                          std::span<std::byte const> message) {
@@ -63,7 +63,7 @@ namespace gradsieve {
   return result;
 }
 
-/// What a codec tells of its message; of kinds of layers where it does not, and the selector has them, by
+/// The codec's breakdown of its message; if that names no kinds of layers and the selector's bins do, shared out by
 /// breakdown_by_entries().
 template <class Selector, class Codec>
 [[nodiscard]] byte_breakdown byte_breakdown_of(Selector const&, Codec const& how, message_info const& info,

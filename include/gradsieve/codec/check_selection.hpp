@@ -1,4 +1,4 @@
-// Whether a caller's selection is one that a message can hold.
+// Checks whether a message can hold a caller's selection.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,10 @@ namespace gradsieve {
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());
 }
 
-/// Checks a selection before it is encoded: every receiver takes what passes, and decodes these very values.
-/// `passthrough`: the ranges of the layers that pass through, in order. Cost: one pass over the entries, and a search
-/// for each of those ranges. Where the codec loses bits: a copy of the values, which allocates.
+/// Checks a selection before it is encoded, so that every receiver accepts the message and decodes these values.
+/// `passthrough`: the ranges of the layers that pass through, in order.
+/// Cost: one pass over the entries, and a search for each of those ranges. Where the codec loses bits: a copy of the
+/// values, which allocates.
 /// @throws invalid_argument where the lists differ in length, there are more than `capacity` entries, or another number
 /// of elements than pass through; where indices do not rise below n, or lie in a layer that passes through; where
 /// values are not finite, or the codec would round them.

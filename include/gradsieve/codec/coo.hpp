@@ -1,4 +1,4 @@
-// Coordinates as they are: 32-bit indices and 32-bit values.
+// The default codec: 32-bit indices and 32-bit values.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,15 @@
 
 namespace gradsieve {
 
-/// Payload: `count` indices u32, `count` values binary32, `passthrough` values binary32. Lossless; 8 bytes an entry.
-/// When not: on slow links, where smaller indices and values pay.
+/// Indices as u32 and values as binary32. Lossless; 8 bytes an entry. The default codec.
+/// When not: on slow links, where smaller indices and values pay; see packed.
 /// Cost: one copy and one checksum of the message each way.
+/// Payload: `count` indices, `count` values, `passthrough` values.
 struct coo {
   static constexpr char const* name = "coo";
   static constexpr std::uint16_t id = 1;
-  static constexpr raw32 indices{};  ///< its parts, where they travel apart
-  static constexpr fp32 values{};
+  static constexpr raw32 indices{};  ///< its indices, where they travel apart
+  static constexpr fp32 values{};    ///< its values, where they travel apart
 
   /// Bytes of a message with `count` entries and `passthrough` uncompressed elements.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
@@ -29,12 +30,12 @@ struct coo {
     return message_header::bytes + 8 * count + 4 * passthrough;
   }
 
-  /// Entries that a message can have at most, whatever its bytes are.
+  /// Bounds the entries of a message, whatever its bytes are; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     return smaller(wire::announced_entries(front), size / 8);
   }
 
-  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
+  /// Writes a message; returns its size. @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const info, selection_view const in,
                                      std::span<std::byte> to) const noexcept {
     std::uint64_t const count = in.indices.size();
@@ -46,9 +47,9 @@ struct coo {
     return message.size();
   }
 
-  /// @pre out.passthrough.size() >= info.passthrough
+  /// Reads a message; returns the part of `out` that it has filled. @pre out.passthrough.size() >= info.passthrough
   /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, indices
-  /// that rise strictly below n, finite values. `out` may then hold anything.
+  /// that increase below n, finite values. `out` may then hold anything.
   [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const header = wire::open(info, id, from);

@@ -1,4 +1,4 @@
-// One magnitude for all entries of a layer: what ternary values are made of.
+// One magnitude for all entries of a layer, as in ternary values.
 #pragma once
 
 #include <algorithm>

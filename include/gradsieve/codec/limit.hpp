@@ -1,4 +1,4 @@
-// The largest values that a codec, and sums, can take.
+// The largest values that codecs and sums can hold.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace gradsieve {
 
-/// The largest magnitude of `ranks` values whose sum is finite, in whatever order they are added: the largest float /
-/// ranks, and beyond two ranks less what rounding may add. Source: an addition rounds by 2^-24 of its result at most,
+/// The largest magnitude of `ranks` values whose sum is finite in any order: the largest float / ranks, and beyond two
+/// ranks less what rounding may add. Source: an addition rounds by 2^-24 of its result at most,
 /// and a sum of two that fits is rounded to one that fits.
 [[nodiscard]] inline float largest_summand(int ranks) noexcept {
   double const margin = ranks <= 2 ? 0 : std::min(0.5, static_cast<double>(ranks) * 0x1p-23);

@@ -1,4 +1,4 @@
-// The frame around every codec's bytes: who wrote them, for what, how many, and a checksum.
+// The frame around every codec's bytes: codec, layout, counts, and a checksum.
 #pragma once
 
 #include <array>
@@ -14,27 +14,28 @@
 
 namespace gradsieve {
 
-/// Version of the frame and of the codecs behind it. A reader takes its own version only.
+/// Version of the frame and of all codecs' formats. A reader refuses other versions.
 inline constexpr std::uint16_t message_version = 1;
 
 /// First bytes of every message, little-endian, without padding:
 /// magic u32 | version u16 | codec u16 | n u64 | layout hash u64 | count u64 | passthrough u64 | checksum u64.
 struct message_header {
-  static constexpr std::uint32_t magic = 0x5653'5247;  // "GRSV"
-  static constexpr std::size_t bytes = 48;
-  static constexpr std::size_t count_at = 24;
-  static constexpr std::size_t passthrough_at = 32;
+  static constexpr std::uint32_t magic = 0x5653'5247;  ///< "GRSV"
+  static constexpr std::size_t bytes = 48;             ///< of the header
+  static constexpr std::size_t count_at = 24;          ///< where `count` is
+  static constexpr std::size_t passthrough_at = 32;    ///< where `passthrough` is
 
-  std::uint16_t codec = 0;
-  std::uint64_t n = 0;
-  std::uint64_t layout_hash = 0;
-  std::uint64_t count = 0;
-  std::uint64_t passthrough = 0;
+  std::uint16_t codec = 0;        ///< the codec's id
+  std::uint64_t n = 0;            ///< elements of the gradient
+  std::uint64_t layout_hash = 0;  ///< layout::hash()
+  std::uint64_t count = 0;        ///< entries
+  std::uint64_t passthrough = 0;  ///< elements that pass through
 };
 
+/// What codecs write and read messages with. All numbers are little-endian.
 namespace wire {
 
-/// Copies whole numbers between memory and little-endian bytes.
+/// Writes numbers as little-endian bytes. @pre `to` has room for them
 template <class T>
 void store(std::span<std::byte> to, std::span<T const> from) noexcept {
   if constexpr (std::endian::native == std::endian::little) {
@@ -46,6 +47,7 @@ void store(std::span<std::byte> to, std::span<T const> from) noexcept {
   }
 }
 
+/// Reads numbers from little-endian bytes. @pre `from` has as many
 template <class T>
 void load(std::span<T> to, std::span<std::byte const> from) noexcept {
   if constexpr (std::endian::native == std::endian::little) {
@@ -57,6 +59,7 @@ void load(std::span<T> to, std::span<std::byte const> from) noexcept {
   }
 }
 
+/// Reads one number.
 template <class T>
 [[nodiscard]] T load_one(std::span<std::byte const> from) noexcept {
   T value{};
@@ -64,19 +67,20 @@ template <class T>
   return value;
 }
 
+/// Writes one number.
 template <class T>
 void store_one(std::span<std::byte> to, T value) noexcept {
   store(to.first(sizeof(T)), std::span<T const>{&value, 1});
 }
 
-/// A word of a message, mixed with its position: what checksum() adds up.
+/// A word of a message, mixed with its position: a summand of checksum().
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t mixed(std::uint64_t word, std::uint64_t position) noexcept {
   std::uint64_t x = (word ^ (position * 0x9E37'79B9'7F4A'7C15u)) * 0xD6E8'FEB8'6659'FD93u;
   return (x ^ (x >> 32)) * 0xD6E8'FEB8'6659'FD93u;
 }
 
-/// The size at position 0 and all 8-byte words behind it, mixed and summed: finds damage, not forgery. A sum, so that
-/// any number of threads may share it out.
+/// The sum of all 8-byte words and the size, each mixed with its position. It finds damage, not forgery. As it is a
+/// sum, any number of threads can compute it.
 [[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
   std::uint64_t total = mixed(bytes.size(), 0);
   std::uint64_t position = 1;
@@ -94,7 +98,7 @@ void store_one(std::span<std::byte> to, T value) noexcept {
   return total;
 }
 
-/// Frames a message of `size` bytes whose payload stands behind the header already.
+/// Writes the header, with the checksum, of a message whose payload is already there.
 inline void seal(message_header const& header, std::span<std::byte> message) noexcept {
   store_one(message, message_header::magic);
   store_one(message.subspan(4), message_version);
@@ -107,26 +111,26 @@ inline void seal(message_header const& header, std::span<std::byte> message) noe
   store_one(message.subspan(40), checksum(message));
 }
 
-/// @throws corrupt_message, naming the field and both values.
+/// Refuses a message. @throws corrupt_message, naming the field and both values.
 [[noreturn]] inline void refuse(char const* field, std::uint64_t is, char const* relation, std::uint64_t limit) {
   throw corrupt_message("gradsieve: message " + std::string(field) + " is " + std::to_string(is) + ", expected " +
                         relation + std::to_string(limit));
 }
 
-/// refuse() unless it is good; a branch apart from that.
+/// Calls refuse() unless `good`.
 GRADSIEVE_INLINE void expect(bool good, char const* field, std::uint64_t is, char const* relation,
                              std::uint64_t limit) {
   if (!good) [[unlikely]]
     refuse(field, is, relation, limit);
 }
 
-/// @throws corrupt_message if a message announces more entries than there is room for.
+/// Checks that there is room for the announced entries. @throws corrupt_message
 inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   expect(count <= capacity, "entry count", count, "at most ", capacity);
 }
 
-/// Reads a header and holds it against what the receiver expects; check_count() and check_seal() are left to the
-/// caller.
+/// Reads a header and checks it against what the receiver expects. The caller also calls check_count() and
+/// check_seal().
 /// @throws corrupt_message, naming the field and both values.
 [[nodiscard]] inline message_header open(message_info const info, std::uint16_t codec,
                                          std::span<std::byte const> message) {
@@ -146,12 +150,12 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   return header;
 }
 
-/// The number of entries that a header announces, if these bytes have a header; else 0. Nothing is checked.
+/// The number of entries that a message's header announces; 0 if the bytes are shorter than a header. Checks nothing.
 [[nodiscard]] inline std::uint64_t announced_entries(std::span<std::byte const> message) noexcept {
   return message.size() < message_header::bytes ? 0 : load_one<std::uint64_t>(message.subspan(24));
 }
 
-/// @throws corrupt_message if the bytes changed since seal().
+/// Checks the checksum. @throws corrupt_message if the bytes changed since seal().
 inline void check_seal(std::span<std::byte const> message) {
   auto const stored = load_one<std::uint64_t>(message.subspan(40));
   // checksum() of the message with a zero in place of the stored sum, without a copy: word 5 is word number 6
@@ -161,8 +165,8 @@ inline void check_seal(std::span<std::byte const> message) {
   if (here != stored) throw corrupt_message("gradsieve: message checksum does not match: the bytes are damaged");
 }
 
-/// Whether test(i) holds for any i from `first` to before `count`. In blocks of a known length and without a branch
-/// inside of them, which compilers make vector code of.
+/// Whether test(i) holds for any i from `first` to before `count`. Compilers vectorise its blocks, which have a fixed
+/// length and no branch.
 template <class Test>
 [[nodiscard]] bool any_of_blocks(std::size_t count, std::size_t first, Test const& test) {
   constexpr std::size_t block = 64;
@@ -177,7 +181,7 @@ template <class Test>
   return false;
 }
 
-/// Every index of a message above the one before it and below n. One pass; looks closer only where that fails.
+/// Checks that the indices increase and stay below n. Cost: one pass.
 /// @throws corrupt_message
 inline void check_indices(std::uint64_t n, std::span<index_type const> indices) {
   if (any_of_blocks(indices.size(), 1, [&](std::size_t i) { return indices[i - 1] >= indices[i]; })) {
@@ -191,7 +195,7 @@ inline void check_indices(std::uint64_t n, std::span<index_type const> indices) 
                           std::to_string(n));
 }
 
-/// @throws corrupt_message if one is NaN or infinite.
+/// Checks that all values are finite. @throws corrupt_message
 inline void check_finite(std::span<float const> values) {
   if (any_of_blocks(values.size(), 0, [&](std::size_t i) { return !is_finite(values[i]); }))
     throw corrupt_message("gradsieve: message holds a value that is not finite");

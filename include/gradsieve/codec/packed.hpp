@@ -16,13 +16,14 @@
 
 namespace gradsieve {
 
-/// Any index codec with any value codec: packed{.indices = delta{}, .values = ternary{}}. Index codecs: raw32, delta,
-/// elias_fano, bitmap, fixed_width, automatic. Value codecs: fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc,
-/// qsgd, and automatic_values, which chooses one. See `index_codec`, `value_codec` and `choosing_value_codec` for one's
-/// own. On a device: raw32 and fixed_width, with all value codecs but sbc and automatic_values.
-/// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec;
-/// the part of the value codec, to the message's end.
-/// When not: where a link is faster than memory, `coo` costs less. Cost: the parts', and one checksum of the message.
+/// Any index codec with any value codec: `packed{.indices = delta{}, .values = ternary{}}`. Index codecs: raw32, delta,
+/// elias_fano, bitmap, fixed_width, and automatic, which chooses one. Value codecs: fp32, fp16, bf16, int8, int4, int2,
+/// ternary, sign, sbc, qsgd, and automatic_values, which chooses one. On a device: raw32 and fixed_width, with all
+/// value codecs but sbc and automatic_values.
+/// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec; the
+/// part of the value codec, to the message's end.
+/// When not: where a link is faster than memory, as `coo` costs less.
+/// Cost: the parts', and one checksum of the message.
 template <class Indices = automatic, class Values = fp32>
 struct packed {
   static_assert(index_codec<Indices>,
@@ -46,8 +47,8 @@ struct packed {
     return std::tuple{field<&packed::indices>{"indices"}, field<&packed::values>{"values"}};
   }
   static constexpr std::uint16_t id = 2;
-  Indices indices{};
-  Values values{};
+  Indices indices{};  ///< which elements
+  Values values{};    ///< how much
 
   /// Bytes of a message of n elements with `count` entries and `passthrough` uncompressed elements, at most.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
@@ -55,7 +56,7 @@ struct packed {
     return start + 4 * passthrough + indices.max_bytes(n, count) + values.max_bytes(count);
   }
 
-  /// The largest value that a receiver can be given.
+  /// The largest value that the value codec can hold; see limited_codec.
   [[nodiscard]] constexpr float largest() const noexcept {
     if constexpr (limited_codec<Values>)
       return values.largest();
@@ -63,8 +64,8 @@ struct packed {
       return largest_value<float>;
   }
 
-  /// Entries that a message can have at most, whatever its bytes are: as the header says, and as the values' part can
-  /// hold where its most_count(bytes) tells.
+  /// Bounds the entries of a message, whatever its bytes are: by the header, and by the values' most_count(bytes), if
+  /// they have it; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     auto const announced = wire::announced_entries(front);
     if constexpr (counting_value_codec<Values>)
@@ -73,15 +74,15 @@ struct packed {
       return announced;
   }
 
-  /// What decode() will make of the values.
+  /// Replaces values by those that a receiver decodes; see quantises.
   void quantise(message_info const& info, std::span<index_type const> places, std::span<float> in_out) const noexcept
     requires quantises<Values>
   {
     values.quantise(info, places, in_out);
   }
 
-  /// What encode() and decode() make of any values. Where quantise() would round again what it has rounded, as it then
-  /// may choose another value codec, this leaves it as it is.
+  /// Replaces values by what encode() and decode() make of them. Unlike quantise(), which may choose another value
+  /// codec in a second call, it does not change values that are rounded already.
   void round_as_written(message_info const& info, std::span<index_type const> places,
                         std::span<float> in_out) const noexcept
     requires(choosing_value_codec<Values> && quantises<Values>)
@@ -91,7 +92,7 @@ struct packed {
     });
   }
 
-  /// @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
+  /// Writes a message; returns its size. @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     wire::store_one(to.subspan(message_header::bytes), indices_id());
     auto const part_id = values_id(info, in);
@@ -109,9 +110,9 @@ struct packed {
     return message.size();
   }
 
-  /// @pre out.passthrough.size() >= info.passthrough
+  /// Reads a message; returns the part of `out` that it has filled. @pre out.passthrough.size() >= info.passthrough
   /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, the parts'
-  /// ids and contents, indices that rise strictly below n, finite values. `out` may then hold anything.
+  /// ids and contents, indices that increase below n, finite values. `out` may then hold anything.
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const header = wire::open(info, id, from);
@@ -138,7 +139,7 @@ struct packed {
     return {places, found, passthrough};
   }
 
-  /// Which index codec `automatic` took, and which value codec `automatic_values`.
+  /// Which index codec and which value codec were chosen; see accounting_codec.
   [[nodiscard]] byte_breakdown breakdown(message_info const&, selection_view const in, std::span<range const>,
                                          std::span<std::byte const> message) const noexcept
     requires(choosing_index_codec<Indices> || choosing_value_codec<Values>)

@@ -32,36 +32,38 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 
 }  // namespace detail
 
-/// A view of an intracommunicator that the caller owns: nothing is created, duplicated, freed or aborted.
-/// Counts beyond MPI's int are sent in pieces. Messages of send_receive have the tag 26483.
-/// MPI ends the program on errors, unless the caller gave the communicator MPI_ERRORS_RETURN: only then they
-/// are thrown.
-/// With a pause, a call that has to wait sleeps between its looks at MPI, where MPI itself would spin: for a thread
+/// A view of an intracommunicator that the caller owns: nothing is created, duplicated, freed or aborted. Counts beyond
+/// MPI's int are sent in pieces. Messages of send_receive have the tag 26483. By default MPI ends the program on
+/// errors; they are thrown only if the caller has set MPI_ERRORS_RETURN on the communicator.
+///
+/// With a pause, a call that waits sleeps between its tests for completion, where MPI itself would spin: for a thread
 /// that communicates while others compute on the same cores.
-/// With a deadline, a call that has waited so long for other ranks throws. It is for an MPI that keeps the survivors of
-/// a rank that died, where they would wait for ever (Open MPI 4: mpirun --enable-recovery). It has to be longer than
-/// ranks may be apart for good reasons, such as a slow batch or a checkpoint. A collective cannot be taken back: after
-/// that MPI may still write to the memory it was given. So calls work on memory of the communicator's own, which then
-/// is never freed; the caller's buffers are not touched any more. All copies throw from then on. What MPI itself can
-/// still do is that MPI's to say: with ULFM make a new communicator of the survivors; else end the process without
-/// MPI_Finalize, which would wait (session leaves it out).
-/// cost of a pause or a deadline: nonblocking collectives, which MPI libraries make slower for large messages; of a
-/// deadline also a copy of what each call gives, and of what it gets.
+///
+/// With a deadline, a call that has waited so long for other ranks throws, and all copies throw from then on. It is for
+/// an MPI that keeps the survivors of a rank that died, which would else wait for ever (Open MPI 4: `mpirun
+/// --enable-recovery`). It must be longer than ranks may lag behind each other, by a slow batch or a checkpoint. A
+/// collective cannot be cancelled, and MPI may still write to the memory it was given; so calls work on memory of the
+/// communicator's own, which is then never freed, and the caller's buffers are no longer used. After that, with ULFM
+/// make a new communicator of the survivors; else end the process without MPI_Finalize, which would wait (session skips
+/// it).
+///
+/// Cost: of a pause or a deadline, nonblocking collectives, which are slower for large messages in MPI libraries; of a
+/// deadline also a copy of what each call sends and receives.
 /// @pre equal sizes, roots and peers on all ranks: otherwise MPI may fail on some ranks or wait for ever.
-/// memory: 2 ints a rank, allocated at construction and shared by copies, and with a deadline the bytes of the longest
+/// Memory: 2 ints a rank, allocated at construction and shared by copies, and with a deadline the bytes of the longest
 /// call, by the first call that needs them; no other call allocates.
-/// ranks: collective; send_receive only for the ranks it names.
+/// Ranks: collective; send_receive only for the ranks it names.
 /// @throws error; mismatch, on this rank alone, if its own sizes do not fit together; communication_error, once the
 /// deadline has passed, that names the call, the rank and how long it waited.
-/// threads: one call at a time for all copies.
+/// Threads: one call at a time for all copies.
 class communicator_ref {
  public:
-  static constexpr std::size_t default_max_count = std::size_t{1} << 30;
+  static constexpr std::size_t default_max_count = std::size_t{1} << 30;  ///< of the constructor
 
-  /// `max_count`: most elements, or bytes, in one MPI call; the same on all ranks, from 1 to INT_MAX. `pause`: how long
-  /// a waiting call sleeps at a time, at most a second; 0 leaves it to MPI. `deadline`: how long a call waits, 0 for
-  /// ever. Both 0 on all ranks, or on none.
-  /// ranks: local.
+  /// A view of `comm`. `max_count`: most elements, or bytes, in one MPI call; the same on all ranks, from 1 to INT_MAX.
+  /// `pause`: how long a waiting call sleeps at a time, at most a second; 0: MPI waits in its own way. `deadline`: how
+  /// long a call waits; 0: for ever. `pause` and `deadline` are both 0 on all ranks, or on none.
+  /// Ranks: local.
   /// @throws invalid_argument for max_count, pause and deadline; communication_error unless MPI runs and `comm` fits.
   explicit communicator_ref(MPI_Comm comm, std::size_t max_count = default_max_count,
                             std::chrono::microseconds pause = {}, std::chrono::milliseconds deadline = {})
@@ -89,13 +91,15 @@ class communicator_ref {
     detail::check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     calls_ = std::make_shared<detail::waiting>(rank_, size_, pause, deadline);
   }
-  communicator_ref(communicator_ref const&) = default;  // and no move: what was moved from can still be called
+  /// A copy shares the buffers. There is no move: a moved-from communicator can still be called.
+  communicator_ref(communicator_ref const&) = default;
+  /// As the constructor.
   communicator_ref& operator=(communicator_ref const&) = default;
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// For algorithms that call from another thread, one call at a time. ranks: local.
+  /// Checks that any thread may call, one at a time; see thread_checking_communicator. Ranks: local.
   /// @throws communication_error if MPI was initialised with less than MPI_THREAD_SERIALIZED.
   void require_threads() const {
     int level = MPI_THREAD_SINGLE;
@@ -106,7 +110,7 @@ class communicator_ref {
           std::string{level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE"});
   }
 
-  /// MPI has all ranks receive identical results; a sum's last bits may depend on the number of ranks.
+  /// As has_all_reduce. A sum's last bits may depend on the number of ranks.
   template <class Space, detail::reducible T>
   void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
     calls_->require_usable();
@@ -124,8 +128,8 @@ class communicator_ref {
     }
   }
 
-  /// @pre as has_reduce_scatter says. The order of a sum is MPI's.
-  /// cost: one MPI_Reduce_scatter_block; beyond max_count elements in all, an MPI_Reduce to each rank, in pieces.
+  /// As has_reduce_scatter. MPI chooses the order of a sum.
+  /// Cost: one MPI_Reduce_scatter_block; beyond max_count elements in all, an MPI_Reduce to each rank, in pieces.
   template <class Space, detail::reducible T>
   void reduce_scatter(Space const&, std::span<T const> all, std::span<T> mine, reduction how) const {
     expect("gives values:", all.size(), ranks() * mine.size());
@@ -143,8 +147,8 @@ class communicator_ref {
       detail::check(MPI_Reduce_scatter_block(all.data(), mine.data(), n, type, op, comm_), "MPI_Reduce_scatter_block");
   }
 
-  /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
-  /// cost: one MPI_Allgather; beyond max_count bytes in all, a ring of size() - 1 send_receives.
+  /// As has_all_gather. @pre `mine` is its own place in `all` or does not overlap; `all` is size() times as long.
+  /// Cost: one MPI_Allgather; beyond max_count bytes in all, a ring of size() - 1 send_receives.
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     expect("has room for bytes:", all.size(), ranks() * mine.size());
@@ -161,8 +165,8 @@ class communicator_ref {
     detail::check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), n, MPI_BYTE, comm_), "MPI_Allgather");
   }
 
-  /// @pre `mine` as above; `sizes` are equal on all ranks and sum to what `all` holds.
-  /// cost: as above, with MPI_Allgatherv.
+  /// As has_all_gather. @pre `mine` as above; `sizes` are equal on all ranks and sum to the size of `all`.
+  /// Cost: as above, with MPI_Allgatherv.
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
@@ -202,8 +206,8 @@ class communicator_ref {
     }
   }
 
-  /// @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
-  /// @throws also mismatch if a message is shorter than `in`.
+  /// As has_send_receive. @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
+  /// @throws error; mismatch if a message is shorter than `in`.
   template <class Space>
   void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
     calls_->require_usable();
@@ -227,10 +231,10 @@ class communicator_ref {
     } while (!out.empty() || !in.empty());
   }
 
-  /// @pre `out` and `in` do not overlap; each rank sends what the other expects of it.
-  /// cost: size() send_receives, to ranks further and further off, the first to itself. Not MPI_Alltoallv: whether
-  /// that's counts hold all of a rank's bytes is known to that rank alone.
-  /// @throws also mismatch if a message is shorter than `in_sizes` says.
+  /// As has_all_to_all. @pre `out` and `in` do not overlap; both ranks of a pair give the same size for a message.
+  /// Cost: size() send_receives, with itself first and then with ranks at growing distance. (MPI_Alltoallv would need
+  /// to know on all ranks that every rank's bytes fit into its counts.)
+  /// @throws error; mismatch if a message is shorter than `in_sizes` says.
   template <class Space>
   void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {

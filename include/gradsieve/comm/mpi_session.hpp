@@ -1,6 +1,7 @@
-// MPI's errors, its beginning and end, and the ranks of nodes; the only header that includes <mpi.h>.
+// MPI errors, initialisation, and the communicators of nodes; the only header that includes <mpi.h>.
 #pragma once
 
+/// @cond internal
 // Without the C++ bindings: they left the standard with MPI 3 and would need a library of their own.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
@@ -8,6 +9,7 @@
 #ifndef MPICH_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX 1
 #endif
+/// @endcond
 #include <mpi.h>
 
 #include <array>
@@ -21,14 +23,15 @@
 
 namespace gradsieve::mpi {
 
-/// What an MPI call reported: its name, the code and MPI's text for it, and the place of the call.
+/// An MPI call failed. The message has its name, its code with MPI's text, and the place of the call.
 struct error : communication_error {
+  /// From what a call returned.
   error(char const* call, int code, std::source_location const& place)
       : communication_error("gradsieve: " + std::string{call} + " failed with code " + std::to_string(code) + " (" +
                             text(code) + ") at " + place.file_name() + ":" + std::to_string(place.line())),
         code_{code} {}
 
-  /// MPI's code, for MPI_Error_class.
+  /// MPI's code, for MPI_Error_class().
   [[nodiscard]] int code() const noexcept { return code_; }
 
  private:
@@ -54,14 +57,15 @@ inline std::atomic<bool> gave_up{false};
 
 }  // namespace detail
 
-/// Initialises MPI, and finalises it in its destructor; for programs that do not do so themselves. Where an
-/// exception unwinds it, or a communicator's deadline has passed, it does not finalise, as that would wait for ranks
-/// that may wait for this one or are gone: let the process end, and the launcher ends the job.
-/// @pre MPI was never initialised. ranks: collective.
+/// Initialises MPI, and finalises it in its destructor; for programs that do not do so themselves. It does not finalise
+/// during an exception or after a communicator's deadline has passed, as MPI_Finalize would wait for ranks that are
+/// gone or wait for this one: let the process end, and the launcher ends the job.
+/// @pre MPI was never initialised. Ranks: collective.
 class session {
  public:
-  /// @throws error; communication_error if MPI cannot offer this level of thread support.
+  /// Calls MPI_Init_thread. @throws error; communication_error if MPI has not this level of thread support.
   explicit session(int level = MPI_THREAD_FUNNELED) { start(nullptr, nullptr, level); }
+  /// The same with the program's arguments.
   session(int& argc, char**& argv, int level = MPI_THREAD_FUNNELED) { start(&argc, &argv, level); }
   session(session const&) = delete;
   session& operator=(session const&) = delete;
@@ -81,14 +85,13 @@ class session {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// The communicators of gradsieve::two_level: of the ranks of this rank's node, and of those that have its place in the
-/// other nodes. Owns both, which have the error handler of `all`. `all` remains the caller's.
-///   mpi::nodes const nodes{MPI_COMM_WORLD};
-///   two_level const ranks{mpi::communicator_ref{nodes.inside()}, mpi::communicator_ref{nodes.across()}};
-/// ranks: construction and destruction are collective.
+/// The two communicators of gradsieve::two_level: of the ranks of this node, and of the ranks that have the same place
+/// in the other nodes. Owns both; they have the error handler of `all`, which remains the caller's.
+/// @snippet two_level.cpp nodes
+/// Ranks: construction and destruction are collective.
 class nodes {
  public:
-  /// A node is what shares memory (MPI_COMM_TYPE_SHARED), or with `ranks` > 0 so many consecutive ranks of `all`.
+  /// Splits `all`. A node is what shares memory (MPI_COMM_TYPE_SHARED), or with `ranks` > 0 so many consecutive ranks.
   /// Ranks keep their order, inside and across.
   /// @throws invalid_argument, on all ranks, unless all nodes have equally many ranks; error.
   explicit nodes(MPI_Comm all, int ranks = 0) {
@@ -116,8 +119,8 @@ class nodes {
     detail::check(MPI_Comm_split(all, place, first, &own_.across), "MPI_Comm_split");
   }
 
-  [[nodiscard]] MPI_Comm inside() const noexcept { return own_.inside; }
-  [[nodiscard]] MPI_Comm across() const noexcept { return own_.across; }
+  [[nodiscard]] MPI_Comm inside() const noexcept { return own_.inside; }  ///< the ranks of this node
+  [[nodiscard]] MPI_Comm across() const noexcept { return own_.across; }  ///< one rank of each node
 
  private:
   /// Frees what there is, unless MPI has ended or would wait.

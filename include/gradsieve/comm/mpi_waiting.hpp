@@ -1,4 +1,4 @@
-// How calls of MPI wait: for as long as MPI does, patiently, or until a deadline.
+// How MPI calls wait: in MPI, with pauses, or until a deadline.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,9 @@ inline void copy(std::span<std::byte const> from, std::span<std::byte> to) noexc
   if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
 }
 
-/// What copies of a communicator share: how its calls wait, and memory for them. With a deadline MPI works on memory of
-/// this object's own, into which it may write whenever it likes: a call that has been given up leaves its requests to
-/// MPI, as a collective cannot be cancelled, and this object then keeps itself for ever.
+/// What copies of a communicator share: how its calls wait, and memory for them. With a deadline MPI works on this
+/// object's own memory. A call that was given up leaves its requests to MPI, as a collective cannot be cancelled; MPI
+/// may write to that memory at any time, so this object is then never freed.
 class waiting : public std::enable_shared_from_this<waiting> {
  public:
   waiting(int rank, int size, std::chrono::microseconds pause, std::chrono::milliseconds deadline)

@@ -20,15 +20,16 @@ namespace gradsieve::nccl {
 
 static_assert(NCCL_VERSION_CODE >= 21300, "gradsieve needs NCCL 2.13 or newer");
 
-/// What NCCL reported: the call's name, the code, NCCL's texts for it, and the place of the call.
+/// An NCCL call failed. The message has its name, its code with NCCL's texts, and the place of the call.
 struct error : communication_error {
+  /// From what a call returned.
   error(char const* call, ncclResult_t code, ncclComm_t comm, std::source_location const& place)
       : communication_error("gradsieve: " + std::string{call} + " failed with code " +
                             std::to_string(static_cast<int>(code)) + " (" + ncclGetErrorString(code) + last(comm) +
                             ") at " + place.file_name() + ":" + std::to_string(place.line())),
         code_{code} {}
 
-  [[nodiscard]] ncclResult_t code() const noexcept { return code_; }
+  [[nodiscard]] ncclResult_t code() const noexcept { return code_; }  ///< NCCL's code
 
  private:
   /// NCCL keeps one text a thread; it is that of the latest failure, which need not be this one.
@@ -61,27 +62,28 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 }  // namespace detail
 
 /// A view of a communicator that the caller owns: nothing is created, finalised, aborted or destroyed. Every call is
-/// enqueued on `where.stream` and returns; what it moves is there once the stream has come so far. A call may be
-/// captured in a CUDA graph. The caller waits for the stream before it destroys the communicator.
-/// With a communicator that does not block, a call polls until NCCL has enqueued it.
-/// A peer that is gone, or does not come, keeps a stream busy for ever: whoever synchronises it waits, as device
-/// compressors do when ranks first meet and for a report. wait() is for before that: it looks at NCCL meanwhile, and
-/// with a deadline throws when it has passed. Then abort the communicator (ncclCommAbort), which ends its kernels;
-/// before that the memory of their spans must not be freed.
-/// @pre spans are device memory of the communicator's device, which is current, and live until the stream has come so
-/// far; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever.
-/// memory: none; NCCL may take its own at the first calls.
-/// ranks: collective; send_receive only for the ranks it names.
-/// @throws error for what a call reports, and for what happened since the call before: NCCL tells of a lost peer or a
-/// broken link only later, and then every call throws it until the caller aborts the communicator. mismatch, on this
-/// rank alone, if its own sizes do not fit together. communication_error if a call has polled for the deadline.
-/// threads: one call at a time for all copies; a thread for each rank of a process.
+/// enqueued on `where.stream` and returns; its result is valid in stream order. A call may be captured in a CUDA graph.
+/// The caller synchronises the stream before it destroys the communicator. With a nonblocking NCCL communicator, a call
+/// polls until NCCL has enqueued it.
+///
+/// If a peer is lost or makes no call, the stream never gets past the collective, and whatever synchronises it waits
+/// for ever, as device compressors do in their first exchange and for a report. Call wait() before: it polls NCCL for
+/// errors meanwhile and throws once the deadline has passed. Then abort the communicator (ncclCommAbort), which ends
+/// its kernels; the memory of their spans must not be freed before.
+///
+/// @pre spans are device memory of the communicator's device, which is current, and live until the stream has passed
+/// the call; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever.
+/// Memory: none; NCCL may take its own at the first calls. Ranks: collective; send_receive only for the ranks it names.
+/// @throws error for what a call reports, and for an earlier failure: NCCL reports a lost peer or a broken link only
+/// later, and then every call throws until the caller aborts the communicator; mismatch, on this rank alone, if its own
+/// sizes do not fit together; communication_error if a call has polled for the deadline.
+/// Threads: one call at a time for all copies; a thread for each rank of a process.
 class communicator_ref {
  public:
   static constexpr bool stream_ordered = true;
 
-  /// Waits for a communicator that is still being set up. `deadline`: how long a call polls, and wait() waits; 0: for
-  /// ever. ranks: local.
+  /// A view of `comm`; waits if NCCL still sets it up. `deadline`: how long a call polls and wait() waits; 0: for ever.
+  /// Ranks: local.
   /// @throws communication_error if `comm` is null; invalid_argument unless deadline >= 0; error.
   explicit communicator_ref(ncclComm_t comm, std::chrono::milliseconds deadline = {})
       : comm_{comm}, deadline_{deadline} {
@@ -97,8 +99,8 @@ class communicator_ref {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// All ranks get the same bits from NCCL's ring, tree and switch algorithms, which reduce an element in one place.
-  /// A sum's last bits may depend on the number of ranks and on the algorithm.
+  /// As has_all_reduce: NCCL's ring, tree and switch algorithms reduce an element in one place, so all ranks get the
+  /// same bits. A sum's last bits may depend on the number of ranks and on the algorithm.
   template <stream_space Space, detail::reducible T>
   void all_reduce(Space const& where, std::span<T> in_out, reduction how) const {
     settle("a call before all_reduce");
@@ -108,7 +110,7 @@ class communicator_ref {
           "ncclAllReduce");
   }
 
-  /// @pre as has_reduce_scatter says. The order of a sum is NCCL's.
+  /// As has_reduce_scatter. NCCL chooses the order of a sum.
   template <stream_space Space, detail::reducible T>
   void reduce_scatter(Space const& where, std::span<T const> all, std::span<T> mine, reduction how) const {
     expect("gives values:", all.size(), ranks() * mine.size());
@@ -119,7 +121,7 @@ class communicator_ref {
           "ncclReduceScatter");
   }
 
-  /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
+  /// As has_all_gather. @pre `mine` is its own place in `all` or does not overlap; `all` is size() times as long.
   template <stream_space Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     expect("has room for bytes:", all.size(), ranks() * mine.size());
@@ -128,8 +130,9 @@ class communicator_ref {
     check(ncclAllGather(mine.data(), all.data(), mine.size(), ncclUint8, comm_, where.stream), "ncclAllGather");
   }
 
-  /// @pre `mine` as above; `sizes`, in host memory, are equal on all ranks and sum to what `all` holds.
-  /// cost: a group of size() broadcasts: NCCL has no all-gather of unequal shares.
+  /// As has_all_gather. @pre `mine` as above; `sizes`, in host memory, are equal on all ranks and sum to the size of
+  /// `all`.
+  /// Cost: a group of size() broadcasts: NCCL has no all-gather of unequal shares.
   template <stream_space Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
@@ -154,7 +157,7 @@ class communicator_ref {
           "ncclBroadcast");
   }
 
-  /// @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
+  /// As has_send_receive. @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
   template <stream_space Space>
   void send_receive(Space const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
                     int from) const {
@@ -165,8 +168,8 @@ class communicator_ref {
     });
   }
 
-  /// @pre `out` and `in` do not overlap; sizes are in host memory; each rank sends what the other expects of it.
-  /// cost: a group of size() sends and as many receipts, less those that are empty.
+  /// As has_all_to_all. @pre `out` and `in` do not overlap; sizes are in host memory; both ranks of a pair give the
+  /// same size for a message. Cost: a group of size() sends and as many receipts, less those that are empty.
   template <stream_space Space>
   void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
@@ -185,8 +188,8 @@ class communicator_ref {
     });
   }
 
-  /// Waits until the stream has done what is enqueued on it, as cudaStreamSynchronize, and looks at NCCL meanwhile.
-  /// ranks: local.
+  /// Synchronises the stream, as cudaStreamSynchronize(), and polls NCCL for errors meanwhile.
+  /// Ranks: local.
   /// @throws error for what NCCL reports; communication_error once the deadline has passed; device_error.
   template <stream_space Space>
   void wait(Space const& where) const {

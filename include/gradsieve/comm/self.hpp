@@ -13,25 +13,24 @@
 
 namespace gradsieve {
 
-/// One rank that talks to itself. Every collective is a copy where the buffers differ, and nothing otherwise.
-/// A space that has `copy(from, to)`, such as a device, makes the copy itself, in its own order.
-/// memory: none. ranks: local.
-/// @throws mismatch if sizes disagree or a rank other than 0 is named: nothing was copied; what `copy` throws.
-/// threads: no state; any thread, any time.
+/// A communicator of one rank. Every collective is a copy where the buffers differ, and nothing otherwise. A space with
+/// `copy(from, to)`, such as a device, makes the copy in its own order.
+/// Memory: none. Ranks: local. Threads: no state; any thread, any time.
+/// @throws mismatch if sizes disagree or a rank other than 0 is named, before anything is copied; what `copy` throws.
 class self {
  public:
-  /// A call needs no wait for the space's stream, neither before it nor after it.
+  /// With a device, calls are enqueued in its stream; see stream_ordered_communicator.
   static constexpr bool stream_ordered = true;
 
-  [[nodiscard]] static constexpr int rank() noexcept { return 0; }
-  [[nodiscard]] static constexpr int size() noexcept { return 1; }
+  [[nodiscard]] static constexpr int rank() noexcept { return 0; }  ///< 0
+  [[nodiscard]] static constexpr int size() noexcept { return 1; }  ///< 1
 
-  /// The sum, or the maximum, of one rank's values: what they are.
+  /// Does nothing: one rank's values are their sum and maximum.
   template <class Space, class T>
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void all_reduce(Space const&, std::span<T>, reduction) const noexcept {}
 
-  /// All of them are one rank's share.
+  /// Copies all values, which are the share of the only rank.
   template <class Space, class T>
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void reduce_scatter(Space const& where, std::span<T const> all, std::span<T> mine, reduction) const {

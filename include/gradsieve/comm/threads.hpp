@@ -25,13 +25,13 @@ namespace gradsieve::threads {
 
 class communicator_ref;
 
-/// Owns what P ranks of one process share. Outlives its communicators. With a deadline, a rank that has waited so long
-/// for others in a call leaves the group and throws; none of its buffers is touched any more. In a child of fork()
-/// there are no other ranks: calls throw. memory: about 90 bytes a rank, allocated here; no collective allocates unless
-/// it throws. threads: each rank is used by one thread at a time.
+/// Ranks that are threads of one process. Owns what they share, and must outlive its communicators. With a deadline, a
+/// rank that has waited so long for others in a call leaves the group and throws; its buffers are no longer used. In a
+/// child of fork() there are no other ranks: calls throw. Memory: about 90 bytes a rank, allocated here; a collective
+/// allocates only if it throws. Threads: each rank is used by one thread at a time.
 class group {
  public:
-  /// `deadline`: how long a rank waits for the others to make a call; 0: for ever.
+  /// A group of `ranks`. `deadline`: how long a rank waits for the others in a call; 0: for ever.
   /// @throws invalid_argument unless ranks >= 1 and deadline >= 0.
   explicit group(int ranks, std::chrono::milliseconds deadline = {}) : deadline_{deadline} {
     if (ranks < 1) throw invalid_argument("gradsieve: a group of " + std::to_string(ranks) + " ranks; the least is 1");
@@ -46,13 +46,12 @@ class group {
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(requests_.size()); }
 
-  /// The view that rank `rank` calls.
+  /// The communicator of one rank.
   /// @throws invalid_argument unless 0 <= rank < size().
   [[nodiscard]] communicator_ref communicator(int rank);
 
-  /// Says that this rank makes no further call: others that wait for it, or call later, get a
-  /// communication_error that names the first rank that left. `run` does it; so do owners of own threads.
-  /// ranks: local, by the rank itself.
+  /// This rank makes no further call: ranks that wait for it, or call later, throw a communication_error that names the
+  /// first rank that left. `run` calls it; code with threads of its own should. Ranks: local, by the rank itself.
   void leave(int rank) noexcept {
     if (process_ != process_id()) return;  // the mutex may be locked for ever
     std::scoped_lock const lock{mutex_};
@@ -60,7 +59,7 @@ class group {
     all_here_.notify_all();
   }
 
-  /// True if a communication_error told this rank that another one had left.
+  /// Whether this rank has thrown a communication_error because another one had left.
   [[nodiscard]] bool was_told(int rank) const {
     std::scoped_lock const lock{mutex_};
     return told_[static_cast<std::size_t>(rank)] != 0;
@@ -120,20 +119,20 @@ class group {
   std::int64_t process_ = process_id();
 };
 
-/// One rank's view of a group. A call returns once every rank has made it; ranks wait without spinning.
-/// Sizes, roots and peers are compared before anything is copied: if they disagree, every rank throws
-/// `mismatch`, no buffer has changed and the group remains usable.
-/// memory: none. ranks: collective.
+/// One rank's view of a group. A call returns once every rank has made it; waiting ranks sleep instead of spinning.
+/// Sizes, roots and peers are compared before anything is copied: if they disagree, every rank throws mismatch, no
+/// buffer has changed, and the group remains usable.
+/// Memory: none. Ranks: collective.
 /// @throws mismatch on every rank; communication_error if a rank has left, the deadline has passed, or in a child of
 /// fork().
-/// threads: copies may go anywhere, but a rank makes one call at a time.
+/// Threads: copies may go anywhere, but a rank makes one call at a time.
 class communicator_ref {
  public:
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return group_->size(); }
 
-  /// Adds in rank order: every rank and every run gets the same bits. The maximum with a NaN is unspecified.
-  /// cost: each rank reads and writes its slice, n / P elements, of all P buffers.
+  /// Sums in rank order: every rank and every run gets the same bits. The maximum with a NaN is unspecified.
+  /// Cost: each rank reads and writes its slice, n / P elements, of all P buffers.
   template <class Space, class T>
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
@@ -142,8 +141,8 @@ class communicator_ref {
              [&] { reduce_slice(in_out, how); });
   }
 
-  /// Adds in rank order: the bits that all_reduce gives.
-  /// cost: each rank reads its share of all P buffers.
+  /// Sums in rank order, to the same bits as all_reduce.
+  /// Cost: each rank reads its share of all P buffers.
   template <class Space, class T>
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void reduce_scatter(Space const&, std::span<T const> all, std::span<T> mine, reduction how) const {
@@ -153,13 +152,13 @@ class communicator_ref {
              [&] { reduce_share(mine, how); });
   }
 
-  /// @pre `mine` is its own place in `all` or lies outside; `all` holds size() times as much.
+  /// As has_all_gather. @pre `mine` is its own place in `all` or does not overlap; `all` is size() times as long.
   template <class Space>
   void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all) const {
     meet_and({"all_gather", shape::gather, 0, mine, all, mine.size()}, [&] { gather(all); });
   }
 
-  /// @pre `mine` as above; `sizes` are equal on all ranks and sum to what `all` holds.
+  /// As has_all_gather. @pre `mine` as above; `sizes` are equal on all ranks and sum to the size of `all`.
   template <class Space>
   void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
@@ -172,7 +171,7 @@ class communicator_ref {
              [&] { copy(request_of(root).out, in_out); });
   }
 
-  /// Every rank takes part; one that has nothing to send or receive names itself with empty spans.
+  /// As has_send_receive. Every rank takes part; one with nothing to send or receive names itself with empty spans.
   /// @pre `out` and `in` do not overlap.
   template <class Space>
   void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
@@ -180,7 +179,7 @@ class communicator_ref {
              [&] { copy(request_of(from).out, in); });
   }
 
-  /// @pre `out` and `in` do not overlap.
+  /// As has_all_to_all. @pre `out` and `in` do not overlap.
   template <class Space>
   void all_to_all(Space const&, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
@@ -280,10 +279,10 @@ inline communicator_ref group::communicator(int rank) {
   return {*this, rank};
 }
 
-/// Calls f(communicator_ref) on `ranks` new threads, a rank each, and returns when all have ended. A rank
-/// whose call ends, by an exception or not, has left the group. `deadline` as group's.
-/// @pre f may be called by several threads at once.
-/// @throws what the lowest rank threw of those that failed by themselves, not because another rank had left;
+/// Calls f(communicator_ref) on `ranks` new threads, one a rank, and returns when all have ended. A rank whose call
+/// ends, by an exception or not, has left the group. `deadline` as in group's constructor.
+/// @pre f may be called by several threads at once
+/// @throws what f threw on the lowest rank that failed by itself, not because another rank had left; invalid_argument
 /// as group's constructor; std::system_error if a thread cannot be started.
 template <class F>
 void run(int ranks, F&& f, std::chrono::milliseconds deadline = {}) {

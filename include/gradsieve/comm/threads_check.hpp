@@ -1,4 +1,4 @@
-// Whether what ranks that are threads ask for fits together.
+// Checks that the requests of ranks that are threads fit together.
 #pragma once
 
 #include <concepts>
@@ -15,7 +15,7 @@ namespace detail {
 
 enum class shape : std::uint8_t { reduce, gather, broadcast, exchange, all_to_all };
 
-/// What one rank asks for in one collective.
+/// The request of one rank in one collective.
 struct request {
   std::string_view call{};
   shape what{};

@@ -1,4 +1,4 @@
-// What a communicator must offer, and what it may.
+// The concepts of communicators.
 #pragma once
 
 #include <concepts>
@@ -8,35 +8,45 @@
 
 #include <gradsieve/concepts/policy.hpp>
 
+/// @defgroup communicators Communicators
+/// How ranks talk: views of a group of ranks, for MPI, NCCL, threads, one rank, and any transport of one's own:
+/// @snippet custom_communicator.cpp communicator
+
 namespace gradsieve {
 
 /// What an all-reduce does with the ranks' values.
-enum class reduction { sum, max };
+enum class reduction {
+  sum,  ///< their sum
+  max   ///< the largest of them
+};
 
-/// A view of a group of ranks that the caller owns. The collectives are concepts of their own, so that an
-/// algorithm asks only for those it calls. All are collective, take the space first (a device adapter stays in
-/// its stream's order), work on trivially copyable memory and throw when the transport reports an error.
+/// A view of a group of ranks that the caller owns. The collectives are concepts of their own, so that an algorithm
+/// asks only for those it calls. Each takes the space first, works on trivially copyable memory and throws when the
+/// transport reports an error. For a device the work is enqueued in the space's stream; see
+/// stream_ordered_communicator.
 template <class C>
 concept communicator = std::copyable<C> && requires(C const c) {
   { c.rank() } -> std::same_as<int>;
   { c.size() } -> std::same_as<int>;
 };
 
-/// Every rank ends with the reduced values, the same bits on all of them.
+/// `all_reduce(where, in_out, how)`: every rank ends with the reduced values, the same bits on all of them. Collective.
 template <class C, class Space, class T>
 concept has_all_reduce = communicator<C> && requires(C const c, Space const& where, std::span<T> in_out) {
   c.all_reduce(where, in_out, reduction::sum);
 };
 
-/// Every rank ends with its share of the reduced values: that of rank r begins at r * mine.size() in `all`, which holds
-/// size() times as much and does not overlap with `mine`. A transport need not have it.
+/// `reduce_scatter(where, all, mine, how)`: every rank ends with its share of the reduced values. The share of rank r
+/// begins at r * mine.size() in `all`, which is size() times as long and does not overlap with `mine`. Collective. Not
+/// every transport has it.
 template <class C, class Space, class T>
 concept has_reduce_scatter =
     communicator<C> && requires(C const c, Space const& where, std::span<T const> all, std::span<T> mine) {
       c.reduce_scatter(where, all, mine, reduction::sum);
     };
 
-/// Every rank ends with all ranks' bytes, in rank order: equal shares, or shares of `sizes[rank]` bytes.
+/// `all_gather(where, mine, all)` and `all_gather(where, mine, all, sizes)`: every rank ends with all ranks' bytes, in
+/// rank order: equal shares, or shares of `sizes[rank]` bytes. Collective.
 template <class C, class Space>
 concept has_all_gather = communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> mine,
                                                      std::span<std::byte> all, std::span<std::size_t const> sizes) {
@@ -44,20 +54,21 @@ concept has_all_gather = communicator<C> && requires(C const c, Space const& whe
   c.all_gather(where, mine, all, sizes);
 };
 
-/// Every rank ends with the root's bytes.
+/// `broadcast(where, in_out, root)`: every rank ends with the root's bytes. Collective.
 template <class C, class Space>
 concept has_broadcast = communicator<C> && requires(C const c, Space const& where, std::span<std::byte> in_out) {
   c.broadcast(where, in_out, int{});
 };
 
-/// Sends to one rank while it receives from another (or the same, or itself).
+/// `send_receive(where, out, to, in, from)`: sends to one rank while it receives from another, or the same, or itself.
 template <class C, class Space>
 concept has_send_receive =
     communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out,
                                 std::span<std::byte> in) { c.send_receive(where, out, int{}, in, int{}); };
 
-/// Every rank sends each rank a message of its own, itself too: `out` and `in` hold them back to back in rank order, of
-/// `out_sizes[rank]` and `in_sizes[rank]` bytes, which may be 0. What rank a sends to b is what b expects of a.
+/// `all_to_all(where, out, out_sizes, in, in_sizes)`: every rank sends each rank, itself too, a message of its own.
+/// `out` and `in` hold the messages back to back in rank order, of `out_sizes[rank]` and `in_sizes[rank]` bytes, which
+/// may be 0. Both ranks of a pair give the same size for a message. Collective.
 template <class C, class Space>
 concept has_all_to_all =
     communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out, std::span<std::byte> in,
@@ -65,21 +76,21 @@ concept has_all_to_all =
 
 // ---- What a communicator may offer -------------------------------------------------------------------------
 
-/// `void require_threads() const` throws unless calls may come from another thread than the one that set the transport
-/// up, one at a time. Algorithms that call from a thread of their own, such as overlap, ask it; where there is none
-/// they take it that any thread may call.
+/// `require_threads()` throws unless any thread may call, one at a time. Algorithms that call from a thread of their
+/// own, such as overlap, call it first; without it they assume that any thread may call.
 template <class C>
 concept thread_checking_communicator = communicator<C> && requires(C const c) { c.require_threads(); };
 
-/// `stream_ordered` is true: with a device as the space its collectives are enqueued in the stream, as kernels are.
+/// `stream_ordered` is true: with a device as the space, collectives are enqueued in its stream, as kernels are.
 template <class C>
 concept stream_ordered_communicator = communicator<C> && requires { requires detail::flag<C::stream_ordered>; };
 
-/// `stages` is true: on a device what it sends and receives goes through host memory, which a report says.
+/// `stages` is true: what it sends and receives on a device goes through host memory; step_report::staged says so.
 template <class C>
 concept staging_communicator = communicator<C> && requires { requires detail::flag<C::stages>; };
 
-// ---- Whether an optional member is one that will be used: else it would be passed over ---------------------
+// ---- Whether an optional member, where there is one, has the form that is used -------------------------------
+/// @cond internal
 
 template <class C>
 inline constexpr bool require_threads_fits =
@@ -91,5 +102,7 @@ inline constexpr bool stream_ordered_fits = !(
 template <class C>
 inline constexpr bool stages_fits =
     !(requires { &C::stages; } || requires { C::stages; }) || requires { detail::flag<C::stages>; };
+
+/// @endcond
 
 }  // namespace gradsieve

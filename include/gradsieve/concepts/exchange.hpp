@@ -1,4 +1,4 @@
-// What an exchange must offer, and what it may.
+// The concepts of exchanges.
 #pragma once
 
 #include <concepts>
@@ -8,22 +8,27 @@
 #include <gradsieve/concepts/policy.hpp>
 #include <gradsieve/core/selection.hpp>
 
+/// @defgroup exchanges Exchanges
+/// @ingroup policies
+/// How the ranks' selections become one averaged update. An exchange of one's own:
+/// @snippet custom_exchange.cpp exchange
+
 namespace gradsieve {
 
 template <class Comm, class Workspace, class Codec>
 struct exchange_round;   // exchange/round.hpp
 struct exchange_result;  // exchange/round.hpp
 
-/// How what the ranks have selected comes to all of them. `encodes`: what is sent are the codec's messages, so that
-/// the values are quantised beforehand. On the host it also has `buffers`, see host_exchange; on a device a
-/// specialisation of device_exchange.
+/// How the ranks' selections become one averaged update. `encodes`: whether messages of the codec are sent; if so, the
+/// values are quantised before. On the host it is also a host_exchange; on a device it has a specialisation of
+/// device_exchange.
 template <class E>
 concept exchange_policy = policy<E> && requires { detail::flag<E::encodes>; };
 
-/// An exchange that runs on a workspace: `buffers<Workspace>`, default-constructible, owns what one compressor needs.
-/// reserve(work, codec, info, world, capacity, disjoint) makes room for `world` ranks of which each selects `capacity`
-/// entries at most, if `disjoint` all of them together; it allocates. most_sent(): entries that a rank gives up in a
-/// step beyond those that it has selected, at most.
+/// An exchange that runs on the host: `buffers<Workspace>`, default-constructible, owns the memory of one compressor.
+/// `reserve(work, codec, info, world, capacity, disjoint)` makes room for `world` ranks of which each selects at most
+/// `capacity` entries, or, if `disjoint`, all of them together; it allocates. `most_sent()` bounds the entries that a
+/// rank gives up in a step beyond those that it has selected.
 template <class E, class Workspace, class Codec>
 concept host_exchange = exchange_policy<E> && std::movable<typename E::template buffers<Workspace>> &&
                         requires(typename E::template buffers<Workspace>& buffers, Workspace& work, Codec const& codec,
@@ -32,7 +37,7 @@ concept host_exchange = exchange_policy<E> && std::movable<typename E::template 
                           { buffers.most_sent() } -> std::same_as<std::uint64_t>;
                         };
 
-/// One whose buffers run a round with this communicator: `exchange_result run(round)`, collective.
+/// An exchange whose buffers run one round of this communicator's ranks: `exchange_result run(round)`. Collective.
 template <class E, class Workspace, class Codec, class Comm>
 concept runs_with =
     host_exchange<E, Workspace, Codec> &&
@@ -46,7 +51,7 @@ concept runs_with =
 template <class E>
 concept broadcasting_exchange = requires { requires detail::flag<E::needs_broadcast>; };
 
-/// `needs_single_owner` is true: one rank selects in a step, and no other; see single_owner_partitioner.
+/// `needs_single_owner` is true: exactly one rank selects in a step; see single_owner_partitioner.
 template <class E>
 concept single_owner_exchange = requires { requires detail::flag<E::needs_single_owner>; };
 
@@ -54,7 +59,7 @@ concept single_owner_exchange = requires { requires detail::flag<E::needs_single
 template <class E>
 concept shared_choice_exchange = requires { requires detail::flag<E::needs_shared_choice>; };
 
-/// `sums_values` is true: it sends indices and values apart and adds up the values; it needs a separable_codec.
+/// `sums_values` is true: it sends indices and values apart and sums the values; it needs a separable_codec.
 template <class E>
 concept summing_exchange = requires { requires detail::flag<E::sums_values>; };
 
@@ -66,11 +71,12 @@ concept all_to_all_exchange = requires { requires detail::flag<E::needs_all_to_a
 template <class E>
 concept send_receive_exchange = requires { requires detail::flag<E::needs_send_receive>; };
 
-/// `needs_exact_values` is true: sums are encoded on their way, so that it needs a codec that loses no bits.
+/// `needs_exact_values` is true: it encodes sums on their way, so the codec must not lose bits.
 template <class E>
 concept exact_exchange = requires { requires detail::flag<E::needs_exact_values>; };
 
-// ---- Whether an optional member is one that will be read: else it would be passed over ---------------------
+// ---- Whether an optional member, where there is one, has the type that is read -------------------------------
+/// @cond internal
 
 template <class E>
 inline constexpr bool needs_broadcast_fits =
@@ -105,5 +111,7 @@ inline constexpr bool needs_exact_values_fits =
 template <class E>
 inline constexpr bool sums_values_fits =
     !(requires { &E::sums_values; } || requires { E::sums_values; }) || requires { detail::flag<E::sums_values>; };
+
+/// @endcond
 
 }  // namespace gradsieve

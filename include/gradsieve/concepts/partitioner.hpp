@@ -1,4 +1,4 @@
-// What a partitioner must offer, and what it may.
+// The concepts of partitioners.
 #pragma once
 
 #include <concepts>
@@ -8,12 +8,19 @@
 #include <gradsieve/concepts/policy.hpp>
 #include <gradsieve/core/selection.hpp>
 
+/// @defgroup partitioners Partitioners
+/// @ingroup policies
+/// Which rank selects from which part of the gradient, and how many entries. A partitioner of one's own:
+/// @snippet custom_partitioner.cpp partitioner
+
 namespace gradsieve {
 
-/// Splits the layers that are selected from into disjoint segments, in order, once for a world size; then says
-/// each step how many entries each segment gives (`k`) and which rank selects there (`owner`). Every rank
-/// computes the same decision from the same inputs. `squared_norms[i]` belongs to `segments[i]`, summed over all
-/// ranks, and is valid if `needs_norms`. `disjoint`: no two ranks select from the same segment.
+/// Says which rank selects from which segment, and how many entries. `split` cuts the layers that are selected from
+/// into disjoint segments, in order, once for a world size. `assign` then sets, in each step, how many entries each
+/// segment gives (`k`) and which rank selects there (`owner`). Every rank computes the same decision from the same
+/// inputs. `squared_norms[i]` is the squared norm of `segments[i]`, summed over all ranks; it is valid if
+/// `needs_norms`. `disjoint`: no two ranks select from the same segment. `default_exchange` is the exchange of a recipe
+/// that names none.
 template <class P>
 concept partitioner =
     policy<P> && requires(P const p, std::span<range const> layers, segment_list& list, std::span<segment> segments,
@@ -28,30 +35,31 @@ concept partitioner =
 // ---- What a partitioner may offer --------------------------------------------------------------------------
 
 /// `rotates` is true: a segment's owner is (its owner in step 0 + step) % world, and nothing but the owner and the
-/// density depends on the step. A device then passes the turn on by itself; else it is told anew by each step that
-/// decides otherwise, and a CUDA graph repeats one decision.
+/// density depends on the step. A device then computes the owner itself, also in a CUDA graph. Without it, a step whose
+/// decision differs from the last one sends the new decision to the device, and a CUDA graph repeats one decision.
 template <class P>
 concept rotating_partitioner = partitioner<P> && requires { requires detail::flag<P::rotates>; };
 
-/// It says with `within_layers` whether no segment goes beyond one layer. Where it does not say, segments are looked at
-/// when they are planned.
+/// It has the constant `within_layers`: whether every segment lies within one layer. Without it the segments are
+/// checked when they are planned.
 template <class P>
 concept says_within_layers = requires { detail::flag<P::within_layers>; };
 
-/// No segment goes beyond one layer, as it says.
+/// `within_layers` is true: every segment lies within one layer.
 template <class P>
 concept layer_partitioner = partitioner<P> && requires { requires detail::flag<P::within_layers>; };
 
-/// It says with `single_owner` whether one rank selects in a step, from all segments, and no other. Where it does not
-/// say, the exchange finds out.
+/// It has the constant `single_owner`: whether exactly one rank selects in a step, from all segments. Without it the
+/// exchange checks that.
 template <class P>
 concept says_single_owner = requires { detail::flag<P::single_owner>; };
 
-/// One rank selects in a step, as it says.
+/// `single_owner` is true: exactly one rank selects in a step.
 template <class P>
 concept single_owner_partitioner = partitioner<P> && requires { requires detail::flag<P::single_owner>; };
 
-// ---- Whether an optional member is one that will be read: else it would be passed over ---------------------
+// ---- Whether an optional member, where there is one, has the type that is read -------------------------------
+/// @cond internal
 
 template <class P>
 inline constexpr bool rotates_fits =
@@ -62,5 +70,7 @@ inline constexpr bool within_layers_fits =
 template <class P>
 inline constexpr bool single_owner_fits =
     says_single_owner<P> || !(requires { &P::single_owner; } || requires { P::single_owner; });
+
+/// @endcond
 
 }  // namespace gradsieve

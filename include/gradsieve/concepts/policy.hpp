@@ -1,4 +1,4 @@
-// What every policy is.
+// The concept of every policy.
 #pragma once
 
 #include <concepts>
@@ -7,11 +7,9 @@
 
 namespace gradsieve {
 
-/// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. It may have
-/// `void check() const`, which throws invalid_argument where its values make no sense; a recipe's check() calls it; see
-/// `self_checking`.
-/// For a device, the members that a step calls are marked GRADSIEVE_HD, and where they take the workspace
-/// GRADSIEVE_EITHER_SPACE; see examples/custom_selector.cpp.
+/// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. Optional
+/// members make it `described`, `self_checking` or `fingerprinted`. For a device, mark the members that a step calls
+/// with GRADSIEVE_HD, and with GRADSIEVE_EITHER_SPACE those that take the workspace; see examples/custom_selector.cpp.
 template <class P>
 concept policy = std::regular<P> && std::is_trivially_copyable_v<P>;
 

@@ -1,4 +1,4 @@
-// What a residual store must offer, and what it may.
+// The concepts of residual stores.
 #pragma once
 
 #include <concepts>
@@ -8,11 +8,17 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
+/// @defgroup residuals Residual stores
+/// @ingroup policies
+/// How a gradient enters the residual, and what stays of it once values were sent. A store of one's own:
+/// @snippet custom_residual.cpp residual
+
 namespace gradsieve {
 
-/// How a gradient is added to the state of an element, and what stays once a value was sent. `states` floats are
-/// kept per element; state 0 is the accumulator, from which entries are selected. `full_layer`: the element
-/// belongs to a layer that passes through uncompressed.
+/// Says how a gradient enters the residual, and what stays. Keeps `states` floats per element; state 0 is the
+/// accumulator, from which entries are selected. `accumulate_element` adds a gradient to an element's state;
+/// `remove_sent` takes out a value that was sent. `full_layer`: the element belongs to a layer that passes through
+/// uncompressed.
 template <class P>
 concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool full_layer) {
   { p.accumulate_element(g, state) } noexcept;
@@ -21,41 +27,45 @@ concept residual_store = policy<P> && requires(P const p, float g, element_state
 
 // ---- What a residual store may offer -----------------------------------------------------------------------
 
-/// `stored` is the format that the states are kept in; without it float. See in_bfloat16.
+/// `stored` is the format that the states are kept in, here gradient_value; without it float. See in_bfloat16.
 template <class P>
 concept formatted_residual_store = requires { requires gradient_value<typename P::stored>; };
 
 /// The format that a residual store's states are kept in.
 template <class Residual>
 struct stored_format {
-  using type = float;
+  using type = float;  ///< the format
 };
+/// The format that a formatted residual store names.
 template <formatted_residual_store Residual>
 struct stored_format<Residual> {
-  using type = typename Residual::stored;
+  using type = typename Residual::stored;  ///< the format
 };
+/// stored_format<Residual>::type.
 template <class Residual>
 using stored_t = typename stored_format<Residual>::type;
 
-/// Keeps another store's states, `store`, in another format: a checkpoint of one is read by the other.
+/// Keeps the states of another store, `store`, in another format: either reads the other's checkpoints.
 template <class P>
 concept wrapping_residual_store = formatted_residual_store<P> && requires(P const p) { p.store; };
 
-/// A gradient of this L2 norm is multiplied with `factor(norm, world)` before it is accumulated, where `needs_norm()`.
-/// Costs a pass.
+/// Where `needs_norm()`, the gradient is multiplied by `factor(norm, world)` before it is accumulated; `norm` is its L2
+/// norm on this rank. Costs a pass.
 template <class P>
 concept scaling_residual_store = requires(P const p, double norm, int world) {
   { p.factor(norm, world) } noexcept -> std::same_as<float>;
   { p.needs_norm() } noexcept -> std::same_as<bool>;
 };
 
-/// `meaning`, a text, tells checkpoints apart where what the states mean has changed.
+/// `meaning`, a text, is part of a checkpoint's kind: change it when the meaning of the states changes, and older
+/// checkpoints are refused.
 template <class P>
 concept versioned_residual_store = requires {
   { P::meaning } -> std::convertible_to<std::string_view>;
 };
 
-// ---- Whether an optional member is one that will be called: else it would be passed over -------------------
+// ---- Whether an optional member, where there is one, has the signature that is called ------------------------
+/// @cond internal
 
 template <class P>
 inline constexpr bool stored_fits =
@@ -68,5 +78,7 @@ inline constexpr bool factor_fits =
 template <class P>
 inline constexpr bool meaning_fits =
     versioned_residual_store<P> || !(requires { &P::meaning; } || requires { P::meaning; });
+
+/// @endcond
 
 }  // namespace gradsieve

@@ -1,4 +1,4 @@
-// What a selector must offer, and what it may.
+// The concepts of selectors.
 #pragma once
 
 #include <concepts>
@@ -12,11 +12,17 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
+/// @defgroup selectors Selectors
+/// @ingroup policies
+/// Which entries of an accumulator are sent. A selector of one's own is a plain struct:
+/// @snippet custom_selector.cpp selector
+
 namespace gradsieve {
 
-/// Family 1 of selectors: fits a threshold to the accumulator once a step and keeps what the threshold keeps. No kernel
-/// to write. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep` is
-/// asked once per element. More than k kept: the k largest of them are sent, the rest waits.
+/// Family 1 of selectors: fits a threshold to the accumulator once a step and keeps the elements that pass it; needs no
+/// kernel. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep` is
+/// called once per element with what `fit` returned. If it keeps more than k, the k largest of them are sent and the
+/// rest stays in the residual.
 template <class P, class Workspace>
 concept threshold_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, float value) {
@@ -24,27 +30,25 @@ concept threshold_selector =
       { p.keep(value, std::declval<decltype(p.fit(work, acc, k)) const&>()) } noexcept -> std::same_as<bool>;
     };
 
-/// Family 2 of selectors: writes at most `out.indices.size()` entries, index-ordered, and returns how many. There is
-/// room for `capacity(k)` of them, or k where that is not declared, and less only where a segment is nearly sent in
-/// full.
+/// Family 2 of selectors: writes at most `out.indices.size()` entries in index order and returns their number. There is
+/// room for `capacity(k)` entries (k without such a member), and for fewer only if k is close to the segment's size.
 template <class P, class Workspace>
 concept direct_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, selection_span out) {
       { p.select(work, acc, k, out) } -> std::same_as<index_type>;
     };
 
-/// A bin as selectors of family 3 see it: consecutive elements of one segment, and how many of its k entries are due
-/// here. `kth_largest` gives the threshold that keeps the k largest.
+/// A bin as selectors of family 3 see it: consecutive elements of one segment.
 struct bin_archetype {
-  [[nodiscard]] std::size_t size() const noexcept;
-  [[nodiscard]] index_type budget() const noexcept;
-  [[nodiscard]] key_type max_key() const noexcept;
-  [[nodiscard]] threshold kth_largest(index_type k) const noexcept;
+  [[nodiscard]] std::size_t size() const noexcept;                   ///< elements
+  [[nodiscard]] index_type budget() const noexcept;                  ///< entries that are due here
+  [[nodiscard]] key_type max_key() const noexcept;                   ///< the largest key
+  [[nodiscard]] threshold kth_largest(index_type k) const noexcept;  ///< keeps the k largest
 };
 
-/// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` says how long they are in the
-/// layer that a segment begins with. `threshold_of` gives a bin's threshold, which is held against the accumulators, or
-/// against their score. Where bins keep more than the segment's k, its k largest are sent instead. Needs a partitioner
+/// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` is their length in the layer that
+/// a segment begins with. `threshold_of` returns a bin's threshold; the bin's accumulators, or their scores, that pass
+/// it are sent. If the bins of a segment keep more than its k, its k largest are sent instead. Needs a partitioner
 /// without norms.
 template <class P>
 concept bin_selector = policy<P> && requires(P const p, layer const& each, bin_archetype const& bin) {
@@ -66,38 +70,41 @@ using class_of = typename member_of<Member>::type;
 
 }  // namespace detail
 
-/// Chooses the entries of an accumulator that are sent.
+/// Chooses the entries of an accumulator that are sent: a model of one of the three families.
 template <class P, class Workspace>
 concept selector = threshold_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P>;
 
 // ---- What a selector may offer -----------------------------------------------------------------------------
 
-/// `capacity(k)` entries may be sent for a budget of k; without it k.
+/// `capacity(k)` entries at most are sent for a budget of k; without this member k. Buffers are made for it.
 template <class P>
 concept capacity_selector = requires(P const p, index_type k) {
   { p.capacity(k) } -> std::same_as<index_type>;
 };
 
-/// `predict` names, before the accumulate pass, a key that about k or a few more elements will reach; what reaches it
-/// is then collected by that pass, and `select` has it from the workspace without reading again. 0: no such key. It is
-/// a template of the workspace, which may be a preview: that answers `sample()` alone, of what the pass will write.
+/// `predict` returns, before the accumulate pass, a key that about k or a few more elements will reach, or 0. The pass
+/// sets aside the elements that reach it, and `select` gets these candidates from the workspace without another pass.
+/// `predict` is a template of the workspace, which may be a preview: a preview has `sample()` only, which samples what
+/// the pass will write.
 template <class P, class Workspace>
 concept predicting_selector = requires(P const p, Workspace& work, accumulator_ref const acc, index_type k) {
   { p.predict(work, acc, k) } -> std::same_as<key_type>;
 };
 
+/// The member of a warm_selector, its own or inherited.
 template <class P>
 concept predicting_warm_members = requires(P const p) {
   { p.predicts_warm() } noexcept -> std::same_as<bool>;
   requires std::is_member_function_pointer_v<decltype(&P::predicts_warm)>;
 };
 
-/// `predicts_warm()` is true: wherever a warm threshold fits (warm_threshold_fits), that is what `predict` gives. A
-/// device then need not call it in a step whose budgets are those of the step before. It is a member of the selector
-/// itself: what it inherits knows nothing of a `predict` of its own.
+/// `predicts_warm()` is true if `predict` returns the warm threshold wherever one fits the budget. A device then skips
+/// `predict` in steps with the budgets of the step before. An inherited member does not count, as it does not know the
+/// `predict` of the class that inherits it.
 template <class P>
 concept warm_selector = predicting_warm_members<P> && std::same_as<detail::class_of<decltype(&P::predicts_warm)>, P>;
 
+/// The members of a candidate_selector, its own or inherited.
 template <class P>
 concept choosing_members =
     requires(P const p, accumulator_ref const acc, candidates const& found, index_type k, threshold const at) {
@@ -107,22 +114,23 @@ concept choosing_members =
       &P::settle;
     };
 
-/// `choose` says what is wanted of the candidates, where they do; `settle` gets the threshold that keeps that, may
-/// leave a warm one behind, and returns the threshold to keep, that one or a lower. `select` must come to the same. A
-/// device then searches among candidates with kernels that need no barrier, and calls `select` for other segments
-/// alone. Both are members of the selector itself: what it inherits knows nothing of a `select` of its own.
+/// `choose` says which of the candidates are wanted, if the candidates suffice. `settle` gets the threshold that keeps
+/// those, may store a warm threshold, and returns the threshold to use: that one or a lower one. `select` must give the
+/// same entries. A device then searches the candidates with kernels that need no grid-wide barrier, and calls `select`
+/// only for segments whose candidates do not suffice. Inherited members do not count, as they do not know the `select`
+/// of the class that inherits them.
 template <class P>
 concept candidate_selector = choosing_members<P> && std::same_as<detail::class_of<decltype(&P::choose)>, P> &&
                              std::same_as<detail::class_of<decltype(&P::settle)>, P>;
 
-/// The threshold of a bin is held against `score(accumulator, gradient)`.
+/// A bin's threshold applies to `score(accumulator, gradient)` instead of to the accumulator.
 template <class P>
 concept scoring_selector = bin_selector<P> && requires(P const p, float value) {
   { p.score(value, value) } -> std::same_as<float>;
 };
 
-/// `sent(accumulator, mean of the bins' largest magnitudes)` is the value that goes out. k is then a limit only, and a
-/// segment that may give all its elements is not sent in full.
+/// `sent(accumulator, mean)` is the value that is sent for an element. k is then only an
+/// upper limit, and a segment whose k is its size is not sent in full.
 template <class P>
 concept quantising_selector = bin_selector<P> && requires(P const p, float value) {
   { p.sent(value, value) } -> std::same_as<float>;
@@ -136,11 +144,12 @@ concept layer_bin_selector = bin_selector<P> && requires { requires detail::flag
 template <class P>
 concept shared_selector = requires { requires detail::flag<P::same_on_all_ranks>; };
 
-/// Whether a selector that is to give all elements of a segment does: then they need no indices.
+/// Whether a selector sends all elements of a segment whose k is its size; they then need no indices.
 template <class P>
 inline constexpr bool gives_full_segments = !quantising_selector<P>;
 
-// ---- Whether an optional member is one that will be called: else it would be passed over -------------------
+// ---- Whether an optional member, where there is one, has the signature that is called ------------------------
+/// @cond internal
 
 template <class P>
 inline constexpr bool capacity_fits =
@@ -175,5 +184,7 @@ inline constexpr bool same_on_all_ranks_fits =
     !(
         requires { &P::same_on_all_ranks; } || requires { P::same_on_all_ranks; }) ||
     requires { detail::flag<P::same_on_all_ranks>; };
+
+/// @endcond
 
 }  // namespace gradsieve

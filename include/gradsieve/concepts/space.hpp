@@ -1,4 +1,4 @@
-// What a space must offer, and what a selector may ask of its workspace.
+// The concepts of spaces, and of the workspace that a selector gets.
 #pragma once
 
 #include <concepts>
@@ -8,14 +8,17 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
+/// @defgroup spaces Spaces
+/// Where work runs: `host`, or `device` of the CUDA header, and what a policy may call there.
+
 namespace gradsieve {
 
 /// Where memory lives and in which order work runs: `host`, or the CUDA header's `device`. A space is a small value
-/// that holds no gradient. Its `workspace`, made of the space and a gradient's size, owns the scratch of one
-/// compressor; `buffer<T>` is memory of the space. `selector_view<Stored>` is what a selector gets for a workspace
-/// where the residual is kept as `Stored`: a selector_workspace. `keeps<Stored>`: it can keep a residual so.
-/// `encodes_with<Codec>`, `exchanges_with<Exchange, Codec>` and `sums_with<Codec>`: what of the recipe runs there.
-/// `stream_ordered`: collectives are enqueued, and messages have a fixed size.
+/// that holds no gradient. `workspace`, made of the space and a gradient's size, owns the scratch of one compressor;
+/// `workspace::buffer<T>` is memory of the space. `selector_view<Stored>` is the selector_workspace that a selector
+/// gets where the residual is kept as `Stored`; `keeps<Stored>` says whether it can be. `encodes_with<Codec>`,
+/// `exchanges_with<Exchange, Codec>` and `sums_with<Codec>` say which policies run there. `stream_ordered`: collectives
+/// are enqueued, and messages have a fixed size.
 template <class S>
 concept space = std::copyable<S> && requires(typename S::workspace const& work) {
   typename S::workspace::template buffer<float>;
@@ -26,7 +29,7 @@ concept space = std::copyable<S> && requires(typename S::workspace const& work) 
   typename std::bool_constant<S::stream_ordered>;
 };
 
-/// Keys of some elements of a segment. `kth_largest(1)` is the largest, and may change their order.
+/// Keys of sampled elements of a segment. `kth_largest(1)` is the largest; it may change the order of the keys.
 template <class S>
 concept key_sampling = requires(S keys, std::uint64_t rank, key_type key) {
   { keys.size() } -> std::same_as<std::uint64_t>;
@@ -36,7 +39,7 @@ concept key_sampling = requires(S keys, std::uint64_t rank, key_type key) {
   { keys.sum_abs() } -> std::same_as<double>;
 };
 
-/// What is known of all elements of a segment.
+/// Sums over all elements of a segment.
 template <class S>
 concept segment_sums = requires(S const sums) {
   requires std::same_as<std::remove_cvref_t<decltype(sums.sum_abs)>, double>;
@@ -46,15 +49,18 @@ concept segment_sums = requires(S const sums) {
 };
 
 /// What a selector may call on the workspace that it gets, in every space; `acc` is its segment.
-/// sample(acc, count, seed): keys of about `count` elements at random places, the same for the same step. In `predict`
-/// it is all there is, and sees what the accumulate pass will write.
-/// collected(acc): the candidates of the accumulate pass, or of collect_again(acc, lower), which reads the segment.
-/// measure(acc), mean_abs(acc): sums over the segment; a pass, where the accumulate pass has not measured.
-/// count_at_least(acc, key): a pass.
-/// kth_largest(acc, k): the threshold that keeps exactly k elements, or all that are not zero; from the candidates
-/// where they suffice, else some passes. @pre with `low`, at least k elements have that key or more compact(acc,
-/// threshold, out): writes what a threshold keeps, in index order; returns how many that are. Either with keep(value)
-/// -> bool to choose from those elements only.
+/// - `sample(acc, count, seed)`: keys of about `count` elements at random places, the same for the same step. The
+/// preview
+///   that `predict` gets has nothing else, and samples what the accumulate pass will write.
+/// - `collected(acc)`: the candidates of the accumulate pass, or of `collect_again(acc, lower)`, which reads the
+/// segment.
+/// - `measure(acc)`, `mean_abs(acc)`: sums over the segment; a pass, unless the accumulate pass has measured.
+/// - `count_at_least(acc, key)`: elements whose key is `key` or more; a pass.
+/// - `kth_largest(acc, k)`: the threshold that keeps exactly k elements, or all nonzero ones; from the candidates if
+/// they
+///   suffice, else some passes. With `low`, a key that at least k elements reach.
+/// - `compact(acc, threshold, out)`: writes the elements that a threshold keeps in index order; returns their number.
+/// - The last two with `keep(value) -> bool` choose from the elements only for which it is true.
 template <class W>
 concept selector_workspace = requires(W& work, accumulator_ref const acc, index_type k, key_type key,
                                       threshold const at, selection_span out, keep_all keep, std::uint64_t number) {

@@ -1,4 +1,4 @@
-// What compressors and averagers check of themselves and of what a caller hands them.
+// Checks of what a caller hands to compressors and averagers, and of moved-from objects.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace gradsieve {
 
-/// True until the object whose member it is is moved from.
+/// A member that is true until its object is moved from.
 class presence {
  public:
   presence() = default;
@@ -37,7 +37,7 @@ template <class Gradient>
   return std::span<typename decltype(values)::element_type>{values};
 }
 
-/// @throws invalid_argument unless a gradient of `size` elements is one of a layout with `n`.
+/// Checks a gradient's size against its layout's. @throws invalid_argument
 inline void check_gradient_size(std::size_t size, std::uint64_t n) {
   if (size != n)
     throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +

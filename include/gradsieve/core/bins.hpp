@@ -17,35 +17,37 @@
 
 namespace gradsieve {
 
-/// How long the bins of each layer are: of the first rule whose pattern ('*' any characters, '?' one) the layer's name
-/// fits, else `otherwise`. The last bin of a layer may be shorter. A value of its own for selectors. Source: AdaComp
-/// (Chen et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
+/// How long the bins of each layer are: the first rule whose pattern matches the layer's name decides, else
+/// `otherwise`. The last bin of a layer may be shorter. Selectors with bins hold one as a field. Source: AdaComp (Chen
+/// et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
 struct bin_lengths {
-  static constexpr std::uint32_t longest = 16383;
+  static constexpr std::uint32_t longest = 16383;  ///< elements in a bin, at most
 
+  /// One layer pattern and its bin length.
   struct rule {
-    char pattern[28] = "";
+    char pattern[28] = "";     ///< '*' stands for any characters, '?' for one
     std::uint32_t length = 0;  ///< 0: no rule
     friend bool operator==(rule const&, rule const&) = default;
   };
 
-  std::array<rule, 8> rules = {{{"*conv*", 50}}};
-  std::uint32_t otherwise = 500;
+  std::array<rule, 8> rules = {{{"*conv*", 50}}};  ///< the first that matches decides
+  std::uint32_t otherwise = 500;                   ///< length where no rule matches
 
+  /// The length of a layer's bins.
   [[nodiscard]] std::uint32_t operator()(layer const& each) const noexcept {
     for (auto const& one : rules)
       if (one.length > 0 && glob(one.pattern, each.name)) return one.length;
     return otherwise;
   }
 
-  /// The length in each layer, as message_info has it. Allocates.
+  /// The length of each layer's bins, in layout order, as message_info::bins holds them. Allocates.
   [[nodiscard]] std::vector<std::uint32_t> of(layout const& layers) const {
     std::vector<std::uint32_t> lengths;
     for (auto const& each : layers) lengths.push_back((*this)(each));
     return lengths;
   }
 
-  /// @throws invalid_argument for a length outside [1, longest], and for a pattern that fills its array and has no end
+  /// Checks all rules. @throws invalid_argument for a length outside [1, longest], and for a pattern without a final 0.
   void check() const {
     auto const check_one = [](std::uint32_t length) {
       if (length < 1 || length > longest)
@@ -61,7 +63,7 @@ struct bin_lengths {
     }
   }
 
-  /// @pre check()
+  /// Adds the rules that count. @pre check()
   void add_to(fingerprint& to) const noexcept {
     for (auto const& one : rules) {
       to.add(std::string_view{one.length > 0 ? one.pattern : ""});

@@ -1,4 +1,4 @@
-// The only macros of the library: the language check, the host/device mark and the version.
+// The macros of the library: language check, host/device marks, version.
 #pragma once
 
 #if __cplusplus < 202002L && (!defined(_MSVC_LANG) || _MSVC_LANG < 202002L)
@@ -14,26 +14,32 @@
 #error "gradsieve needs exceptions: compile without -fno-exceptions, or use its C library (gradsieve.h)"
 #endif
 
-// As in CMakeLists.txt, which CMake checks.
+// The same as in CMakeLists.txt; CMake checks that.
+/// Major version; before 1, each minor version may break the interface.
 #define GRADSIEVE_VERSION_MAJOR 0
+/// Minor version.
 #define GRADSIEVE_VERSION_MINOR 2
+/// Patch version.
 #define GRADSIEVE_VERSION_PATCH 0
 
-// Marks a function that runs in both spaces; empty for a host compiler.
+/// @def GRADSIEVE_HD
+/// Marks a function that runs on host and device; empty unless a CUDA compiler reads it.
 #if defined(__CUDACC__)
 #define GRADSIEVE_HD __host__ __device__
 #else
 #define GRADSIEVE_HD
 #endif
 
-// On a line of its own before a GRADSIEVE_HD function (before `template`) that calls a workspace or a policy, which may
-// be of the host alone: whether that is allowed is a question for whoever instantiates it, not for its definition.
+/// @def GRADSIEVE_EITHER_SPACE
+/// Stands on a line of its own before a GRADSIEVE_HD function (before `template`) that calls a workspace or a policy.
+/// Those may run on the host only; the CUDA compiler then checks the calls where the function is used, not here.
 #if defined(__CUDACC__) && defined(__NVCC__)
 #define GRADSIEVE_EITHER_SPACE _Pragma("nv_exec_check_disable")
 #else
 #define GRADSIEVE_EITHER_SPACE
 #endif
 
+/// @cond internal
 // Whether products can be kept from fusing by GCC's own means; see multiply().
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && !defined(__CUDACC__)
 #define GRADSIEVE_HAS_ASSOC_BARRIER 1
@@ -95,3 +101,4 @@
 #else
 #define GRADSIEVE_INDEPENDENT
 #endif
+/// @endcond

@@ -1,4 +1,4 @@
-// How much to send, step by step.
+// The density of each step.
 #pragma once
 
 #include <algorithm>
@@ -13,21 +13,22 @@
 
 namespace gradsieve {
 
-/// Density that falls from `initial` to `final` over `steps` steps, geometrically; in `stages` equal stairs, or
-/// smoothly if 0. Deep Gradient Compression's ramp 25 %, 6.25 %, 1.6 %, 0.4 %, 0.1 % is
-/// {.initial = 0.25, .final = 0.001, .steps = 4 epochs, .stages = 4}.
+/// A density that changes from `initial` to `final` geometrically. Deep Gradient Compression's ramp (Lin et al. 2018)
+/// of 25 %, 6.25 %, 1.6 %, 0.4 % and 0.1 % is `{.initial = 0.25, .final = 0.001, .steps = 4 epochs, .stages = 4}`.
 struct warm_up {
-  double initial = 0.25;
-  double final = 0.01;
-  std::uint64_t steps = 0;
-  std::uint64_t stages = 0;
+  double initial = 0.25;     ///< density of step 0
+  double final = 0.01;       ///< density from step `steps` on
+  std::uint64_t steps = 0;   ///< length of the warm-up; 0: none
+  std::uint64_t stages = 0;  ///< stairs of equal length; 0: another density in every step
 };
 
 /// A density for every step: one number, or a warm-up.
 class density_schedule {
  public:
+  /// The same density in every step.
   constexpr density_schedule(double density = 0.01) noexcept
-      : ramp_{density, density, 0, 0} {}                              // NOLINT: a number is a schedule
+      : ramp_{density, density, 0, 0} {}  // NOLINT: a number is a schedule
+  /// A density that falls.
   constexpr density_schedule(warm_up ramp) noexcept : ramp_{ramp} {}  // NOLINT
 
   /// Fraction of the elements to send in a step.
@@ -43,7 +44,7 @@ class density_schedule {
     return ramp_.steps > 0 ? std::max(ramp_.initial, ramp_.final) : ramp_.final;
   }
 
-  /// @throws invalid_argument unless every density is in [0, 1], or (0, 1] where it changes.
+  /// Checks the densities. @throws invalid_argument unless they are in [0, 1], or in (0, 1] for a warm-up.
   void check() const {
     require_between("density", ramp_.final, 0, 1);
     constexpr interval positive = above_to(0, 1);
@@ -59,6 +60,7 @@ class density_schedule {
     to.add(ramp_.steps > 0 ? ramp_.stages : 0);
   }
 
+  /// Whether both ramps are equal.
   friend bool operator==(density_schedule const& a, density_schedule const& b) noexcept {
     return a.ramp_.initial == b.ramp_.initial && a.ramp_.final == b.ramp_.final && a.ramp_.steps == b.ramp_.steps &&
            a.ramp_.stages == b.ramp_.stages;

@@ -1,4 +1,4 @@
-// What the library throws. Every message names the value, the limit and, with ranks, the rank.
+// The exceptions of the library. Every message names the value, the limit and, with ranks, the rank.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ struct mismatch : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A message that is truncated, damaged or not one of ours. Nothing was written outside the destination.
+/// A message that is truncated, damaged or of another format. Nothing was written outside the destination.
 struct corrupt_message : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A saved state that is truncated or damaged. The compressor is as it was.
+/// A saved state that is truncated or damaged. The compressor is unchanged.
 struct corrupt_state : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A gradient held NaN or infinity and the recipe says `non_finite::fail`. The compressor is as it was.
+/// A gradient has a NaN or infinity and the recipe says `non_finite::fail`. The compressor is unchanged.
 struct non_finite_gradient : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -41,24 +41,27 @@ struct communication_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A CUDA call failed: its name, the code and its text.
+/// A CUDA call failed. The message has its name, its code and CUDA's text.
 struct device_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Values that a number may have. By default all but NaN. Decided by bits: unlike comparisons of doubles that holds
-/// under -ffinite-math-only.
+/// The values that a number may have; by default all but NaN. The check compares bits, so it also holds under
+/// -ffinite-math-only.
 class interval {
  public:
+  /// One end of an interval.
   struct bound {
-    double value = 0;
-    bool set = false;
+    double value = 0;   ///< the limit
+    bool set = false;   ///< false: no limit
     bool open = false;  ///< the value itself is not allowed
   };
 
   constexpr interval() = default;
+  /// The numbers between two bounds.
   constexpr interval(bound low, bound high) noexcept : low_{low}, high_{high} {}
 
+  /// Whether a value is allowed; a NaN never is.
   [[nodiscard]] bool contains(double value) const noexcept {
     auto const at = ordered(value);
     bool const number = at >= -infinity && at <= infinity;
@@ -88,22 +91,22 @@ class interval {
   bound low_, high_;
 };
 
-/// low <= value <= high.
+/// The interval low <= value <= high.
 [[nodiscard]] constexpr interval between(double low, double high) noexcept {
   return {{low, true, false}, {high, true, false}};
 }
-/// low < value <= high.
+/// The interval low < value <= high.
 [[nodiscard]] constexpr interval above_to(double low, double high) noexcept {
   return {{low, true, true}, {high, true, false}};
 }
-/// low <= value < high.
+/// The interval low <= value < high.
 [[nodiscard]] constexpr interval to_below(double low, double high) noexcept {
   return {{low, true, false}, {high, true, true}};
 }
-/// low <= value.
+/// The interval low <= value.
 [[nodiscard]] constexpr interval at_least(double low) noexcept { return {{low, true, false}, {}}; }
 
-/// @throws invalid_argument unless the value is allowed.
+/// Checks a value, which `what` names. @throws invalid_argument unless it is allowed.
 inline void require_in(std::string_view what, double value, interval const& allowed) {
   if (allowed.contains(value)) return;
   std::ostringstream message;
@@ -111,7 +114,7 @@ inline void require_in(std::string_view what, double value, interval const& allo
   throw invalid_argument(message.str());
 }
 
-/// @throws invalid_argument unless low <= value <= high; a NaN is not.
+/// Checks a value, which `what` names. @throws invalid_argument unless low <= value <= high; also for a NaN.
 inline void require_between(std::string_view what, double value, double low, double high) {
   require_in(what, value, between(low, high));
 }

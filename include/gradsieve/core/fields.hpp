@@ -1,4 +1,4 @@
-// Policies that name their fields: printing, range checks and the identity that ranks compare follow from that.
+// Policies that name their fields, from which printing, range checks and fingerprints follow.
 #pragma once
 
 #include <array>
@@ -20,33 +20,29 @@ namespace gradsieve {
 /// A data member of a policy: its name, and, for a number, the values that it may have.
 template <auto Member>
 struct field {
-  std::string_view name;
-  interval allowed{};
+  std::string_view name;  ///< as text and errors have it
+  interval allowed{};     ///< checked where the member is a number
 
-  static constexpr auto member = Member;
+  static constexpr auto member = Member;  ///< the pointer to the member
 };
 
 /// A policy that has `static constexpr char const* name` and, unless it is empty, `static constexpr auto fields()`: a
 /// std::tuple with a `field` for each data member, in the order of declaration.
 ///
-///   struct mean_multiple {
-///     static constexpr char const* name = "mean_multiple";
-///     static constexpr auto fields() { return std::tuple{gs::field<&mean_multiple::c>{"c", gs::at_least(0)}}; }
-///     float c = 3;
-///   };
+/// Example: @snippet custom_residual.cpp fields
 template <class P>
 concept described = requires { std::string_view{P::name}; };
 
-/// A policy whose values depend on each other, or that has no fields: `check()` throws invalid_argument where they make
-/// no sense.
+/// A policy with a check of its own, beyond the ranges of its fields: `check()` throws invalid_argument where its
+/// values make no sense.
 template <class P>
 concept self_checking = requires(P const& p) { p.check(); };
 
-/// A policy that adds itself to a fingerprint, which tells apart what is not equal: `add_to(to)`.
+/// A policy that adds itself to a fingerprint: `add_to(to)`. Policies that differ add different values.
 template <class P>
 concept fingerprinted = requires(P const& p, fingerprint& to) { p.add_to(to); };
 
-/// The names of an enumeration's values, counted from 0: specialise it for one that is a field.
+/// The names of an enumeration's values, counted from 0. Specialise it for an enumeration that is a policy's field.
 template <class E>
 inline constexpr std::array<std::string_view, 0> value_names{};
 
@@ -105,7 +101,7 @@ template <class P>
   return size_with<P>(named) == sizeof(P) && (members == 0 || members == expected);
 }
 
-/// Calls f(field) for each field of a policy.
+/// Calls `f(field)` for each field of a policy.
 template <described P, class F>
 constexpr void for_each_field(F const& f) {
   constexpr bool has_fields = requires { P::fields(); };
@@ -129,7 +125,7 @@ template <class P>
 
 }  // namespace detail
 
-/// Writes a field's value, or a policy: name{field value, field value}; one that cannot print is written as "custom".
+/// Writes a field's value, or a policy as `name{field value, field value}`; "custom" for a type without operator<<.
 template <class T>
 void print(std::ostream& out, T const& value) {
   if constexpr (std::is_enum_v<T>)
@@ -142,6 +138,7 @@ void print(std::ostream& out, T const& value) {
     out << "custom";
 }
 
+/// Writes a policy that names its fields; see print().
 template <described P>
 std::ostream& operator<<(std::ostream& out, P const& policy) {
   out << P::name;
@@ -153,8 +150,9 @@ std::ostream& operator<<(std::ostream& out, P const& policy) {
   return *separator == '{' ? out : out << '}';
 }
 
-/// Checks a policy: that each number lies in its field's range, the fields that are policies, and what the policy's own
-/// check() asks, if it has one. @throws invalid_argument
+/// Checks a policy: each number against its field's range, each field that is a policy, and then the policy's own
+/// check(), if it has one.
+/// @throws invalid_argument naming the policy, the field, the value and its limits.
 template <class P>
 void check(P const& policy) {
   if constexpr (described<P>)
@@ -175,9 +173,9 @@ void check(P const& policy) {
   if constexpr (self_checking<P>) policy.check();
 }
 
-/// Adds a policy to a fingerprint: its name and its fields; of one that does not name its fields, its own add_to(to),
-/// or its type's name, which is equal in builds with RTTI, and its bytes. Padding between the members of such a type
-/// counts as zero with GCC; with another compiler it should have none.
+/// Adds a policy to a fingerprint: by its own add_to(to), if it has one; else by its name and fields; else by its
+/// type's name (equal in all builds with RTTI) and its bytes. Padding in those bytes counts as zero with GCC; with
+/// another compiler the type should have none.
 template <class P>
 void add_to(fingerprint& to, P const& policy) {
   if constexpr (std::is_arithmetic_v<P> || std::is_enum_v<P>) {

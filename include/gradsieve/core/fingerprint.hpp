@@ -1,4 +1,4 @@
-// A number for what ranks must hold alike.
+// A hash of what all ranks must hold alike.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@ namespace gradsieve {
 /// lengths, so that "a", "b" differs from "ab".
 class fingerprint {
  public:
+  /// Adds a text, with its length.
   constexpr void add(std::string_view text) noexcept {
     add(std::uint64_t{text.size()});
     for (char const each : text) byte(static_cast<unsigned char>(each));
@@ -32,11 +33,13 @@ class fingerprint {
       for (int shift = 0; shift < 64; shift += 8) byte(static_cast<std::uint64_t>(value) >> shift);
   }
 
+  /// Adds bytes, with their number.
   constexpr void add_bytes(std::span<std::byte const> bytes) noexcept {
     add(std::uint64_t{bytes.size()});
     for (auto const each : bytes) byte(std::to_integer<std::uint64_t>(each));
   }
 
+  /// The hash of all that was added.
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return hash_; }
 
  private:

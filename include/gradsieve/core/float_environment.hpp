@@ -5,10 +5,10 @@
 
 namespace gradsieve {
 
-/// For as long as it lives the calling thread rounds to the nearest, keeps subnormal numbers and traps nothing; then
-/// the mode is what it was. Callers may have set others (-ffast-math links code that flushes subnormals to zero, as
-/// torch.set_flush_denormal does), on one thread or all, on one rank or all: results must not depend on it.
-/// Cost: some ten cycles. threads: the calling one only. On processors other than x86-64 and AArch64 it does nothing.
+/// While it lives, the calling thread rounds to the nearest, keeps subnormal numbers and traps nothing; its destructor
+/// restores the mode. Results must not depend on a caller's mode: -ffast-math links code that flushes subnormals to
+/// zero, and torch.set_flush_denormal does so, perhaps on some threads or ranks only. Does nothing on processors other
+/// than x86-64 and AArch64. Cost: some ten cycles. Threads: the calling one.
 class float_environment {
  public:
   float_environment() noexcept : caller_{read()} {

@@ -15,8 +15,8 @@ namespace gradsieve {
 
 /// One layer: a name for people and patterns, and its number of elements (0 is allowed).
 struct layer {
-  std::string name;
-  std::uint64_t size = 0;
+  std::string name;        ///< may be empty
+  std::uint64_t size = 0;  ///< elements
   friend bool operator==(layer const&, layer const&) = default;
 };
 
@@ -25,8 +25,9 @@ class layout {
  public:
   layout() = default;
 
-  /// @throws invalid_argument if the sizes sum to 2^32 or more.
+  /// These layers, back to back. @throws invalid_argument if the sizes sum to 2^32 or more.
   layout(std::initializer_list<layer> layers) : layout(std::vector<layer>(layers)) {}
+  /// @copydoc layout(std::initializer_list<layer>)
   explicit layout(std::vector<layer> layers) : layers_{std::move(layers)} {
     offsets_.reserve(layers_.size() + 1);
     offsets_.push_back(0);
@@ -38,7 +39,7 @@ class layout {
     }
   }
 
-  /// The same, checked against the size that the caller's buffer has.
+  /// These layers, checked against the size of the caller's buffer.
   /// @throws invalid_argument if the layers do not sum to `size`.
   layout(std::uint64_t size, std::vector<layer> layers) : layout(std::move(layers)) {
     if (this->size() != size)
@@ -58,11 +59,12 @@ class layout {
   /// First element of a layer.
   [[nodiscard]] std::uint64_t offset(std::size_t i) const noexcept { return offsets_[i]; }
 
+  /// A layer. @pre i < count()
   [[nodiscard]] layer const& operator[](std::size_t i) const noexcept { return layers_[i]; }
-  [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }
-  [[nodiscard]] auto end() const noexcept { return layers_.end(); }
+  [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }  ///< the first layer
+  [[nodiscard]] auto end() const noexcept { return layers_.end(); }      ///< behind the last layer
 
-  /// Equal layouts give equal numbers, on every machine (FNV-1a over names and sizes).
+  /// A hash of names and sizes (FNV-1a), the same on every machine.
   [[nodiscard]] std::uint64_t hash() const noexcept {
     std::uint64_t h = 0xCBF2'9CE4'8422'2325u;
     auto const mix = [&h](std::uint64_t byte) { h = (h ^ byte) * 0x0000'0100'0000'01B3u; };
@@ -74,6 +76,7 @@ class layout {
     return h;
   }
 
+  /// Whether names and sizes of all layers are equal.
   friend bool operator==(layout const& a, layout const& b) { return a.layers_ == b.layers_; }
 
  private:

@@ -12,12 +12,12 @@
 
 namespace gradsieve {
 
-/// The part of a gradient of n elements that is one rank's, of a node with so many: all parts have the same room, in
-/// rank order, and the last ones may be shorter, or empty, as the gradient ends before them.
+/// One rank's part of a gradient of n elements that the ranks of a node share: consecutive parts in rank order, each
+/// with the same room. Where n is not a multiple of the ranks, the last parts are shorter, or empty.
 struct node_share {
-  std::uint64_t n = 0;
-  int ranks = 1;
-  int rank = 0;
+  std::uint64_t n = 0;  ///< elements of the whole gradient
+  int ranks = 1;        ///< of the node
+  int rank = 0;         ///< in the node
 
   /// Elements that each rank has room for.
   [[nodiscard]] constexpr std::uint64_t room() const noexcept {
@@ -28,15 +28,18 @@ struct node_share {
   [[nodiscard]] constexpr std::uint64_t room_of_all() const noexcept {
     return room() * static_cast<std::uint64_t>(ranks);
   }
+  /// The part's first element.
   [[nodiscard]] constexpr std::uint64_t begin() const noexcept {
     return std::min(n, room() * static_cast<std::uint64_t>(rank));
   }
+  /// Behind the part's last element.
   [[nodiscard]] constexpr std::uint64_t end() const noexcept { return std::min(n, begin() + room()); }
+  /// Elements of the part.
   [[nodiscard]] constexpr std::uint64_t size() const noexcept { return end() - begin(); }
 
-  /// The layers of this part, cut where it begins and ends, under their names. In a node of several ranks an empty
-  /// layer follows that names the part: so layouts of different parts, and their checkpoints, are told apart.
-  /// @pre n is the layout's size. Allocates.
+  /// The layers of this part, under their names, cut where the part begins and ends. In a node of several ranks an
+  /// empty layer follows that names the part, so that layouts and checkpoints of different parts differ. Allocates.
+  /// @pre n is the layout's size
   [[nodiscard]] layout cut(layout const& all) const {
     if (ranks == 1) return all;
     std::vector<layer> parts;

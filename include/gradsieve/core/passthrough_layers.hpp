@@ -15,12 +15,13 @@
 namespace gradsieve {
 
 /// Layers whose name matches a pattern ('*' any characters, '?' one), or that have at most `up_to` elements, are
-/// all-reduced in full. Biases and norms are by default: they are a fraction of a per cent of a model, and
-/// compressing them costs accuracy. `.patterns = {}` compresses everything.
+/// all-reduced in full. The default is biases and norms: they are a fraction of a per cent of a model, and compressing
+/// them costs accuracy. `.patterns = {}` compresses everything.
 struct passthrough_layers {
-  std::vector<std::string> patterns = {"*bias*", "*norm*"};
-  std::uint64_t up_to = 0;
+  std::vector<std::string> patterns = {"*bias*", "*norm*"};  ///< of layer names
+  std::uint64_t up_to = 0;                                   ///< elements
 
+  /// Whether a layer passes through.
   [[nodiscard]] bool matches(layer const& each) const {
     if (each.size <= up_to) return true;
     for (auto const& pattern : patterns)
@@ -42,7 +43,8 @@ struct passthrough_layers {
   }
 };
 
-/// The layers of a layout in two lists, neighbours joined in neither: those selected from and those passed through.
+/// @cond internal
+/// The layers of a layout in two lists, one range a layer: those selected from and those passed through.
 struct layer_split {
   std::vector<range> selected;
   std::vector<range> passthrough;
@@ -58,5 +60,6 @@ struct layer_split {
     }
   }
 };
+/// @endcond
 
 }  // namespace gradsieve

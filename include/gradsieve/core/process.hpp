@@ -1,4 +1,4 @@
-// Which process runs: after fork() there are two, and the child has one thread.
+// The id of the process, which tells the child of a fork() from its parent.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace gradsieve {
 
-/// The number of the calling process: a child has another one than the process that forked it. 0 where there is no
-/// fork(). Cost: a system call.
+/// The id of the calling process, which differs between a parent and its forked child; 0 where there is no fork().
+/// Cost: a system call.
 [[nodiscard]] inline std::int64_t process_id() noexcept {
 #if __has_include(<unistd.h>)
   return ::getpid();

@@ -1,4 +1,4 @@
-// Random numbers by name instead of by sequence.
+// Random numbers as hashes of names, not of a sequence.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace gradsieve {
 
-/// splitmix64's mixing of a counter (Steele et al. 2014): the same number for the same name on every machine, in
-/// every space and for any number of threads. Chain it to build names: mix(seed ^ mix(step ^ mix(segment))).
+/// A random number for a name: splitmix64's mixing of a counter (Steele et al. 2014), the same on every machine, in
+/// every space and for any number of threads. Chain it for names of several parts: mix(seed ^ mix(step ^
+/// mix(segment))).
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   x += 0x9E37'79B9'7F4A'7C15u;
   x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9u;
@@ -16,15 +17,15 @@ namespace gradsieve {
   return x ^ (x >> 31);
 }
 
-/// Where a sample of `count` out of n is taken: one place at random in each of `count` strips of equal length, which
-/// differ by one where n is no multiple. Multiplications only: a division would cost more than the read.
+/// `count` of n positions for a sample: one at random in each of `count` strips of length n / count, rounded up or
+/// down. It uses no division, which would cost more than reading the element.
 class sample_places {
  public:
-  /// @pre count <= n < 2^32, count <= 2^20; the same stream gives the same places.
+  /// The same stream gives the same positions. @pre count <= n < 2^32, count <= 2^20
   GRADSIEVE_HD constexpr sample_places(std::uint64_t n, std::uint64_t count, std::uint64_t stream) noexcept
       : strip_{count == 0 ? 0 : ((n << 20) + count - 1) / count}, stream_{stream} {}
 
-  /// The j-th place, j < count.
+  /// Position j, j < count.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t operator[](std::uint64_t j) const noexcept {
     std::uint64_t const from = (j * strip_) >> 20;
     std::uint64_t const width = (((j + 1) * strip_) >> 20) - from;

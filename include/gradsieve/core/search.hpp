@@ -14,8 +14,8 @@ namespace gradsieve {
 /// `bins` bins and narrows the range to the bin that holds the k-th largest key. At most three rounds.
 class digit_search {
  public:
-  static constexpr unsigned digit_bits = 11;
-  static constexpr std::uint32_t bins = 1u << digit_bits;
+  static constexpr unsigned digit_bits = 11;               ///< bits of a key that a round decides
+  static constexpr std::uint32_t bins = 1u << digit_bits;  ///< of a round's histogram
 
   /// Looks for the k-th largest among the keys in [low, high], low >= 1.
   GRADSIEVE_HD constexpr digit_search(key_type low, key_type high, index_type k) noexcept
@@ -31,13 +31,14 @@ class digit_search {
   /// Whether a key is in the current range.
   [[nodiscard]] GRADSIEVE_HD constexpr bool inside(key_type key) const noexcept { return key - low_ <= span_; }
 
+  /// Whether result() is there.
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
   /// Rank of the answer among the keys of the current range, the largest being of rank 1.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type wanted() const noexcept { return wanted_; }
 
-  /// Takes the histogram of the current range; the range becomes that of one bin. Host only: a device looks for the bin
-  /// with many threads. Cost: O(bins).
+  /// Takes the histogram of the current range and narrows the range to one bin. On the host; a device finds the bin
+  /// with many threads and calls narrow(). Cost: O(bins).
   constexpr void next(std::span<std::uint32_t const> histogram) noexcept {
     std::uint32_t bin = bins;
     std::uint64_t above = 0;
@@ -46,10 +47,10 @@ class digit_search {
     narrow(bin - 1, above, histogram[bin - 1]);
   }
 
-  /// The range has fewer than wanted() keys: every one belongs to the answer.
+  /// For a range with fewer than wanted() keys: the answer keeps all of them.
   GRADSIEVE_HD constexpr void keep_everything() noexcept { finish({low_ - 1, 0}); }
 
-  /// The range becomes that of the bin that holds the wanted rank: `above` keys lie in the bins above it, `here` in it.
+  /// Narrows the range to the bin that holds the wanted rank: `above` keys lie in the bins above it, `here` in it.
   /// @pre above < wanted() <= above + here
   GRADSIEVE_HD constexpr void narrow(std::uint32_t bin, std::uint64_t above, std::uint32_t here) noexcept {
     low_ += bin << shift_;
@@ -61,7 +62,7 @@ class digit_search {
     shift_ = shift_for(span_);
   }
 
-  /// @pre done()
+  /// What was found. @pre done()
   [[nodiscard]] GRADSIEVE_HD constexpr threshold result() const noexcept { return result_; }
 
  private:
@@ -87,11 +88,12 @@ class digit_search {
 /// Bracketed bisection on C(key) = number of elements whose key is at least `key`. Starts at a guess, gallops
 /// away from it until the answer is bracketed, then halves the bracket, and ends with a threshold that keeps
 /// between k and `most` elements, or, where ties forbid that, with exactly k.
-/// Source: LDTE-BS (Chen, Liu, Han 2021) for "estimate, then correct by counting"; the integer bracket, its
-/// bound of 31 halvings and the exact end at ties are ours.
+/// Source: LDTE-BS (Chen, Liu, Han 2021) for estimating and then correcting by counting; the integer bracket, its
+/// bound of 31 halvings and the exact end at ties are this library's.
 class bracket_search {
  public:
-  /// @pre 1 <= k <= most; `high` is larger than every key.
+  /// Looks for a threshold that keeps between k and `most` elements. @pre 1 <= k <= most; `high` is larger than every
+  /// key
   GRADSIEVE_HD constexpr bracket_search(key_type guess, key_type high, index_type k, index_type most) noexcept
       : high_{high}, k_{k}, most_{most} {
     if (high_ <= 1)
@@ -100,12 +102,13 @@ class bracket_search {
       probe_ = clamped<key_type>(guess, 1, high_ - 1);
   }
 
+  /// Whether result() is there.
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
   /// The key to count next. @pre !done()
   [[nodiscard]] GRADSIEVE_HD constexpr key_type probe() const noexcept { return probe_; }
 
-  /// Takes C(probe()).
+  /// Takes C(probe()) and chooses the next probe, or ends.
   GRADSIEVE_HD constexpr void next(std::uint64_t count) noexcept {
     ++probes_;
     if (count >= k_ && count <= most_) return finish({probe_ - 1, 0});
@@ -126,7 +129,7 @@ class bracket_search {
     stride_ = smaller<key_type>(stride_ * 2, key_type{1} << 30);
   }
 
-  /// @pre done()
+  /// What was found. @pre done()
   [[nodiscard]] GRADSIEVE_HD constexpr threshold result() const noexcept { return result_; }
 
   /// Counting passes so far.

@@ -1,4 +1,4 @@
-// What is chosen and from what: selections, accumulators, segments.
+// Selections, accumulators, segments and thresholds.
 #pragma once
 
 #include <cmath>
@@ -13,59 +13,61 @@
 
 namespace gradsieve {
 
-/// What one rank sends of one gradient: `indices[i]` strictly increasing, `values[i]` beside them, and the
-/// elements of the layers that pass through uncompressed, back to back, in layout order.
+/// What one rank sends of one gradient: entries, and the elements of the layers that pass through uncompressed, back to
+/// back in layout order.
 struct selection_view {
-  std::span<index_type const> indices;
-  std::span<float const> values;
-  std::span<float const> passthrough;
+  std::span<index_type const> indices;  ///< strictly increasing
+  std::span<float const> values;        ///< as many as indices
+  std::span<float const> passthrough;   ///< elements that pass through
 };
 
 /// What compress() returns on the host, in the compressor's memory.
 struct host_selection : selection_view {
   std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
 
+  /// Empty; no compress() returned it.
   host_selection() = default;
+  /// The selection of compress() number `which`.
   host_selection(selection_view const& from, std::uint64_t which) : selection_view{from}, number{which} {}
 };
 
 /// Room for a selection. `indices` and `values` are equally long.
 struct selection_span {
-  view<index_type> indices;
-  view<float> values;
-  view<float> passthrough;
+  view<index_type> indices;  ///< of the entries
+  view<float> values;        ///< of the entries
+  view<float> passthrough;   ///< elements that pass through
 };
 
-/// A run of consecutive elements that is selected from as one: at most k entries, by the rank `owner`.
+/// Consecutive elements from which the rank `owner` selects at most k entries.
 struct segment {
-  static constexpr int every_rank = -1;
+  static constexpr int every_rank = -1;  ///< owner of a segment that each rank selects from
 
-  std::uint64_t offset = 0;
-  std::uint64_t size = 0;
-  index_type k = 0;
-  int owner = every_rank;
-  std::uint32_t layer = 0;  ///< which of the ranges that split() was given; for partitioners that look at whole layers
+  std::uint64_t offset = 0;  ///< of its first element in the gradient
+  std::uint64_t size = 0;    ///< elements
+  index_type k = 0;          ///< entries to send of it, at most
+  int owner = every_rank;    ///< the rank that selects from it
+  std::uint32_t layer = 0;   ///< which of the ranges that split() was given; for partitioners that look at whole layers
 
   friend bool operator==(segment const&, segment const&) = default;
 };
+/// Segments in the order of their offsets.
 using segment_list = std::vector<segment>;
 
 /// Consecutive elements.
 struct range {
-  std::uint64_t offset = 0;
-  std::uint64_t size = 0;
+  std::uint64_t offset = 0;  ///< of the first element
+  std::uint64_t size = 0;    ///< elements
   friend bool operator==(range const&, range const&) = default;
 };
 
-/// Of a segment's k entries those that its first `elements` give, of `size` that it can give any of; for `elements` =
-/// `size` all k. Whole numbers leave a rest, which falls to other bins in each step: `phase` is any number below
-/// `size`.
+/// How many of a segment's k entries its first `elements` of `size` elements give, rounded; all k for `elements` ==
+/// `size`. `phase`, any number below `size`, moves the rounding, so that it favours other bins in each step.
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t share_of(std::uint64_t k, std::uint64_t elements, std::uint64_t size,
                                                             std::uint64_t phase) noexcept {
   return (elements * k + phase) / size;
 }
 
-/// What a partitioner shares out in one step.
+/// What a partitioner divides among the segments in one step.
 struct step_budget {
   double density = 0;          ///< fraction of the elements to send
   std::uint64_t elements = 0;  ///< of the layers that are selected from
@@ -73,7 +75,7 @@ struct step_budget {
   int world = 1;               ///< number of ranks
 };
 
-/// ceil(density * elements), the entries to send; exact where float arithmetic is not.
+/// ceil(density * elements), the entries to send, in double precision.
 [[nodiscard]] GRADSIEVE_HD inline index_type budget_of(double density, std::uint64_t elements) noexcept {
   double const k = std::ceil(density * static_cast<double>(elements));
   return static_cast<index_type>(smaller(k, static_cast<double>(elements)));
@@ -89,25 +91,31 @@ struct partition_scratch {
 /// What a selector keeps of an accumulator: every element whose key exceeds `key`, and the first `ties` of
 /// those whose key equals it. Ties therefore go to the smaller index.
 struct threshold {
-  key_type key = 0;
-  index_type ties = 0;
+  key_type key = 0;     ///< larger keys are kept
+  index_type ties = 0;  ///< how many of the elements with this key are kept
   friend bool operator==(threshold const&, threshold const&) = default;
 };
 
-/// What decided on a threshold: the selector's estimate, that of the step before, or neither, but counting or a rank
-/// among the candidates.
-enum class threshold_origin : std::uint32_t { estimated, remembered, corrected };
+/// What decided on a threshold.
+enum class threshold_origin : std::uint32_t {
+  estimated,   ///< the selector's estimate
+  remembered,  ///< the threshold of the step before
+  corrected    ///< counting, or a rank among the candidates
+};
 
-/// Segments of a step by what decided on their thresholds, as far as the selector says it (`ldte`, `laplacian`,
-/// `sidco`); those that give all that is not zero have none.
+/// The segments of a step by what decided on their thresholds, for selectors that say it (`ldte`, `laplacian`,
+/// `sidco`). A segment that sends all its nonzero elements has no threshold.
 struct threshold_counts {
   std::uint64_t by[3] = {};  ///< in the order of threshold_origin
   std::uint64_t probes = 0;  ///< passes that counted at a threshold, in all
 
+  /// Segments of this origin.
   [[nodiscard]] constexpr std::uint64_t of(threshold_origin origin) const noexcept {
     return by[static_cast<std::size_t>(origin)];
   }
+  /// Segments of any origin.
   [[nodiscard]] constexpr std::uint64_t all() const noexcept { return by[0] + by[1] + by[2]; }
+  /// Adds the counts of another part.
   constexpr void add(threshold_counts const& other) noexcept {
     for (std::size_t i = 0; i < 3; ++i) by[i] += other.by[i];
     probes += other.probes;
@@ -115,60 +123,60 @@ struct threshold_counts {
   friend bool operator==(threshold_counts const&, threshold_counts const&) = default;
 };
 
-/// What a selector remembers of a segment from one step to the next: a key that somewhat more than k elements
-/// will probably reach, and the k it was made for. Zero: nothing yet. A warm threshold makes a step faster, or moves a
-/// band's threshold; it never makes an exact answer wrong.
+/// What a selector remembers of a segment from one step to the next: a key that somewhat more than k elements will
+/// probably reach, and the k it was made for. It makes a step faster, and may move the threshold of a selector that
+/// estimates; it never makes an exact answer wrong.
 struct warm_threshold {
-  key_type key = 0;
-  index_type k = 0;
+  key_type key = 0;  ///< 0: nothing is remembered
+  index_type k = 0;  ///< the budget that the key was made for
   friend bool operator==(warm_threshold const&, warm_threshold const&) = default;
 };
 
-/// What a pass has kept of one segment: how many elements, the key they all reach, and whether they are all that
-/// reach it; if not, `count` is a number that reach it at least. `threshold` 0: none were wanted.
+/// What a pass has set aside of one segment.
 struct candidates {
-  std::uint64_t count = 0;
-  key_type threshold = 0;
-  bool complete = false;
+  std::uint64_t count = 0;  ///< elements whose key reaches the threshold; if not complete, at least so many
+  key_type threshold = 0;   ///< the key that all candidates reach; 0: none were wanted
+  bool complete = false;    ///< whether every element that reaches the threshold was set aside
 };
 
-/// What a selector wants of complete candidates: all of them, or a rank among them (1 is the largest); or nothing, as
-/// they do not do.
+/// What a selector wants of complete candidates: all of them, the `rank` largest, or nothing, where they do not
+/// suffice.
 struct candidate_choice {
   index_type rank = 0;  ///< 0: all
-  bool made = false;
+  bool made = false;    ///< false: the candidates do not suffice
 
+  /// The candidates do not suffice.
   [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice none() noexcept { return {}; }
+  /// All candidates.
   [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice all() noexcept { return {0, true}; }
+  /// The k largest candidates.
   [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice largest(index_type k) noexcept { return {k, true}; }
 };
 
-/// Keeps every element: the default of the passes that can be restricted.
+/// Keeps every element: the default of passes that can be restricted to some.
 struct keep_all {
+  /// Always true.
   GRADSIEVE_HD constexpr bool operator()(float) const noexcept { return true; }
 };
 
-/// One segment's accumulator as a selector sees it. `first` is the segment's offset in the gradient: indices
-/// that go out are `first` + position. `id` names the segment to the workspace. Where the residual is not kept as
-/// float, `values` has a size but no data: the workspace's passes read it.
+/// One segment's accumulator as a selector sees it.
 struct accumulator_ref {
-  view<float const> values;
-  std::uint64_t first = 0;
-  std::uint64_t id = 0;
-  std::uint64_t step = 0;
-  warm_threshold* warm = nullptr;
+  view<float const> values;        ///< its elements; no data where the residual is not kept as float: use the workspace
+  std::uint64_t first = 0;         ///< its offset in the gradient: an entry's index is `first` + position
+  std::uint64_t id = 0;            ///< names the segment to the workspace
+  std::uint64_t step = 0;          ///< the same on every rank
+  warm_threshold* warm = nullptr;  ///< what the step before has left; may be written; null: nothing is remembered
 };
 
 class layout;
 
-/// What sender and receiver of a message agree on beforehand.
+/// What sender and receiver of a message know beforehand.
 struct message_info {
-  std::uint64_t n = 0;             ///< elements of the gradient
-  std::uint64_t layout_hash = 0;   ///< of both layouts
-  std::uint64_t passthrough = 0;   ///< elements that pass through uncompressed
-  layout const* layers = nullptr;  ///< the layout itself, host memory; null where the codec needs none
-  /// Length of the bins in each layer, host memory; empty where the selector has none.
-  std::span<std::uint32_t const> bins{};
+  std::uint64_t n = 0;                    ///< elements of the gradient
+  std::uint64_t layout_hash = 0;          ///< layout::hash(), equal on both sides
+  std::uint64_t passthrough = 0;          ///< elements that pass through uncompressed
+  layout const* layers = nullptr;         ///< the layout itself, host memory; null where the codec needs none
+  std::span<std::uint32_t const> bins{};  ///< length of the bins in each layer, host memory; empty: no bins
 };
 
 }  // namespace gradsieve

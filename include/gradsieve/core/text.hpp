@@ -1,4 +1,4 @@
-// Policies and recipes as text: for people, and for the check that all ranks hold the same.
+// Numbers, policies and patterns as text.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@
 
 namespace gradsieve {
 
-/// A number in the fewest digits that read back as the same number, whatever the stream's settings.
+/// Writes a number in the fewest digits that read back as the same number, whatever the stream's settings.
 template <class T>
   requires std::is_arithmetic_v<T>
 struct shortest {
-  T value;
+  T value;  ///< the number
   friend std::ostream& operator<<(std::ostream& out, shortest const& number) {
     if constexpr (std::same_as<T, bool>) {
       return out << (number.value ? "true" : "false");

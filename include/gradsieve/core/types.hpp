@@ -16,24 +16,25 @@ template <class To, class From>
   return __builtin_bit_cast(To, from);
 }
 
-/// std::min, std::max, std::clamp and std::bit_width, callable on a device likewise; by value.
+/// std::min by value, callable on a device.
 template <class T>
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr T smaller(T a, T b) noexcept {
   return b < a ? b : a;
 }
 
+/// std::max by value, callable on a device.
 template <class T>
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr T larger(T a, T b) noexcept {
   return a < b ? b : a;
 }
 
-/// @pre low <= high
+/// std::clamp by value, callable on a device. @pre low <= high
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T clamped(T x, T low, T high) noexcept {
   return x < low ? low : high < x ? high : x;
 }
 
-/// Cost: O(width) on a host.
+/// std::bit_width, callable on a device. Cost: O(width) on a host.
 [[nodiscard]] GRADSIEVE_HD constexpr unsigned bit_width(std::uint32_t x) noexcept {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) return 32 - static_cast<unsigned>(__clz(static_cast<int>(x)));
@@ -51,6 +52,7 @@ using index_type = std::uint32_t;
 /// changed by flush-to-zero or fast-math, so every pass of a step decides alike.
 using key_type = std::uint32_t;
 
+/// The key of infinity; larger keys are of NaNs.
 inline constexpr key_type infinite_key = 0x7F80'0000u;
 
 /// The next key; there is none above the last one.
@@ -80,12 +82,12 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
   return bits;
 }
 
-/// The same as of a float, for checks of input.
+/// False for NaN and for both infinities. For checks of input, not for loops over elements.
 [[nodiscard]] GRADSIEVE_HD inline bool is_finite(double x) noexcept {
   return (stored_bits(x) & 0x7FFF'FFFF'FFFF'FFFFu) < 0x7FF0'0000'0000'0000u;
 }
 
-/// |x|, as bits; usable on host and device alike.
+/// |x|, on host and device.
 [[nodiscard]] GRADSIEVE_HD constexpr float abs(float x) noexcept {
   return gradsieve::bit_cast<float>(magnitude_key(x));
 }
@@ -97,25 +99,25 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
 
 /// IEEE 754 binary16 as storage: 1 sign, 5 exponent and 10 fraction bits. Arithmetic is done in float.
 struct float16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< the stored value
   friend bool operator==(float16, float16) = default;
 };
 
 /// The upper half of a binary32 as storage: 1 sign, 8 exponent and 7 fraction bits.
 struct bfloat16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< the stored value
   friend bool operator==(bfloat16, bfloat16) = default;
 };
 
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float x) noexcept { return x; }
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float x) noexcept { return x; }  ///< x itself
 
-/// Exact, subnormals and NaN payloads included.
+/// The value as a float. Exact, subnormals and NaN payloads included.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(bfloat16 x) noexcept {
   return gradsieve::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
-/// Exact, subnormals included; no step of it has a subnormal operand or result, so that flush-to-zero changes nothing.
-/// No branch, so that loops over it vectorise. The payload of a NaN may differ on a device.
+/// The value as a float. Exact, subnormals included, also where the processor flushes subnormals to zero. The payload
+/// of a NaN may differ on a device.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) {
@@ -124,6 +126,7 @@ struct bfloat16 {
     return converted;
   }
 #endif
+  // No subnormal operand or result, so that flush-to-zero changes nothing; no branch, so that loops vectorise.
   constexpr std::uint32_t rebias = 0x3800'0000u;           // from exponent bias 15 to 127
   constexpr std::uint32_t smallest_normal = 0x3880'0000u;  // 2^-14, as binary32
   std::uint32_t const magnitude = (x.bits & 0x7FFFu) << 13;
@@ -184,15 +187,15 @@ template <class T>
   return magnitude_key(x) >= half_step && magnitude_key(x) < infinite_key;
 }
 
-/// from_float(), but what is finite becomes the largest finite value at most.
+/// from_float(), but a finite value that is too large becomes the largest finite one.
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T from_float_saturated(float x) noexcept {
   return from_float<T>(exceeds<T>(x) ? with_sign_of(x, largest_value<T>) : x);
 }
 
-/// A float in the format of a residual: the two values around it, the one away from zero where the bits that go exceed
-/// 2^16 - 1 - `noise`. Equally distributed noise below 2^16 makes the mean exact; 2^15 rounds to the nearest. What is
-/// finite stays finite, and what the format can hold stays as it is.
+/// A float rounded to a residual's format: away from zero where the bits that are dropped exceed 2^16 - 1 - `noise`,
+/// else towards zero. Noise that is uniform below 2^16 makes the rounding unbiased; 2^15 rounds to the nearest. Finite
+/// values stay finite, and values that the format holds stay as they are.
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T to_stored(float x, std::uint32_t noise = 0x8000u) noexcept;
 
@@ -216,9 +219,9 @@ concept gradient_value = std::same_as<T, float> || std::same_as<T, float16> || s
 /// What a residual store keeps of one element: N floats.
 template <std::size_t N>
 struct element_state {
-  float value[N];
+  float value[N];  ///< state 0 is the accumulator
 
-  [[nodiscard]] GRADSIEVE_HD static constexpr std::size_t size() noexcept { return N; }
+  [[nodiscard]] GRADSIEVE_HD static constexpr std::size_t size() noexcept { return N; }  ///< N
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float& operator[](std::size_t s) noexcept { return value[s]; }
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float const& operator[](std::size_t s) const noexcept {
     return value[s];
@@ -226,8 +229,7 @@ struct element_state {
 };
 
 // ---- Arithmetic --------------------------------------------------------------------------------------------
-// IEEE 754 binary32, each operation rounded to the nearest, whatever the flags of the build (-ffast-math,
-// -ffp-contract=fast, --use_fast_math) and the processor: all ranks, builds and spaces get the same bits.
+// IEEE 754 binary32, whatever the flags (-ffast-math, -ffp-contract=fast, --use_fast_math) and the processor.
 
 #if !GRADSIEVE_HAS_ASSOC_BARRIER
 /// Zero, which no compiler can know: XORed to a product, it keeps the product from being fused into a later addition,
@@ -242,7 +244,7 @@ struct element_state {
 inline std::uint32_t const unknown_zero = make_unknown_zero();
 #endif
 
-/// a + b.
+/// a + b, rounded to the nearest whatever the flags of the build: all ranks, builds and spaces get the same bits.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float add(float a, float b) noexcept {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) {
@@ -254,12 +256,12 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return a + b;
 }
 
-/// a - b.
+/// a - b, with the rounding of add().
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float subtract(float a, float b) noexcept {
   return gradsieve::add(a, -b);
 }
 
-/// a * b. With GCC vectors of products may fuse outside of GRADSIEVE_UNFUSED functions.
+/// a * b, with the rounding of add(). With GCC vectorised products may still fuse, but in GRADSIEVE_UNFUSED functions.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
   if (__builtin_is_constant_evaluated()) return a * b;
 #if defined(__CUDA_ARCH__)
@@ -278,7 +280,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return gradsieve::add(gradsieve::multiply(a, b), c);
 }
 
-/// a / b. With GCC only in a GRADSIEVE_PRECISE function.
+/// a / b, with the rounding of add(); with GCC only in GRADSIEVE_PRECISE functions.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float divide(float a, float b) noexcept {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) {

@@ -16,13 +16,15 @@ namespace gradsieve {
 template <class T>
 class view {
  public:
-  using element_type = T;
-  using value_type = std::remove_cv_t<T>;
+  using element_type = T;                  ///< may be const
+  using value_type = std::remove_cv_t<T>;  ///< without const
 
+  /// Empty.
   constexpr view() = default;
+  /// `size` elements from `data` on.
   GRADSIEVE_HD constexpr view(T* data, std::uint64_t size) noexcept : data_{data}, size_{size} {}
 
-  /// Adds const.
+  /// A view of the same elements as const.
   template <class U>
     requires(!std::same_as<U, T> && std::convertible_to<U (*)[], T (*)[]>)
   GRADSIEVE_HD constexpr view(view<U> other) noexcept : data_{other.data()}, size_{other.size()} {}  // NOLINT
@@ -36,17 +38,18 @@ class view {
     size_ = all.size();
   }
 
-  [[nodiscard]] GRADSIEVE_HD constexpr T* data() const noexcept { return data_; }
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t size() const noexcept { return size_; }
-  [[nodiscard]] GRADSIEVE_HD constexpr bool empty() const noexcept { return size_ == 0; }
-  [[nodiscard]] GRADSIEVE_HD constexpr T* begin() const noexcept { return data_; }
-  [[nodiscard]] GRADSIEVE_HD constexpr T* end() const noexcept { return data_ + size_; }
+  [[nodiscard]] GRADSIEVE_HD constexpr T* data() const noexcept { return data_; }             ///< the first element
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t size() const noexcept { return size_; }  ///< number of elements
+  [[nodiscard]] GRADSIEVE_HD constexpr bool empty() const noexcept { return size_ == 0; }     ///< whether size() is 0
+  [[nodiscard]] GRADSIEVE_HD constexpr T* begin() const noexcept { return data_; }            ///< the first element
+  [[nodiscard]] GRADSIEVE_HD constexpr T* end() const noexcept { return data_ + size_; }  ///< behind the last element
+  /// Element i. @pre i < size()
   [[nodiscard]] GRADSIEVE_HD constexpr T& operator[](std::uint64_t i) const noexcept { return data_[i]; }
 
-  /// @pre count <= size()
+  /// The first elements. @pre count <= size()
   [[nodiscard]] GRADSIEVE_HD constexpr view first(std::uint64_t count) const noexcept { return {data_, count}; }
 
-  /// @pre offset + count <= size()
+  /// `count` elements from `offset` on. @pre offset + count <= size()
   [[nodiscard]] GRADSIEVE_HD constexpr view subspan(std::uint64_t offset, std::uint64_t count) const noexcept {
     return {data_ + offset, count};
   }
@@ -58,6 +61,8 @@ class view {
 
 }  // namespace gradsieve
 
-/// It owns nothing: a std::span of a temporary view is as good as the view.
+/// @cond internal
+/// A view owns nothing: a std::span of a temporary view outlives it.
 template <class T>
 inline constexpr bool std::ranges::enable_borrowed_range<gradsieve::view<T>> = true;
+/// @endcond

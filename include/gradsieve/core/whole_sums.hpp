@@ -1,5 +1,4 @@
-// Sums that no order of adding changes: of whole numbers, in which magnitudes, their squares and logarithms are
-// counted.
+// Sums of whole numbers, which no order of adding changes: magnitudes, squares and logarithms in fixed point.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +11,28 @@ namespace gradsieve {
 /// N sums that a workspace's add_up() makes in one pass.
 template <std::size_t N>
 struct whole_sums {
-  std::uint64_t value[N];
+  std::uint64_t value[N];  ///< the sums
 
+  /// Sum i.
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t& operator[](std::size_t i) noexcept {
     return value[i];
   }
+  /// Sum i.
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t const& operator[](std::size_t i) const noexcept {
     return value[i];
   }
+  /// Adds other sums, one by one.
   GRADSIEVE_HD constexpr void add(whole_sums const& other) noexcept {
     for (std::size_t i = 0; i < N; ++i) value[i] += other.value[i];
   }
   friend bool operator==(whole_sums const&, whole_sums const&) = default;
 };
 
-/// Magnitudes of up to `n` elements as whole numbers whose sum stays below 2^63: the largest has as many bits as that
-/// allows, 40 at most and 30 for n = 2^32, and what lies below the last bit is cut off.
+/// Magnitudes of up to `n` elements as whole numbers whose sum stays below 2^63. The largest has as many bits as that
+/// allows, 40 at most and 30 for n = 2^32; bits below the last one are cut off.
 class magnitude_units {
  public:
-  /// @pre no key of the elements is above max_key, which is finite
+  /// Units for n elements. @pre no key of the elements exceeds max_key, which is finite
   GRADSIEVE_HD constexpr magnitude_units(std::uint64_t n, key_type max_key) noexcept
       : top_{exponent_of(max_key)}, bits_{40} {
     for (; n >> (63 - bits_) != 0 && bits_ > 30; --bits_) continue;
@@ -41,13 +43,14 @@ class magnitude_units {
     return shifted(significand_of(key), bits_ - 24 - (top_ - exponent_of(key)));
   }
 
-  /// x^2, in units of its own.
+  /// x^2 in units of its own, see square_unit().
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t square(key_type key) const noexcept {
     return shifted(significand_of(key) * significand_of(key), bits_ - 48 - 2 * (top_ - exponent_of(key)));
   }
 
-  /// One unit of magnitude(), and one of square(), as numbers.
+  /// One unit of magnitude(), as a number.
   [[nodiscard]] GRADSIEVE_HD constexpr double unit() const noexcept { return power_of_two(top_ - 126 - bits_); }
+  /// One unit of square(), as a number.
   [[nodiscard]] GRADSIEVE_HD constexpr double square_unit() const noexcept {
     return power_of_two(2 * (top_ - 126) - bits_);
   }
@@ -70,7 +73,7 @@ class magnitude_units {
   int bits_;
 };
 
-/// log2(|x|) + 256 in units of 2^-20, within 2^-11; of a key that is not zero.
+/// log2(|x|) + 256 in units of 2^-20, with an error below 2^-11. @pre key != 0
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t log2_units(key_type key) noexcept {
   std::uint64_t exponent = 256 - 127 + (key >> 23);
   std::uint64_t fraction = key & 0x7F'FFFFu;

@@ -1,4 +1,4 @@
-// What compressors and averagers on a device check of what a caller hands them.
+// Checks of what a caller hands to compressors and averagers on a device.
 #pragma once
 
 #include <cuda_bf16.h>

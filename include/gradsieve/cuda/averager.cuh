@@ -1,4 +1,4 @@
-// The receiving side of a transport of one's own on a GPU: messages go in, the averaged sparse update comes out.
+// Averages encoded messages on a GPU: the receiving side of a transport of one's own.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +22,12 @@
 
 namespace gradsieve {
 
-/// As the primary template, on a GPU: messages and gradients are device memory. Not copied.
+/// As the primary template, on a GPU: messages and gradients are device memory. Not copyable.
 template <class Codec>
 class averager<device, Codec> {
  public:
-  using workspace = cuda_workspace;
-  using codec_type = Codec;
+  using workspace = cuda_workspace;  ///< its scratch
+  using codec_type = Codec;          ///< reads the messages
   static_assert(gradsieve::codec<codec_type>, "an averager's codec needs max_bytes, encode and decode");
   static_assert(
       device::encodes_with<codec_type>,
@@ -35,7 +35,7 @@ class averager<device, Codec> {
       "coo, or packed with fixed_width or raw32, or specialise device_codec, or device_indices or device_values "
       "for a part of one's own");
 
-  /// @throws invalid_argument if the codec's check() says so; device_error.
+  /// Of a codec, and the layers that pass through. @throws invalid_argument as the codec's check(); device_error.
   averager(device where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})
       : layers_{std::move(layers)}, codec_{codec}, work_{where, layers_.size()} {
     check(codec_);
@@ -53,15 +53,15 @@ class averager<device, Codec> {
     numbers_ = work_.template zeroed<device_numbers>(1);
   }
 
-  /// As the primary template's.
+  /// Of a recipe: its codec and the layers that pass through. @throws invalid_argument, device_error
   template <class Recipe>
     requires std::same_as<decltype(Recipe::codec), Codec>
   averager(device where, layout layers, Recipe const& recipe)
       : averager{where, std::move(layers), recipe.codec, recipe.passthrough} {}
 
-  /// As the primary template's: messages of encode(), each in device memory, as they are or longer. Waits for their
-  /// headers, for the check of all messages before the gradient is written, and at its end. Allocates, and frees it
-  /// again. @throws corrupt_message, invalid_argument; device_error.
+  /// As the primary template's. Messages are in device memory, each as encode() returned it or longer. Synchronises the
+  /// stream to read the headers, to check all messages before the gradient is written, and at the end. Allocates, and
+  /// frees it again. @throws corrupt_message, invalid_argument; device_error.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
@@ -113,8 +113,8 @@ class averager<device, Codec> {
     return {found.touched, found.saturated};
   }
 
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }
-  [[nodiscard]] Codec const& codec() const noexcept { return codec_; }
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< as at construction
+  [[nodiscard]] Codec const& codec() const noexcept { return codec_; }     ///< as at construction
 
  private:
   /// Waits for the stream at the end of a scope, before memory goes that what is enqueued works on.

@@ -1,4 +1,4 @@
-// What a group is exchanged by on a device where nothing is compressed.
+// The exchange of a group on a device without compression.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +23,10 @@ __global__ void divide_values(float* values, std::uint64_t count, float divisor)
 
 }  // namespace cuda_kernels
 
-/// As dense_mean, in device memory and stream order. Nobody waits for the means to look at them: where a rank fails,
-/// they are NaN on all ranks.
+/// As dense_mean, in device memory and stream order. The host does not wait to check the means: if a rank fails, they
+/// are NaN on all ranks.
 struct device_dense_mean {
-  device where;
+  device where;  ///< in whose stream it runs
 
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws; device_error.
   template <communicator Comm, class Gradient>
@@ -46,8 +46,8 @@ struct device_dense_mean {
     return report;
   }
 
-  /// Takes part in an exchange() of the other ranks as one that has failed: all their means, and this gradient, which
-  /// is as long as theirs, become NaN. Collective. @throws what the transport throws; device_error.
+  /// Joins an exchange() of the other ranks as a rank that has failed: their means and this gradient, which has the
+  /// same size, become NaN. Collective. @throws what the transport throws; device_error.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& values) const {
     std::span<float> const gradient{device_span(values)};

@@ -18,15 +18,17 @@
 
 namespace gradsieve {
 
-/// cudaMalloc and cudaFree as a memory resource: what a device takes when no other is named. Stateless.
+/// cudaMalloc and cudaFree as a memory resource: the default of a device. Stateless.
 class cuda_memory_resource final : public std::pmr::memory_resource {
  public:
+  /// The one object.
   [[nodiscard]] static std::pmr::memory_resource* instance() noexcept {
     static cuda_memory_resource one;
     return &one;
   }
 
  private:
+  /// @cond internal
   void* do_allocate(std::size_t bytes, std::size_t) override {
     void* memory = nullptr;
     throw_on_error(cudaMalloc(&memory, bytes), "cudaMalloc");
@@ -36,6 +38,7 @@ class cuda_memory_resource final : public std::pmr::memory_resource {
   [[nodiscard]] bool do_is_equal(std::pmr::memory_resource const& other) const noexcept override {
     return this == &other;
   }
+  /// @endcond
 };
 
 class cuda_workspace;
@@ -55,10 +58,11 @@ template <class Stored>
 struct from_memory;
 }  // namespace cuda_kernels
 
-/// A GPU, in the order of one stream. `memory` gives device memory to owners at construction, aligned to 256 bytes; a
-/// step allocates nothing. The caller owns both, and they outlive every owner. The device that is current at
-/// construction is current at every call.
+/// The space of one GPU, in the order of one stream. Compressors and averagers take device memory from `memory` at
+/// construction, aligned to 256 bytes; a step allocates nothing. The caller owns stream and memory, and both must
+/// outlive every owner. The device that is current at construction must be current at every call.
 struct device {
+  /// @cond internal
   using workspace = cuda_workspace;
   template <class Recipe>
   using step = device_step<Recipe>;
@@ -79,11 +83,13 @@ struct device {
     requires std::same_as<std::remove_cvref_t<decltype(Codec::values)>, fp32>;
   };
 
-  cudaStream_t stream = nullptr;
-  std::pmr::memory_resource* memory = cuda_memory_resource::instance();
-  /// Blocks of a launch that searches a segment with the whole grid; all of them have to be on the device at once. 0:
-  /// one for 16,384 elements, at most two a multiprocessor. Exact selections do not depend on it; sums of doubles, such as those that laplacian's
-  /// first threshold comes from, may differ in their last bit.
+  /// @endcond
+
+  cudaStream_t stream = nullptr;                                         ///< in whose order work runs
+  std::pmr::memory_resource* memory = cuda_memory_resource::instance();  ///< of device memory
+  /// Blocks of a launch that searches a segment with the whole grid; all of them must be resident at once. 0: one for
+  /// 16,384 elements, at most two a multiprocessor. Exact selections do not depend on it; sums of doubles, such as
+  /// those of laplacian's first threshold, may differ in their last bit.
   std::uint32_t search_blocks = 0;
 
   /// Copies bytes of device memory, in stream order. @pre equal sizes
@@ -92,14 +98,13 @@ struct device {
     throw_on_error(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
   }
 
-  /// Waits until the stream's work is done. @throws as refuse_capture()
+  /// Synchronises the stream. @throws invalid_argument as refuse_capture(); device_error.
   void synchronize() const {
     refuse_capture("it waits for the stream");
     throw_on_error(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
 
-  /// @throws invalid_argument while the stream is captured in a graph, which cannot hold what the caller is about to
-  /// do; the capture goes on.
+  /// Refuses what a CUDA graph cannot hold. @throws invalid_argument while the stream is captured; the capture goes on.
   void refuse_capture(char const* why) const {
     auto status = cudaStreamCaptureStatusNone;
     throw_on_error(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
@@ -111,17 +116,20 @@ struct device {
   friend bool operator==(device const&, device const&) = default;
 };
 
-/// Device memory for `size` values of a trivial type; what it holds at first is unspecified.
+/// Device memory for values of a trivial type, uninitialised. Move-only.
 template <class T>
 class cuda_buffer {
  public:
   cuda_buffer() noexcept = default;
+  /// Memory for `size` values, from the device's resource. @throws what the resource throws.
   cuda_buffer(device const& where, std::uint64_t size)
       : data_{size == 0 ? nullptr : static_cast<T*>(where.memory->allocate(size * sizeof(T), alignment))},
         size_{size},
         memory_{where.memory} {}
+  /// Takes the memory over.
   cuda_buffer(cuda_buffer&& other) noexcept
       : data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_, 0)}, memory_{other.memory_} {}
+  /// Frees the memory and takes the other's over.
   cuda_buffer& operator=(cuda_buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
@@ -132,9 +140,10 @@ class cuda_buffer {
     if (data_ != nullptr) memory_->deallocate(data_, size_ * sizeof(T), alignment);
   }
 
-  [[nodiscard]] T* data() const noexcept { return data_; }
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  [[nodiscard]] std::span<T> span() const noexcept { return {data_, size_}; }
+  [[nodiscard]] T* data() const noexcept { return data_; }                     ///< in device memory
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }          ///< number of values
+  [[nodiscard]] std::span<T> span() const noexcept { return {data_, size_}; }  ///< all values
+  /// The first values. @pre count <= size()
   [[nodiscard]] std::span<T> first(std::uint64_t count) const noexcept { return {data_, count}; }
 
  private:
@@ -145,7 +154,8 @@ class cuda_buffer {
   std::pmr::memory_resource* memory_ = nullptr;
 };
 
-/// A mark in a stream, without a time. One that was never recorded has been passed.
+/// @cond internal
+/// A CUDA event without a time. One that was never recorded has been passed.
 class cuda_event {
  public:
   cuda_event() {
@@ -163,7 +173,7 @@ class cuda_event {
   cudaEvent_t handle_ = nullptr;
 };
 
-/// Values in page-locked host memory, which copies and host functions in a stream may use.
+/// Values in pinned host memory, which copies and host functions in a stream may use.
 template <class T>
 class pinned_array {
  public:
@@ -192,5 +202,7 @@ class pinned_array {
   T* data_ = nullptr;
   std::uint64_t size_ = 0;
 };
+
+/// @endcond
 
 }  // namespace gradsieve

@@ -1,4 +1,4 @@
-// Exchanges on a device: in stream order, with messages of fixed size, so that no rank waits to learn a count.
+// Exchanges on a device: in stream order, with messages of fixed size, so that no rank waits for a count.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,14 @@
 
 namespace gradsieve {
 
-/// How an exchange policy runs on a device: specialise it for a policy of one's own.
-/// reserve(work, codec, info, world, most, segments, disjoint) allocates; most_sent() entries a rank gives up at most;
-/// list() is where the selector's entries go, or null where that is what is given up; run() is collective. slots() and
-/// full() are optional: placing_device_exchange.
+/// How an exchange policy runs on a device. Specialise it for an exchange of one's own; cuda/exchange.cuh has examples,
+/// and what run() gets and returns. `reserve(work, codec, info, world, most, segments, disjoint)` allocates;
+/// `most_sent()` bounds the entries that a rank gives up; `list()` is where the selector's entries go, or null if those
+/// are what is given up; `run()` is collective and only enqueues. `slots()` and `full()` are optional.
 template <class Exchange, class Codec>
 class device_exchange;
 
+/// @cond internal
 /// What a device exchange works on.
 template <class Comm, class Stored, class Codec>
 struct device_round {
@@ -60,8 +61,8 @@ void write_update(cuda_workspace const& work, device_updates const& from, float 
                 out.data(), work.size(), touched, saturated);
 }
 
-/// Slots are as long as the longest message there may be, as no rank waits to learn what it really is: max_bytes() of
-/// the codec decides what travels, so that a codec whose messages vary in length saves nothing. Memory: as many slots
+/// Slots have the size of the longest possible message, as no rank waits for the real sizes: the codec's max_bytes()
+/// decides what is sent, so that a codec whose messages vary in length saves nothing. Memory: as many slots
 /// as ranks and one, 4 bytes for each 4096 elements and rank, and what the codec needs to read.
 template <class Codec>
 class device_exchange<gather, Codec> {
@@ -180,5 +181,7 @@ class device_exchange<index_union, Codec> {
   cuda_buffer<cuda_kernels::update> update_;
   device_scan<std::uint32_t> scan_;
 };
+
+/// @endcond
 
 }  // namespace gradsieve

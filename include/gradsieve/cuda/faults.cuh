@@ -1,4 +1,4 @@
-// What goes wrong in a device's stream: words in device memory, put into sentences on the host.
+// Failures in a device's stream: words in device memory, and their sentences on the host.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct device_numbers {
   std::uint64_t saturated = 0;
 };
 
-/// Owns them, and the error as far as the host has heard of it.
+/// Owns them, and the host's copy of the error.
 class device_faults {
  public:
   explicit device_faults(cuda_workspace const& work) : numbers_{work.zeroed<device_numbers>(1)}, heard_(1) {}
@@ -50,14 +50,14 @@ class device_faults {
   }
   void clear(cuda_workspace const& work) const { work.zero_one(error()); }
 
-  /// Forgets what has been found. Waits.
+  /// Clears the error. Waits.
   void forget(device const& where) const {
     throw_on_error(cudaMemsetAsync(error(), 0, sizeof(std::uint64_t), where.stream), "cudaMemsetAsync");
     where.synchronize();
     heard_[0] = 0;
   }
 
-  /// An error that the host has heard of, which is forgotten; 0 where it has heard of none. Waits in that case.
+  /// The error in the host's copy, which is then cleared (that waits); 0 if there is none.
   [[nodiscard]] std::uint64_t take_heard(cuda_workspace const& work) const {
     if (*static_cast<std::uint64_t volatile*>(heard_.data()) == 0) return 0;
     auto const found = work.download(error());
@@ -65,7 +65,7 @@ class device_faults {
     return found;
   }
 
-  /// Throws what a word says. @throws corrupt_message, mismatch; device_error
+  /// Throws the exception of an error word. @throws corrupt_message, mismatch; device_error
   static void raise(std::uint64_t error) {
     using cuda_kernels::exchange_fault;
     std::string const sender = " of rank " + std::to_string(error >> 32);
@@ -103,8 +103,8 @@ class device_faults {
   pinned_array<std::uint64_t> heard_;
 };
 
-/// A rank's failure where the host does not wait: exceptions leave at once; a failure that the caller asks for is
-/// written to device memory in stream order.
+/// A rank's failure on a device: exceptions are thrown at once; a failure that the caller asks for is written to device
+/// memory in stream order.
 class device_failure {
  public:
   using called_for = held_failure::called_for;

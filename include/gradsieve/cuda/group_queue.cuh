@@ -1,4 +1,4 @@
-// What runs the groups of a plan on a second stream while the first still computes gradients.
+// Runs the groups of a plan on a second stream while the first still computes gradients.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,22 +19,25 @@
 
 namespace gradsieve {
 
-/// Report of a step of an overlap on a device. Valid until that overlap's next step.
+/// The report of a step of an overlap on a device. Reading it waits for the step. Valid until the overlap's next step.
 template <class Read>
 class device_overlap_report {
  public:
+  /// Made by an overlap.
   explicit device_overlap_report(Read read) : read_{std::move(read)} {}
 
-  /// Waits for the step. @throws what went wrong in it on the device, that of the first group; device_error.
+  /// Reads the report. Waits for the step. @throws what failed first in it on the device; device_error.
   [[nodiscard]] overlap_report get() const { return read_(); }
+  /// Reads the report, as get().
   operator overlap_report() const { return get(); }  // NOLINT: it is one
 
  private:
   Read read_;
 };
 
+/// @cond internal
 /// On a device: announce() enqueues, and events order the streams. Times are the device's; 0 for a step in a CUDA
-/// graph. memory: an event a layer, two a group. threads: written() and announce() from any; all else from one at a
+/// graph. Memory: an event a layer, two a group. Threads: written() and announce() from any; all else from one at a
 /// time.
 template <>
 class group_queue<device> {
@@ -80,7 +83,7 @@ class group_queue<device> {
   }
   [[nodiscard]] writer step_writer() const noexcept { return by_; }
 
-  /// What writes the gradient of a layer is enqueued there. @throws device_error
+  /// The work that writes the gradient of a layer is enqueued on that stream. @throws device_error
   void written(std::size_t layer, writer by) const { written_[layer].record(by.stream); }
   void fill_zero(std::span<std::byte> memory) const {
     throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size(), by_.stream), "cudaMemsetAsync");
@@ -91,7 +94,7 @@ class group_queue<device> {
     for (; issued_ < started_.size() && may_(issued_); ++issued_) body_(issued_);
   }
 
-  /// What is enqueued next where the step's gradients are written waits for the groups. @throws device_error
+  /// The stream that writes the step's gradients waits for the groups from here on. @throws device_error
   void finish() const {
     if (!holds_) return;
     reached_.mark(by_.stream);
@@ -132,7 +135,7 @@ class group_queue<device> {
   }
 
  private:
-  /// Work that one stream has got, for others to wait for.
+  /// A CUDA event: work of one stream that others wait for.
   class event {
    public:
     event() { throw_on_error(cudaEventCreate(&handle_), "cudaEventCreate"); }
@@ -145,7 +148,7 @@ class group_queue<device> {
       throw_on_error(cudaStreamWaitEvent(stream, handle_, 0), "cudaStreamWaitEvent");
     }
 
-    /// As record(), for a time that is not worth an exception.
+    /// As record(), for times only: without exception.
     void mark(cudaStream_t stream) const noexcept {
       if (cudaEventRecord(handle_, stream) != cudaSuccess) cudaGetLastError();
     }
@@ -173,5 +176,7 @@ class group_queue<device> {
   std::mutex mutex_;
   std::size_t issued_ = 0;  // groups of this step
 };
+
+/// @endcond
 
 }  // namespace gradsieve

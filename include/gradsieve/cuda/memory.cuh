@@ -1,4 +1,4 @@
-// The states of all elements on a device, and the way back when a step comes to nothing.
+// The states of all elements on a device, and the rollback of a failed step.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace gradsieve {
 
 /// As residual_memory, in device memory and stream order: owns the states, and the list of what the last step took out,
-/// which is pending until the next accumulate pass comes by.
+/// which is pending until the next accumulate pass.
 /// Memory: sizeof(stored) * states * n bytes, and 8 + 4 * states an entry of reserve().
 template <class Residual>
 class device_residual_memory {
@@ -52,8 +52,7 @@ class device_residual_memory {
   /// Where a step writes what it takes out.
   [[nodiscard]] cuda_workspace::entry_list taken() const noexcept { return taken_.list(); }
 
-  /// A gradient on its way in; `world` is for a store that multiplies it with a factor of its norm, at the cost of a
-  /// pass.
+  /// A gradient to be accumulated; `world` is for a store that scales it by its norm, at the cost of a pass.
   template <class T>
   [[nodiscard]] cuda_kernels::incoming<T, Residual> incoming(T const* gradient, [[maybe_unused]] int world) const {
     using incoming_type = cuda_kernels::incoming<T, Residual>;
@@ -70,14 +69,14 @@ class device_residual_memory {
     return in;
   }
 
-  /// Removes now what the last step sent.
+  /// Subtracts now what the last step sent.
   void flush_pending() const {
     work_.over(taken_.capacity, cuda_kernels::remove_pending<Residual>, view(), work_.tables(), taken_.list(),
                saved_.data());
     work_.zero(taken_.cells);
   }
 
-  /// Puts back what the last step took, as far as it has left.
+  /// Restores what the last step took out, if it was subtracted already.
   void rollback() const {
     work_.over(taken_.capacity, cuda_kernels::restore_entries<Residual>, view(), taken_.list(), saved_.data(),
                work_.taken());

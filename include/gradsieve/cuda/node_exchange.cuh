@@ -1,4 +1,4 @@
-// What a node's ranks do with a gradient on a device, before and after one of them exchanges its part.
+// The dense sums inside of a node on a device, around one rank's exchange of its part.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -48,7 +48,8 @@ __global__ void set_node_fault(std::uint64_t const* fault, bool on_host, std::ui
 
 }  // namespace cuda_kernels
 
-/// What a node's ranks have heard of each other's exchanges.
+/// @cond internal
+/// What a node's ranks know of each other's exchanges.
 class device_node_faults {
  public:
   explicit device_node_faults(device const& where) : where_{where}, failed_{where, 1}, heard_(1) {
@@ -64,7 +65,7 @@ class device_node_faults {
   /// Copies it to the host, without waiting.
   void tell_host() const { where_.copy(std::as_bytes(failed_.span()), std::as_writable_bytes(heard_.span())); }
 
-  /// Whether the host has heard of a failure, which is forgotten. Waits in that case.
+  /// Whether the host's copy says that a rank has failed; it is then cleared, which waits.
   [[nodiscard]] bool take_heard() const {
     if (*static_cast<std::uint32_t volatile*>(heard_.data()) == 0) return false;
     where_.synchronize();
@@ -72,7 +73,7 @@ class device_node_faults {
     return true;
   }
 
-  /// Throws what the last step has found, once. Waits.
+  /// Throws if a rank has failed in the last step, once. Waits.
   void raise() const {
     where_.synchronize();
     if (take_heard()) throw_failed();
@@ -89,12 +90,17 @@ class device_node_faults {
   pinned_array<std::uint32_t> heard_;
 };
 
-/// A device_report that also knows of the other ranks of the node. Reading it waits for the stream.
+/// @endcond
+
+/// The report of a two_level_compressor's step on a device: a device_report that also knows of failures of the other
+/// ranks of the node. Reading it synchronises the stream.
 class device_node_report {
  public:
+  /// Made by a compressor.
   device_node_report(device_report const& part, device_node_faults const& node) noexcept : part_{part}, node_{&node} {}
 
-  /// @throws what went wrong in the step on this rank, or that something did on another rank of the node; device_error.
+  /// Reads the report. Synchronises the stream. @throws what failed in the step on this rank; communication_error if
+  /// another rank of the node has failed; device_error.
   [[nodiscard]] step_report get() const {
     step_report found;
     try {
@@ -106,6 +112,7 @@ class device_node_report {
     node_->raise();
     return found;
   }
+  /// Reads the report, as get().
   operator step_report() const { return get(); }  // NOLINT: it is one
 
   friend std::ostream& operator<<(std::ostream& out, device_node_report const& it) { return out << it.get(); }
@@ -115,8 +122,9 @@ class device_node_report {
   device_node_faults const* node_;
 };
 
-/// Device memory of two_level_compressor, in stream order. The node's ranks meet on the host in their first step; later
-/// a failure is a word that travels after the exchange.
+/// @cond internal
+/// The memory of two_level_compressor on a device, in stream order. The node's ranks meet on the host in their first
+/// step; later a failure is a word that is all-reduced after the exchange.
 class device_node_exchange {
  public:
   struct [[maybe_unused]] arithmetic {};         ///< a device rounds in one way only
@@ -197,7 +205,7 @@ class device_node_exchange {
     return room<T>().first(part_.size());
   }
 
-  /// Says how the exchange has ended, as far as the stream knows, and collects the parts of all ranks. Collective.
+  /// Exchanges failures in stream order, and collects the parts of all ranks. Collective.
   /// @throws the failure; what another rank of the node has failed with in an earlier step
   template <class Inside, class Compressor, class T>
   void collect(Inside const& inside, std::span<T> gradient, held_failure const& failure, Compressor& compressor) {
@@ -255,5 +263,7 @@ class device_node_exchange {
   bool heard_before_ = false;
   std::unique_ptr<device_node_faults> faults_;  // stays where it is, as reports refer to it; goes first, and waits
 };
+
+/// @endcond
 
 }  // namespace gradsieve

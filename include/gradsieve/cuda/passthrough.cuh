@@ -1,4 +1,4 @@
-// The part of a step on a device that travels without indices.
+// The part of a step on a device that is sent without indices.
 #pragma once
 
 #include <cstddef>
@@ -61,13 +61,13 @@ class device_passthrough_part {
   /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }
 
-  /// Removes the ranges from the residual, of each value at most +-limit; counts those that are clamped.
+  /// Takes the ranges out of the residual, of each value at most +-limit; counts those that are clamped.
   void take(float limit, std::uint64_t* saturated) const {
     work_.over(size_, cuda_kernels::take_passthrough<Residual>, memory_.view(), ranges_.data(), range_count_, size_,
                saved_.data(), own_.data(), limit, saturated);
   }
 
-  /// Puts back what take() took, if *condition, in device memory, is not zero.
+  /// Restores what take() took out, if *condition, in device memory, is not zero.
   template <class Word>
   void rollback_if(Word const* condition) const {
     work_.over(size_, cuda_kernels::restore_passthrough<Residual, Word>, memory_.view(), ranges_.data(), range_count_,
@@ -77,8 +77,8 @@ class device_passthrough_part {
   /// The states that rollback_if() puts back.
   [[nodiscard]] std::span<element_state<Residual::states>> saved() const noexcept { return saved_.span(); }
 
-  /// All-reduces the values, if there are any, and with them whether *error is not zero. Collective. Returns where it
-  /// will stand how many ranks have an error; none where there are no values.
+  /// All-reduces the values, if there are any, and with them whether *error is not zero. Collective. Returns where in
+  /// device memory the number of ranks with an error will be; null if there are no values.
   template <class Comm>
   float const* share(Comm const& comm, std::uint64_t const* error) const {
     if (size_ == 0) return nullptr;
@@ -89,8 +89,8 @@ class device_passthrough_part {
     return &sums.back();
   }
 
-  /// Sums / divisor to the ranges of a gradient, or zeros where *error, in device memory, is not zero; counts those that
-  /// its format cannot hold.
+  /// Sums / divisor to the ranges of a gradient, or zeros where *error, in device memory, is not zero; counts those
+  /// that its format cannot hold.
   template <class T>
   void write(float divisor, std::uint64_t const* error, std::span<T> out, std::uint64_t* saturated) const {
     work_.over(size_, cuda_kernels::write_passthrough<T>, ranges_.data(), range_count_, size_,

@@ -1,4 +1,4 @@
-// Which rank selects what in a step: decided on the host, in stream order, by the same partitioners.
+// Which rank selects what in a step on a device: decided on the host, in stream order, by the partitioner.
 #pragma once
 
 #include <algorithm>
@@ -26,16 +26,16 @@ concept placing_device_exchange = requires(Parts const parts) {
   { parts.full() } -> std::same_as<std::span<bool>>;
 };
 
-/// What a device is sent beside its segments.
+/// What is uploaded to a device besides its segments.
 struct step_decision {
   std::uint64_t decision = 0;  ///< a number that differs where ranks decide otherwise
   std::uint64_t budget = 0;    ///< k of all segments
   std::uint64_t listed = 0;    ///< elements of segments that are listed in full
 };
 
-/// Partitioner and segments, and what a device is sent of them. Where the partitioner wants norms, the decision is a
-/// host function in the stream: the norms come down, the partitioner runs there, its answer goes up; the caller does
-/// not wait, and a CUDA graph can hold it. Stays where it is made, as the workspace and the recipe it works for.
+/// Partitioner and segments, and their upload to a device. If the partitioner needs norms, a host function in the
+/// stream decides: the norms are downloaded, the partitioner runs, its decision is uploaded; the caller does not wait,
+/// and a CUDA graph can hold it. Not movable, as the workspace and the recipe are not.
 template <class Recipe>
 class step_plan {
  public:
@@ -69,9 +69,9 @@ class step_plan {
   /// step_decision in device memory.
   [[nodiscard]] std::span<std::uint64_t> decision() const noexcept { return device_decision_.span(); }
 
-  /// For a partitioner that needs no norms: decides now, and uploads the decision if it differs from the step before;
-  /// then the host waits for the previous upload. Returns whether it uploaded. For a partitioner that rotates, the
-  /// device has the owners of step 0 and computes in stream order whose turn it is, also in a graph.
+  /// For a partitioner that needs no norms: decides now, and uploads the decision if it differs from the step before,
+  /// after waiting for the previous upload. Returns whether it uploaded. If the partitioner rotates, the device has the
+  /// owners of step 0 and computes the current ones in stream order, also in a graph.
   /// @throws as segmentation::assign(); invalid_argument where the stream is captured and has to upload.
   template <class Places>
   bool decide_now(step_role const who, std::uint64_t step, Places const& places) {
@@ -83,7 +83,7 @@ class step_plan {
     return differs;
   }
 
-  /// A partitioner that needs norms: decides when the stream comes to it. `places` as device_exchange's slots() and
+  /// For a partitioner that needs norms: decides in stream order. `places` as device_exchange's slots() and
   /// full(), or anything without.
   template <class Places>
   void decide_later(step_role const who, Places const& places) {
@@ -102,7 +102,7 @@ class step_plan {
     upload_all(places);
   }
 
-  /// What a partitioner has thrown in the stream. It gave no entry then, and the step was one without entries.
+  /// What the partitioner has thrown in the stream; that step sent no entries.
   void rethrow() {
     if (failed_.exchange(false)) std::rethrow_exception(failure_);
   }
@@ -135,7 +135,7 @@ class step_plan {
     step_role who;
   };
 
-  /// now_, to a device that knows otherwise or nothing. A graph would upload what sent_ holds when it is launched.
+  /// Uploads now_. Refused in a capture, as a graph would upload what sent_ holds when it is launched.
   template <class Places>
   void upload_again(Places const& places) {
     work_.where().refuse_capture("its budgets or owners are others than in the step before, and are uploaded");

@@ -1,4 +1,4 @@
-// What a step on a device did, once somebody asks.
+// The report of a step on a device.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@
 
 namespace gradsieve {
 
-/// The last step of a compressor as far as the host knows it, and where the rest stands.
+/// @cond internal
+/// The last step of a compressor as far as the host knows it, and where in device memory the rest is.
 struct device_step_record {
   device where;
   step_report known;
@@ -32,15 +33,18 @@ struct device_step_record {
   // Where the message's bytes went; empty if neither codec nor selector counts them.
   std::function<byte_breakdown(std::span<std::byte const>)> breakdown;
 };
+/// @endcond
 
-/// A step's report that is read when it is asked for: then the host waits for the stream. With a selector whose bins
-/// lie within layers, and with a codec that has breakdown(), it also fetches the message, to say where its bytes went,
-/// of those alone that the message has in its slot. Valid until the compressor's next step.
+/// The report of a step on a device. Reading it, by get(), conversion or printing, synchronises the stream and throws
+/// what failed in the step. With a selector whose bins lie within layers, or a codec that has breakdown(), it also
+/// copies the message to the host, to say where its bytes went; the rest of its slot does not count. Valid until the
+/// compressor's next step.
 class device_report {
  public:
+  /// Made by a compressor.
   explicit device_report(device_step_record const& step) noexcept : step_{&step} {}
 
-  /// @throws what went wrong in the step; device_error.
+  /// Reads the report. Synchronises the stream. @throws what failed in the step; device_error.
   [[nodiscard]] step_report get() const {
     auto report = step_->known;
     if (step_->faults == nullptr) return report;  // no step yet
@@ -72,10 +76,10 @@ class device_report {
     }
     return report;
   }
+  /// Reads the report, as get().
   operator step_report() const { return get(); }  // NOLINT: it is one
 
-  /// A word in device memory that is not 0 where the step has failed, as far as the stream has come; null before the
-  /// first step.
+  /// A word in device memory that is not 0 if the step has failed, valid in stream order; null before the first step.
   [[nodiscard]] std::uint64_t const* fault() const noexcept {
     return step_->faults == nullptr ? nullptr : step_->faults->error();
   }

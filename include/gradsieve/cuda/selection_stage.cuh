@@ -18,17 +18,17 @@
 
 namespace gradsieve {
 
-/// What a step on a device sends: index-ordered entries whose number stands in device memory too, and the elements of
-/// the layers that pass through.
+/// What compress() returns on a device, in the compressor's device memory; valid in stream order.
 struct device_selection {
-  index_type const* indices = nullptr;
-  float const* values = nullptr;
-  std::uint32_t const* count = nullptr;
-  std::uint64_t capacity = 0;  ///< entries there may be at most
-  std::span<float const> passthrough;
-  std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
+  index_type const* indices = nullptr;   ///< strictly increasing
+  float const* values = nullptr;         ///< as many as indices
+  std::uint32_t const* count = nullptr;  ///< their number, in device memory too
+  std::uint64_t capacity = 0;            ///< entries there may be at most
+  std::span<float const> passthrough;    ///< elements of the layers that pass through, in layout order
+  std::uint64_t number = 0;              ///< which compress() of this compressor returned it; the first is 1
 };
 
+/// @cond internal
 /// As host_selection_stage, in stream order.
 template <class Recipe>
 class device_selection_stage {
@@ -68,8 +68,8 @@ class device_selection_stage {
 
   // ---- Decide ------------------------------------------------------------------------------------------------
 
-  /// Budgets and owners of the segments, without norms. Returns whether they changed: then the host has waited for the
-  /// previous upload.
+  /// Decides budgets and owners of the segments, without norms. Returns whether they changed; if so, the host has
+  /// waited for the previous upload.
   bool decide(step_role const role) {
     bool const changed = plan_.decide_now(role, steps_, exchange_);
     warm_ = warm_ && !changed;
@@ -108,7 +108,7 @@ class device_selection_stage {
     return work_.download(work_.non_finite());
   }
 
-  /// The gradient into the residual; where segments are decided already, candidates in the same pass.
+  /// Accumulates the gradient; in the same pass sets candidates aside, if the segments are decided already.
   template <class T>
   void accumulate(incoming<T> const& in, step_role) {
     if constexpr (!predicts) work_.forget_candidates();
@@ -185,7 +185,8 @@ class device_selection_stage {
     return all;
   }
 
-  /// Hints of a checkpoint, or of the world before, perhaps for another number of segments: kept until a step begins.
+  /// Warm thresholds of a checkpoint or of the world before, perhaps for another number of segments: kept until a step
+  /// begins.
   void set_warm_thresholds(std::vector<warm_threshold> warm_thresholds) {
     saved_warm_thresholds_ = std::move(warm_thresholds);
     take_warm_thresholds();
@@ -200,7 +201,7 @@ class device_selection_stage {
   static constexpr bool needs_norms = partitioner_type::needs_norms;
   static constexpr bool has_bins = bin_selector<selector_type>;
   static constexpr bool predicts = predicting_selector<selector_type, view_type>;
-  /// The same k in the next step: so the warm thresholds of this one are what predict() would give.
+  /// Whether the next step has the same k, so that predict() would return the warm thresholds of this one.
   static constexpr bool may_stay_warm =
       predicts && warm_selector<selector_type> && !needs_norms && !rotating_partitioner<partitioner_type>;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
@@ -227,5 +228,7 @@ class device_selection_stage {
   std::uint64_t capacity_ = 0;
   std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
 };
+
+/// @endcond
 
 }  // namespace gradsieve

@@ -1,4 +1,4 @@
-// The exchange `shared_choice` on a device: a sum of values, and no index.
+// The exchange `shared_choice` on a device: a sum of values without indices.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ __global__ void describe_sums(float const* sums, std::uint64_t const* error, ent
 
 }  // namespace cuda_kernels
 
-/// Cost: where the host has an all-gather of words there is an all-reduce of them, and the values' is of as many as
-/// there may be at most.
+/// Cost: instead of the host's all-gather of words, an all-reduce of them; the values' all-reduce has the largest size
+/// that there may be.
 template <class Codec>
 class device_exchange<shared_choice, Codec> {
  public:

@@ -1,4 +1,4 @@
-// Host transports for device memory: through pinned memory, or straight where the transport can read a device.
+// Host transports for device memory: through pinned memory, or directly if the transport can read device memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,22 +17,22 @@
 
 namespace gradsieve {
 
-/// A host communicator (mpi, threads, one's own) for a device. A call copies to pinned host memory, waits for the
-/// stream, lets the communicator work there, and copies the result back in stream order without waiting for it.
-/// cost: over the link to the GPU, what the rank gives there and what it gets back; the host waits once a call, so a
-/// step with it cannot be captured in a CUDA graph.
-/// memory: pinned, shared by copies: the longest buffer of a call, for send_receive, all_to_all and reduce_scatter both
-/// together. Taken by `reserve`, or by the first call that needs more: then that call takes milliseconds. ranks: as of
-/// the communicator.
-/// @throws what the communicator throws, and then device memory is as it was; device_error.
-/// threads: one call at a time for all copies.
+/// A host communicator (MPI, threads, one's own) for a device. A call copies to pinned host memory, synchronises the
+/// stream, runs the communicator there, and copies the result back in stream order without waiting for it.
+/// Cost: a copy to the host of what the rank sends, and back of what it receives. The host waits once a call, so a step
+/// with it cannot be captured in a CUDA graph.
+/// Memory: pinned, shared by copies: the longest buffer of a call, for send_receive, all_to_all and reduce_scatter both
+/// buffers. Allocated by reserve(), or by the first call that needs more, which then takes milliseconds.
+/// Ranks: as the communicator's.
+/// Threads: one call at a time for all copies.
+/// @throws what the communicator throws, with device memory unchanged; device_error.
 template <communicator Comm>
 class staged {
  public:
   static constexpr bool stream_ordered = true;
   static constexpr bool stages = true;
 
-  /// `bytes` as for reserve. ranks: local.
+  /// For this communicator, with room for `bytes`; see reserve(). Ranks: local.
   explicit staged(Comm inner, std::size_t bytes = 0) : inner_{std::move(inner)}, pinned_{std::make_shared<pinned>()} {
     reserve(bytes);
   }
@@ -40,11 +40,11 @@ class staged {
   [[nodiscard]] int rank() const { return inner_.rank(); }
   [[nodiscard]] int size() const { return inner_.size(); }
 
-  /// Makes room for calls whose buffers have up to `bytes`, so that none of them allocates. Not in a step: waits for
-  /// the last call's copy. ranks: local. @throws device_error; the room is as it was.
+  /// Makes room for calls whose buffers have up to `bytes`, so that none of them allocates. Waits for the last call's
+  /// copy, so call it before training. Ranks: local. @throws device_error; the room is unchanged.
   void reserve(std::size_t bytes) const { pinned_->reserve(bytes); }
 
-  /// Bytes of pinned memory.
+  /// Bytes of pinned memory that are allocated.
   [[nodiscard]] std::size_t capacity() const noexcept { return pinned_->memory.size(); }
 
   template <class T>
@@ -77,7 +77,7 @@ class staged {
         [&](std::span<std::byte const> place, std::span<std::byte> room) { inner_.all_gather(host{}, place, room); });
   }
 
-  /// `sizes` are in host memory.
+  /// As has_all_gather; `sizes` are in host memory.
   void all_gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const
     requires has_all_gather<Comm, host>
@@ -109,7 +109,7 @@ class staged {
     upload(where, received, in);
   }
 
-  /// Sizes are in host memory.
+  /// As has_all_to_all; sizes are in host memory.
   void all_to_all(device const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const
     requires has_all_to_all<Comm, host>
@@ -178,22 +178,22 @@ class staged {
   std::shared_ptr<pinned> pinned_;
 };
 
-/// A communicator that takes device pointers but knows nothing of streams, such as mpi::communicator_ref over a
-/// CUDA-aware MPI: a call waits for the stream, then lets the communicator work on device memory. That an MPI is
-/// CUDA-aware is for the user to say: Open MPI (in <mpi-ext.h>) and MPICH have MPIX_Query_cuda_support(), which is 1
-/// where the running library can. One that cannot reads device memory on the host and ends the program: take `staged`.
-/// cost: one wait of the host a call, so a step with it cannot be captured in a CUDA graph.
-/// memory: none. ranks: as of the communicator.
-/// @pre the communicator's results are in memory when its call returns; a share that is already in its place in `all`
-/// it leaves there.
+/// A communicator that takes device pointers but no stream, such as mpi::communicator_ref over a CUDA-aware MPI. A call
+/// synchronises the stream, then runs the communicator on device memory. The library cannot detect whether an MPI is
+/// CUDA-aware: Open MPI (in `<mpi-ext.h>`) and MPICH have MPIX_Query_cuda_support(), which returns 1 if the running
+/// library is. Another one would read device memory on the host, which ends the program: use `staged`.
+/// Cost: the host waits once a call, so a step with it cannot be captured in a CUDA graph. Memory: none.
+/// Ranks: as the communicator's. Threads: as the communicator's.
+/// @pre the communicator's results are in memory when its call returns; it leaves a share that is already in its place
+/// in `all` there
 /// @throws what the communicator throws; device_error.
-/// threads: as of the communicator.
 template <communicator Comm>
 class cuda_aware {
  public:
   static constexpr bool stream_ordered = true;
   static constexpr bool stages = false;
 
+  /// For this communicator. Ranks: local.
   explicit cuda_aware(Comm inner) : inner_{std::move(inner)} {}
 
   [[nodiscard]] int rank() const { return inner_.rank(); }

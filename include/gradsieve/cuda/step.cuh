@@ -24,8 +24,9 @@
 
 namespace gradsieve {
 
-/// What compressor<device, Recipe> puts in order. Stages enqueue their work and return; what goes wrong in the stream
-/// is a word in device memory, which every later stage of the step heeds, and which the report or a later call throws.
+/// The stages that compressor<device, Recipe> calls in order. They enqueue their work and return. A failure in the
+/// stream is a word in device memory that every later stage of the step checks, and that the report or a later call
+/// throws.
 template <class Recipe>
 class device_step : public step_parts<Recipe> {
   using parts = step_parts<Recipe>;
@@ -85,12 +86,12 @@ class device_step : public step_parts<Recipe> {
   /// Waits.
   [[nodiscard]] preflight::word word() const { return {selection.steps(), this->origin}; }
 
-  /// Nothing: a failure in this step travels with what is sent.
+  /// Does nothing: a failure in this step is sent with the exchange.
   template <class Meet>
   void meet_in_order(Meet const&) const noexcept {}
 
-  /// Nothing: ranks meet on the host when all of them see a new world. A rank that was restored to another step is
-  /// found in the stream.
+  /// Does nothing: ranks meet on the host only when all of them see a new world. A rank at another step is detected in
+  /// the stream.
   void meet_again() const noexcept {}
 
   // ---- Begin -------------------------------------------------------------------------------------------------
@@ -139,13 +140,13 @@ class device_step : public step_parts<Recipe> {
     last = {};
   }
 
-  /// The host's clock knows nothing of a device's stages.
+  /// Does nothing: the host's clock cannot time a device's stages.
   static void charge(double step_seconds::*) noexcept {}
 
-  /// What an earlier exchange has found, as far as the host has heard of it; the device forgets it.
+  /// The error of an earlier exchange in the host's copy; it is cleared on the device.
   [[nodiscard]] std::uint64_t earlier_fault() { return faults_.take_heard(work); }
 
-  /// Throws it: at the end of a call, when the other ranks have got what they wait for.
+  /// Throws it, at the end of a call, when the other ranks have received what they wait for.
   void raise(std::uint64_t fault) {
     selection.rethrow();
     device_faults::raise(fault);
@@ -159,7 +160,7 @@ class device_step : public step_parts<Recipe> {
     entered_ = true;
   }
 
-  /// What passes through is removed from the residual, of each value as much as +-limit.
+  /// Takes what passes through out of the residual, of each value at most +-limit.
   void take_passthrough(float limit) {
     passthrough.take(limit, faults_.saturated());
     record_.known.passthrough_elements = passthrough.size();
@@ -189,11 +190,11 @@ class device_step : public step_parts<Recipe> {
     return result;
   }
 
-  /// What was sent is listed in the residual memory already, and leaves with the next accumulate pass.
+  /// Does nothing: sent values are listed in the residual memory; the next accumulate pass subtracts them.
   template <class Sent>
   static void remove(Sent const&) noexcept {}
 
-  /// The mean of what was exchanged, to the gradient.
+  /// Writes the mean of what was exchanged to the gradient.
   template <class T>
   void apply(device_updates const& result, std::span<T> gradient) {
     auto const divisor = static_cast<float>(world);
@@ -210,8 +211,8 @@ class device_step : public step_parts<Recipe> {
     memory.forget();
   }
 
-  /// A call has thrown in mid-step: nothing leaves, whatever had left comes back; the gradient stays in, if it got
-  /// there.
+  /// After an exception in mid-step: gives nothing up and restores what was taken out; the gradient stays in the
+  /// residual if it was accumulated.
   void abandon() noexcept {
     try {
       if (taken_passthrough_) {

@@ -1,4 +1,4 @@
-// A few bytes of host memory over a device's communicator.
+// Sends a few bytes of host memory over a device's communicator.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,8 @@
 
 namespace gradsieve {
 
-/// A device's communicator as one for host memory: through device memory, and the host waits. For what ranks agree on
-/// at first. Allocates in every call that has more bytes than `room`. ranks: as of the communicator. @throws what that
-/// throws; device_error.
+/// A device's communicator for host memory: copies through device memory, and the host waits. For setup only. Allocates
+/// in every call that has more bytes than `room`. Ranks: as the communicator's. @throws what that throws; device_error.
 template <communicator Comm>
 class through_device {
  public:

@@ -1,4 +1,4 @@
-// The device space at work: one compressor's tables and scratch on a GPU, and the launches of its passes.
+// The workspace of a device: one compressor's tables and scratch on a GPU, and the launches of its passes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -163,7 +163,7 @@ class cuda_workspace {
     throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, where_.stream), "cudaMemsetAsync");
   }
 
-  /// A copy of host memory, which may go at once. Allocates.
+  /// A copy of host memory, which may be freed at once. Allocates.
   template <class T>
   [[nodiscard]] buffer<T> uploaded(std::span<T const> values) const {
     buffer<T> made(where_, values.size());
@@ -213,7 +213,7 @@ class cuda_workspace {
 
   [[nodiscard]] std::span<cuda_kernels::device_segment> segments() const noexcept { return device_segments_.span(); }
 
-  /// In stream order: this rank selects from the segments whose turn it is in the step that begins.
+  /// In stream order: finds the segments that this rank selects from in the step that begins.
   void take_turns(int world) {
     if (device_segments_.size() > 0)
       launch(cuda_kernels::take_turns<>, 1, 256, device_segments_.data(), tables_.segment_count, tables_.step,
@@ -234,7 +234,7 @@ class cuda_workspace {
   /// No candidates are known of any segment: before a step that predicts none.
   void forget_candidates() const { zero(candidate_thresholds_); }
 
-  /// Names the keys that the accumulate pass collects from: what `read` gives is what it will write.
+  /// Predicts the keys that the accumulate pass collects from; `read` gives the values that it will write.
   template <class Selector, class Read, class Stored>
   void predict(Selector const& chosen, Read const& read, Stored const* accumulator) {
     if (tables_.segment_count > 0)
@@ -249,9 +249,8 @@ class cuda_workspace {
              cuda_kernels::accumulate_threads, in, tables_);
   }
 
-  /// For a selector that has bins, behind accumulate(): what it keeps there becomes the segments' candidates, of which
-  /// there are none yet. Cost:
-  /// three reads of the accumulator and one of the gradient, and what the bins ask for.
+  /// For a selector with bins, after accumulate(): what it keeps becomes the segments' candidates, of which there are
+  /// none before. Cost: three reads of the accumulator and one of the gradient, and the bins' own.
   template <class Chosen, class T, class Residual>
   void keep_bins(Chosen const& chosen, cuda_kernels::incoming<T, Residual> const& in) {
     if (tables_.segment_count == 0) return;
@@ -279,7 +278,7 @@ class cuda_workspace {
       launch(cuda_kernels::segment_norms<>, tables_.segment_count, cuda_kernels::group_threads, tables_, norms);
   }
 
-  /// Candidates from memory for what predict() has named.
+  /// Collects candidates from memory for the keys of predict().
   template <class Stored>
   void collect(Stored const* accumulator) {
     constexpr std::uint32_t tiles_of_block = cuda_kernels::collect_threads / 32;

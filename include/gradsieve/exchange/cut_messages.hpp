@@ -1,4 +1,4 @@
-// Selections that are cut: a message for each rank, of its run of elements.
+// Selections that are cut into a message for each rank, of its range of elements.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,9 @@
 
 namespace gradsieve {
 
-/// Each rank has a run of consecutive elements. What a rank has selected of a run goes to that run's rank, as a message
-/// about these elements alone: its indices count from the run's first. A run of which nothing is selected has no bytes.
+/// Each rank has a run of consecutive elements. The entries that a rank has selected of a run go to that run's rank, as
+/// a message about these elements only: its indices count from the run's first element. An empty selection has no
+/// bytes.
 template <class Workspace>
 class cut_messages {
  public:
@@ -49,7 +50,7 @@ class cut_messages {
   /// Bytes of all messages of a rank together, at most.
   [[nodiscard]] std::uint64_t room() const noexcept { return outgoing_.size(); }
 
-  /// This rank's values, once they are copied with copy(): what the messages give up, rounded by write().
+  /// This rank's values, after copy(); write() rounds them to what the messages hold.
   [[nodiscard]] std::span<float> copy(std::span<float const> values) noexcept {
     std::ranges::copy(values, values_.span().begin());
     return values_.first(values.size());
@@ -84,8 +85,8 @@ class cut_messages {
     return at;
   }
 
-  /// Sends what write() has written, and receives what the other ranks have for this one. Of a rank that has a
-  /// `failure` here all ranks learn. Collective. @throws the failure; communication_error if another rank failed;
+  /// Sends what write() has written, and receives the other ranks' messages for this one. A rank's `failure` makes all
+  /// ranks throw. Collective. @throws the failure; communication_error if another rank failed;
   /// mismatch, on this rank alone, if one announces more than there is room for.
   template <class Comm, class Space>
   traffic exchange(Comm const& comm, Space const& where, std::exception_ptr const& failure = {}) {
@@ -112,8 +113,8 @@ class cut_messages {
     return {sizes + given - out_sizes_[me], sizes + got - in_sizes_[me]};
   }
 
-  /// What the ranks have sent, in rank order, with indices of the whole gradient: `info` is this rank's run, which
-  /// begins with element `first`. @throws what the codec's decode() throws; there is nothing then.
+  /// The received messages, decoded in rank order, with indices of the whole gradient: `info` is this rank's run, which
+  /// begins with element `first`. @throws what the codec's decode() throws; nothing is decoded then.
   template <class Codec>
   std::span<selection_view const> read(Codec const& how, message_info const& info, std::uint64_t first) {
     decoded_.clear();

@@ -1,4 +1,4 @@
-// Messages of several senders, decoded side by side.
+// Decoded messages of several senders.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace gradsieve {
 
-/// Entries that a message of `size` bytes, which may be any, can have at most: what the codec's most_entries(front,
-/// size) says, `front` being a header's length of it or more; never more than elements that do not pass through. Cost:
-/// O(1).
+/// Bounds the entries of a message of `size` bytes, whatever they are: by the codec's most_entries(front, size), if it
+/// has one, and by the number of elements that do not pass through. `front` is the message's beginning, at least as
+/// long as a header. Cost: O(1).
 template <class Codec>
 [[nodiscard]] std::uint64_t most_entries(Codec const& how, message_info const& info, std::span<std::byte const> front,
                                          std::uint64_t size) noexcept {
@@ -23,13 +23,14 @@ template <class Codec>
     return info.n - info.passthrough;
 }
 
-/// Room for decoded messages and the views of them, in the order of arrival, back to back.
+/// Decoded messages, back to back in the order of add(). Owns their memory.
 template <class Workspace>
 class decoded_messages {
  public:
-  /// Empties it and makes room for `senders` messages that together have at most `entries` entries and `passthrough`
-  /// uncompressed elements. Allocates where that is more than ever before, for half as many entries again: messages of
-  /// one kind vary in length. @throws std::bad_alloc; it is empty then.
+  /// Removes all messages and makes room for `senders` messages that together have at most `entries` entries and
+  /// `passthrough` uncompressed elements. Allocates if that is more than ever before, then for 1.5 times as many
+  /// entries.
+  /// @throws std::bad_alloc; it is empty then.
   void reserve(std::size_t senders, std::uint64_t entries, std::uint64_t passthrough) {
     clear();
     messages_.reserve(senders);
@@ -45,6 +46,7 @@ class decoded_messages {
     }
   }
 
+  /// Removes all messages and keeps the memory.
   void clear() noexcept {
     messages_.clear();
     used_ = used_passthrough_ = 0;
@@ -52,7 +54,7 @@ class decoded_messages {
 
   /// Decodes a message with at most `entries` entries, whose indices count from element `first`. @pre reserve() made
   /// room
-  /// @throws what the codec's decode() throws.
+  /// @throws corrupt_message as the codec's decode().
   template <class Codec>
   void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries,
            index_type first = 0) {
@@ -65,6 +67,7 @@ class decoded_messages {
     used_passthrough_ += info.passthrough;
   }
 
+  /// The decoded messages; valid until clear() or reserve().
   [[nodiscard]] std::span<selection_view const> messages() const noexcept { return messages_; }
 
  private:

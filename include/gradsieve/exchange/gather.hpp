@@ -15,11 +15,11 @@
 namespace gradsieve {
 
 /// All-gather of encoded selections, applied in rank order, so that all ranks end with the same bits.
-/// When not: the bytes received grow with the number of ranks; a dense all-reduce is cheaper once density > 1 / ranks.
-/// Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
+/// When not: with many ranks, as the received bytes grow with their number; a dense all-reduce is cheaper once density
+/// > 1 / ranks. Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
 struct gather {
   static constexpr char const* name = "gather";
-  static constexpr bool encodes = true;  ///< what is sent went through the codec
+  static constexpr bool encodes = true;  ///< messages of the codec are sent
 
   template <class Workspace>
   class buffers {
@@ -40,8 +40,9 @@ struct gather {
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// Collective. @throws as preflight::meet(); nothing has been given up then. What the codec's decode() throws is
+    /// One round. Collective. Whatever it throws, nothing has been given up. What the codec's decode() throws is
     /// returned as damage; what its encode() throws is this rank's failure.
+    /// @throws mismatch, communication_error
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;

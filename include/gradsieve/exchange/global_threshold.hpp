@@ -17,8 +17,8 @@
 namespace gradsieve {
 
 /// Finds exactly which keys are among the k largest of all ranks, where each rank knows its own. In a round every rank
-/// tells how many of its keys lie above a bracket and inside of it, and 29 of those inside, evenly spread by rank; from
-/// that all ranks narrow the bracket alike. Equal keys go to the lower rank first. Ours.
+/// sends how many of its keys lie above a bracket and inside of it, and 29 of those inside, evenly spaced by rank; all
+/// ranks then narrow the bracket alike. Of equal keys those of the lower ranks are kept. The method is this library's.
 /// Cost: 128 bytes a rank and round. A round leaves at most 4 / 28 of the keys inside of the bracket; three to six
 /// rounds are usual. Memory: about 400 bytes a rank.
 class global_threshold {
@@ -31,7 +31,7 @@ class global_threshold {
   }
 
   /// `sorted`: this rank's keys, of finite values, the largest first. Afterwards keys of key() are known, see kept()
-  /// and ties(). Of a rank with a `failure` here all ranks learn. Collective.
+  /// and ties(). A rank's `failure` makes all ranks throw. Collective.
   /// @throws the failure; communication_error if another rank failed; corrupt_message for words that no rank writes, or
   /// that do not go together.
   template <class Comm, class Space>
@@ -62,7 +62,7 @@ class global_threshold {
     }
   }
 
-  /// What is larger is kept, and of what is equal the first ties(rank) of a rank.
+  /// Larger keys are kept, and of equal ones the first ties(rank) of a rank.
   [[nodiscard]] key_type key() const noexcept { return low_; }
   [[nodiscard]] std::uint64_t ties(std::size_t rank) const noexcept { return all_[rank].at_least_high; }
   /// Entries that a rank keeps.
@@ -88,8 +88,7 @@ class global_threshold {
   };
   static_assert(sizeof(word) == 128);
 
-  /// Which of the keys inside of the bracket stands at place i of those that are shown: the first, the last, and
-  /// others.
+  /// Which of the keys inside of the bracket is the i-th that is sent: the first, the last, and others between.
   [[nodiscard]] static std::uint64_t place(std::uint64_t i, std::uint64_t inside) noexcept {
     return inside <= samples ? i : i * (inside - 1) / (samples - 1);
   }
@@ -135,8 +134,8 @@ class global_threshold {
     return sum;
   }
 
-  /// Fewer than k keys are from high_ on, and at least k from low_ on: before and after. One of both moves, as the
-  /// smallest key that is shown is the smallest there is inside.
+  /// Invariant: fewer than k keys are >= high_, and at least k are >= low_. Each call moves one of both, as the
+  /// smallest key that is sent is the smallest one inside.
   void narrow(std::uint64_t k) {
     candidates_.clear();
     for (auto const& each : all_)

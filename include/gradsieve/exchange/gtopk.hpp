@@ -1,4 +1,4 @@
-// A tree of ranks, at whose nodes two selections become one of k entries.
+// A tree of ranks; at each node two selections are merged into one of k entries.
 #pragma once
 
 #include <algorithm>
@@ -18,20 +18,20 @@
 
 namespace gradsieve {
 
-/// Up a binomial tree, for any number of ranks: at each node two lists become one, sums where both have an index, of
-/// which the k largest magnitudes remain, of equal ones the lower indices. k is the step's budget. The last list goes
-/// to all ranks, and then down the tree a bit for each of its entries: whether what this part of the tree had sent up
-/// is in it. A rank gives up what it has selected that came through; it keeps all else, so that nothing is lost.
-/// Needs a codec that loses no bits, as sums are encoded.
-/// When not: as `ok_topk`, whose sums are the largest of all: here an entry falls out that is small in each half of the
-/// tree, and only together large. With many ranks the steps up the tree follow each other, and so do their delays.
-/// Cost: a small all-gather, log2 P times a size, a list of k entries and k / 8 bytes, and two broadcasts; O(k log P).
+/// Merges selections along a binomial tree into one of k entries. At each node two lists are merged: values of equal
+/// indices are added, and the k largest magnitudes are kept, of equal ones those with the lower indices. k is the
+/// step's budget. The final list goes to all ranks. Then, down the tree, a bit for each of its entries says whether the
+/// values of this part of the tree are in it. A rank gives up only the values of its own that are in the final list and
+/// keeps all others, so that nothing is lost. Needs a codec that loses no bits, as sums are encoded.
+/// When not: where the largest sums of all ranks are needed, see `ok_topk`; here an entry is dropped that is small in
+/// each half of the tree and large only in the sum. With many ranks, as the latencies of the levels add up.
+/// Cost: a small all-gather; log2 P times a size, a list of k entries and k / 8 bytes; two broadcasts; O(k log P).
 /// Memory: a message and 72 bytes an entry.
-/// Source: gTop-k (Shi et al., ICDCS 2019), which gives up everything that a rank has selected of the last list's
-/// places, also what fell out on the way, and takes a power of two for P; here neither.
+/// Source: gTop-k (Shi et al., ICDCS 2019). Other than there, a rank keeps values that were dropped on the way, also at
+/// indices of the final list, and P need not be a power of two.
 struct gtopk {
   static constexpr char const* name = "gtopk";
-  static constexpr bool encodes = false;            ///< the exchange itself takes the values' limits
+  static constexpr bool encodes = false;            ///< the exchange itself clamps values
   static constexpr bool needs_broadcast = true;     ///< of the communicator, on a host
   static constexpr bool needs_send_receive = true;  ///< of the communicator, on a host
   static constexpr bool needs_exact_values = true;  ///< of the codec
@@ -61,9 +61,10 @@ struct gtopk {
     /// Entries that one rank gives up in a step at most, beyond those that it has selected.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// Collective. @throws as preflight::meet(); mismatch, on this rank alone, if one announces more than there is room
-    /// for; nothing has been given up then. What the codec throws on one rank is its failure, of which all learn, but
-    /// for the last decode(): that is returned as damage, on this rank and those below it in the tree.
+    /// One round. Collective. Whatever it throws, nothing has been given up. What the codec throws on one rank is that
+    /// rank's failure and makes all throw, but for the last decode(): that is returned as damage, on this rank and
+    /// those below it in the tree.
+    /// @throws communication_error; mismatch, on this rank alone if a list is longer than there is room for.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;

@@ -1,4 +1,4 @@
-// Lists of indices on their way, as index_union and leader send them.
+// Encoded lists of indices, as index_union and leader send them.
 #pragma once
 
 #include <algorithm>
@@ -15,23 +15,23 @@
 
 namespace gradsieve {
 
-/// How many indices a list has, and how many words of 4 bytes it takes on its way: never more than indices.
+/// How many indices a list has, and how many 4-byte words its encoding takes: never more than indices.
 struct list_size {
   std::uint64_t count = 0;
   std::uint64_t words = 0;
 
-  /// Both as the one number that a rank says before it sends.
+  /// Both as the one number that a rank gives to preflight.
   [[nodiscard]] constexpr std::uint64_t packed() const noexcept { return count | words << 32; }
   [[nodiscard]] static constexpr list_size of(std::uint64_t packed) noexcept {
     return {packed & 0xFFFF'FFFFu, packed >> 32};
   }
 
   [[nodiscard]] constexpr std::uint64_t bytes() const noexcept { return 4 * words; }
-  /// Whether the indices travel as they are.
+  /// Whether the indices are sent without encoding.
   [[nodiscard]] constexpr bool is_raw() const noexcept { return words == count; }
 };
 
-/// @throws mismatch, naming the rank, if it announces more than there is room for.
+/// Checks a rank's list size. @throws mismatch, naming the rank, if there is no room for it.
 inline void require_room(list_size size, std::size_t rank, std::uint64_t room) {
   if (size.count > room || size.words > size.count)
     throw mismatch("gradsieve: rank " + std::to_string(rank) + " announces a size of " + std::to_string(size.count) +
@@ -47,7 +47,7 @@ template <class Indices>
     return (larger(how.max_bytes(n, count), 4 * count) + 3) / 4 * 4;
 }
 
-/// Writes a list with an index codec, filled up with zeros to whole words; as u32 where the codec saves no word.
+/// Writes a list with an index codec, padded with zeros to whole words; as u32 if the codec saves no word.
 /// @pre to.size() >= list_room() @throws what the codec throws.
 template <class Indices>
 [[nodiscard]] list_size encode_list(Indices const& how, message_info const& info, std::span<index_type const> list,
@@ -65,7 +65,8 @@ template <class Indices>
   return {count, count};
 }
 
-/// Reads what encode_list() wrote. @throws corrupt_message if it is anything else, or the indices do not rise below n.
+/// Reads what encode_list() wrote. @throws corrupt_message if it is anything else, or the indices do not increase below
+/// n.
 template <class Indices>
 void decode_list(Indices const& how, message_info const& info, std::span<std::byte const> from,
                  std::span<index_type> out) {

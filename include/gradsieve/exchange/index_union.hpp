@@ -1,4 +1,4 @@
-// Every rank contributes its values at the union of all ranks' choices.
+// Every rank contributes its values at the union of all ranks' indices.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,17 @@
 
 namespace gradsieve {
 
-/// All-gather of indices, sums of all ranks' accumulators at their union; every rank then gives up all of these places.
-/// Indices travel as the codec's `indices` writes them, values in the format of its `values`: see index_list.hpp and
-/// value_sum.hpp. The transport must not damage them: ranks that hold different unions do not fit together.
-/// When not: with overlapping choices (`whole`) the union grows with the ranks; with `deft` it stays at k.
-/// Cost: two all-gathers and an all-reduce, or what value_sum takes, O(union + span / 64). Memory: 20 bytes an entry of
-/// the union, and a list as the index codec may write it at most.
-/// Source: DEFT (Yoon and Oh 2023), as MiCRO and SAGE.
+/// All-gathers the indices and sums all ranks' accumulators at their union; every rank gives up its values there.
+/// Indices travel as the codec's `indices` writes them, values are summed in the format of its `values`. The transport
+/// must not damage indices, as ranks would then sum different elements.
+/// When not: with a partitioner by which all ranks select from the same segments (`whole`), as the union grows with
+/// their number; with `deft` it stays at k.
+/// Cost: two all-gathers and an all-reduce (for shorter values: send_receives and an all-gather); O(union + span / 64).
+/// Memory: 20 bytes an entry of the union, and the longest list that the index codec may write.
+/// Source: DEFT (Yoon and Oh 2023); MiCRO and SAGE do the same.
 struct index_union {
   static constexpr char const* name = "index_union";
-  static constexpr bool encodes = false;     ///< no message of the codec's is sent: the exchange itself rounds values
+  static constexpr bool encodes = false;     ///< no message of the codec is sent; the exchange itself rounds values
   static constexpr bool sums_values = true;  ///< of a separable codec
 
   template <class Workspace>
@@ -55,9 +56,9 @@ struct index_union {
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
-    /// Collective. @throws as preflight::meet(); mismatch if the ranks list more than reserve() was given;
-    /// corrupt_message if a list is not what its rank wrote; nothing has been given up then. What the index codec's
-    /// encode() throws is this rank's failure.
+    /// One round. Collective. Whatever it throws, nothing has been given up. What the index codec's encode() throws is
+    /// this rank's failure. @throws communication_error; mismatch, also if the ranks list more than reserve() was
+    /// given; corrupt_message if a list is not what its rank wrote.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;

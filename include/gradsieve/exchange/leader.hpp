@@ -1,4 +1,4 @@
-// Every rank contributes its values at one rank's choice.
+// Every rank contributes its values at the indices that one rank selected.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +15,20 @@
 
 namespace gradsieve {
 
-/// The one rank that selected anything broadcasts its indices; every rank's accumulator at these places is summed up,
-/// and every rank gives up all of them. Indices travel as the codec's `indices` writes them, values in the format of
-/// its `values`: see index_list.hpp and value_sum.hpp. Indices that do not rise or are too large make all ranks throw;
-/// what else happens to them on their way is the transport's business. A leader that has nothing to send, as its
-/// accumulator is zero, costs all ranks a step in which nothing is sent. Needs a partitioner by which one rank
-/// selects in a step. When not: see `cyclic`. Cost: one small all-gather, a broadcast of k indices and an all-reduce of
-/// k values, or what value_sum takes, O(k): with `coo` 12 bytes an entry, sent and received together, on every rank,
-/// for any number of them, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too; see
-/// cuda/leader.cuh. Memory: 12 bytes an entry, and a list as the index codec may write it at most. Source: ScaleCom's
-/// CLT-k (Chen et al., NeurIPS 2020).
+/// The one rank that selected broadcasts its indices; the accumulators of all ranks are summed there, and every rank
+/// gives up its values there. Indices travel as the codec's `indices` writes them, values are summed in the format of
+/// its `values`. Indices that do not increase or are too large make all ranks throw; other damage in transport is not
+/// detected. If the leader's accumulator is zero, nothing is sent in that step. Needs a partitioner by which exactly
+/// one rank selects in a step.
+/// When not: see `cyclic`.
+/// Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values (for shorter values:
+/// send_receives and an all-gather), O(k). With `coo` 12 bytes an entry, sent and received together, on every rank, for
+/// any number of ranks, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too.
+/// Memory: 12 bytes an entry, and the longest list that the index codec may write.
+/// Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr char const* name = "leader";
-  static constexpr bool encodes = false;            ///< no message is sent: the exchange itself rounds values
+  static constexpr bool encodes = false;            ///< no message of the codec is sent; the exchange rounds values
   static constexpr bool sums_values = true;         ///< of a separable codec
   static constexpr bool needs_broadcast = true;     ///< of the communicator, on a host
   static constexpr bool needs_single_owner = true;  ///< one rank selects in a step
@@ -52,9 +53,9 @@ struct leader {
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
-    /// Collective. @throws as preflight::meet(); mismatch if several ranks list entries, or one more than reserve()
-    /// was given; nothing has been given up then. Indices that are damaged on one rank are returned as damage on all.
-    /// What the index codec's encode() throws is this rank's failure.
+    /// One round. Collective. Whatever it throws, nothing has been given up. Indices that are damaged on one rank are
+    /// returned as damage on all. What the index codec's encode() throws is this rank's failure.
+    /// @throws communication_error; mismatch, also if several ranks list entries, or one more than reserve() was given.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;

@@ -20,25 +20,25 @@
 
 namespace gradsieve {
 
-/// The gradient is cut into a region for each rank. What a rank has selected of a region goes to the region's rank,
-/// which adds it up in rank order; of all sums the k largest magnitudes, of equal ones the lower indices, go to all
-/// ranks. k is the step's budget. They are found exactly, see global_threshold. A rank gives up what it has selected of
-/// these places, and keeps all else: nothing is lost. Where the sums are at most k, as with `deft`, it is `gather`, to
-/// the bit.
-/// Regions are balanced: their borders are the mean of those that would cut each rank's selection evenly, and agreed
-/// upon anew every 64 steps, and when a rank is new. Which borders they are changes no result.
-/// Needs a codec that loses no bits, as sums are encoded.
-/// When not: where ranks choose little in common: then most of what was sent stays in the residuals, and sums of one
-/// rank's values alone take the places.
-/// Cost: two small all-gathers, two all-to-alls, the threshold's 3 to 6 rounds, an all-gather of the sums; O(k log k)
-/// on each rank. A rank receives (P - 1) / P of k entries twice, besides 48 bytes for each of two headers and 176 and
-/// more, as rounds take, from every other rank. Every 64 steps it is an all-reduce of P - 1 numbers more.
+/// Every rank gets the k largest sums of what all ranks have selected. The gradient is cut into a region for each rank.
+/// The entries that a rank has selected in a region go to the region's rank, which sums them in rank order. Of all sums
+/// the k largest magnitudes, of equal ones those with the lower indices, go to all ranks; k is the step's budget, and
+/// the choice is exact. A rank gives up the values of its own at these indices and keeps all others, so that nothing is
+/// lost. Where there are at most k sums, as with `deft`, the result equals that of `gather` to the bit. Regions are
+/// balanced: each border is the mean of those that would cut each rank's selection evenly; borders are agreed upon
+/// every 64 steps, and when a rank is new. They change no result. Needs a codec that loses no bits, as sums are
+/// encoded.
+/// When not: where ranks select few common indices, as most sums are then of one rank's value only, and most of what
+/// was sent stays in the residuals.
+/// Cost: two small all-gathers, two all-to-alls, 3 to 6 rounds for the threshold, an all-gather of the sums; O(k log k)
+/// on each rank. A rank receives (P - 1) / P of k entries twice and, from every other rank, two headers of 48 bytes and
+/// 176 bytes or more for the rounds. Every 64 steps there is also an all-reduce of P - 1 numbers.
 /// Memory: 3 P messages of k entries, 24 P bytes an entry.
-/// Source: Ok-Topk (Li and Hoefler, PPoPP 2022). There the threshold is an estimate that is kept for several steps,
-/// indices travel as floats, and what a rank selected elsewhere is lost with its error feedback; here not.
+/// Source: Ok-Topk (Li and Hoefler, PPoPP 2022). Other than there, the threshold is exact in every step, indices are
+/// integers, and values that are not among the k largest sums stay in the residual.
 struct ok_topk {
   static constexpr char const* name = "ok_topk";
-  static constexpr bool encodes = false;                ///< the exchange itself takes the values' limits
+  static constexpr bool encodes = false;                ///< the exchange itself clamps values
   static constexpr bool needs_all_to_all = true;        ///< of the communicator, on a host
   static constexpr bool needs_exact_values = true;      ///< of the codec
   static constexpr std::uint64_t rebalance_every = 64;  ///< steps for which the regions' borders are kept
@@ -75,9 +75,9 @@ struct ok_topk {
     /// Entries that one rank gives up in a step at most, beyond those that it has selected.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// Collective. @throws as preflight::meet(), cut_messages::exchange() and global_threshold::find(); nothing has
-    /// been given up then. What the codec throws on one rank is its failure, of which all learn, but for the last
-    /// decode(): that is returned as damage.
+    /// One round. Collective. Whatever it throws, nothing has been given up. What the codec throws on one rank is that
+    /// rank's failure and makes all throw, but for the last decode(): that is returned as damage.
+    /// @throws communication_error, mismatch
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& where = round.work.where();

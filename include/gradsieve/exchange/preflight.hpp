@@ -1,4 +1,4 @@
-// What ranks tell each other before they send anything.
+// What ranks compare before they send anything.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@
 
 namespace gradsieve {
 
-/// One all-gather of 32 bytes a rank, the first collective of every exchange whatever a rank is about to do: so a rank
-/// that is new, was restored, or failed meets the others, and all ranks go on or all throw.
-/// A rank meets early, before anything changes, where it has not met this world yet or its recipe needs a word of the
-/// other ranks then; else once it knows what it will send. Where any rank was early, all meet again with their sizes.
-/// Memory: none up to 32 ranks, else 32 bytes a rank.
+/// One all-gather of 32 bytes a rank. It is the first collective of every exchange, so that a rank that is new, was
+/// restored or has failed meets the others there, and all ranks go on or all throw.
+/// A rank meets early, before anything changes, if it has not met this world yet or its recipe needs counts of the
+/// other ranks; else with the size of what it sends. If any rank was early, all meet again with their sizes. Memory:
+/// none up to 32 ranks, else 32 bytes a rank.
 class preflight {
  public:
   /// What this rank's compressor is, without its step. `arithmetic` is equal on ranks that round alike.
@@ -28,23 +28,23 @@ class preflight {
   preflight(layout const& layers, std::uint64_t recipe, std::uint8_t arithmetic) noexcept
       : layout_and_recipe_{fold(layers.hash() ^ layers.size()) | fold(recipe) << 32}, arithmetic_{arithmetic} {}
 
-  /// How this rank came to its step: said where ranks differ in it.
+  /// How this rank came to its step, for the error if ranks differ in it.
   enum class origin : std::uint8_t { continued, made, restored };
 
-  /// What a rank says beside who it is.
+  /// What a rank says besides its identity.
   struct word {
     std::uint64_t step = 0;
     origin from = origin::continued;
   };
 
-  /// Makes room for that many ranks. Allocates beyond 32. @throws std::bad_alloc: a meeting with that as its failure
-  /// works all the same, up to 2048 ranks; beyond that the other ranks wait.
+  /// Makes room for that many ranks. Allocates beyond 32. @throws std::bad_alloc; up to 2048 ranks a meeting can still
+  /// report that as this rank's failure; beyond that the other ranks wait.
   void reserve(int world) {
     if (static_cast<std::size_t>(world) > few_.size()) many_.resize(static_cast<std::size_t>(world));
   }
 
-  /// Before anything changes: learns of failures and differences. Afterwards total() is the sum of all ranks' `count`,
-  /// if all were early. Collective. @pre reserve()
+  /// Meets before anything changes: finds failures and differences. total() is then the sum of all ranks' `count`, if
+  /// all were early. Collective. @pre reserve()
   /// @throws this rank's `failure`; communication_error if another rank failed; mismatch if ranks differ in layout,
   /// recipe or step, naming the rank: on every rank.
   template <class Comm, class Space>
@@ -53,8 +53,8 @@ class preflight {
     gather(comm, where, pack(mine, true, count, 0, failure != nullptr), failure);
   }
 
-  /// Says how much this rank will send, and a `decision` that is equal on ranks that share out the work alike.
-  /// Afterwards size(rank) is known for every rank. Collective. @pre reserve()
+  /// Meets with the size of what this rank sends, and a `decision` that is equal on ranks that divide the work alike.
+  /// size(rank) is then known for every rank. Collective. @pre reserve()
   /// @throws as meet_early(); mismatch if decisions differ or a rank announces more than `most`.
   template <class Comm, class Space>
   void meet(Comm const& comm, Space const& where, word const& mine, std::uint64_t size, std::uint64_t most,
@@ -84,7 +84,7 @@ class preflight {
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
   void forget_bytes() noexcept { sent_ = received_ = 0; }
 
-  /// A word as it travels.
+  /// A word as it is sent.
   struct packed_word {
     std::uint64_t layout_and_recipe = 0;  // 32 bits each
     std::uint64_t step_and_flags = 0;  // step: 40 bits; arithmetic: 8; wire version: 8; origin: 6; early: 1; failed: 1

@@ -1,4 +1,4 @@
-// Every rank gets what all ranks have selected of its own shard.
+// Every rank gets the update of its own shard.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace gradsieve {
 
-/// The elements of n that are a rank's own: all ranks' are ceil(n / world) long, but for the last that have any, which
-/// is shorter; ranks behind that have none. As ZeRO and FSDP cut a flat buffer. @pre 0 <= rank < world
+/// The shard of a rank: ceil(n / world) of n elements, in rank order, as ZeRO and FSDP cut a flat buffer. The last
+/// shards may be shorter or empty. @pre 0 <= rank < world
 [[nodiscard]] constexpr range shard_of(std::uint64_t n, int world, int rank) noexcept {
   auto const ranks = static_cast<std::uint64_t>(world);
   std::uint64_t const size = n / ranks + (n % ranks == 0 ? 0 : 1);
@@ -26,7 +26,8 @@ namespace gradsieve {
   return {begin, smaller(size, n - begin)};
 }
 
-/// The ranks' shards, and what a message about one of them is about: its part of each layer is a layer there.
+/// @cond internal
+/// The ranks' shards, and a message_info for each: its part of each layer is a layer there.
 class shard_infos {
  public:
   shard_infos() = default;
@@ -69,24 +70,27 @@ class shard_infos {
   std::vector<std::vector<std::uint32_t>> bins_;  // and to these
 };
 
-/// A rank's selection is cut at the borders of the ranks' shards, see shard_of(), and each piece goes to the rank whose
-/// shard it is. Afterwards the gradient of a rank holds the mean in its own shard, and zeros elsewhere: for a rank that
-/// updates its shard of the parameters alone, as with ZeRO, FSDP or a parameter server. All shards together are what
-/// `gather` leaves on every rank, to the bit where the codec loses none. Layers that pass through, and segments that
-/// are sent in full, are all-reduced as ever: their mean stands in every rank's gradient.
-/// A piece is a message of the codec about the shard: it has indices, layers, scales and bins of its own, so that what
-/// is rounded differs from what `gather` would round. The residual keeps what rounding takes off.
-/// When not: where every rank needs the whole update. Where selections crowd into one shard, its rank receives up to P
-/// times its share.
-/// Cost: a small all-gather, two all-to-alls, of sizes and of messages, O(k) to encode and to decode. With evenly
-/// spread selections a rank receives (P - 1) / P of k entries, besides 88 bytes from every other rank, as a message's
-/// header has 48, a meeting's word 32, a size 8: below k entries for any P, where `gather` receives P - 1 times k.
-/// Memory: 2 P messages, of as many entries as a shard or a selection has, whichever is less; 12 bytes for each entry
-/// of those that are received, and 8 for one of the selection. Source: the reduce-scatter of ZeRO (Rajbhandari et al.
-/// 2020), with sparse messages as the first half of Ok-Topk's (Li and Hoefler 2022).
+/// @endcond
+
+/// Every rank gets the update of its own shard. A rank's selection is cut at the borders of the ranks' shards, see
+/// shard_of(), and each piece goes to the shard's rank. A rank's gradient then holds the mean in its own shard and
+/// zeros elsewhere: for ranks that update only their shard of the parameters, as with ZeRO, FSDP or a parameter server.
+/// All shards together equal what `gather` leaves on every rank, to the bit if the codec loses none. Layers that pass
+/// through, and segments that are sent in full, are all-reduced: every rank's gradient holds their mean. A piece is a
+/// message of the codec about its shard, with indices, layers, scales and bins of its own, so that values are rounded
+/// otherwise than with `gather`. The residual keeps the rounding error.
+/// When not: where every rank needs the whole update; where most selected entries lie in one shard, as its rank
+/// receives up to P times its share.
+/// Cost: a small all-gather, two all-to-alls (sizes, messages), O(k) to encode and to decode. With evenly spread
+/// selections a rank receives (P - 1) / P of k entries, and 88 bytes from every other rank; `gather` receives P - 1
+/// times k.
+/// Memory: 2 P messages, of as many entries as a shard or a selection has, whichever is less; 12 bytes an entry
+/// received, 8 bytes an entry selected.
+/// Source: the reduce-scatter of ZeRO (Rajbhandari et al. 2020), with sparse messages as in the first half of Ok-Topk
+/// (Li and Hoefler 2022).
 struct reduce_scatter {
   static constexpr char const* name = "reduce_scatter";
-  static constexpr bool encodes = false;          ///< pieces are rounded one by one, by the exchange itself
+  static constexpr bool encodes = false;          ///< the exchange itself rounds each piece
   static constexpr bool needs_all_to_all = true;  ///< of the communicator, on a host
 
   template <class Workspace>
@@ -106,8 +110,8 @@ struct reduce_scatter {
     /// Entries that one rank gives up in a step at most, beyond those that it has selected.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// Collective. @throws as preflight::meet(), and as cut_messages::exchange(); nothing has been given up then. What
-    /// the codec's decode() throws is returned as damage; what its encode() throws is this rank's failure.
+    /// One round. Collective. Whatever it throws, nothing has been given up. What the codec's decode() throws is
+    /// returned as damage; what its encode() throws is this rank's failure. @throws communication_error, mismatch
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const me = static_cast<std::size_t>(round.comm.rank());

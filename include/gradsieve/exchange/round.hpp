@@ -1,4 +1,4 @@
-// What an exchange works on, and what it leaves.
+// Input and result of one exchange.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,26 @@
 
 namespace gradsieve {
 
-/// One rank's part of one exchange.
+/// One rank's input to one exchange.
 template <class Comm, class Workspace, class Codec>
 struct exchange_round {
-  Comm const& comm;
-  Workspace& work;
-  Codec const& how;
-  message_info info;
-  preflight& ranks;                    ///< every exchange meets there before it sends
-  preflight::word word;                ///< what this rank says there, with the two below
-  std::uint64_t decision = 0;          ///< must be equal on all ranks
-  std::exception_ptr failure;          ///< why this rank cannot go on
+  Comm const& comm;                    ///< the ranks
+  Workspace& work;                     ///< this rank's workspace
+  Codec const& how;                    ///< the recipe's codec
+  message_info info;                   ///< of the whole gradient
+  preflight& ranks;                    ///< where meet() compares the ranks, and what they said: `size(rank)`, `total()`
+  preflight::word word;                ///< this rank's layout, recipe and step, as meet() compares them
+  std::uint64_t decision = 0;          ///< compared as well: equal on all ranks
+  std::exception_ptr failure;          ///< why this rank cannot go on; null if it can
   selection_view own;                  ///< what this rank selected; nothing if `failure`
   std::span<float const> accumulator;  ///< of all elements
-  float limit = 0;                     ///< of a value that is summed up by the communicator
-  index_type budget = 0;               ///< entries that all segments give in this step, those sent in full left out
+  float limit = 0;                     ///< the largest value that the communicator may sum
+  index_type budget = 0;               ///< entries of all segments in this step, without those that are sent in full
 
-  /// Calls write(), unless this rank has failed, and meets the other ranks with the size that it returns, at most
-  /// `most`. What it throws is this rank's failure, of which the others learn. Returns the size. @throws as
-  /// preflight::meet()
+  /// Calls write(), unless this rank has failed, and all-gathers the size that it returns, at most `most`, together
+  /// with layout, recipe, step and decision, which are compared. If write() throws, all ranks throw. Every exchange
+  /// calls this before it sends. Returns the size. Collective. @throws mismatch, communication_error; what write()
+  /// throws
   template <class Write>
   std::uint64_t meet(std::uint64_t most, Write const& write) const {
     std::uint64_t size = 0;
@@ -44,17 +45,16 @@ struct exchange_round {
   }
 };
 
-/// What an exchange leaves: the updates to add up, in this order, and the entries this rank has given up for
-/// them. Spans point into the exchange's buffers.
+/// The result of an exchange. Spans point into the exchange's buffers.
 struct exchange_result {
-  std::span<selection_view const> updates;
-  selection_view sent;
-  std::exception_ptr damage;  ///< this rank cannot read what it got; no updates then
-  std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;      ///< both without the ranks' meeting
-  std::span<std::byte const> message{};  ///< what this rank sent, if the codec wrote it
-  std::uint64_t saturated = 0;           ///< values of `sent` that are clamped to the limit
-  char const* index_codec = "";          ///< what wrote this rank's indices, where it sent them without a message
+  std::span<selection_view const> updates;  ///< to be added in this order and divided by the number of ranks
+  selection_view sent;                      ///< the entries that this rank gives up
+  std::exception_ptr damage;                ///< why this rank cannot read what it received; no updates then
+  std::uint64_t bytes_sent = 0;             ///< without meet()'s
+  std::uint64_t bytes_received = 0;         ///< without meet()'s
+  std::span<std::byte const> message{};     ///< what this rank sent, if the codec wrote it
+  std::uint64_t saturated = 0;              ///< values of `sent` that were clamped to the limit
+  char const* index_codec = "";             ///< the index codec that wrote this rank's indices, if there is no message
 };
 
 }  // namespace gradsieve

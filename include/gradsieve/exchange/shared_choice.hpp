@@ -1,4 +1,4 @@
-// Every rank contributes its values at places that all of them have chosen alike.
+// Every rank contributes its values at indices that all of them have selected alike.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,17 @@
 
 namespace gradsieve {
 
-/// No index is sent: the ranks add up their values in the format of the codec's `values`, see value_sum.hpp. Needs a
-/// selector that chooses by a seed, such as `random_k`, and a partitioner by which all ranks select from all segments.
-/// Ranks whose places differ all throw (on a device not: there their sums are of different places). The codec's
-/// `indices` write the messages of encode() only. When not: see `random_k`.
-/// Cost: one small all-gather and an all-reduce of k values, or what value_sum takes; O(k). Memory: 8 bytes an entry.
+/// No index is sent: the ranks sum their values in the format of the codec's `values`. Needs a selector that chooses by
+/// a seed, such as `random_k`, and a partitioner by which all ranks select from all segments. If the ranks' indices
+/// differ, all throw; on a device this is not detected, and the sums mix different elements. The codec's `indices`
+/// write only the messages of encode().
+/// When not: see `random_k`.
+/// Cost: one small all-gather and an all-reduce of k values (for shorter values: send_receives and an all-gather);
+/// O(k).
+/// Memory: 8 bytes an entry.
 struct shared_choice {
   static constexpr char const* name = "shared_choice";
-  static constexpr bool encodes = false;             ///< no message is sent: the exchange itself rounds values
+  static constexpr bool encodes = false;             ///< no message of the codec is sent; the exchange rounds values
   static constexpr bool sums_values = true;          ///< of a separable codec
   static constexpr bool needs_shared_choice = true;  ///< all ranks select the same places
 
@@ -41,7 +44,8 @@ struct shared_choice {
     /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// Collective. @throws as preflight::meet(); mismatch if the ranks' places differ; nothing has been given up then.
+    /// One round. Collective. Whatever it throws, nothing has been given up.
+    /// @throws communication_error; mismatch, also if the ranks' indices differ.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& value_codec = round.how.values;

@@ -12,9 +12,9 @@
 
 namespace gradsieve {
 
-/// Adds up the ranks' values. binary32: an all-reduce. Shorter formats: each rank receives its share of all ranks'
-/// values, adds them up as binary32 in rank order, rounds the sums, and all-gathers them. What rounding takes off a sum
-/// is not given up by the rank that owns the share.
+/// Sums the ranks' values. binary32: an all-reduce. Shorter formats: each rank receives its share of all ranks' values,
+/// sums them as binary32 in rank order, rounds the sums, and all-gathers them. The rank that owns a share keeps the
+/// rounding errors of its sums.
 /// Cost: shorter formats take ranks - 1 calls of send_receive and an all-gather; bytes: sent about a value each,
 /// received about two. Memory: for shorter formats about 4 values and the ranks' number.
 template <class Workspace>
@@ -37,7 +37,7 @@ class value_sum {
     }
   }
 
-  /// The largest value that a rank may bring, `limit` at most, for sums that no format clamps.
+  /// The largest value that a rank may contribute, at most `limit`, such that no sum is clamped.
   template <class Values>
   [[nodiscard]] static float limit(Values const& how, message_info const& info, int world, float limit) noexcept {
     if constexpr (limited_codec<Values>) limit = std::min(limit, how.largest() / static_cast<float>(world));

@@ -12,19 +12,23 @@
 
 namespace gradsieve {
 
-/// Uninitialised, cache-line aligned memory for trivial T; whoever writes a page first places it. Where it is large it
-/// asks for huge pages, without which scattered reads of a residual miss the address cache every time.
+/// Uninitialised, cache-line aligned memory of the host for trivial T. The thread that writes a page first decides on
+/// its NUMA node. Large buffers ask for huge pages, as scattered reads would else miss the address cache.
 template <class T>
 class host_buffer {
  public:
+  /// Empty.
   host_buffer() = default;
+  /// Memory for `size` elements. @throws std::bad_alloc
   explicit host_buffer(std::size_t size)
       : data_{allocate(size * sizeof(T)), release{alignment_of(size * sizeof(T))}}, size_{size} {}
 
-  [[nodiscard]] T* data() const noexcept { return data_.get(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::span<T> span() const noexcept { return {data_.get(), size_}; }
+  [[nodiscard]] T* data() const noexcept { return data_.get(); }                     ///< the first element
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }                  ///< elements
+  [[nodiscard]] std::span<T> span() const noexcept { return {data_.get(), size_}; }  ///< all elements
+  /// The first elements. @pre count <= size()
   [[nodiscard]] std::span<T> first(std::size_t count) const noexcept { return {data_.get(), count}; }
+  /// Element i. @pre i < size()
   T& operator[](std::size_t i) const noexcept { return data_[i]; }
 
  private:

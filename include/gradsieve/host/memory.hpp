@@ -1,4 +1,4 @@
-// The states of all elements, and the way back when a step comes to nothing.
+// The states of all elements on the host, and the rollback of a failed step.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace gradsieve {
 
 /// Owns `Residual::states` floats for each element; state 0 is the accumulator. Remembers what the current step
 /// took out, so that a step that fails or is discarded can be rolled back, bit for bit.
-/// What a selection sent is `pending`: it is removed when the next step's accumulate pass comes by anyway, or when
-/// somebody looks. At a density of 10 % a pass of its own would touch nearly every cache line again.
+/// Sent values are `pending`: the next step's accumulate pass subtracts them, or flush_pending() before anyone reads
+/// the states. At a density of 10 % a pass of its own would touch nearly every cache line again.
 template <class Workspace, class Residual>
 class residual_memory {
  public:
@@ -42,7 +42,7 @@ class residual_memory {
   }
   [[nodiscard]] Residual const& policy() const noexcept { return policy_; }
 
-  /// Of all elements. @pre flush_pending(), for what they are said to be
+  /// One state of all elements. @pre flush_pending(), unless pending values may be in it
   [[nodiscard]] std::span<float const> state(std::size_t s) const noexcept { return states_[s].span(); }
   [[nodiscard]] std::span<float const> read(std::size_t s) const noexcept { return state(s); }
   void write(std::size_t s, std::span<float const> values) noexcept { std::ranges::copy(values, states_[s].data()); }
@@ -50,7 +50,7 @@ class residual_memory {
   /// The entries that were sent and are still in the states.
   [[nodiscard]] selection_view pending() const noexcept { return left_ ? selection_view{} : taken_; }
 
-  /// Lets them leave now. Cost: O(entries), scattered.
+  /// Subtracts them now. Cost: O(entries), scattered.
   void flush_pending() {
     if (left_) return;
     left_ = true;
@@ -60,7 +60,7 @@ class residual_memory {
     });
   }
 
-  /// To be called after an accumulate pass that has removed them.
+  /// Call it after an accumulate pass that has subtracted them.
   void mark_flushed() noexcept { left_ = true; }
 
   /// The values that were sent become pending. Indices and values must live until the next step has accumulated, or

@@ -1,4 +1,4 @@
-// What a node's ranks do with a gradient on the host, before and after one of them exchanges its part.
+// The dense sums inside of a node on the host, around one rank's exchange of its part.
 #pragma once
 
 #include <algorithm>
@@ -51,8 +51,8 @@ class host_node_exchange {
       all_ = host_buffer<float>(part_.room_of_all());
   }
 
-  /// Where every rank of the node says whether it has failed, and which gradients and recipe it is about: unless it
-  /// has, `failure` is another rank's then, or theirs that differ. Collective.
+  /// Compares layout and recipe of the node's ranks and exchanges failures. Unless this rank has failed, `failure`
+  /// becomes another rank's failure or a difference. Collective.
   template <class Inside>
   void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, held_failure& failure) {
     constexpr std::uint32_t mask = 0x7FFF'FFFFu;  // for transports whose integers are signed
@@ -101,8 +101,8 @@ class host_node_exchange {
     return room<T>().first(room<T>().empty() ? 0 : part_.size());
   }
 
-  /// Says how the exchange has ended, and collects the parts of all ranks, unless that was with a failure of any:
-  /// then what this rank has given up is taken back. Collective. @throws the failure
+  /// Exchanges failures, and collects the parts of all ranks; if any rank has failed, discards this rank's step
+  /// instead. Collective. @throws the failure
   template <class Inside, class Compressor, class T>
   void collect(Inside const& inside, std::span<T> gradient, held_failure& failure, Compressor& compressor) {
     bool const given = !failure;

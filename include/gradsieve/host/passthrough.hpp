@@ -1,4 +1,4 @@
-// The part of a step that travels without indices.
+// The part of a step on the host that is sent without indices.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ GRADSIEVE_PRECISE std::uint64_t write_ranges(std::span<range const> ranges, std:
   return saturated;
 }
 
-/// Names the ranges of a step that travel without indices: layers that pass through, and after them, where
+/// Chooses the ranges of a step that are sent without indices: layers that pass through, and after them, if
 /// `full_segments`, the segments that are sent in full, without the layers that pass through inside of them.
 template <class Segmentation>
 void name_passthrough_ranges(std::span<range const> layers, Segmentation const& segments, bool full_segments,
@@ -71,7 +71,7 @@ class passthrough_part {
     if (saved_.size() < elements * states) saved_ = buffer(elements * states);
   }
 
-  /// Names the ranges of a step. @pre reserve()
+  /// Chooses the ranges of a step. @pre reserve()
   template <class Segmentation>
   void choose(Segmentation const& segments, bool full_segments) {
     name_passthrough_ranges(split_.passthrough, segments, full_segments, ranges_);
@@ -90,7 +90,7 @@ class passthrough_part {
   /// Where they stand, of any step.
   [[nodiscard]] std::span<float const> room() const noexcept { return own_.span(); }
 
-  /// Removes the ranges from the residual, of each value at most +-limit; what lies beyond stays. Returns how many are
+  /// Takes the ranges out of the residual, of each value at most +-limit; the rest stays. Returns how many values were
   /// clamped.
   std::uint64_t take(float limit) {
     taken_ = true;
@@ -105,7 +105,7 @@ class passthrough_part {
     return clamped.load();
   }
 
-  /// Puts back, exactly, what take() took in this step. Idempotent.
+  /// Restores exactly what take() took out in this step. Idempotent.
   void rollback() {
     if (taken_)
       over_ranges([&](std::uint64_t place, auto& now) {

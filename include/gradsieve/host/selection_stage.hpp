@@ -22,7 +22,7 @@
 
 namespace gradsieve {
 
-/// A gradient on its way in. `factor` multiplies it.
+/// A gradient to be accumulated. `factor` multiplies it.
 template <class T>
 struct host_incoming {
   std::span<T const> gradient;
@@ -54,7 +54,7 @@ class host_selection_stage {
 
   // ---- Decide ------------------------------------------------------------------------------------------------
 
-  /// Budgets and owners of the segments, without norms. Returns whether they may be others than before.
+  /// Decides budgets and owners of the segments, without norms. Returns whether they may have changed.
   bool decide(step_role const role) {
     segments_.assign(recipe_.partitioner, recipe_.density(steps_), steps_, role.world);
     return true;
@@ -109,8 +109,8 @@ class host_selection_stage {
     return work_.count_non_finite(recipe_.residual, memory_.pointers(), in.gradient, in.factor);
   }
 
-  /// The gradient into the residual; where segments are decided already, candidates in the same pass, of those that
-  /// this rank selects from.
+  /// Accumulates the gradient; in the same pass sets candidates aside, in the segments that this rank selects from if
+  /// they are decided already.
   template <class T>
   void accumulate(host_incoming<T> const& in, step_role const role) {
     auto const states = memory_.pointers();
@@ -189,7 +189,7 @@ class host_selection_stage {
   void set_steps(std::uint64_t steps) noexcept { steps_ = steps; }
 
   [[nodiscard]] std::vector<warm_threshold> warm_thresholds() const { return segments_.warm_thresholds(); }
-  /// Hints of a checkpoint, perhaps of another world: kept until a step begins.
+  /// Warm thresholds of a checkpoint, which may be of another world: kept until a step begins.
   void set_warm_thresholds(std::vector<warm_threshold> warm_thresholds) noexcept {
     segments_.warm_thresholds() = std::move(warm_thresholds);
   }
@@ -200,7 +200,7 @@ class host_selection_stage {
     return segments_.view(memory_.state(0), s, steps_);
   }
 
-  /// Whether this rank selects from a segment; one that every rank sends whole it does not.
+  /// Whether this rank selects from a segment; not if every rank sends it in full.
   [[nodiscard]] bool selects(std::size_t s, int rank, bool full_taken) const noexcept {
     auto const& each = segments_[s];
     return segments_.gives(each) &&

@@ -1,4 +1,4 @@
-// A step on the host, in its stages.
+// The stages of a step on the host.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@
 
 namespace gradsieve {
 
-/// What compressor<host, Recipe> puts in order. Every stage works on the whole team and returns when it is done; what
-/// goes wrong is thrown.
+/// The stages that compressor<host, Recipe> calls in order. Each runs on the whole team and returns when it is done;
+/// failures are thrown.
 template <class Recipe>
 class host_step : public step_parts<Recipe> {
   using parts = step_parts<Recipe>;
@@ -120,7 +120,7 @@ class host_step : public step_parts<Recipe> {
   /// Seconds since the last call, to a stage of the report.
   void charge(double step_seconds::* stage) noexcept { watch_.charge(report_.seconds.*stage); }
 
-  /// What an earlier step has left behind: on the host nothing.
+  /// The failure of an earlier step that is still to be thrown: on the host none.
   [[nodiscard]] static constexpr std::uint64_t earlier_fault() noexcept { return 0; }
   static constexpr void raise(std::uint64_t) noexcept {}
 
@@ -131,7 +131,7 @@ class host_step : public step_parts<Recipe> {
     selection.accumulate(in, role);
   }
 
-  /// What passes through is removed from the residual, of each value as much as +-limit.
+  /// Takes what passes through out of the residual, of each value at most +-limit.
   void take_passthrough(float limit) {
     report_.saturated += passthrough.take(limit);
     report_.passthrough_elements = passthrough.size();
@@ -159,11 +159,11 @@ class host_step : public step_parts<Recipe> {
     return result;
   }
 
-  /// What was sent is removed from the residual, with the next accumulate pass.
+  /// Makes what was sent pending: the next accumulate pass subtracts it from the residual.
   void remove(exchange_result const& result) noexcept { memory.remove_sent(result.sent); }
   void remove(entries const& own) noexcept { memory.remove_sent(own); }
 
-  /// The mean of what was exchanged, to the gradient.
+  /// Writes the mean of what was exchanged to the gradient.
   template <class T>
   void apply(exchange_result const& result, std::span<T> gradient) {
     auto const divisor = static_cast<float>(world);
@@ -208,7 +208,7 @@ class host_step : public step_parts<Recipe> {
     return message;
   }
 
-  /// A caller's. @throws invalid_argument as check_selection()
+  /// A caller's selection as bytes. @throws invalid_argument as check_selection()
   [[nodiscard]] std::span<std::byte const> encode_copy(selection_view const chosen) {
     check_selection(recipe.codec, info, std::span<range const>{split.passthrough}, chosen, capacity);
     return write_message(chosen);
@@ -224,7 +224,7 @@ class host_step : public step_parts<Recipe> {
   host_selection last;  ///< of the last step, if that was a compress(); else its number is 0
 
  private:
-  /// Where the bytes of a message went, as far as it can be told, and with it all other bytes of the step.
+  /// Where the bytes of a message went, as far as that is known, and all other bytes of the step.
   void breakdown(selection_view const sent, std::span<range const> passed, std::span<std::byte const> message) {
     if (message.empty()) return;
     report_.message = byte_breakdown_of(recipe.selector, recipe.codec, info, sent, passed, message);

@@ -1,4 +1,4 @@
-// The host space: this machine's memory and cores, and one compressor's scratch there.
+// The host space, and the workspace of one compressor there.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,9 @@ template <class Recipe>
 class host_step;
 class host_node_exchange;  // host/node_exchange.hpp
 
-/// The memory and the cores of this machine. Results depend on neither field.
+/// The space of this machine's memory and cores. Results depend on neither field.
 struct host {
+  /// @cond internal
   using workspace = host_workspace;
   template <class Recipe>
   using step = host_step<Recipe>;
@@ -49,31 +50,34 @@ struct host {
   static constexpr bool exchanges_with = host_exchange<Exchange, host_workspace, Codec>;
   template <class Codec>
   static constexpr bool sums_with = separable_codec<Codec>;
+  /// @endcond
 
-  int threads = 0;                 ///< 0: as many as OpenMP gives; one without OpenMP
-  simd simd_limit = simd::avx512;  ///< the best instruction set up to this one that the processor has
+  int threads = 0;                 ///< of a compressor; 0: as many as OpenMP gives, one without OpenMP
+  simd simd_limit = simd::avx512;  ///< the best vector instructions to use, up to those that the processor has
   friend bool operator==(host const&, host const&) = default;
 };
 
-/// Scratch of one compressor, and what is asked of it by the compressor, selectors, residual stores and exchanges.
-/// A "pass" reads every element of its segment once; passes run on the whole team, give the same answer for any team,
-/// and allocate nothing. Not for concurrent use.
+/// The scratch of one compressor on the host, and the passes that selectors, exchanges and the compressor call. A pass
+/// reads every element of its segment once, runs on all threads, gives the same answer for any number of them, and
+/// allocates nothing. Not for concurrent use. A selector that also runs on a device calls only what selector_workspace
+/// lists.
 class host_workspace {
  public:
+  /// Memory of the host.
   template <class T>
   using buffer = host_buffer<T>;
 
+  /// The scratch for a gradient of n elements. Allocates.
   host_workspace(host where, std::uint64_t n)
       : where_{where}, scope_{where.threads, n, where.simd_limit}, ranking_{scope_.team} {}
 
-  [[nodiscard]] host const& where() const noexcept { return where_; }
+  [[nodiscard]] host const& where() const noexcept { return where_; }  ///< its space
 
-  /// Prepares for segments that are disjoint and in order. What lies between them, or in a passthrough range, is
-  /// accumulated but never selected from; accumulators in passthrough ranges must be zero when selectors look.
-  /// `expected`: entries that a step selects at most. Allocates: 72 bytes a tile, and the candidate lists a worker.
-  /// `bins`: their length in each segment, for a selector that has them. What they keep is theirs to say, so a worker's
-  /// list then has room for all its elements: address space for 8 bytes an element, of which what is used is touched;
-  /// and 8 bytes an element of a tile and worker more.
+  /// Prepares for segments that are disjoint and in order. Elements between them, or in a passthrough range, are
+  /// accumulated but never selected from; accumulators in passthrough ranges must be zero when selectors run.
+  /// `expected`: entries that a step selects at most. `bins`: their length in each segment, for a selector with bins.
+  /// Allocates: 72 bytes a tile, and the candidate lists of each thread. With bins a thread's list has room for all its
+  /// elements (address space of 8 bytes an element, touched as used), and 8 bytes for each element of a tile.
   void plan(std::span<segment const> segments, std::span<range const> passthrough, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     scope_.tiles.plan(scope_.n, segments, passthrough, bins);
@@ -85,16 +89,18 @@ class host_workspace {
 
   // ---- A step's first pass ---------------------------------------------------------------------------------
 
-  /// What a selector's predict() gets before the accumulate pass; see host_preview. `read`: a host_kernels::incoming.
+  /// What a selector's predict() gets before the accumulate pass: it has sample() only. `read`: a
+  /// host_kernels::incoming.
   template <class Read, class Flush>
   [[nodiscard]] host_preview<Read, Flush> preview(Read const& read, Flush const& flush_pending) const {
     return {scope_, read, flush_pending};
   }
 
-  /// Enters a gradient into the residual's states, in one read of both and one write. In the same pass: the
-  /// statistics of every segment if `measure`, and the elements whose key reaches `candidate_thresholds[segment]` (0:
-  /// none wanted) as the segment's candidates. Before an element is accumulated, what is pending of it is removed.
-  /// Returns the number of elements that were not finite. Cost: 8 bytes read and 4 written per element and state.
+  /// Accumulates a gradient into the residual's states, in one read of both and one write. The same pass computes the
+  /// statistics of every segment if `measure`, and sets aside the elements whose key reaches
+  /// `candidate_thresholds[segment]` (0: none wanted) as the segment's candidates. What is pending of an element is
+  /// removed before. Returns the number of elements that were not finite.
+  /// Cost: 8 bytes read and 4 written per element and state.
   template <class Residual, class T, std::size_t States>
   std::uint64_t accumulate(Residual const& policy, std::array<float*, States> const& states,
                            std::span<T const> gradient, float factor, bool measure,
@@ -104,8 +110,8 @@ class host_workspace {
                            candidate_thresholds, pending);
   }
 
-  /// accumulate() for a selector that has bins: a segment's candidates are what it keeps there, of the segments with
-  /// candidate_threshold != 0. @pre plan() was given the bins.
+  /// accumulate() for a selector with bins: the candidates are what it keeps, in segments whose candidate threshold is
+  /// not 0. @pre plan() was given the bins.
   template <class Chosen, class Residual, class T, std::size_t States>
   std::uint64_t accumulate_bins(Chosen const& chosen, std::span<segment const> segments, Residual const& policy,
                                 std::array<float*, States> const& states, std::span<T const> gradient, float factor,
@@ -127,8 +133,8 @@ class host_workspace {
     });
   }
 
-  /// A number that differs where another build or processor rounds otherwise than this one: made of what the accumulate
-  /// pass gives for a few elements.
+  /// A number that differs between builds or processors that round differently: a hash of what the accumulate pass
+  /// gives for a few elements.
   template <class Residual>
   [[nodiscard]] std::uint8_t arithmetic(Residual const& policy) const noexcept {
     float_environment const mode;
@@ -158,7 +164,7 @@ class host_workspace {
 
   // ---- What selectors ask ----------------------------------------------------------------------------------
 
-  /// Candidates of one segment anew, for a key that suits it better; those of the last call are kept.
+  /// Collects the candidates of one segment again, for another key.
   /// Cost: one pass over the segment.
   void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
     scope_.collect_again(acc, candidate_threshold);
@@ -182,16 +188,16 @@ class host_workspace {
     return bins.nonzero == 0 ? 0.0f : static_cast<float>(bins.sum_abs / static_cast<double>(bins.nonzero));
   }
 
-  /// A selector says how a segment's threshold came about, for the step's report. Not where all that is not zero is
-  /// sent.
+  /// A selector calls this once a segment to say for the report what decided on its threshold; not if it sends all
+  /// nonzero elements.
   void note_threshold(threshold_origin origin, int probes) noexcept {
     ++thresholds_.by[static_cast<std::size_t>(origin)];
     thresholds_.probes += static_cast<std::uint64_t>(probes);
   }
-  /// What was said since the last call.
+  /// The counts of note_threshold() since the last call.
   [[nodiscard]] threshold_counts take_threshold_counts() noexcept { return std::exchange(thresholds_, {}); }
 
-  /// Calls body(value) for each of these values, which replaces it.
+  /// Replaces each of these values by body(value).
   template <class Body>
   void replace(view<float> const values, Body const& body) const noexcept {
     scope_.each(values.size(), [&](std::uint64_t i) { values[i] = body(values[i]); });
@@ -204,8 +210,8 @@ class host_workspace {
     });
   }
 
-  /// N sums over a segment: add(value, sums) is called for every element. They are whole numbers, so that threads and
-  /// spaces come to the same. Cost: one pass.
+  /// N sums over a segment: add(value, sums) is called for every element. Sums of whole numbers are the same for any
+  /// number of threads and in every space. Cost: one pass.
   template <std::size_t N, class Add>
   [[nodiscard]] whole_sums<N> add_up(accumulator_ref const acc, Add const& add) {
     std::array<std::atomic<std::uint64_t>, N> totals{};
@@ -249,8 +255,8 @@ class host_workspace {
     return ranking_.take_candidates(scope_, acc, out, body);
   }
 
-  /// The elements at the first `count` of these places of a segment, which rise: places[j]; at most out.indices.size()
-  /// of them. Returns how many. Zeros are written as well. Cost: O(count), scattered.
+  /// Writes the elements of a segment at places[0], places[1], ..., which increase: `count` of them, but at most
+  /// out.indices.size(). Returns their number. Zeros are written as well. Cost: O(count), scattered.
   template <class Places>
   index_type take_places(accumulator_ref const acc, std::uint64_t count, Places const& places,
                          selection_span out) noexcept {
@@ -304,13 +310,14 @@ class host_workspace {
     return accumulate_.sum_squares(scope_, values);
   }
 
-  /// As host_updates::apply(): the sum of updates over divisor, into `out`.
+  /// Writes the sum of the updates, added in their order and divided by `divisor`, into `out`; zero where none has an
+  /// entry. Returns how many elements were written that are in an update, and how many were clamped.
   template <class T>
   applied_update apply(std::span<selection_view const> updates, float divisor, std::span<T> out) {
     return updates_.apply(scope_.team, updates, divisor, out);
   }
 
-  /// As host_updates::merge(): the union of the updates' indices.
+  /// Writes the union of the updates' indices; returns its size.
   std::uint64_t merge(std::span<selection_view const> updates, std::span<index_type> out) {
     return updates_.merge(updates, scope_.n, out);
   }
@@ -318,7 +325,7 @@ class host_workspace {
   /// Room for apply() and merge(). Allocates.
   void reserve_updates(std::size_t updates) { updates_.reserve(scope_.team, updates); }
 
-  /// Zeros, written by the threads that will use them.
+  /// Writes zeros, by the threads that will use the memory.
   void fill_zero(std::span<float> memory) const noexcept {
     scope_.each(memory.size(), [&](std::uint64_t i) { memory[i] = 0; });
   }

@@ -1,4 +1,4 @@
-// One rank selects for all, another one in each step.
+// One rank selects for all, the next one in each step.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@ namespace gradsieve {
 
 struct leader;  // exchange/leader.hpp
 
-/// All layers together, k = ceil(density * n), as `whole`; but only the leader selects, which is rank step % world.
-/// The update has k entries for any number of ranks, and each rank pays for a selection in one step of `world`.
-/// All ranks hold the same step, over a restart and in a world of another size as well, so they agree on the leader.
-/// compress() without a communicator selects in every step, as a world of one rank does.
-/// When not: where the ranks' accumulators are unlike each other. An entry that is large on one rank alone waits up to
-/// `world` steps for that rank's turn, and the leader's choice is poor for the others. While it selects, all wait.
-/// Cost: as the selector's on the leader, none on the others.
+/// One rank selects for all, the next one in each step: k = ceil(density * n) entries from all layers together, as
+/// `whole`, but only the leader selects: rank step % world. The update has k entries for any number of ranks, and each
+/// rank selects in one step of `world`. All ranks hold the same step, also after a restart and in a world of another
+/// size, so they agree on the leader. compress() without a communicator selects in every step, as in a world of one
+/// rank.
+/// When not: where the ranks' accumulators differ much. An entry that is large on one rank only waits up to `world`
+/// steps for that rank's turn, and the leader's choice is poor for the others. All ranks wait while the leader selects.
+/// Cost: the selector's on the leader, none on the others.
 /// Source: ScaleCom's cyclic local top-k (Chen et al., NeurIPS 2020).
 struct cyclic {
   static constexpr char const* name = "cyclic";

@@ -1,4 +1,4 @@
-// DEFT: the ranks share out the selection, by layers.
+// DEFT: the ranks divide the selection among them, by layers.
 #pragma once
 
 #include <algorithm>
@@ -15,34 +15,34 @@ namespace gradsieve {
 
 struct index_union;  // exchange/index_union.hpp
 
-/// What deft shares k out over.
+/// How deft divides k among fragments.
 enum class deft_sharing {
-  by_layer,    ///< layers first, by the norm of each, then each layer's share over its fragments
-  by_fragment  ///< all fragments at once, as published
+  by_layer,    ///< among layers by their norms, then each layer's share among its fragments by theirs
+  by_fragment  ///< among all fragments by their norms, as published
 };
 template <>
 inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer"}, std::string_view{"by_fragment"}};
 
-/// Each fragment of the gradient is selected from by one rank only, so the choices never overlap, the update
-/// stays at k entries for any number of ranks, and each rank's selection costs about 1 / world.
-/// Layers larger than n / world are split into `world` fragments; k is shared out by norms, all-reduced so that all
-/// ranks decide alike; fragments are packed into one bin a rank, longest first. k entries in all, where enough elements
-/// differ from zero; each fragment gives at least one while k reaches; a fragment that is sent in full is all-reduced
-/// without indices.
+/// The ranks divide the selection among them: each fragment of the gradient is selected from by one rank only, so the
+/// choices never overlap, the update has k entries for any number of ranks, and a rank's selection costs about 1 /
+/// world. Layers larger than n / world are split into `world` fragments. k is divided by norms, which are all-reduced
+/// so that all ranks decide alike. Fragments are packed into one bin a rank, the most costly first. There are k entries
+/// in all, if enough elements are nonzero; each fragment gives at least one if k allows it; a fragment that is sent in
+/// full is all-reduced without indices.
 ///
-/// `by_layer` gives a layer the same share for any number of ranks. `by_fragment` favours layers that are split: the
-/// norms of P fragments add up to about sqrt(P) times their layer's.
-/// A rank selects from the same fragments for `rotate_every` steps, then the bins move on by one rank. In each rank's
-/// accumulator some elements are large by the noise of its own samples. Bins that rotate in every step, as published,
-/// spend entries on the noise of all ranks in turn, and elements that are large in the sum wait. With
-/// momentum_correction at a density of 0.1 % or less training may then fail.
+/// `by_layer` gives a layer the same share for any number of ranks. `by_fragment` favours layers that are split, as the
+/// norms of P fragments add up to about sqrt(P) times their layer's. A rank selects from the same fragments for
+/// `rotate_every` steps; then the bins move on by one rank. Some elements of a rank's accumulator are large only by the
+/// noise of its own samples. With bins that rotate in every step, as published, entries are spent on the noise of all
+/// ranks in turn, and elements that are large in the sum wait. With momentum_correction at a density of 0.1 % or less
+/// training may then fail.
 ///
-/// When not: it is not the global top-k: large values in layers of small norm wait longer. With ranks that see unlike
-/// data: an element that is zero on all ranks but one waits up to world * rotate_every steps for that rank's turn;
-/// choose a smaller rotate_every.
+/// When not: where the global top-k is needed, as large values in layers of small norm wait longer. Where ranks see
+/// different kinds of data, an element that is nonzero on one rank only waits up to world * rotate_every steps for that
+/// rank's turn; choose a smaller rotate_every.
 /// Cost: O(m log m) a step for m fragments, one all-reduce of m doubles, statistics in the accumulate pass.
-/// Source: DEFT (Yoon and Oh, ICPP 2023), with globally agreed norms in place of the leader's broadcast, and bins that
-/// do not depend on norms. Published are deft{.sharing = deft_sharing::by_fragment, .rotate_every = 1}.
+/// Source: DEFT (Yoon and Oh, ICPP 2023), with all-reduced norms instead of the leader's broadcast, and bins that do
+/// not depend on norms. `deft{.sharing = deft_sharing::by_fragment, .rotate_every = 1}` is as published.
 struct deft {
   static constexpr char const* name = "deft";
   static constexpr auto fields() {
@@ -55,9 +55,9 @@ struct deft {
   static constexpr bool within_layers = true;
   static constexpr bool single_owner = false;
 
-  selection_cost cost{};
-  deft_sharing sharing = deft_sharing::by_layer;
-  std::uint64_t rotate_every = 100;  ///< steps, at least 1
+  selection_cost cost{};                          ///< by which fragments are packed; equal on all ranks
+  deft_sharing sharing = deft_sharing::by_layer;  ///< how k is divided
+  std::uint64_t rotate_every = 100;               ///< steps, at least 1
 
   void split(std::span<range const> layers, int world, segment_list& list) const {
     std::uint64_t total = 0;

@@ -8,8 +8,8 @@ namespace gradsieve {
 
 struct gather;  // exchange/gather.hpp
 
-/// Every rank chooses in each layer separately, k = ceil(density * size), at least one entry a layer. No layer is
-/// starved. When not: with many ranks (see `whole`), and with very many small layers, as each gives an entry.
+/// Every rank selects k = ceil(density * size) entries from each layer, so that every layer gives at least one.
+/// When not: with many ranks (see `whole`), and with very many small layers, as each gives an entry.
 struct layerwise {
   static constexpr char const* name = "layerwise";
   using default_exchange = gather;

@@ -1,4 +1,4 @@
-// Fits cost models to the machine at hand.
+// Measures the cost of a selector on this machine.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +67,7 @@ template <space Space, class Selector>
   return {fit[0], fit[1], fit[2]};
 }
 
-/// The same on rank 0, handed to all ranks, as they must decide alike. Collective.
+/// Measures on rank 0 and broadcasts the cost, as all ranks must hold the same. Collective.
 template <space Space, class Selector, communicator Comm>
 [[nodiscard]] selection_cost measure_selection_cost(Space where, Selector const& chosen, Comm const& comm) {
   static_assert(has_broadcast<Comm, Space>, "this communicator needs broadcast");

@@ -1,4 +1,4 @@
-// Equal parts of the gradient, of which each rank selects from one, another one in each step.
+// Equal parts of the gradient; each rank selects from one, the next one in each step.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace gradsieve {
 
 struct index_union;  // exchange/index_union.hpp
 
-/// The layers that are selected from, one behind the other, are cut into `world` parts of equal size, whatever layers
-/// they cross; each gives k / world entries, one at least. In a step part p is rank (p + step) % world's, and no other
-/// selects there: choices never overlap, the update has k entries for any number of ranks, or one a rank where k is
-/// below that, and a rank selects from n / world elements. After `world` steps it has had every part.
-/// When not: parts of small and of large values give alike; `deft` shares k out by norms. Where ranks see unlike data:
-/// an entry that is large on one rank alone waits up to `world` steps for that rank's turn.
-/// Cost: as the selector's for 1 / world of the elements, a selector's warm threshold of a part being `world` steps
-/// old. Source: MiCRO (Yoon and Oh, HiPC 2023) for the parts and their rotation. Its threshold, one for all parts,
-/// which grows or falls by a fixed share of itself in each step, is not here: a selector finds k / world entries of
+/// Each rank selects from one part of the gradient, the next one in each step. The layers that are selected from are
+/// cut into `world` parts of equal size, across layers; each gives k / world entries, at least one. In each step part p
+/// is selected from by rank (p + step) % world only: choices never overlap, the update has k entries for any number of
+/// ranks (at least one a rank), and a rank selects from n / world elements.
+/// When not: where parts differ in scale, as each gives the same number; `deft` divides k by norms. Where ranks see
+/// different kinds of data, an entry that is large on one rank only waits up to `world` steps for that rank's turn.
+/// Cost: the selector's for 1 / world of the elements.
+/// Source: MiCRO (Yoon and Oh, HiPC 2023) for the parts and their rotation. Its threshold, which all parts share and
+/// which changes by a fixed factor in each step, is not implemented: the recipe's selector finds k / world entries in
 /// each part.
 struct micro {
   static constexpr char const* name = "micro";

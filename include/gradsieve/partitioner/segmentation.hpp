@@ -1,4 +1,4 @@
-// The partitioner at work: segments with their budgets, their norms and what is remembered of them.
+// The segments of a compressor, with their budgets, norms and warm thresholds.
 #pragma once
 
 #include <algorithm>
@@ -109,7 +109,7 @@ class segmentation {
     return {accumulator.subspan(each.offset, each.size), each.offset, s, step, &warm_thresholds_[s]};
   }
 
-  /// Whether anything is to be sent of a segment; whether all of it is, so that it needs no indices.
+  /// Whether a segment sends anything, and whether it sends all of its elements, which then need no indices.
   [[nodiscard]] static bool gives(segment const& each) noexcept { return each.k > 0 && each.size > 0; }
   [[nodiscard]] static bool sent_in_full(segment const& each) noexcept { return each.size > 0 && each.k == each.size; }
 
@@ -123,7 +123,7 @@ class segmentation {
   [[nodiscard]] std::vector<warm_threshold>& warm_thresholds() noexcept { return warm_thresholds_; }
   [[nodiscard]] std::vector<warm_threshold> const& warm_thresholds() const noexcept { return warm_thresholds_; }
 
-  /// A number that differs when ranks would share out the work differently.
+  /// A number that differs if ranks divide the work differently.
   [[nodiscard]] std::uint64_t decision(std::uint64_t step) const noexcept {
     std::uint64_t h = mix(step);
     for (auto const& each : segments_)

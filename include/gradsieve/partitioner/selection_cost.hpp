@@ -1,4 +1,4 @@
-// What it costs to select from a fragment: the weight that DEFT packs by.
+// The cost of selecting from a fragment, by which DEFT packs fragments.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace gradsieve {
 
 /// Time of selecting k of n entries as fixed + per_element * n + per_selected * k, in any unit. All zero: the
-/// paper's n * log2 k. measure_selection_cost() fits it to a machine; all ranks must hold the same.
+/// published n * log2 k. measure_selection_cost() fits it to a machine. All ranks hold the same.
 struct selection_cost {
   static constexpr char const* name = "selection_cost";
   static constexpr auto fields() {
@@ -21,10 +21,11 @@ struct selection_cost {
                       field<&selection_cost::per_element>{"per_element", finite},
                       field<&selection_cost::per_selected>{"per_selected", finite}};
   }
-  double fixed = 0;
-  double per_element = 0;
-  double per_selected = 0;
+  double fixed = 0;         ///< of each selection
+  double per_element = 0;   ///< of each of n elements
+  double per_selected = 0;  ///< of each of k entries
 
+  /// The cost of selecting k of n.
   [[nodiscard]] double operator()(std::uint64_t n, index_type k) const noexcept {
     auto const elements = static_cast<double>(n);
     if (*this == selection_cost{}) return elements * std::max(1.0, std::log2(static_cast<double>(k)));

@@ -8,9 +8,9 @@ namespace gradsieve {
 
 struct gather;  // exchange/gather.hpp
 
-/// Every rank chooses among all layers together, k = ceil(density * n). The largest entries win wherever they
-/// are. When not: with many ranks, as the ranks' choices hardly overlap and the update grows to
-/// n (1 - (1 - density)^P) entries; and where layers differ so much in scale that some are never chosen.
+/// Every rank selects k = ceil(density * n) entries from all layers together. The default partitioner.
+/// When not: with many ranks, as their choices hardly overlap and the update of P ranks grows to up to
+/// n (1 - (1 - density)^P) entries; where layers differ so much in scale that some are never selected from.
 struct whole {
   static constexpr char const* name = "whole";
   using default_exchange = gather;

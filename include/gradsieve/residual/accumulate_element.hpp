@@ -1,4 +1,4 @@
-// One gradient element into its state, in either space.
+// Accumulates one gradient element into its state, in either space.
 #pragma once
 
 #include <cstddef>

@@ -9,9 +9,9 @@
 
 namespace gradsieve {
 
-/// accumulator = decay * residual + gradient; what is sent leaves it, exactly. Nothing is lost at decay 1.
-/// Below 1 old gradients fade; the default is right unless the learning rate jumps.
-/// Cost: 8 bytes read and 4 written per element. Memory: 4 bytes per element.
+/// What is not sent is added to the next gradient: accumulator = decay * residual + gradient; what is sent is
+/// subtracted exactly. Nothing is lost at decay 1; below 1 old gradients fade. Keep the default unless the learning
+/// rate jumps. The default residual store. Cost: 8 bytes read and 4 written per element. Memory: 4 bytes per element.
 /// Source: Seide et al. 2014, Stich et al. 2018.
 struct error_feedback {
   static constexpr char const* name = "error_feedback";

@@ -9,12 +9,13 @@
 
 namespace gradsieve {
 
-/// Another store, its states kept as bfloat16. Every step rounds them at random, up as often as it takes for the mean
-/// to be exact, by a number made of step and element: runs repeat to the bit, and gradients below 1/256 of their
-/// residual are not lost, as they would be by rounding to the nearest. What is sent is what is stored, and leaves
-/// exactly; the rounding adds noise of at most 2^-7 of the accumulator to what is kept. On a device only.
-/// Cost: with error_feedback 8 bytes an element instead of 12, and 2 bytes of memory instead of 4.
-/// When not: where the balance of what came in and what was sent must be exact.
+/// Another store with its states kept as bfloat16. On a device only. Every step rounds the states at random without
+/// bias, by a number made of step and element: runs repeat to the bit, and gradients below 1/256 of their residual
+/// count on average, where rounding to the nearest would lose them. What is sent is the stored value, and is subtracted
+/// exactly; rounding adds noise of at most 2^-7 of the accumulator to what stays.
+/// When not: where what came in must equal what was sent and what stays.
+/// Cost: with error_feedback 8 bytes read and written per element instead of 12.
+/// Memory: 2 bytes per element instead of 4.
 /// Source: stochastic rounding as of Gupta et al. 2015.
 template <class Store = error_feedback>
 struct in_bfloat16 {
@@ -25,15 +26,18 @@ struct in_bfloat16 {
 
   static constexpr char const* name = "in_bfloat16";
   static constexpr auto fields() { return std::tuple{field<&in_bfloat16::store>{"store"}}; }
+  /// The format of the states; see formatted_residual_store.
   using stored = bfloat16;
   static constexpr std::size_t states = Store::states;
-  Store store;
+  Store store;  ///< how states change
 
+  /// The store's; see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept
     requires scaling_residual_store<Store>
   {
     return store.factor(norm, world);
   }
+  /// The store's; see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept
     requires scaling_residual_store<Store>
   {
@@ -53,6 +57,7 @@ struct in_bfloat16 {
 
   friend bool operator==(in_bfloat16 const&, in_bfloat16 const&) = default;
 };
+/// Deduces the store.
 template <class Store>
 in_bfloat16(Store) -> in_bfloat16<Store>;
 static_assert(residual_store<in_bfloat16<>>);

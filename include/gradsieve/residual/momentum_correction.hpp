@@ -10,14 +10,14 @@
 
 namespace gradsieve {
 
-/// velocity = momentum * velocity + gradient; accumulator += velocity; what is sent leaves the accumulator and,
-/// with `masking`, clears its velocity, so that stale momentum does not push the element on. The optimizer must
-/// not apply momentum again to the update. Layers that pass through
-/// uncompressed, and segments that an exchange sends whole, keep their velocity.
-/// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`. Where another
-/// rank selects in every step (`cyclic`, deft{.rotate_every = 1}), at a density of 0.1 % or less with many ranks:
-/// most of what is chosen then is noise of the rank that selects, what waits grows by up to 1 / (1 - momentum) more
-/// before it is sent, and training may fail.
+/// Momentum before selection: velocity = momentum * velocity + gradient; accumulator += velocity. What is sent is
+/// subtracted from the accumulator and, with `masking`, clears the element's velocity, so that stale momentum does not
+/// act again. The optimizer must not apply momentum to the update once more. Layers that pass through, and segments
+/// that are sent in full, keep their velocity.
+/// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`. With a rank of
+/// its own selecting in every step (`cyclic`, deft{.rotate_every = 1}) at a density of 0.1 % or less and many ranks:
+/// that rank mostly selects the noise of its own samples, what waits grows by up to 1 / (1 - momentum) before it is
+/// sent, and training may fail.
 /// Cost: 12 bytes read and 8 written per element; with `clip` one more read. Memory: 8 bytes per element.
 /// Source: Lin et al. 2018.
 struct momentum_correction {
@@ -29,10 +29,10 @@ struct momentum_correction {
   }
   static constexpr std::size_t states = 2;
   float momentum = 0.9f;  ///< in [0, 1)
-  bool masking = true;
-  float clip = 0;  ///< limit of the norm of the averaged gradient, 0: none. Each rank clips at clip / sqrt(world)
+  bool masking = true;    ///< sent elements lose their velocity
+  float clip = 0;         ///< limit of the averaged gradient's norm, 0: none; each rank clips at clip / sqrt(world)
 
-  /// What a gradient of this norm is multiplied with before it is accumulated.
+  /// What a gradient of this norm is multiplied by before it is accumulated; see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept {
     double const limit = static_cast<double>(clip) / std::sqrt(static_cast<double>(world));
     return clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;

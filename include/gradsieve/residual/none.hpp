@@ -1,4 +1,4 @@
-// No memory: what is not sent in its step is gone.
+// No residual: what is not sent in its step is dropped.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,11 @@
 
 namespace gradsieve {
 
-/// accumulator = gradient. When not: a biased selector without error feedback need not converge; for unbiased
-/// codecs, for measurements, and for callers who keep a residual of their own.
-/// Cost: 4 bytes read and 4 written per element, and a processor's cache reads those before. Memory: 4 bytes per
-/// element, the accumulator.
+/// accumulator = gradient: what is not sent is dropped. For unbiased codecs, for measurements, and for callers with a
+/// residual of their own.
+/// When not: with a biased selector, such as top-k, which need not converge without error feedback.
+/// Cost: 4 bytes read and 4 written per element (a processor's cache reads the latter first).
+/// Memory: 4 bytes per element, the accumulator.
 struct none {
   static constexpr char const* name = "none";
   static constexpr std::size_t states = 1;

@@ -1,4 +1,4 @@
-// Whether compression pays on a link, and where it begins to.
+// Predicts whether compression pays on a link, and from which density or bandwidth on.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@
 
 namespace gradsieve {
 
-/// What a rank computes besides the collective. As they stand: a host of two cores; measure yours with
+/// What a rank computes besides the collective. The defaults are of a host with two cores; measure yours with
 /// bench/report.sh, or with measure_exchange() on a communicator of one rank.
 struct local_cost {
-  double element = 5e-10;  ///< seconds an element: accumulate, look for what is sent, write the update
+  double element = 5e-10;  ///< seconds an element: accumulate, select, write the update
   double sent = 1.3e-8;    ///< seconds an entry that this rank sends
   double received = 7e-9;  ///< seconds an entry that it receives, its own included
 
@@ -35,18 +35,27 @@ struct local_cost {
 };
 
 /// How a gradient is exchanged.
-enum class exchange_kind { dense, gather, index_union, leader, shared_choice, reduce_scatter, ok_topk, gtopk };
+enum class exchange_kind {
+  dense,           ///< dense_mean
+  gather,          ///< gradsieve::gather
+  index_union,     ///< gradsieve::index_union
+  leader,          ///< gradsieve::leader
+  shared_choice,   ///< gradsieve::shared_choice
+  reduce_scatter,  ///< gradsieve::reduce_scatter
+  ok_topk,         ///< gradsieve::ok_topk
+  gtopk            ///< gradsieve::gtopk
+};
 
-/// One line of a menu.
+/// One of the exchanges that advise() compares.
 struct exchange_choice {
-  std::string name;
-  exchange_kind kind = exchange_kind::dense;
-  double density = 1;      ///< of what is selected; not of dense
-  double entry_bytes = 8;  ///< index and value together; for dense those of an element, 4 or 2. Not read for
-                           ///< index_union and leader, which take 4 of each, and shared_choice, 4 of a value
+  std::string name;                           ///< for people
+  exchange_kind kind = exchange_kind::dense;  ///< what is exchanged how
+  double density = 1;                         ///< fraction of the elements that is selected; unused for dense
+  double entry_bytes = 8;  ///< index and value together; for dense those of an element, 4 or 2; unused for index_union,
+                           ///< leader (4 and 4) and shared_choice (4 of a value)
   local_cost local{};      ///< for dense, in 16 bits, `element` alone counts
 
-  /// @throws invalid_argument
+  /// Checks the numbers. @throws invalid_argument
   void check() const {
     require_between("density of '" + name + "'", density, 0, 1);
     require_between("bytes of an entry of '" + name + "'", entry_bytes, 0, 64);
@@ -54,7 +63,7 @@ struct exchange_choice {
   }
 };
 
-/// Dense in 32 and in 16 bits, and the library's exchanges at this density.
+/// The usual menu: dense in 32 and in 16 bits, and the library's exchanges at this density.
 [[nodiscard]] inline std::vector<exchange_choice> usual_choices(double density, local_cost const& local = {}) {
   double const index = density > 0 ? 2 + std::log2(1 / density) : 0;  // bits, as elias_fano takes
   return {{"dense, 32 bits", exchange_kind::dense, 1, 4, {0, 0, 0}},
@@ -65,8 +74,7 @@ struct exchange_choice {
           {"leader (cyclic)", exchange_kind::leader, density, 8, local}};
 }
 
-/// A recipe as a line of a menu: its exchange by name, its density, its codec's largest message. The codec counts
-/// where the exchange sends its messages.
+/// A recipe as a choice: its exchange, its density, and its codec's largest message, if the exchange sends messages.
 /// @throws invalid_argument if its exchange is none of the library's.
 template <class Recipe>
 [[nodiscard]] exchange_choice choice_of(Recipe const& recipe, layout const& layers, local_cost const& local = {}) {
@@ -93,21 +101,23 @@ template <class Recipe>
 
 /// What one choice takes for a gradient.
 struct predicted_exchange {
-  exchange_choice choice;
-  double exchange = 0;  ///< seconds on the link
-  double local = 0;     ///< seconds of computing
-  double speedup = 1;   ///< of dense in 32 bits, or the first dense choice, over this
+  exchange_choice choice;  ///< from the menu
+  double exchange = 0;     ///< seconds on the link
+  double local = 0;        ///< seconds of computing
+  double speedup = 1;      ///< over dense in 32 bits, or over the first dense choice
+  /// Seconds in all.
   [[nodiscard]] double total() const noexcept { return exchange + local; }
 };
 
+/// What advise() found.
 struct advice {
-  std::vector<predicted_exchange> choices;  ///< as the menu has them
+  std::vector<predicted_exchange> choices;  ///< in the menu's order
   std::size_t best = 0;                     ///< the fastest of them
   std::size_t best_sparse = 0;              ///< the fastest that is not dense
-  bool compress = false;                    ///< the fastest is not dense
-  double break_even_density = 0;            ///< of best_sparse: below it, it beats the fastest dense choice; 0: at none
-  double break_even_bandwidth = 0;          ///< bytes a second: below it, it does; infinity: at any; 0: at none
-  std::string sentence;
+  bool compress = false;                    ///< whether the fastest is not dense
+  double break_even_density = 0;            ///< below it, best_sparse is faster than the fastest dense choice; 0: never
+  double break_even_bandwidth = 0;          ///< bytes a second; below it likewise; infinity: always; 0: never
+  std::string sentence;                     ///< the result in words
 };
 
 namespace schedule_detail {
@@ -171,9 +181,9 @@ struct elements {
 
 }  // namespace schedule_detail
 
-/// Predicts what each choice of a menu takes for a gradient of these layers on so many workers joined by such links,
-/// one exchange after the backward pass: rings of network_link, and the local cost of each choice. Layers that pass
-/// through are all-reduced in 32 bits. Cost: O(layers + choices).
+/// Predicts the time of each choice of a menu for a gradient of these layers, `workers` ranks and such links, with one
+/// exchange after the backward pass: collectives on rings, and the local cost. Layers that pass through are all-reduced
+/// in 32 bits. Local. Cost: O(layers + choices).
 /// @throws invalid_argument unless workers >= 1, the menu has a dense and another choice, and all numbers are in range.
 [[nodiscard]] inline advice advise(layout const& layers, int workers, network_link const& link,
                                    std::span<exchange_choice const> menu, passthrough_layers const& passthrough = {}) {
@@ -246,7 +256,7 @@ struct elements {
   return made;
 }
 
-/// The same for one recipe beside dense exchanges in 32 and 16 bits.
+/// The same for one recipe and for dense exchanges in 32 and 16 bits.
 template <class Recipe>
   requires requires(Recipe const& recipe) { recipe.codec.max_bytes(1, 1, 0); }
 [[nodiscard]] advice advise(layout const& layers, int workers, network_link const& link, Recipe const& recipe,

@@ -18,7 +18,7 @@ struct network_link {
   double beta = 0;   ///< seconds a byte
   double gamma = 0;  ///< seconds to add one byte to another
 
-  /// @throws invalid_argument unless all are finite and not negative.
+  /// Checks all. @throws invalid_argument unless they are finite and not negative.
   void check() const {
     require_between("alpha of a link, seconds a message,", alpha, 0, 1e6);
     require_between("beta of a link, seconds a byte,", beta, 0, 1e6);
@@ -45,29 +45,29 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 
 // ---- Dense all-reduce --------------------------------------------------------------------------------------
 
-/// Reduce-scatter and all-gather around a ring. @throws invalid_argument unless workers >= 1 and the link is finite and
-/// not negative; so do all below. One worker costs nothing.
+/// Reduce-scatter and all-gather around a ring. One worker costs nothing.
+/// @throws invalid_argument unless 1 <= workers <= 2^24 and the link is finite and not negative; so do all below.
 [[nodiscard]] inline affine ring_cost(network_link const& each, int workers) {
   double const p = schedule_detail::workers_of(each, workers);
   return {2 * (p - 1) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
 }
 
-/// Reduction up a binary tree, broadcast down it, whole messages.
+/// Reduction up a binary tree and broadcast down it, of whole messages.
 [[nodiscard]] inline affine tree_cost(network_link const& each, int workers) {
   (void)schedule_detail::workers_of(each, workers);
   double const rounds = schedule_detail::rounds(workers);
   return {2 * rounds * each.alpha, rounds * (2 * each.beta + each.gamma)};
 }
 
-/// Every worker exchanges everything with a partner, at twice the distance in each round.
+/// Recursive doubling: in each round every worker exchanges the whole gradient with a partner at twice the distance.
 [[nodiscard]] inline affine recursive_doubling_cost(network_link const& each, int workers) {
   (void)schedule_detail::workers_of(each, workers);
   double const rounds = schedule_detail::rounds(workers);
   return {rounds * each.alpha, rounds * (each.beta + each.gamma)};
 }
 
-/// Reduce-scatter by recursive halving, all-gather by doubling. Where workers are no power of two, the odd ones hand
-/// their gradient to a partner first and get it back last: one more exchange of everything on each side.
+/// Reduce-scatter by recursive halving, all-gather by doubling. If the workers are no power of two, the surplus ones
+/// send their gradient to a partner first and receive the result last.
 [[nodiscard]] inline affine halving_doubling_cost(network_link const& each, int workers) {
   (void)schedule_detail::workers_of(each, workers);
   auto const floor = static_cast<int>(std::bit_floor(static_cast<unsigned>(workers)));
@@ -77,8 +77,8 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
   return cost;
 }
 
-/// Two complementary trees, each for half of the bytes, pipelined. A byte passes a port `passes` times: 2 on a link
-/// that counts both trees, 1 in the published table.
+/// Two complementary trees, each for half of the bytes, pipelined. A byte passes a port `passes` times: 2 if the link
+/// carries both trees, 1 as published.
 [[nodiscard]] inline affine double_tree_cost(network_link const& each, int workers, double passes = 2) {
   (void)schedule_detail::workers_of(each, workers);
   require_between("passes of a byte through a port", passes, 1, 4);
@@ -95,9 +95,9 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 }
 
 // ---- Sparse exchanges --------------------------------------------------------------------------------------
-// Bytes are those of the dense binary32 gradients of the group, of which `density` is selected; `entry_bytes` is what
-// the codec makes of an entry, index and value. Each begins with a meeting, an all-gather of 32 bytes a worker, of
-// which the startups count here. Selections are taken to be spread evenly.
+// Bytes are those of the dense binary32 gradients of the group, of which `density` is selected; `entry_bytes` is the
+// codec's size of an entry, index and value. Each begins with an all-gather of 32 bytes a worker, of which only the
+// startups count. Selections are taken to be spread evenly.
 
 namespace schedule_detail {
 
@@ -119,7 +119,7 @@ namespace schedule_detail {
 }
 
 /// `index_union` with `deft`: an all-reduce of the norms, the meeting, an all-gather of the disjoint indices (4 bytes
-/// each), an all-reduce of the values. Does not grow with the workers but in its startups.
+/// each), an all-reduce of the values. Only its startups grow with the workers.
 [[nodiscard]] inline affine index_union_cost(network_link const& each, int workers, double density) {
   auto const [p, startups] = schedule_detail::meeting(each, workers, density);
   affine const reduce = ring_cost(each, workers);
@@ -148,7 +148,7 @@ namespace schedule_detail {
   return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
 }
 
-/// `ok_topk`: reduce_scatter, four small all-gathers that find the threshold, one of as many sums as a worker has
+/// `ok_topk`: as reduce_scatter, then four small all-gathers for the threshold and one of as many sums as a worker has
 /// selected.
 [[nodiscard]] inline affine ok_topk_cost(network_link const& each, int workers, double density,
                                          double entry_bytes = 8) {
@@ -157,7 +157,7 @@ namespace schedule_detail {
   return {scatter.a + 5 * startups, 2 * scatter.b};
 }
 
-/// `gtopk`: up a binary tree, whole lists after their sizes; down it by a pipelined tree, then a bit an entry.
+/// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then a bit an entry.
 [[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
   auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
   double const rounds = schedule_detail::rounds(workers);
@@ -167,7 +167,7 @@ namespace schedule_detail {
 
 // ---- From a measured cost to other numbers of workers ---------------------------------------------------------
 
-/// The link that gives ring_cost(link, workers) = fit; gamma is within beta.
+/// The link for which ring_cost(link, workers) is the fitted cost; its beta includes gamma.
 /// @throws invalid_argument unless workers >= 2 and the fit is finite and not negative.
 [[nodiscard]] inline network_link link_of_ring(affine const& fit, int workers) {
   fit.check();
@@ -176,7 +176,7 @@ namespace schedule_detail {
   return {fit.a / (2 * (p - 1)), fit.b * p / (2 * (p - 1)), 0};
 }
 
-/// The link that gives a tree's startups and a ring's bytes, which is what pipelined trees come to.
+/// The link for which double_tree_cost(link, workers) is the fitted cost: a tree's startups and a ring's bytes.
 [[nodiscard]] inline network_link link_of_double_tree(affine const& fit, int workers) {
   fit.check();
   require_between("workers of the measured cost", workers, 2, schedule_detail::most_workers);

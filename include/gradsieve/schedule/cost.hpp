@@ -1,4 +1,4 @@
-// What a collective costs: bytes in, seconds out.
+// The cost of a collective: seconds as a function of bytes.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 
 namespace gradsieve {
 
-/// Seconds that one collective takes for the gradients of one group, from their bytes: the same whenever it is asked.
-/// It may rise and fall. Infinity and NaN forbid groups of that size; what is negative is refused. 0 bytes cost
-/// nothing, as nothing is sent. A lambda will do. With -ffast-math compilers may drop an infinity that a function
-/// returns: merge_constraints::most_bytes forbids sizes there too.
+/// `cost(bytes)`: the seconds that one collective takes for a group of so many bytes, always the same. It may rise and
+/// fall with the size. Infinity and NaN forbid groups of that size; a negative cost is refused. 0 bytes cost nothing,
+/// as nothing is sent. A lambda is a cost_model. With -ffast-math compilers may drop an infinity that a function
+/// returns; use merge_constraints::most_bytes to forbid sizes there.
 template <class C>
 concept cost_model = std::copy_constructible<C> && requires(C const cost, std::uint64_t bytes) {
   { cost(bytes) } -> std::convertible_to<double>;
@@ -63,16 +63,17 @@ template <cost_model Cost>
 
 }  // namespace schedule_detail
 
-/// a + b * bytes: startup, and seconds a byte. Costs of this kind are planned in O(L).
+/// a + b * bytes. Plans for such a cost take O(L) for L layers.
 struct affine {
-  double a = 0;
-  double b = 0;
+  double a = 0;  ///< seconds of startup
+  double b = 0;  ///< seconds a byte
 
+  /// The cost.
   [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {
     return bytes == 0 ? 0 : a + b * static_cast<double>(bytes);
   }
 
-  /// @throws invalid_argument unless both are finite and not negative.
+  /// Checks both. @throws invalid_argument unless they are finite and not negative.
   void check() const {
     require_between("startup a of a cost, in seconds,", a, 0, 1e9);
     require_between("seconds a byte, b of a cost,", b, 0, 1e9);
@@ -84,11 +85,12 @@ struct affine {
   }
 };
 
-/// The cheapest of several affine costs at each size: protocols between which a library switches. Planned in O(L) for
+/// The cheapest of several affine costs at each size: protocols between which a library switches. Plans take O(L) for
 /// each piece.
 struct envelope {
-  std::vector<affine> pieces;
+  std::vector<affine> pieces;  ///< at least one
 
+  /// The cost.
   [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {
     if (bytes == 0 || pieces.empty()) return 0;
     double least = pieces.front()(bytes);
@@ -96,7 +98,7 @@ struct envelope {
     return least;
   }
 
-  /// @throws invalid_argument if there is no piece, or as affine.
+  /// Checks all pieces. @throws invalid_argument if there is none, or as affine::check().
   void check() const {
     if (pieces.empty()) throw invalid_argument("gradsieve: an envelope of 0 affine costs; the least is 1");
     for (auto const& piece : pieces) piece.check();
@@ -106,15 +108,17 @@ struct envelope {
 };
 
 /// Measured sizes and times, with straight lines between them: below the first size its time, above the last one the
-/// slope of the last line. An infinite time forbids all sizes above that of the point before. Planned in O(L^2).
+/// slope of the last line. An infinite time forbids all sizes above that of the point before. Plans take O(L^2).
 struct table {
+  /// A size and its time.
   struct point {
-    std::uint64_t bytes = 0;
-    double seconds = 0;
+    std::uint64_t bytes = 0;  ///< size
+    double seconds = 0;       ///< time
     friend bool operator==(point const&, point const&) = default;
   };
-  std::vector<point> points;
+  std::vector<point> points;  ///< in the order of their sizes
 
+  /// The cost.
   [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {
     if (bytes == 0 || points.empty()) return 0;
     if (points.size() == 1 || bytes <= points.front().bytes) return points.front().seconds;
@@ -126,7 +130,8 @@ struct table {
     return left.seconds + slope * static_cast<double>(bytes - left.bytes);
   }
 
-  /// @throws invalid_argument unless there is a point, bytes rise, seconds never fall and are neither negative nor NaN.
+  /// Checks all points. @throws invalid_argument unless there is one, bytes increase, and seconds never decrease and
+  /// are neither negative nor NaN.
   void check() const {
     if (points.empty()) throw invalid_argument("gradsieve: a cost table of 0 points; the least is 1");
     for (std::size_t i = 0; i < points.size(); ++i) {
@@ -142,7 +147,7 @@ struct table {
   friend bool operator==(table const&, table const&) = default;
 };
 
-/// What check() has to say, for costs that have one.
+/// Calls the cost's check(), if it has one. @throws invalid_argument
 template <cost_model Cost>
 void check_cost(Cost const& cost) {
   if constexpr (requires { cost.check(); }) cost.check();

@@ -1,4 +1,4 @@
-// Traces as text: CSV in and out, JSON out.
+// Traces as text: reads and writes CSV, writes JSON.
 #pragma once
 
 #include <algorithm>
@@ -90,7 +90,7 @@ template <class T>
 /// The columns of a trace as CSV: a row a layer, in ready order; bytes, and seconds.
 inline constexpr std::string_view trace_columns = "name,bytes,backward,forward,dtype";
 
-/// Numbers in the fewest digits that read back as the same.
+/// Writes a trace as CSV: the columns of `trace_columns`, numbers in the fewest digits that read back as the same.
 inline void write_csv(std::ostream& out, trace const& of) {
   out << trace_columns << '\n';
   for (auto const& each : of) {
@@ -100,7 +100,7 @@ inline void write_csv(std::ostream& out, trace const& of) {
   }
 }
 
-/// The columns may come in any order; `name`, `forward` and `dtype` may be left out: they are empty, 0 and 0 then.
+/// Reads a trace from CSV. Columns come in any order; without `name`, `forward` or `dtype` these are empty, 0 and 0.
 /// @throws invalid_argument, naming the line, unless the first line names columns of `trace_columns`, bytes and
 /// backward among them and none twice, and all others are such rows.
 [[nodiscard]] inline trace read_csv(std::istream& in, std::string name = {}) {
@@ -137,7 +137,8 @@ inline void write_csv(std::ostream& out, trace const& of) {
   return trace{std::move(layers), std::move(name)};
 }
 
-/// {"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ..., "dtype": ...}, ...]}
+/// Writes a trace as JSON:
+/// `{"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ..., "dtype": ...}, ...]}`.
 inline void write_json(std::ostream& out, trace const& of) {
   out << "{\"name\": ";
   schedule_detail::write_json_text(out, of.name());
@@ -153,11 +154,11 @@ inline void write_json(std::ostream& out, trace const& of) {
   out << "\n]}\n";
 }
 
-/// A log of layer times as the authors of MG-WFBP publish them: lines that hold [parameter, elements, backward
-/// microseconds, microseconds of its communication, of a merged one], parameters from the input on. Weight and bias,
-/// neighbours with one time, are one layer; 4 bytes an element. The logs have no forward times: half of the backward
-/// ones, as their authors assume.
-/// @throws invalid_argument if there is no such line, or one out of order.
+/// Reads a log of layer times as published by the authors of MG-WFBP: lines with [parameter, elements, backward
+/// microseconds, microseconds of its communication, of a merged one], parameters in the order of the network. A weight
+/// and its bias, neighbours with the same time, become one layer; 4 bytes an element. The logs have no forward times:
+/// half of the backward ones are taken, as their authors do.
+/// @throws invalid_argument if there is no such line, or one is out of order.
 [[nodiscard]] inline trace read_mgwfbp_log(std::istream& in, std::string name = {}) {
   struct row {
     std::uint64_t elements = 0;

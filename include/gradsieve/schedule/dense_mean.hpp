@@ -1,4 +1,4 @@
-// What a group is exchanged by where nothing is compressed.
+// The exchange of a group without compression.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,13 @@
 
 namespace gradsieve {
 
-/// An all-reduce in the gradient's own format, float or double, and the division by the number of ranks; host memory.
-/// Has no state, so that one serves gradients of any size. A rank that fails sends a NaN as its first element. Where
-/// the first mean is NaN, all ranks then ask each other in a second all-reduce, of one value, whether one has failed.
-/// A plain sum: it is infinite where the ranks' values add up to more than the format holds.
+/// An all-reduce in the gradient's own format, float or double, and a division by the number of ranks; host memory. It
+/// has no state and serves gradients of any size. A rank that fails sends a NaN as its first element; if the first mean
+/// is NaN, a second all-reduce of one value tells all ranks whether one has failed. The sum is plain: it is infinite
+/// where it exceeds the format.
 struct dense_mean {
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws;
-  /// communication_error if another rank called fail(): the gradient is of no use then.
+  /// communication_error if another rank called fail(): the gradient is then not valid.
   template <communicator Comm, std::floating_point T>
   GRADSIEVE_PRECISE step_report exchange(Comm const& comm, std::span<T> gradient) const {
     static_assert(has_all_reduce<Comm, host, T>, "this communicator needs all_reduce for the gradient's type");
@@ -46,8 +46,8 @@ struct dense_mean {
     return report;
   }
 
-  /// Takes part in an exchange() of the other ranks as one that has failed: it throws on them. Overwrites the gradient,
-  /// which has to be as long as theirs. Collective. @throws what the transport throws.
+  /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws. Overwrites the gradient, which
+  /// has the same size as theirs. Collective. @throws what the transport throws.
   template <communicator Comm, std::floating_point T>
   void fail(Comm const& comm, std::span<T> gradient) const {
     std::fill(gradient.begin(), gradient.end(), T{});

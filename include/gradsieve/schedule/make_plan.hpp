@@ -1,4 +1,4 @@
-// From a trace, a cost and a policy to a plan.
+// Makes a plan from a trace, a cost and a planner.
 #pragma once
 
 #include <concepts>
@@ -13,16 +13,18 @@
 
 namespace gradsieve {
 
-/// A way to plan: a value that makes groups of what arrives at a cost. @pre the cost has been checked.
+/// A policy that plans: a value that cuts arriving gradients into groups, `policy(arrivals, cost)`. @pre the cost was
+/// checked
 template <class P, class Cost>
 concept planner =
     std::copyable<P> && cost_model<Cost> && requires(P const policy, arrivals const& in, Cost const& cost) {
       { policy(in, cost) } -> std::same_as<grouping>;
     };
 
-/// A plan for these layers. Layers without bytes belong to the group of the next layer that has some, or to the last; a
-/// trace without any bytes has one group of 0 bytes, which costs nothing, or none if it has no layers.
-/// Local. Cost: the policy's; `optimal` takes O(L) for affine costs.
+/// Makes a plan for these layers. Layers without bytes belong to the group of the next layer that has some, or to the
+/// last group; a trace without any bytes gets one group of 0 bytes, which costs nothing, or none if it has no layers.
+/// Local.
+/// Cost: the policy's; `optimal` takes O(L) for affine costs.
 /// @throws invalid_argument if the cost, the policy or a constraint is out of its limits, if a cost is negative, or if
 /// the policy finds no groups of finite cost.
 template <cost_model Cost, class Policy = optimal>

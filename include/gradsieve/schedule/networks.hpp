@@ -14,21 +14,26 @@
 
 namespace gradsieve {
 
-/// A cost for each number of workers: measured where it was, and elsewhere that of an all-reduce over a link.
+/// An all-reduce's cost for each number of workers: the measured one, if there is one, else computed from a link.
 struct network {
+  /// A measured cost.
   struct measured {
-    int workers = 0;
-    affine cost;
+    int workers = 0;  ///< 0: no point
+    affine cost;      ///< of an all-reduce
   };
-  enum class algorithm { ring, double_tree };
+  /// How a cost is computed from a link.
+  enum class algorithm {
+    ring,        ///< ring_cost()
+    double_tree  ///< double_tree_cost()
+  };
 
-  std::string_view name;
-  std::string_view source;
-  algorithm beyond = algorithm::ring;
-  network_link link;                 ///< for numbers of workers that were not measured
-  std::array<measured, 6> points{};  ///< those that were; 0 workers: no point
+  std::string_view name;               ///< what network_named() knows it by
+  std::string_view source;             ///< where the figures are from
+  algorithm beyond = algorithm::ring;  ///< for numbers of workers that were not measured
+  network_link link;                   ///< likewise
+  std::array<measured, 6> points{};    ///< measured costs
 
-  /// @throws invalid_argument unless workers >= 1.
+  /// The cost of an all-reduce of so many workers. @throws invalid_argument unless workers >= 1.
   [[nodiscard]] affine cost(int workers) const {
     for (auto const& each : points)
       if (each.workers == workers && workers > 1) return each.cost;

@@ -1,4 +1,4 @@
-// Which gradients travel together, and in which order.
+// Which gradients are exchanged together, and in which order.
 #pragma once
 
 #include <algorithm>
@@ -18,31 +18,33 @@
 
 namespace gradsieve {
 
-/// Layers [begin, end) of a trace, exchanged by one collective. Empty layers count with their neighbours.
+/// Layers [begin, end) of a trace, exchanged by one collective. Empty layers belong to a neighbour's group.
 struct plan_group {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  std::uint64_t bytes = 0;
-  double start = 0;   ///< predicted seconds from the start of the backward pass
-  double finish = 0;  ///< predicted
+  std::size_t begin = 0;    ///< the first layer
+  std::size_t end = 0;      ///< behind the last layer
+  std::uint64_t bytes = 0;  ///< of all its layers
+  double start = 0;         ///< predicted, in seconds from the start of the backward pass
+  double finish = 0;        ///< predicted likewise
   friend bool operator==(plan_group const&, plan_group const&) = default;
 };
 
 /// Where a layer's gradient lies: which group's buffer, and where in it.
 struct plan_slot {
-  std::size_t group = 0;
-  std::uint64_t offset = 0;  ///< bytes
+  std::size_t group = 0;     ///< number of the group
+  std::uint64_t offset = 0;  ///< in its buffer, in bytes
   friend bool operator==(plan_slot const&, plan_slot const&) = default;
 };
 
-/// The layers of a trace, cut into consecutive groups that are issued in this order on every rank. Ranks that plan for
-/// themselves may differ by a rounding: one plans, broadcasts to_bytes(), and all compare hash().
+/// The layers of a trace, cut into consecutive groups that are issued in this order on every rank. Plans that ranks
+/// make separately may differ by a rounding; let one rank plan and call agree() on all.
 class plan {
  public:
+  /// No layers and no groups.
   plan() = default;
 
-  /// @throws invalid_argument unless the groups follow each other from layer 0 to the last, none is without a layer,
-  /// their bytes are those of their layers, and predicted times are finite, not negative and start <= finish.
+  /// A plan of these groups; see make_plan() for one that is computed.
+  /// @throws invalid_argument unless the groups follow each other from layer 0 to the last, each has a layer, their
+  /// bytes are those of their layers, and predicted times are finite, not negative and start <= finish.
   plan(std::vector<std::uint64_t> layer_bytes, std::vector<plan_group> groups,
        std::optional<double> certificate = std::nullopt)
       : bytes_{std::move(layer_bytes)}, groups_{std::move(groups)}, certificate_{certificate} {
@@ -78,18 +80,21 @@ class plan {
   [[nodiscard]] std::vector<plan_group> const& groups() const noexcept { return groups_; }
   /// Layers of the trace it was made for.
   [[nodiscard]] std::size_t count() const noexcept { return bytes_.size(); }
+  /// Bytes of a layer. @pre layer < count()
   [[nodiscard]] std::uint64_t bytes_of(std::size_t layer) const noexcept { return bytes_[layer]; }
+  /// The group of a layer. @pre layer < count()
   [[nodiscard]] std::size_t group_of(std::size_t layer) const noexcept { return slots_[layer].group; }
+  /// Where a layer's gradient lies. @pre layer < count()
   [[nodiscard]] plan_slot slot(std::size_t layer) const noexcept { return slots_[layer]; }
 
-  /// When the last group is predicted to be through, in seconds from the start of the backward pass; 0 without groups.
+  /// The predicted finish of the last group, in seconds from the start of the backward pass; 0 without groups.
   [[nodiscard]] double finish() const noexcept { return groups_.empty() ? 0 : groups_.back().finish; }
 
-  /// Seconds by which finish(), or what else its planner makes least, may exceed the least possible at most, for its
-  /// cost and constraints, but for roundings: 1e-12 of it. 0 is optimal, nothing means that nothing is known.
+  /// A bound in seconds on how far finish(), or what else the planner minimises, is above the least possible for its
+  /// cost and constraints, to a relative rounding of 1e-12. 0: optimal; no value: unknown.
   [[nodiscard]] std::optional<double> certificate() const noexcept { return certificate_; }
 
-  /// The borders and the layers' bytes as one number, the same on every machine; predicted times do not enter.
+  /// A number made of the groups' borders and the layers' bytes, not of predicted times; the same on every machine.
   [[nodiscard]] std::uint64_t hash() const noexcept {
     std::uint64_t h = 0xCBF2'9CE4'8422'2325u;
     auto const mix_in = [&h](std::uint64_t word) {
@@ -101,8 +106,9 @@ class plan {
     return h;
   }
 
-  /// Little-endian: magic u32 | version u16 | has a certificate u16 | layers u64 | groups u64 | certificate f64 |
-  /// checksum u64, then the layers' bytes (u64), then the groups (end u64, start f64, finish f64).
+  /// The plan as bytes, which from_bytes() reads. Little-endian: magic u32 | version u16 | has a certificate u16 |
+  /// layers u64 | groups u64 | certificate f64 | checksum u64, then the layers' bytes (u64), then the groups (end u64,
+  /// start f64, finish f64).
   [[nodiscard]] std::vector<std::byte> to_bytes() const {
     std::vector<std::byte> out(header_bytes + 8 * bytes_.size() + 24 * groups_.size());
     auto const to = std::span{out};
@@ -124,7 +130,7 @@ class plan {
     return out;
   }
 
-  /// Reads and checks everything. Allocates no more than the bytes explain.
+  /// Reads what to_bytes() wrote, and checks it. Allocates no more than the bytes' size justifies.
   /// @throws corrupt_message if the bytes are truncated, damaged, of another version or no plan.
   [[nodiscard]] static plan from_bytes(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_message("gradsieve: plan " + why); };
@@ -163,6 +169,7 @@ class plan {
     }
   }
 
+  /// Whether groups, layers and predictions are equal.
   friend bool operator==(plan const& a, plan const& b) {
     return a.bytes_ == b.bytes_ && a.groups_ == b.groups_ && a.certificate_ == b.certificate_;
   }

@@ -1,4 +1,4 @@
-// What a training step looks like to its schedule: which gradients arrive when, and how large they are.
+// A training step as its schedule sees it: which gradients are ready when, and how large they are.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,32 @@
 
 namespace gradsieve {
 
-/// One gradient tensor: its size and what computing it takes. 0 bytes are allowed: a layer without parameters, or
-/// frozen.
+/// One gradient tensor: its size and the time to compute it. 0 bytes are allowed, for a layer without parameters or a
+/// frozen one.
 struct traced_layer {
-  std::string name;
+  std::string name;         ///< for people
   std::uint64_t bytes = 0;  ///< of its gradient, as it is exchanged
   double backward = 0;      ///< seconds from the arrival of the gradient before it to its own
   double forward = 0;       ///< seconds of its forward pass
-  std::uint32_t dtype = 0;  ///< layers of different numbers are not merged, unless a plan is told to
+  std::uint32_t dtype = 0;  ///< layers of different numbers are merged only with merge_constraints::mix_dtypes
   friend bool operator==(traced_layer const&, traced_layer const&) = default;
 };
 
-/// The layers of one step in **ready order**: the first is the one whose gradient is ready first, which is the last of
-/// the network. Seconds and bytes everywhere. The origin of time is the start of the backward pass.
+/// The layers of one step in **ready order**: the first is the one whose gradient is ready first, the last of the
+/// network. All times are in seconds from the start of the backward pass.
 class trace {
  public:
   /// Bytes of all layers are fewer than this, so that a double holds every sum exactly.
   static constexpr std::uint64_t limit = std::uint64_t{1} << 53;
 
+  /// No layers.
   trace() = default;
 
-  /// @throws invalid_argument, naming the layer and the value, if a time is negative, NaN or infinite, if all times
-  /// together are not finite, or if the bytes sum to 2^53 or more.
+  /// These layers, in ready order.
+  /// @throws invalid_argument, naming the layer and the value, if a time is negative, NaN or infinite, if the sum of
+  /// all times is not finite, or if the bytes sum to 2^53 or more.
   trace(std::initializer_list<traced_layer> layers) : trace(std::vector<traced_layer>(layers)) {}
+  /// The same, with a name for people. @throws invalid_argument as above.
   explicit trace(std::vector<traced_layer> layers, std::string name = {})
       : name_{std::move(name)}, layers_{std::move(layers)} {
     ready_.reserve(layers_.size());
@@ -54,24 +57,28 @@ class trace {
     require_between("seconds of all layers", backward() + forward_, 0, longest);
   }
 
-  [[nodiscard]] std::string const& name() const noexcept { return name_; }
-  [[nodiscard]] std::size_t count() const noexcept { return layers_.size(); }
+  [[nodiscard]] std::string const& name() const noexcept { return name_; }     ///< empty: none
+  [[nodiscard]] std::size_t count() const noexcept { return layers_.size(); }  ///< number of layers
+  /// A layer. @pre i < count()
   [[nodiscard]] traced_layer const& operator[](std::size_t i) const noexcept { return layers_[i]; }
-  [[nodiscard]] std::vector<traced_layer> const& layers() const noexcept { return layers_; }
-  [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }
-  [[nodiscard]] auto end() const noexcept { return layers_.end(); }
+  [[nodiscard]] std::vector<traced_layer> const& layers() const noexcept { return layers_; }  ///< all layers
+  [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }                       ///< the first layer
+  [[nodiscard]] auto end() const noexcept { return layers_.end(); }                           ///< behind the last layer
 
   /// Bytes of all gradients.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Seconds of the forward pass, of the backward pass, of both.
+  /// Seconds of the forward pass.
   [[nodiscard]] double forward() const noexcept { return forward_; }
+  /// Seconds of the backward pass.
   [[nodiscard]] double backward() const noexcept { return ready_.empty() ? 0 : ready_.back(); }
+  /// Seconds of both passes.
   [[nodiscard]] double compute() const noexcept { return forward() + backward(); }
   /// When the gradient of layer i is ready, in seconds from the start of the backward pass. Never falls.
   [[nodiscard]] double ready(std::size_t i) const noexcept { return ready_[i]; }
 
-  /// The same layers with other totals: every time of a pass is multiplied by one factor.
-  /// @throws invalid_argument unless both are finite and not negative, or if a pass that takes no time is to take some.
+  /// The same layers with other totals: all times of a pass are multiplied by one factor.
+  /// @throws invalid_argument unless both totals are finite and not negative, or for a positive total of a pass that
+  /// takes no time.
   [[nodiscard]] trace scaled_to(double backward_seconds, double forward_seconds) const {
     auto const factor = [](char const* what, double wanted, double present) {
       require_between(what, wanted, 0, longest);
@@ -89,6 +96,7 @@ class trace {
     return trace{std::move(scaled), name_};
   }
 
+  /// Whether name and layers are equal.
   friend bool operator==(trace const& a, trace const& b) { return a.name_ == b.name_ && a.layers_ == b.layers_; }
 
  private:

@@ -1,4 +1,4 @@
-// AdaComp: bins that say themselves how much they send.
+// AdaComp: bins that decide themselves how many entries they send.
 #pragma once
 
 #include <cmath>
@@ -11,25 +11,26 @@
 
 namespace gradsieve {
 
-/// In each bin of a layer sends the elements that one more gradient would bring to the bin's maximum: with accumulator
-/// G = residual + gradient and H = G + (factor - 1) gradient those with |H| >= max |G|. A bin of zeros sends nothing,
-/// nor does one whose maximum is subnormal, as a mean of such maxima is soon 0. A sent element goes out as its sign
-/// times one scale a layer, the mean of the bins' maxima; what that is off stays in the residual.
-/// The recipe's density is the upper limit: more than that gives the largest elements of a layer. The first steps, when
-/// there is no residual, send a sixth to a half of a bin: a density of 0.5 leaves room for them. With `layerwise`, as
-/// bins do not cross layers; `packed` with `ternary`, or on a host `binned`, makes few bits of the equal values.
-/// When not: with many ranks, as the update grows with them; with the plain format, which pays 8 bytes an entry.
+/// Bins that decide themselves how many entries they send. Sends in each bin of a layer the elements that one more
+/// gradient would bring to the bin's maximum: with accumulator G = residual + gradient and H = G + (factor - 1)
+/// gradient, those with |H| >= max |G|. A bin of zeros, or one whose maximum is subnormal, sends nothing. A sent value
+/// is the element's sign times one scale a layer, the mean of the bins' maxima; the residual keeps the difference. The
+/// recipe's density is the upper limit: of a layer that exceeds it the largest elements are sent. The first steps,
+/// without a residual, send a sixth to a half of a bin; a density of 0.5 leaves room for that. Needs `layerwise`, as
+/// bins do not cross layers. `packed` with `ternary`, or on a host `binned`, codes the equal values in few bits.
+/// When not: with many ranks, as the update grows with them; with `coo`, which takes 8 bytes an entry.
 /// Cost: the accumulate pass, and a second look at each bin while it is in the cache.
-/// Memory: candidates, 8 bytes each, in address space for every element. Source: Chen et al. 2018 (AAAI).
+/// Memory: 8 bytes a candidate, and address space for as many candidates as elements.
+/// Source: Chen et al. 2018 (AAAI).
 struct adacomp {
   static constexpr char const* name = "adacomp";
   static constexpr auto fields() {
     return std::tuple{field<&adacomp::bins>{"bins"}, field<&adacomp::factor>{"factor", between(1, 16)}};
   }
   static constexpr bool bins_within_layers = true;
-  static constexpr key_type smallest_normal = 0x0080'0000;
+  static constexpr key_type smallest_normal = 0x0080'0000;  ///< key of the smallest normal number
 
-  bin_lengths bins;
+  bin_lengths bins;  ///< of each layer
   float factor = 2;  ///< in [1, 16]; the authors found 1.5 to 3 to work
 
   [[nodiscard]] std::uint32_t bin_length(layer const& each) const noexcept { return bins(each); }
@@ -41,12 +42,12 @@ struct adacomp {
     return {largest < smallest_normal ? infinite_key : largest - 1, 0};
   }
 
-  /// H.
+  /// H, which a bin's maximum of |G| is compared with.
   [[nodiscard]] GRADSIEVE_HD constexpr float score(float accumulator, float gradient) const noexcept {
     return multiply_add(factor - 1, gradient, accumulator);
   }
 
-  /// What goes out for an accumulator.
+  /// The value that is sent for an accumulator.
   [[nodiscard]] GRADSIEVE_HD constexpr float sent(float accumulator, float mean_of_maxima) const noexcept {
     return with_sign_of(accumulator, mean_of_maxima);
   }

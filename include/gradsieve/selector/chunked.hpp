@@ -9,19 +9,20 @@
 
 namespace gradsieve {
 
-/// Sends the largest entries of each chunk of `size` elements, ties to the smaller index; the chunks share out k
-/// evenly, so that all of them together give exactly k, and the rest that does not divide goes round. A chunk that has
-/// fewer than its share besides zeros gives those, and no other chunk gives more for it. Chunks are counted from a
-/// segment's first element; layers that pass through end them. The same entries on every machine and for any number of
-/// threads. Indices inside a chunk are short: see `fixed_width`. When not: where layers differ in scale, as a chunk of
-/// small values sends as many as one of large ones, or are mostly zeros, as embeddings are; with k below the number of
-/// chunks each has to wait for its turn. Cost: the accumulate pass, and two reads of each chunk while it is in the
-/// cache. Memory: 8 bytes an element of a chunk and thread, and address space for 8 bytes an element, touched as used.
-/// Source: DeMo (Peng et al. 2024), as trainers over the internet use it.
+/// Sends the largest entries of each chunk of `size` elements, ties to the smaller index. The chunks share k evenly and
+/// together give exactly k; where k does not divide, other chunks give one more in each step. A chunk with fewer
+/// nonzero elements than its share gives those, and no other chunk gives more for it. Chunks are counted from a
+/// segment's first element and end at layers that pass through. The entries are the same on every machine and for any
+/// number of threads. Positions inside a chunk take few bits: see `fixed_width`.
+/// When not: where layers differ in scale, as a chunk of small values sends as many as one of large ones; where they
+/// are mostly zeros, as in embeddings; with k below the number of chunks, as each then sends only in some steps.
+/// Cost: the accumulate pass, and two reads of each chunk while it is in the cache.
+/// Memory: 8 bytes per element of a chunk and thread, and address space for 8 bytes an element, touched as used.
+/// Source: DeMo (Peng et al. 2024), without its transform.
 struct chunked {
   static constexpr char const* name = "chunked";
   static constexpr auto fields() { return std::tuple{field<&chunked::size>{"size", between(1, longest)}}; }
-  static constexpr std::uint32_t longest = 65536;
+  static constexpr std::uint32_t longest = 65536;  ///< elements in a chunk, at most
 
   std::uint32_t size = 4096;  ///< in [1, 65536]
 

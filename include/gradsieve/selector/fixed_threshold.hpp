@@ -1,4 +1,4 @@
-// All entries that reach a magnitude which the user gives.
+// All entries whose magnitude reaches a given one.
 #pragma once
 
 #include <gradsieve/core/error.hpp>
@@ -7,11 +7,11 @@
 
 namespace gradsieve {
 
-/// Sends the entries whose magnitude is at least `magnitude`; where they are more than `most` * k, the largest of them.
-/// The budget k only bounds the messages. When not: a threshold that suits one layer or epoch sends nothing, or all, in
-/// the next; the density has to be watched.
+/// Sends the entries whose magnitude is at least `magnitude`; if there are more than `most` * k, the largest of them.
+/// The budget k only bounds the messages.
+/// When not: where magnitudes change, as a threshold that suits one layer or epoch sends nothing, or all, in the next.
 /// Cost: the accumulate pass and O(entries); where more than `most` * k reach it, one or two passes more.
-/// Source: Strom 2015 for the fixed threshold, with values as they are; DEFT's baseline "hard threshold".
+/// Source: Strom 2015 for the fixed threshold, here with the values themselves; DEFT's baseline "hard threshold".
 struct fixed_threshold {
   static constexpr char const* name = "fixed_threshold";
   static constexpr auto fields() {
@@ -19,7 +19,7 @@ struct fixed_threshold {
                       field<&fixed_threshold::most>{"most", at_least(1)}};
   }
   float magnitude = 0.01f;  ///< in (0, 3e38]
-  float most = 1;           ///< of k, >= 1
+  float most = 1;           ///< entries that may be sent, as a multiple of k, >= 1
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {

@@ -1,4 +1,4 @@
-// Top-k in two levels: a threshold from a sample, an exact choice among the survivors.
+// Top-k in two levels: a threshold from a sample, an exact choice among the elements above it.
 #pragma once
 
 #include <cmath>
@@ -11,13 +11,13 @@
 
 namespace gradsieve {
 
-/// Sends between floor(`least` * k), at least 1, and k entries: the k-th key of a sample is the threshold, and where
-/// more than k survive it the k largest of them are taken. Where too few survive, counting passes correct the threshold
-/// inside a bracket. Deterministic: the sample depends on `seed`, step and segment; entries are never dropped by index.
-/// When not: the count varies by 1/sqrt(sample * density); `radix` is exact.
+/// Sends between floor(`least` * k), at least 1, and k entries. The threshold is the key of a sample's corresponding
+/// rank; if it keeps more than k elements, the k largest of them are sent; if it keeps too few, counting passes correct
+/// it within a bracket. Deterministic: the sample depends on `seed`, step and segment.
+/// When not: where the count matters, which varies by 1 / sqrt(sample * density); `radix` is exact.
 /// Cost: the accumulate pass, `sample_ratio` * n scattered reads, O(k); a miss costs three passes or more.
-/// Source: Deep Gradient Compression (Lin et al. 2018), without the index truncation, the unbounded factor
-/// steps and the unseeded sample of its published code.
+/// Source: Deep Gradient Compression (Lin et al. 2018). Other than in its published code, no entry is dropped for its
+/// index, the search is bounded, and the sample has a seed.
 struct hierarchical {
   static constexpr char const* name = "hierarchical";
   static constexpr auto fields() {
@@ -26,9 +26,9 @@ struct hierarchical {
                       field<&hierarchical::most>{"most", at_least(1)}, field<&hierarchical::seed>{"seed"}};
   }
   float sample_ratio = 0.01f;  ///< of the segment; at least 2 / density elements, at most 2^20
-  float least = 0.8f;          ///< of k, in (0, 1]
-  float most = 1.3f;           ///< of k: where a corrected threshold stops, >= 1
-  std::uint64_t seed = 0;
+  float least = 0.8f;          ///< fewest entries, as a share of k, in (0, 1]
+  float most = 1.3f;           ///< elements that a corrected threshold keeps at most, as a multiple of k, >= 1
+  std::uint64_t seed = 0;      ///< of the sample; equal on all ranks
 
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>

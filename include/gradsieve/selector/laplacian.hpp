@@ -13,32 +13,35 @@ namespace gradsieve {
 
 /// How many entries a threshold selector sends.
 enum class count_mode {
-  band,  ///< from k to (1 + tolerance) * k: whatever the first threshold in the band keeps
-  exact  ///< k: the threshold's survivors, reduced to the k largest
+  band,  ///< between k and (1 + tolerance) * k: all that the first threshold within the band keeps
+  exact  ///< k: of the elements that the threshold keeps, the k largest
 };
 
 template <>
 inline constexpr std::array value_names<count_mode>{std::string_view{"band"}, std::string_view{"exact"}};
 
-/// Sends the entries above a threshold that keeps from k to (1 + tolerance) * k of them (k in `exact` mode).
-/// Cold, the threshold is b * ln(nonzero / k), b = mean magnitude of the nonzeros, estimated from a sample; what it
-/// keeps is collected by the accumulate pass. Where the sample denies that it is Laplace, elements above a sampled
-/// lower bound are collected, and the threshold is found among them. Where many are equal no bound helps: b is
-/// measured, and bracketed bisection on integer keys corrects the threshold; it ends on any data, with exactly k where
-/// ties leave no band. Warm, it is the last step's threshold. When not: with `band` and `warm` the count depends on the
-/// steps before (deterministic all the same). Cost: the accumulate pass and O(k); cold, 2^15 scattered reads more,
-/// twice that on data that are not Laplace; where many elements are equal one pass a probe. Memory: none. Source:
-/// LDTE-BS (Chen, Liu, Han 2021); the sampled estimate, the correction's bracket and the warm window are ours, as the
-/// paper's own rule for them is not published in full.
+/// Sends the entries above a threshold that keeps between k and (1 + tolerance) * k of them, or the k largest of them
+/// in `exact` mode. The first threshold is b * ln(nonzero / k), b = mean magnitude of the nonzero elements, from a
+/// sample; the accumulate pass sets aside what it keeps. If the sample does not follow a Laplace law, the pass sets
+/// aside the elements above a sampled lower bound instead, and the threshold is found among them. If many elements are
+/// equal, b is measured, and bracketed bisection on integer keys corrects the threshold; it ends on any data, with
+/// exactly k where ties allow no count within the band. With `warm`, later steps start from the threshold of the step
+/// before.
+/// When not: with `band` and `warm`, where the count must not depend on earlier steps; it is still deterministic.
+/// Cost: the accumulate pass and O(k); 2^15 scattered reads more without a warm threshold, twice that on data that are
+/// not Laplace; with many equal elements one pass a probe.
+/// Memory: none of its own.
+/// Source: LDTE-BS (Chen, Liu, Han 2021). Its rules for estimate and bracket are not published in full; the sample, the
+/// bracket and the use of the last threshold are this library's.
 struct laplacian {
   static constexpr char const* name = "laplacian";
   static constexpr auto fields() {
     return std::tuple{field<&laplacian::tolerance>{"tolerance", at_least(0)}, field<&laplacian::count>{"count"},
                       field<&laplacian::warm>{"warm"}};
   }
-  float tolerance = 0.25f;  ///< of the band, >= 0
-  count_mode count = count_mode::band;
-  bool warm = true;  ///< start from the last step's threshold
+  float tolerance = 0.25f;              ///< width of the band, as a share of k, >= 0
+  count_mode count = count_mode::band;  ///< how many entries are sent
+  bool warm = true;                     ///< start from the last step's threshold
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {

@@ -1,4 +1,4 @@
-// Thresholds between the mean magnitude and the largest: what RedSync's two selectors probe.
+// Thresholds between the mean magnitude and the largest, as RedSync's two selectors use them.
 #pragma once
 
 #include <cstdint>

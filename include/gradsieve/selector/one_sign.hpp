@@ -9,13 +9,13 @@
 
 namespace gradsieve {
 
-/// Sends the k largest of the positive entries, or the k of largest magnitude of the negative ones: those whose
-/// magnitudes add up to more, the positive where both are equal. Fewer where that sign has fewer. A segment that is
-/// sent in full has both signs. With the value codec `sbc` this is Sparse Binary Compression: all values are one mean.
-/// When not: the other sign waits, and nothing is gained by it yet, as `sbc` writes a bit for each sign all the same.
-/// Cost: the accumulate pass, which measures, and six passes; many ties take more.
-/// Source: Sparse Binary Compression (Sattler et al. 2019). It compares means of k; where a sign has fewer entries what
-/// lacks counts as zero here.
+/// Sends the k largest positive entries or the k negative entries of largest magnitude: those whose magnitudes have the
+/// larger sum, the positive ones where the sums are equal. Fewer where that sign has fewer. A segment that is sent in
+/// full has both signs. With the value codec `sbc` this is Sparse Binary Compression: all values are one mean.
+/// When not: almost always, as entries of the other sign wait, and `sbc` still writes a bit for each sign.
+/// Cost: the accumulate pass, which measures, and six passes; more with many ties.
+/// Source: Sparse Binary Compression (Sattler et al. 2019), which compares means of k; here missing entries of a sign
+/// count as zero.
 struct one_sign {
   static constexpr char const* name = "one_sign";
 

@@ -1,4 +1,4 @@
-// What a step expects of a segment before it has read it: the key that a few more than k elements will reach.
+// Predicts the key that a few more than k elements of a segment will reach, before the segment is read.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// k places at random, the same on every rank.
+// k elements at random positions, the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,14 @@
 
 namespace gradsieve {
 
-/// Where k of n places are taken: one at random in each of k strips of n / k, which differ by one where n is no
-/// multiple. They rise.
+/// k of n positions, increasing: one at random in each of k strips of length n / k, rounded up or down.
 class random_places {
  public:
-  /// @pre k <= n < 2^32
+  /// The same stream gives the same positions. @pre k <= n < 2^32
   GRADSIEVE_HD constexpr random_places(std::uint64_t n, std::uint64_t k, std::uint64_t stream) noexcept
       : n_{n}, k_{k}, stream_{stream} {}
 
-  /// The j-th place, j < k.
+  /// Position j, j < k.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t operator[](std::uint64_t j) const noexcept {
     std::uint64_t const from = j * n_ / k_;
     return from + (((mix(stream_ + j) >> 32) * ((j + 1) * n_ / k_ - from)) >> 32);
@@ -29,18 +28,21 @@ class random_places {
   std::uint64_t stream_;
 };
 
-/// Sends k elements of a segment at random places: one in each of k strips of equal length, whatever its value. Seed,
-/// step and segment name the places, so that all ranks choose alike, in every space: with the exchange `shared_choice`
-/// no index is sent. When not: wherever a few elements matter more than the rest, as nearly always: at the same k it
-/// converges far slower than a selector that looks at the values. Cost: the accumulate pass and k scattered reads.
+/// Sends k elements of a segment at random positions: one in each of k strips of equal length, whatever its value.
+/// Seed, step and segment determine the positions, so that all ranks choose alike in every space; with the exchange
+/// `shared_choice` no index is sent.
+/// When not: where a few elements matter more than the rest, which is nearly always so: at the same k it converges far
+/// slower than a selector that reads the values.
+/// Cost: the accumulate pass and k scattered reads.
 /// Source: random-k as a baseline of Stich et al. 2018, in strips.
 struct random_k {
   static constexpr char const* name = "random_k";
   static constexpr auto fields() { return std::tuple{field<&random_k::seed>{"seed"}}; }
   static constexpr bool same_on_all_ranks = true;
 
-  std::uint32_t seed = 0;
+  std::uint32_t seed = 0;  ///< equal on all ranks
 
+  /// Writes the elements at the random positions; returns their number.
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k,

@@ -16,7 +16,7 @@ template <class Selector>
     return k;
 }
 
-/// The key from which the accumulate pass shall collect candidates for a selector; 0: none. `work` may be a preview.
+/// The key from which the accumulate pass collects candidates for a selector; 0: none. `work` may be a preview.
 GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 [[nodiscard]] GRADSIEVE_HD key_type predict_candidate_threshold(Selector const& chosen, Workspace& work,

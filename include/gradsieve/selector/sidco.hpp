@@ -16,7 +16,7 @@
 
 namespace gradsieve {
 
-/// What `sidco` takes magnitudes for.
+/// The law that `sidco` fits to magnitudes.
 enum class tail_law {
   exponential,  ///< in all stages: SIDCo-E
   gamma,        ///< in the first stage, generalised Pareto in those after it: SIDCo-GP
@@ -26,18 +26,19 @@ template <>
 inline constexpr std::array value_names<tail_law>{std::string_view{"exponential"}, std::string_view{"gamma"},
                                                   std::string_view{"pareto"}};
 
-/// Sends from k to (1 + tolerance) * k entries, exactly k where ties leave no such number, and fewer where fewer differ
-/// from zero. The first stage fits a law to all magnitudes that are not zero, for a threshold which the share `first`
-/// of them exceeds; each later one fits it to what exceeds the threshold before; the last one aims at the band's
-/// middle. Bracketed bisection corrects it by counting. Nothing is remembered; all sums are of whole numbers.
-/// The more stages, the more often the last threshold is in the band at once: under error feedback of Laplace gradients
-/// (300,000 elements at 0.1 %, 190 steps) in 0 % of the steps with two exponential stages, 74 % with three, 93 % with
-/// four and 100 % with six; in 70, 20, 76 and 100 % with Pareto ones.
-/// When not: each stage is a pass, and each probe is one more: `laplacian` has the same promise in one.
-/// Cost: the accumulate pass, which measures, a pass a stage, and one pass a probe, of which one is always needed.
-/// Source: SIDCo (Abdelmoniem et al., MLSys 2021). Ours are the bracket in place of a number of stages that adapts by
-/// the last five steps; later stages aim by what was counted, not by what the stages before aimed at; zeros are left
-/// out.
+/// Sends between k and (1 + tolerance) * k entries; exactly k where ties allow no such count, and fewer where fewer are
+/// nonzero. The first stage fits a law to all nonzero magnitudes and computes a threshold that the share `first` of
+/// them exceeds. Each later stage fits the law to the magnitudes above the threshold before; the last one aims at the
+/// middle of the band. Bracketed bisection corrects its threshold by counting. Nothing is remembered between steps.
+/// Sums are of whole numbers, so that every machine gets the same. With more stages the last threshold is more often
+/// within the band: under error feedback of Laplace gradients (300,000 elements at 0.1 %, 190 steps) in 0 % of the
+/// steps with two exponential stages, 74 % with three, 93 % with four and 100 % with six; with Pareto stages in 70, 20,
+/// 76 and 100 %.
+/// When not: where passes matter, as `laplacian` gives the same band in one.
+/// Cost: the accumulate pass, which measures, a pass a stage, and one pass a probe, of which at least one is needed.
+/// Source: SIDCo (Abdelmoniem et al., MLSys 2021). Other than there, bisection corrects the threshold instead of a
+/// number of stages that adapts to the last five steps; later stages use counts instead of the earlier stages' targets;
+/// zeros are left out.
 struct sidco {
   static constexpr char const* name = "sidco";
   static constexpr auto fields() {
@@ -45,10 +46,10 @@ struct sidco {
                       field<&sidco::first>{"first", above_to(0, 1)},
                       field<&sidco::tolerance>{"tolerance", at_least(0)}};
   }
-  tail_law law = tail_law::exponential;
-  int stages = 4;           ///< 1 to 16
-  float first = 0.25f;      ///< share that exceeds the first of several thresholds, in (0, 1]
-  float tolerance = 0.25f;  ///< of the count, >= 0
+  tail_law law = tail_law::exponential;  ///< of all stages
+  int stages = 4;                        ///< 1 to 16
+  float first = 0.25f;                   ///< share that exceeds the first of several thresholds, in (0, 1]
+  float tolerance = 0.25f;               ///< width of the band, as a share of k, >= 0
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {

@@ -1,4 +1,4 @@
-// Laws of magnitudes that decay, fitted by their moments: what the stages of `sidco` probe.
+// Laws of decaying magnitudes, fitted by their moments, as the stages of `sidco` use them.
 #pragma once
 
 #include <cmath>

@@ -8,12 +8,13 @@
 
 namespace gradsieve {
 
-/// Sends from k to 2 k - 1 entries, all those above a threshold mean + r * (largest - mean), r found by bisection of
-/// [0, 1]; exactly the k largest where no r that it tries leaves such a number, and fewer where fewer differ from zero.
-/// When not: the messages are up to twice as large as asked for, and `radix` needs one pass.
+/// Sends between k and 2 k - 1 entries: all those above the threshold mean + r * (largest - mean), where r is found by
+/// bisection of [0, 1]; exactly the k largest if no r that it tries gives such a count, and fewer where fewer are
+/// nonzero.
+/// When not: almost always; messages are up to twice as large as asked for, and `radix` needs one pass.
 /// Cost: the accumulate pass, which measures, and one pass a probe, log2(1 / tolerance) at most.
-/// Source: RedSync's threshold binary search (Fang et al. 2019); too few are less than k here (its published code
-/// raises the threshold from k / 2 on), and the end is exact.
+/// Source: RedSync's threshold binary search (Fang et al. 2019). Other than in its published code, which accepts fewer
+/// than k, at least k entries are sent, and the last resort is exact.
 struct threshold_search {
   static constexpr char const* name = "threshold_search";
   static constexpr auto fields() {

@@ -1,4 +1,4 @@
-// Top-k among what a threshold leaves that falls in steps.
+// Top-k among the elements above a threshold that falls in steps.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace gradsieve {
 
-/// Sends exactly the k entries of largest magnitude, as `radix` does, fewer where fewer differ from zero: the threshold
-/// mean + r * (largest - mean) falls, r = 1 - step, 1 - 2 step, ..., until it leaves k or more, and the k largest of
-/// these are taken; of all, where r comes to 0. When not: `radix` gives the same in one pass. It is the baseline that
-/// LDTE-BS was compared with.
+/// Sends exactly the k entries of largest magnitude, as `radix` does, and fewer where fewer are nonzero. The threshold
+/// mean + r * (largest - mean) falls with r = 1 - step, 1 - 2 step, ... until k or more elements are above it; the k
+/// largest of these are sent, or of all elements if r reaches 0. It is the baseline that LDTE-BS was compared with.
+/// When not: almost always; `radix` gives the same in one pass.
 /// Cost: the accumulate pass, which measures, one pass a threshold, at most 1 / step of them, and O(k).
-/// Source: RedSync's trimmed top-k (Fang et al. 2019), with the exact choice at the end that its published code leaves
-/// out, and an end on data that are all equal.
+/// Source: RedSync's trimmed top-k (Fang et al. 2019); other than in its published code the choice is exact, and the
+/// search ends on data that are all equal.
 struct trimmed {
   static constexpr char const* name = "trimmed";
   static constexpr auto fields() { return std::tuple{field<&trimmed::step>{"step", between(0.001, 1)}}; }

@@ -13,20 +13,20 @@
 namespace gradsieve {
 
 /// Bit i % 8 of byte i / 8 says whether element i is selected; the bits behind the last element are zero.
-/// When not: below a density of 0.25, where `elias_fano` is smaller; on a device, where it is refused. Cost: n / 8 bytes,
-/// written and read once.
+/// When not: below a density of 0.25, where `elias_fano` is smaller; on a device, where it is refused.
+/// Cost: n / 8 bytes, written and read once.
 struct bitmap {
   static constexpr char const* name = "bitmap";
   static constexpr std::uint16_t id = 3;
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t) const noexcept { return (n + 7) / 8; }
 
-  /// Bytes that encode() will write.
+  /// Bytes that encode() writes.
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const>) const noexcept {
     return max_bytes(info.n, 0);
   }
 
-  /// @pre every index is below info.n
+  /// Writes the bytes; see index_codec. @pre every index is below info.n
   [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> indices,
                                      std::span<std::byte> to) const noexcept {
     auto const map = to.first(max_bytes(info.n, 0));

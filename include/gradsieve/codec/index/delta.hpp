@@ -1,4 +1,4 @@
-// Gaps between indices, in as few bits as the largest of their neighbours needs.
+// Gaps between indices, in blocks of one width.
 #pragma once
 
 #include <array>
@@ -13,21 +13,22 @@
 
 namespace gradsieve {
 
-/// An index as the number of elements left out before it, in blocks of 128: one byte each for the width w of a block,
-/// all of them in front, so that a scan finds every block; then each block's fields of w <= 32 bits, 16 w bytes, in the
-/// last block as many as its fields need, and zero bits up to the byte. Of all widths the least: there is one way to
-/// write a selection. Bits an index for random positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001.
-/// When not: on a device, where messages have a fixed size and it is refused; above a density of 0.2, where a bitmap
-/// is smaller. Clustered positions fit better than this says.
-/// Cost: O(count), two passes to encode. Source: frame-of-reference packing of gaps as in search engines
-/// (Lemire and Boytsov 2015).
+/// Each index as the number of elements left out before it, in blocks of 128 with one width. Bits an index for random
+/// positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001; fewer for clustered positions.
+/// When not: on a device, where messages have a fixed size and it is refused; above a density of 0.2, where a bitmap is
+/// smaller.
+/// Payload: the width w of each block, one byte each; then each block's fields of w <= 32 bits, 16 w bytes, in the last
+/// block as many as its fields need, and zero bits up to the byte. w is the least that fits, so that there is one way
+/// to write a selection.
+/// Cost: O(count), two passes to encode.
+/// Source: frame-of-reference packing of gaps as in search engines (Lemire and Boytsov 2015).
 struct delta {
   static constexpr char const* name = "delta";
   static constexpr std::uint16_t id = 2;
-  static constexpr std::size_t block = 128;
+  static constexpr std::size_t block = 128;  ///< fields that have one width
 
-  /// The gaps sum up to less than n, and of a block only the largest counts. One of w bits is 2^(w - 1) at least, so a
-  /// bit more for every block has its price, and doubles it: as many are taken as n pays for.
+  /// Bytes that are enough for so many entries, and for fewer; see index_codec. The gaps sum to less than n, and a
+  /// block of width w has one of at least 2^(w - 1), which bounds the widths.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
     std::uint64_t left = n;
     std::uint64_t bits = 0;  // of all widths
@@ -40,7 +41,7 @@ struct delta {
     return blocks(count) + smaller(4 * count, 16 * bits);
   }
 
-  /// Bytes that encode() will write. Cost: O(count).
+  /// Bytes that encode() writes. Cost: O(count).
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     std::uint64_t total = blocks(indices.size());
     for_each_block(indices, [&](std::size_t, std::span<std::uint32_t const> gaps, unsigned width) {

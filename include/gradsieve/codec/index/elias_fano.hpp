@@ -12,13 +12,15 @@
 
 namespace gradsieve {
 
-/// The lowest l bits of every index, packed; then a row of bits in which index i of the list sets bit
-/// i + (index >> l); zero bits up to the byte behind either. l <= 31 follows from n and the count: of all the one that
-/// takes the fewest bytes, the least of equal ones. There is one way to write a selection. Bits an index, wherever the
-/// entries lie: 8.6 at density 0.01, 12.0 at 0.001, 15.2 at 0.0001; half a bit above what random positions must take.
-/// When not: entries in clusters, for which `delta` is smaller; above a density of 0.25, where a bitmap is; on a
+/// The low bits of the indices as they are, their high bits in unary. Bits an index, wherever the entries lie: 8.6 at
+/// density 0.01, 12.0 at 0.001, 15.2 at 0.0001; half a bit above the least possible for random positions.
+/// When not: for entries in clusters, where `delta` is smaller; above a density of 0.25, where a bitmap is; on a
 /// device, where it is refused.
-/// Cost: O(count + n / 2^l), which is 3 count at most, one pass to encode. Source: Elias 1974 and Fano 1971.
+/// Payload: the lowest l bits of every index, packed; then a row of bits in which entry i sets bit i + (index >> l);
+/// zero bits up to the byte after each. l <= 31 follows from n and the count: the least that takes the fewest bytes, so
+/// that there is one way to write a selection.
+/// Cost: O(count + n / 2^l), at most O(3 count); one pass to encode.
+/// Source: Elias 1974 and Fano 1971.
 struct elias_fano {
   static constexpr char const* name = "elias_fano";
   static constexpr std::uint16_t id = 6;
@@ -27,13 +29,13 @@ struct elias_fano {
     return split(n, count).bytes();
   }
 
-  /// Bytes that encode() will write.
+  /// Bytes that encode() writes.
   [[nodiscard]] constexpr std::uint64_t bytes(message_info const& info,
                                               std::span<index_type const> indices) const noexcept {
     return split(info.n, indices.size()).bytes();
   }
 
-  /// @pre every index is below info.n
+  /// Writes the bytes; see index_codec. @pre every index is below info.n
   [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> indices,
                                      std::span<std::byte> to) const noexcept {
     auto const parts = split(info.n, indices.size());

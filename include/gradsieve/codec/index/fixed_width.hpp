@@ -1,4 +1,4 @@
-// Offsets of a fixed width inside of short runs of elements.
+// Offsets of a fixed width inside chunks of elements.
 #pragma once
 
 #include <array>
@@ -16,19 +16,20 @@
 
 namespace gradsieve {
 
-/// The gradient in chunks of 2^b elements: one byte with b; then for each chunk how many of its elements are selected,
-/// in b + 1 bits, and zero bits up to the byte; then the offsets of all of them inside of their chunks, in b bits, and
-/// zero bits up to the byte. There are as many counts as n has chunks, as many offsets as the counts sum up to. Size
-/// and place of every offset are known beforehand but for a scan over the counts: the least work on a device.
-/// Bits an index: b + (b + 1) / (density * 2^b): 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
-/// When not: on a host `elias_fano` is smaller for random positions; below a density of 0.0005 take a longer chunk.
+/// The offset of each entry in its chunk of 2^b elements, in b bits, and a count for each chunk. A scan over the counts
+/// gives the place of every offset, which is the least work on a device. Bits an index: b + (b + 1) / (density * 2^b):
+/// 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
+/// When not: on a host, where `elias_fano` is smaller for random positions. Below a density of 0.0005 use longer
+/// chunks.
+/// Payload: one byte with b; for each chunk of n the number of its entries, in b + 1 bits, and zero bits up to the
+/// byte; the offsets of all entries, in b bits, and zero bits up to the byte.
 struct fixed_width {
   static constexpr char const* name = "fixed_width";
   static constexpr auto fields() { return std::tuple{field<&fixed_width::chunk>{"chunk"}}; }
   static constexpr std::uint16_t id = 4;
   std::uint32_t chunk = 4096;  ///< elements, a power of two from 2 to 65536
 
-  /// @throws invalid_argument
+  /// Checks the chunk. @throws invalid_argument
   void check() const {
     if (chunk < 2 || chunk > 65536 || (chunk & (chunk - 1)) != 0)
       throw invalid_argument("gradsieve: fixed_width's chunk is " + std::to_string(chunk) +
@@ -39,7 +40,7 @@ struct fixed_width {
     return 1 + wire::packed_bytes(chunks(n, shift()), shift() + 1) + wire::packed_bytes(count, shift());
   }
 
-  /// @pre the indices rise below info.n
+  /// Writes the bytes; see index_codec. @pre the indices increase below info.n
   [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> indices,
                                      std::span<std::byte> to) const noexcept {
     unsigned const width = shift();
@@ -56,7 +57,7 @@ struct fixed_width {
     return 1 + counts.size() + wire::packed_bytes(indices.size(), width);
   }
 
-  /// Takes any chunk size.
+  /// Reads the bytes, of any chunk size; see index_codec.
   [[nodiscard]] std::uint64_t decode(message_info const& info, std::span<std::byte const> from,
                                      std::span<index_type> out) const {
     wire::expect(!from.empty(), "bytes for indices", 0, "at least ", 1);

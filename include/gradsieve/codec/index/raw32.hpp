@@ -1,4 +1,4 @@
-// Indices as they are.
+// Indices in 32 bits.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace gradsieve {
 
-/// Indices as u32, little-endian. When not: `elias_fano` takes a half to a quarter of that.
+/// Indices as u32, little-endian.
+/// When not: on slow links, as `elias_fano` takes a quarter to a half of that.
 /// Cost: one copy, 32 bits an index.
 struct raw32 {
   static constexpr char const* name = "raw32";
@@ -21,7 +22,7 @@ struct raw32 {
     return 4 * count;
   }
 
-  /// Bytes that encode() will write.
+  /// Bytes that encode() writes.
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 4 * indices.size();
   }

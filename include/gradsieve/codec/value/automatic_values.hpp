@@ -15,30 +15,29 @@
 
 namespace gradsieve {
 
-/// Rounds to the first of `int2`, `int4`, `int8`, `fp16`, `bf16` and `fp32`, with blocks of 64, whose error is at most
-/// `max_error` times the values: the square root of the sum of squares of what rounding takes off, over that of the
-/// values. Then the first that loses nothing of what is left writes it: its id stands in the message, in place of this
-/// codec's, and the step's report names it. A receiver takes any of them. The error is counted in whole numbers, in
-/// units of 2^-30 of the largest value's power of two, and always up, so that it does not exceed the bound and every
-/// machine decides alike. A message never rounds; values that are quantised a second time may lose as much again, to a
-/// shorter codec. The residual keeps what rounding takes off. A rank decides for its own values: `max_error` bounds
-/// what a message loses, and with a residual that takes it back a larger bound does than without. When not: with
-/// `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device, where messages
-/// have a fixed size and it is refused; where the same format would be taken in every step: that one costs less. Cost:
-/// up to six passes over the values to quantise, and up to six to encode, with one more each to write them; those
-/// before the one that is taken end early, mostly.
+/// Rounds values with the first of `int2`, `int4`, `int8`, `fp16`, `bf16` and `fp32`, in blocks of 64, whose error is
+/// at most `max_error`: the L2 norm of the rounding errors over that of the values. The message is written by the first
+/// of them that does not change the rounded values; it holds that codec's id, and the step's report names it. A
+/// receiver reads any of them. The error is computed in whole numbers and rounded up, so that it stays below the bound
+/// and every machine decides alike. Encoding does not round; values that are quantised a second time may be rounded
+/// once more, with a shorter codec. Each rank decides for its own values. With a residual, which keeps the rounding
+/// error, a larger `max_error` does than without.
+/// When not: with `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device,
+/// where messages have a fixed size and it is refused; where every step would choose the same codec: name that one.
+/// Cost: up to six passes over the values to quantise and up to six to encode, most of which end early, and one each to
+/// write.
 struct automatic_values {
   static constexpr char const* name = "automatic_values";
   static constexpr auto fields() { return std::tuple{field<&automatic_values::max_error>{"max_error", between(0, 1)}}; }
   float max_error = 0.01f;  ///< of the values' L2 norm, in [0, 1]; 0 loses nothing
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 4 * count; }
-  /// Values that so many bytes can hold.
+  /// Values that so many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept {
     return int2{}.most_count(bytes);
   }
 
-  /// Calls f with the codec of this id. Returns whether it is one of those above.
+  /// Calls f with the codec of this id; returns whether it is one of those above. See choosing_value_codec.
   template <class F>
   static constexpr bool with(std::uint16_t id, F const& f) {
     return call_if(id, f, int2{}) || call_if(id, f, int4{}) || call_if(id, f, int8{}) || call_if(id, f, fp16{}) ||
@@ -70,7 +69,7 @@ struct automatic_values {
          });
   }
 
-  /// The id of the codec that shall write these values.
+  /// The id of the codec that writes these values; see choosing_value_codec.
   [[nodiscard]] std::uint16_t choose(message_info const&, std::span<index_type const>,
                                      std::span<float const> values) const noexcept {
     return first([&](auto const& codec) {

@@ -14,15 +14,18 @@
 
 namespace gradsieve {
 
-/// q * 2^(e - 149), where |q| < 2^(Bits - 1) is a value's own and e in [0, 255] its block's, the least that holds the
-/// block's largest magnitude; q is rounded to the nearest, ties to even. All arithmetic is on integers and exact, so
-/// that flags do not matter, and what was rounded once is rounded to itself. First a byte e for each block of `block`
-/// entries, in order; then all q + 2^(Bits - 1) - 1, in Bits bits each, the first in the lowest, and zero bits up to
-/// the byte. The largest error is from 1 / (2 m) to 1 / m of the block's largest magnitude, m = 2^(Bits - 1) - 1. Bits
-/// a value: Bits + 8 / block. The residual keeps what this loses. See `int8`, `int4`, `int2`. When not: with
-/// `index_union` and `leader`, which sum values one by one and refuse it when compiled; `int2` keeps a sign and a zero,
-/// and needs a residual that takes the rest. Cost: two passes over the values to encode, two to
-/// decode. Source: block formats with a shared exponent (OCP Microscaling 2023), with integer elements.
+/// Integers of a few bits with a shared power of two: values are q * 2^(e - 149), with an integer |q| < 2^(Bits - 1)
+/// for each value, rounded to the nearest, ties to even; one exponent e in [0, 255] for each block, the least that
+/// holds the block's largest magnitude. Bits a value: Bits + 8 / block. The largest error is between 1 / (2 m) and 1 /
+/// m of the block's largest magnitude, m = 2^(Bits - 1) - 1; the residual keeps it. The arithmetic is on integers and
+/// exact: flags of the build do not matter, and rounded values do not change when they are rounded again. See `int8`,
+/// `int4`, `int2`.
+/// When not: with `index_union` and `leader`, which sum values one by one and refuse it when compiled; `int2`, whose
+/// values are -s, 0 and s, without a residual.
+/// Payload: a byte e for each block of `block` entries, in order; then all q + 2^(Bits - 1) - 1 in Bits bits each, the
+/// first in the lowest, and zero bits up to the byte.
+/// Cost: two passes over the values to encode, two to decode.
+/// Source: block formats with a shared exponent (OCP Microscaling 2023), with integer elements.
 template <unsigned Bits>
 struct block_scaled {
   static_assert(Bits == 2 || Bits == 4 || Bits == 8, "block_scaled has 2, 4 or 8 bits a value");
@@ -31,13 +34,13 @@ struct block_scaled {
   static constexpr std::uint16_t id = Bits == 2 ? 7 : Bits == 4 ? 6 : 5;
   std::uint32_t block = 64;  ///< entries that share an exponent, in [1, 65536]
 
-  /// The largest value that a receiver can be given.
+  /// The largest value that it can hold; see limited_codec.
   [[nodiscard]] static constexpr float largest() noexcept { return value_of(2 * most, 255); }
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return blocks(count) + wire::packed_bytes(count, Bits);
   }
-  /// Values that so many bytes can hold.
+  /// Values that so many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 / Bits * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -93,6 +96,7 @@ struct block_scaled {
   }
 
   // As a block format, which a device writes and reads: see device_block_values.
+  /// @cond internal
 
   static constexpr unsigned scale_bytes = 1;
   [[nodiscard]] GRADSIEVE_HD static constexpr unsigned width() noexcept { return Bits; }
@@ -137,6 +141,7 @@ struct block_scaled {
   [[nodiscard]] GRADSIEVE_HD static constexpr bool fills(std::uint32_t code, std::uint32_t exponent) noexcept {
     return exponent == 0 || 2 * magnitude_of_code(code) > most;
   }
+  /// @endcond
 
   friend bool operator==(block_scaled const&, block_scaled const&) = default;
 

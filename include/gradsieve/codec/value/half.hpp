@@ -1,4 +1,4 @@
-// Values in 16 bits, in either format.
+// Values in 16 bits: fp16 and bf16.
 #pragma once
 
 #include <array>
@@ -15,25 +15,25 @@
 
 namespace gradsieve {
 
-/// Values rounded to the nearest of `Format`, ties to even, little-endian; what would round to infinity becomes the
-/// largest finite value. 16 bits a value. The residual keeps what rounding lost. See `fp16` and `bf16`.
+/// Values rounded to the nearest of `Format`, ties to even, little-endian; 16 bits a value. Values that would round to
+/// infinity become the largest finite one. The residual keeps the rounding error. See `fp16` and `bf16`.
 template <gradient_value Format>
 struct half_values {
-  static constexpr bool is_bf16 = std::same_as<Format, bfloat16>;
+  static constexpr bool is_bf16 = std::same_as<Format, bfloat16>;  ///< else fp16
   static constexpr char const* name = is_bf16 ? "bf16" : "fp16";
   static constexpr std::uint16_t id = is_bf16 ? 3 : 2;
 
-  /// The largest value that a receiver can be given.
+  /// The largest value that it can hold; see limited_codec.
   [[nodiscard]] static constexpr float largest() noexcept { return largest_value<Format>; }
 
-  /// x as it arrives.
+  /// x as the receiver gets it.
   [[nodiscard]] GRADSIEVE_HD static constexpr Format rounded(float x) noexcept {
     return from_float_saturated<Format>(x);
   }
 
   [[nodiscard]] constexpr std::uint64_t value_bytes() const noexcept { return 2; }
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 2 * count; }
-  /// Values that so many bytes can hold.
+  /// Values that so many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 2; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 2 * indices.size();
@@ -79,11 +79,11 @@ struct half_values {
   }
 };
 
-/// IEEE 754 binary16: 11 significant bits between 6e-8 and 65504. When not: for gradients near either end, as with an
-/// unscaled loss; what is below is lost to this step and waits in the residual.
+/// IEEE 754 binary16: values between 6e-8 and 65504, with 11 significant bits from 6.1e-5 on. When not: for gradients
+/// near either end, as without loss scaling; smaller values become 0 and wait in the residual.
 using fp16 = half_values<float16>;
 
-/// The upper half of binary32: its range with 8 significant bits. When not: where 11 bits matter and fp16's range does.
+/// The upper half of binary32: its range with 8 significant bits. When not: where fp16's range is enough, which has 11.
 using bf16 = half_values<bfloat16>;
 
 static_assert(value_codec<fp16> && value_codec<bf16>);

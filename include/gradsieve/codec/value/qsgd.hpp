@@ -15,16 +15,17 @@
 
 namespace gradsieve {
 
-/// s * q / levels, where s is the largest magnitude of the value's block and q, from -levels to levels, is rounded up
-/// or down at random so that its mean is the value. First s for each block of `block` entries, binary32; then all
-/// q + levels, in bit_width(levels) + 1 bits each, the first in the lowest, and zero bits up to the byte. The random
-/// number is a hash of the seed, the entry's index and the value's bits: the same on every machine and in every run,
-/// and the same again for an equal value at the same place. What was rounded once is rounded to itself. The residual
-/// keeps what this loses. `levels` 1 is TernGrad's form: -s, 0 or s. When not: with a residual, where `int4` and `int8`
-/// have the smaller error in as many bits; with `index_union` and `leader`, which sum values one by one and refuse it
-/// when compiled. Cost: two passes over the values to quantise or encode, with a division of whole numbers each.
-/// bit_width(levels) + 1 + 32 / block bits a value. Source: QSGD (Alistarh et al. 2017) with the largest magnitude in
-/// place of the norm; TernGrad (Wen et al. 2017).
+/// Values rounded at random to a few levels: s * q / levels, where s is the largest magnitude of the value's block and
+/// q, from -levels to levels, is rounded up or down at random without bias. bit_width(levels) + 1 + 32 / block bits a
+/// value. The random number is a hash of the seed, the entry's index and the value's bits: the same on every machine
+/// and in every run. Rounded values do not change when they are rounded again. The residual keeps the rounding error.
+/// `levels` 1 is TernGrad's form: -s, 0 or s.
+/// When not: with a residual, where `int4` and `int8` have the smaller error in as many bits; with `index_union` and
+/// `leader`, which sum values one by one and refuse it when compiled.
+/// Payload: s for each block of `block` entries, binary32; then all q + levels in bit_width(levels) + 1 bits each, the
+/// first in the lowest, and zero bits up to the byte.
+/// Cost: two passes over the values to quantise or encode, with a division of whole numbers each.
+/// Source: QSGD (Alistarh et al. 2017) with the largest magnitude instead of the norm; TernGrad (Wen et al. 2017).
 struct qsgd {
   static constexpr char const* name = "qsgd";
   static constexpr auto fields() {
@@ -34,9 +35,9 @@ struct qsgd {
   static constexpr std::uint16_t id = 10;
   std::uint32_t levels = 4;   ///< a power of two from 1 to 64
   std::uint32_t block = 256;  ///< entries that share a magnitude, in [1, 2^20]
-  std::uint32_t seed = 0;
+  std::uint32_t seed = 0;     ///< of the random numbers; equal on all ranks
 
-  /// @throws invalid_argument
+  /// Checks levels and block. @throws invalid_argument
   void check() const {
     if (levels < 1 || levels > 64 || (levels & (levels - 1)) != 0)
       throw invalid_argument("gradsieve: qsgd's levels is " + std::to_string(levels) +
@@ -46,7 +47,7 @@ struct qsgd {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * blocks(count) + wire::packed_bytes(count, width());
   }
-  /// Values that so many bytes can hold.
+  /// Values that so many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes / width(); }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -107,6 +108,7 @@ struct qsgd {
   }
 
   // As a block format, which a device writes and reads: see device_block_values.
+  /// @cond internal
 
   static constexpr unsigned scale_bytes = 4;
   [[nodiscard]] GRADSIEVE_HD constexpr unsigned width() const noexcept { return bit_width(levels) + 1; }
@@ -131,6 +133,7 @@ struct qsgd {
   [[nodiscard]] GRADSIEVE_HD constexpr bool fills(std::uint32_t code, key_type scale) const noexcept {
     return level(magnitude_of_code(code), scale) == scale;
   }
+  /// @endcond
 
   friend bool operator==(qsgd const&, qsgd const&) = default;
 

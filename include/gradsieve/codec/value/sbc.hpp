@@ -13,15 +13,17 @@
 
 namespace gradsieve {
 
-/// p where an entry is positive, -m where it is negative: the mean magnitudes of all entries of one sign, first p, then
-/// m, binary32, 0 where there are none. Then a bit for each entry, 1: negative, the first in the lowest bit, and zero
-/// bits up to the byte. What was rounded once is rounded to itself. The residual keeps what this loses.
-/// When not: without a residual that keeps the error, as the mean is not unbiased; where layers differ in scale, as all
-/// get one magnitude: `ternary` has one a layer; with `index_union` and `leader`, which sum values one by one and
-/// refuse it when compiled; on a device.
-/// Cost: two passes over the values to quantise or encode. 1 bit a value and 8 bytes.
-/// Source: sparse binary compression (Sattler et al. 2019), which sends the entries of one sign alone, that with the
-/// larger mean, and so needs no bit; here both signs go out, and the selector says which entries.
+/// One magnitude for each sign: p for a positive value, -m for a negative one, where p and m are the mean magnitudes of
+/// all values of that sign. 1 bit a value and 8 bytes. Rounded values do not change when they are rounded again. The
+/// residual keeps the rounding error.
+/// When not: without a residual, as the rounding is biased; where layers differ in scale, as all share the two
+/// magnitudes (`ternary` has one a layer); with `index_union` and `leader`, which sum values one by one and refuse it
+/// when compiled; on a device, where it is refused.
+/// Payload: p and m, binary32, 0 where there are none; a bit for each entry, 1: negative, the first in the lowest bit,
+/// and zero bits up to the byte.
+/// Cost: two passes over the values to quantise or encode.
+/// Source: sparse binary compression (Sattler et al. 2019), which sends only the entries of the sign with the larger
+/// mean and needs no bit a value; here the selector chooses the entries, see `one_sign`.
 struct sbc {
   static constexpr char const* name = "sbc";
   static constexpr std::uint16_t id = 9;
@@ -29,7 +31,7 @@ struct sbc {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 8 + wire::packed_bytes(count, 1);
   }
-  /// Values that so many bytes can hold.
+  /// Values that so many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());

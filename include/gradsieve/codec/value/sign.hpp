@@ -12,14 +12,15 @@
 
 namespace gradsieve {
 
-/// +s or -s. First the scales s, binary32: one for each block of `block` entries, in order, the mean magnitude of its
-/// entries. Then a bit for each entry, 1: negative, the first in the lowest bit, and zero bits up to the byte. What was
-/// rounded once is rounded to itself. The residual keeps what this loses. `ternary` has a magnitude a layer instead.
-/// When not: without a residual that keeps the error, as the mean is not unbiased; with `index_union` and `leader`,
-/// which sum values one by one and refuse it when compiled.
-/// Cost: two passes over the values to quantise or encode. 1 + 32 / block bits a value.
-/// Source: EF-signSGD (Karimireddy et al. 2019) on what is selected, with blocks in place of layers; at density 1 it is
-/// the paper's.
+/// A sign and one magnitude a block: +s or -s, where s is the mean magnitude of the value's block. 1 + 32 / block bits
+/// a value. Rounded values do not change when they are rounded again. The residual keeps the rounding error. `ternary`
+/// has one magnitude a layer instead.
+/// When not: without a residual, as the rounding is biased; with `index_union` and `leader`, which sum values one by
+/// one and refuse it when compiled.
+/// Payload: s for each block of `block` entries, binary32, in order; a bit for each entry, 1: negative, the first in
+/// the lowest bit, and zero bits up to the byte.
+/// Cost: two passes over the values to quantise or encode.
+/// Source: EF-signSGD (Karimireddy et al. 2019), on selected entries and with blocks instead of layers.
 struct sign {
   static constexpr char const* name = "sign";
   static constexpr auto fields() { return std::tuple{field<&sign::block>{"block", between(1, 1u << 20)}}; }
@@ -29,7 +30,7 @@ struct sign {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * blocks(count) + wire::packed_bytes(count, 1);
   }
-  /// Values that so many bytes can hold.
+  /// Values that so many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -64,6 +65,7 @@ struct sign {
   }
 
   // As a block format, which a device writes and reads: see device_block_values.
+  /// @cond internal
 
   static constexpr unsigned scale_bytes = 4;
   [[nodiscard]] GRADSIEVE_HD static constexpr unsigned width() noexcept { return 1; }
@@ -83,6 +85,7 @@ struct sign {
     return scale < infinite_key;
   }
   [[nodiscard]] GRADSIEVE_HD static constexpr bool fills(std::uint32_t, std::uint32_t) noexcept { return true; }
+  /// @endcond
 
   friend bool operator==(sign const&, sign const&) = default;
 

@@ -14,12 +14,13 @@
 
 namespace gradsieve {
 
-/// +s or -s where an entry is, 0 elsewhere. First the scales s, binary32: one for each layer that has entries, in
-/// order, the mean magnitude of its entries. Then a bit for each entry, 1: negative, the first in the lowest bit, and
-/// zero bits up to the byte. A layer whose entries all have one magnitude loses nothing, whatever that is: a selector
-/// may set the scale. The residual keeps what this loses. Without info.layers the gradient is one layer.
-/// When not: without a residual that keeps the error, as the mean is not unbiased.
-/// Cost: three passes over the values to encode. 1 bit a value and 4 bytes a layer.
+/// A sign and one magnitude a layer: +s or -s, where s is the mean magnitude of the layer's entries. 1 bit a value and
+/// 4 bytes a layer. A layer whose entries all have one magnitude, as `adacomp` sends them, loses nothing. The residual
+/// keeps the rounding error. Without info.layers the gradient counts as one layer.
+/// When not: without a residual, as the rounding is biased.
+/// Payload: s for each layer with entries, binary32, in order; a bit for each entry, 1: negative, the first in the
+/// lowest bit, and zero bits up to the byte.
+/// Cost: three passes over the values to encode.
 struct ternary {
   static constexpr char const* name = "ternary";
   static constexpr std::uint16_t id = 4;
@@ -27,7 +28,7 @@ struct ternary {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * count + wire::packed_bytes(count, 1);
   }
-  /// Values that so many bytes can hold.
+  /// Values that so many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const> indices) const noexcept {
     std::uint64_t scales = 0;

@@ -17,17 +17,17 @@
 
 namespace gradsieve {
 
-/// What a collective took, by its size; sizes rise.
+/// The measured time of a collective of one size.
 using measured_point = table::point;
 
 /// An affine cost fitted to measured times, and how well it holds.
 struct affine_fit {
-  affine cost;
-  double r2 = 1;         ///< share of the variance that the fit explains, all relative to the measured times; 1 is all
-  double max_error = 0;  ///< the largest |fitted - measured| / measured
-  std::vector<measured_point> points;
+  affine cost;                         ///< the fit
+  double r2 = 1;                       ///< share of the variance that it explains, relative to the measured times
+  double max_error = 0;                ///< the largest |fitted - measured| / measured
+  std::vector<measured_point> points;  ///< what was measured
 
-  /// The measured times themselves as a cost, made to rise with the size: for where no straight line fits.
+  /// The measured times themselves as a cost, made nondecreasing, for where no straight line fits.
   [[nodiscard]] table measured() const {
     table cost_table{points};
     for (std::size_t i = 1; i < cost_table.points.size(); ++i)
@@ -41,7 +41,7 @@ struct affine_fit {
   }
 };
 
-/// The value in the middle; of an even number of them the mean of the two. @pre there are values. Cost: O(n).
+/// The median; of an even number of values the mean of the middle two. @pre there are values. Cost: O(n).
 [[nodiscard]] inline double median(std::vector<double> values) {
   auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -109,10 +109,12 @@ namespace schedule_detail {
 
 }  // namespace schedule_detail
 
-/// Fits a + b * bytes, neither negative, to measured times: from the median of the slopes of all pairs, ten rounds of
-/// least squares of relative errors, so that small sizes count as large ones do, in which points far off the line lose
-/// weight (Huber's, at 1.345 times the spread that the median of the errors tells). Cost: O(n^2 log n).
-/// @throws invalid_argument unless there are points, bytes rise from at least 1, and seconds are positive and finite.
+/// Fits a + b * bytes, neither negative, to measured times: starts from the median of the slopes of all pairs, then ten
+/// rounds of least squares of relative errors, so that all sizes count alike, with less weight for points far off the
+/// line (Huber's, at 1.345 times the spread estimated from the median error).
+/// Cost: O(n^2 log n).
+/// @throws invalid_argument unless there are points, bytes increase from at least 1, and seconds are positive and
+/// finite.
 [[nodiscard]] inline affine_fit fit_affine(std::vector<measured_point> points) {
   if (points.empty()) throw invalid_argument("gradsieve: a fit to 0 measured times; the least is 1");
   for (std::size_t i = 0; i < points.size(); ++i) {

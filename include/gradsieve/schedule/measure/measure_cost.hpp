@@ -1,4 +1,4 @@
-// What collectives and exchanges take on the communicator at hand.
+// Measured costs of collectives and exchanges on a communicator.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +25,14 @@ namespace gradsieve {
 
 /// How a cost is measured. Bytes are those of binary32 gradients.
 struct measure_options {
-  std::uint64_t smallest = 64;
+  std::uint64_t smallest = 64;                      ///< bytes
   std::uint64_t largest = std::uint64_t{16} << 20;  ///< at least the largest group that is planned, if time allows
   int per_octave = 1;                               ///< sizes for each doubling
-  int passes = 5;                                   ///< times that each size is measured, and at most
-  double seconds = 5;                               ///< no pass or size is begun that would go beyond
+  int passes = 5;                                   ///< how often each size is measured, at most
+  double seconds = 5;                               ///< limit; a pass or size that would exceed it is not begun
 
-  /// @throws invalid_argument unless 4 <= smallest <= largest < 2^33, and 1 <= per_octave <= 16, 1 <= passes <= 1000,
-  /// 0 <= seconds <= 86400.
+  /// Checks all. @throws invalid_argument unless 4 <= smallest <= largest < 2^33, and 1 <= per_octave <= 16, 1 <=
+  /// passes <= 1000, 0 <= seconds <= 86400.
   void check() const {
     require_between("largest size to measure, in bytes,", static_cast<double>(largest), 4, 0x1p33);
     require_between("smallest size to measure, in bytes,", static_cast<double>(smallest), 4,
@@ -60,13 +60,12 @@ namespace schedule_detail {
 
 }  // namespace schedule_detail
 
-/// Times what prepare(bytes) returns, a callable that makes one collective call of that size, and fits a cost; if it
-/// returns a double, that counts as its seconds. Each
-/// sample begins with a barrier and is the longest of all ranks; each size counts with its median. The first pass goes
-/// from the smallest size up, as long as the time allows, and warms each size up; the others visit the sizes in an
-/// order of their own each. What prepare() returned is kept until the end, so that it is warm from its second call on.
-/// Between barriers nothing else should go over the link. Collective: all ranks pass the same
-/// options, decide alike, and get rank 0's fit. Allocates.
+/// Measures and fits the cost of a collective. `prepare(bytes)` returns a callable that makes one collective call of
+/// that size; if the callable returns a double, that counts as its seconds, else it is timed. A sample begins with a
+/// barrier and is the longest time of all ranks; each size counts with its median. The first pass goes from the
+/// smallest size up, as far as the time allows, and warms each size up; each other pass has an order of its own. The
+/// callables are kept until the end. Nothing else should use the link meanwhile. Collective: all ranks pass the same
+/// options and get rank 0's fit. Allocates.
 /// @throws invalid_argument for the options; what the transport and the callable throw.
 template <communicator Comm, std::invocable<std::uint64_t> Prepare>
 [[nodiscard]] affine_fit measure_cost(Comm const& comm, Prepare const& prepare, measure_options const& options = {}) {
@@ -124,7 +123,7 @@ template <communicator Comm, std::invocable<std::uint64_t> Prepare>
   return fit;
 }
 
-/// The cost of the all-reduce of a binary32 gradient of so many bytes, on host memory; as measure_cost().
+/// Measures the all-reduce of a binary32 gradient in host memory; see measure_cost(). Collective.
 template <communicator Comm>
 [[nodiscard]] affine_fit measure_all_reduce(Comm const& comm, measure_options const& options = {}) {
   static_assert(has_all_reduce<Comm, host, float>, "this communicator needs all_reduce for float");
@@ -138,7 +137,7 @@ template <communicator Comm>
       options);
 }
 
-/// The cost of an all-gather to which every rank gives so many bytes; as measure_cost().
+/// Measures an all-gather to which every rank gives so many bytes; see measure_cost(). Collective.
 template <communicator Comm>
 [[nodiscard]] affine_fit measure_all_gather(Comm const& comm, measure_options const& options = {}) {
   static_assert(has_all_gather<Comm, host>, "this communicator needs all_gather");
@@ -153,8 +152,8 @@ template <communicator Comm>
       options);
 }
 
-/// The cost of what make(layout) returns, such as a compressor, for a gradient of so many bytes: all that it does, its
-/// selection and the update included. Gradients are noise, another one on each rank; as measure_cost().
+/// Measures the exchange() of what make(layout) returns, such as a compressor, for a gradient of so many bytes, with
+/// its selection and update. Gradients are noise, different on each rank; see measure_cost(). Collective.
 template <communicator Comm, std::invocable<layout const&> Make>
 [[nodiscard]] affine_fit measure_exchange(Comm const& comm, Make const& make, measure_options const& options = {}) {
   return measure_cost(

@@ -1,4 +1,4 @@
-// One plan for all ranks.
+// Broadcasts one plan to all ranks.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace gradsieve {
 
-/// Rank 0's plan, on every rank: its bytes are broadcast, not what it was made of, as a rounding may decide a tie in
-/// another way on another machine. What other ranks pass is not looked at. Collective.
+/// Broadcasts rank 0's plan to every rank; the plans of other ranks are not read. (Plans that ranks make separately may
+/// differ where a rounding decides a tie.) Collective.
 /// @throws corrupt_message, on every rank that got damaged bytes; mismatch, on every rank, if the plans' hashes differ.
 template <communicator Comm, space Space>
 [[nodiscard]] plan agree(Space const& where, Comm const& comm, plan const& mine) {

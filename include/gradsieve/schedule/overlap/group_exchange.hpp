@@ -1,4 +1,4 @@
-// What a group of a plan is exchanged by, and what a step of all groups reports.
+// The exchange of a plan's group, and the report of a step of all groups.
 #pragma once
 
 #include <algorithm>
@@ -10,33 +10,33 @@
 
 namespace gradsieve {
 
-/// What a group is exchanged by: a compressor for the group's layers, dense_mean, or your own. It need not move. What
-/// exchange() returns is a report, or reads one when it is converted, as a device compressor's does.
+/// Exchanges the gradients of one group: a compressor for the group's layers, dense_mean, or a type of one's own, which
+/// need not be movable. exchange() returns a step_report, or what converts to one, as a device compressor's does.
 template <class E, class Comm, class T>
 concept group_exchange = requires(E& exchange, Comm const& comm, std::span<T> gradient) {
   { exchange.exchange(comm, gradient) } -> std::convertible_to<step_report>;
 };
 
-/// One that a rank can take part in without a gradient: where one rank calls fail() while the others call exchange(),
-/// exchange() throws on all of them and no rank gives anything up. `gradient` is as long as exchange()'s; its values
+/// A group_exchange that a rank can join without a gradient: if one rank calls fail() while the others call exchange(),
+/// exchange() throws on all of them and no rank gives anything up. `gradient` is as long as in exchange(); its values
 /// are not read and may be overwritten. Compressors and dense_mean have it; an overlap needs it to cancel a step.
 template <class E, class Comm, class T>
 concept failing_exchange =
     group_exchange<E, Comm, T> &&
     requires(E& exchange, Comm const& comm, std::span<T> gradient) { exchange.fail(comm, gradient); };
 
-/// One whose last step can be taken back, so that what it gave up goes out later. Compressors have it.
+/// A group_exchange whose last step can be taken back, so that a later step sends what it gave up. Compressors have it.
 template <class E>
 concept discarding_exchange = requires(E& exchange) { exchange.discard_step(); };
 
 /// One step of one rank, all groups together.
 struct overlap_report {
-  step_report exchanged;
-  double busy = 0;     ///< seconds in which groups were exchanged
-  double exposed = 0;  ///< seconds that wait(), or a device's stream there, waited: of `busy`, what
-                       ///< the backward pass did not hide
+  step_report exchanged;  ///< of all groups together
+  double busy = 0;        ///< seconds in which groups were exchanged
+  double exposed = 0;     ///< seconds that wait(), or a device's stream there, waited: the part of `busy` that the
+                          ///< backward pass did not hide
 
-  /// Share of the exchange that was hidden; 1 where nothing was exchanged.
+  /// Share of the exchange that the backward pass hid; 1 if nothing was exchanged.
   [[nodiscard]] double hidden() const noexcept { return busy > 0 ? std::max(0.0, 1 - exposed / busy) : 1; }
 };
 

@@ -1,4 +1,4 @@
-// Where a plan's groups lie in a flat gradient.
+// The place of a plan's groups in a flat gradient.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What runs the groups of a plan beside the backward pass, one after the other and step after step.
+// Runs the groups of a plan beside the backward pass, in order, step after step.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace gradsieve {
 
-/// The part of an overlap that depends on the space: what runs body(group) for every group in order, each as soon as
+/// The part of an overlap that depends on the space: runs body(group) for every group in order, each as soon as
 /// may(group) holds. Neither may throw. In a step begin(writer) comes first, then written() and announce(), and
 /// finish() last. `body` calls hold(), start_group() and finish_group().
 template <class Space>
@@ -31,11 +31,11 @@ class group_queue {
 
 /// On the host: a thread of its own. A child of fork() has no such thread: there usable() is false, a call that would
 /// wait for the thread throws, and the destructor does nothing.
-/// memory: what a thread takes. threads: announce() from any; all else from one at a time.
+/// Memory: a thread's. Threads: announce() from any; all else from one at a time.
 template <>
 class group_queue<host> {
  public:
-  /// Who writes gradients: any thread, which calls ready() when it has.
+  /// What writes gradients: any thread, which calls ready() afterwards.
   struct writer {};
   template <class T>
   using buffer = host_buffer<T>;
@@ -114,7 +114,7 @@ class group_queue<host> {
     exposed_ = seconds(clock::now() - start);
   }
 
-  /// What comes next works on this layer's gradient.
+  /// The next work accesses this layer's gradient.
   void hold(std::size_t /*layer*/) const noexcept {}
   void start_group(std::size_t group) noexcept { times_[group].start = seconds(clock::now() - began_); }
   void finish_group(std::size_t group) noexcept { times_[group].finish = seconds(clock::now() - began_); }

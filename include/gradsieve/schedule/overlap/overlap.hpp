@@ -27,43 +27,35 @@
 
 namespace gradsieve {
 
-/// Between begin() and wait() the backward pass calls ready(layer) as gradients are complete. A group of the plan whose
-/// layers are all ready is exchanged beside it, in place, one group after the other in the plan's order, also where a
-/// later one is complete first: all ranks issue the same collectives in the same order. Only the last group waits for
-/// wait(), or flush().
+/// Exchanges the groups of a plan while the backward pass still runs. Between begin() and wait() the backward pass
+/// calls ready(layer) when a gradient is complete. A group whose layers are all ready is exchanged in place, one group
+/// after the other in the plan's order, so that all ranks issue the same collectives in the same order. The last group
+/// waits for wait() or flush(). The gradient is then the averaged update. Call run(), or begin(), ready() and wait();
+/// cancel() if the backward pass throws. Every group has an exchange of its own; with compressors each group sends the
+/// recipe's density of its own layers. Layers are numbered as in the layout. An example on the host:
+/// @include overlap.cpp
 ///
-///   auto make = [&](gs::layout const& part) { return gs::compressor{gs::host{.threads = 1}, part, recipe}; };
-///   auto exchange = gs::overlap{comm, layers, plan, make};    // one compressor a group, here, once
-///   auto report = exchange.run(gradient, [&](auto const& ready) { backward(ready); });  // every step
+/// A step ends on all ranks or on none: the last group is sent only once wait() says that this rank does not cancel. A
+/// rank that cancels joins the remaining groups as a failed rank, so that wait() throws on the others. Groups exchanged
+/// before count, on all ranks alike, with their step counters; of the others nothing is given up on any rank, and the
+/// other ranks' gradients of them are in their residuals. Then discard_step() on all ranks takes back the groups that
+/// count, and the step has sent nothing.
 ///
-/// or begin(), ready(), and wait() or, where the backward pass throws, cancel(). The gradient is then the averaged
-/// update. Every group has an exchange of its own: with compressors each group sends the recipe's density of its own
-/// layers. Layers are numbered as in the layout.
-///
-/// A step comes to its end on all ranks or on none: the last group goes out once wait() says that there is nothing to
-/// cancel. A rank that cancels takes part in the groups that are left as one that has failed, so that wait() throws on
-/// the others. Groups before these were exchanged and count, on all ranks alike, step counters too; of the others
-/// nothing is given up on any rank. As after every exchange that throws, what the other ranks handed over of them is in
-/// their residuals. discard_step() on all ranks takes back what counts: then the step has sent nothing.
-///
-/// On a host a thread of this object's own does the exchanges. From begin() until wait() or cancel() returns, only that
-/// thread may use the communicator, or an MPI that was not initialised with MPI_THREAD_MULTIPLE; with less than
+/// On a host a thread of this object runs the exchanges. From begin() until wait() or cancel() returns, only that
+/// thread may use the communicator, and any MPI that was not initialised with MPI_THREAD_MULTIPLE; with less than
 /// MPI_THREAD_SERIALIZED the constructor throws. A child of fork() does not have the thread: what would wait for it
 /// throws communication_error, and cancel() and the destructor do nothing.
 ///
-/// On a device, with <gradsieve/cuda.cuh>, a second stream does them, and the exchanges that make() returns work there:
+/// On a device, with `<gradsieve/cuda.cuh>`, the exchanges run on a second stream: construct the overlap with
+/// `device{second_stream}`, let make() return exchanges for it, and call run(gradient, stream, backward). The host only
+/// enqueues: call ready() once the kernels that write the layer are enqueued; wait() makes `stream` wait, not the host.
+/// What fails on the device, or a cancel() of another rank, is thrown by the report or by a later step. The
+/// communicator works in stream order, as for a device compressor: nccl::communicator_ref, or a host's as staged{comm},
+/// which makes ready() wait for the exchange and hides nothing. If a CUDA graph can hold exchange and communicator, it
+/// can hold a step; run two steps before.
 ///
-///   auto exchange = gs::overlap{gs::device{second_stream}, comm, layers, plan, make};
-///   exchange.run(gradient, stream, [&](auto const& ready) { backward(stream, ready); });
-///
-/// The host only enqueues: ready() is called once the kernels that write the layer are enqueued, and wait() makes
-/// `stream` wait, not the host. What goes wrong on the device, a cancel() of another rank too, is thrown by the report
-/// or by a later step. The communicator works in stream order, as a device compressor's: gs::nccl::communicator_ref, or
-/// a host's as staged{comm}, which makes ready() wait for the exchange and hides nothing. Where a CUDA graph can hold
-/// exchange and communicator it can hold a step: run two before.
-///
-/// memory: a buffer for each group whose layers do not lie side by side; a step allocates what its exchanges do.
-/// threads: ready() from any, on a device if they share a stream or name theirs; all else from one at a time.
+/// Memory: a buffer for each group whose layers do not lie side by side; a step allocates what its exchanges do.
+/// Threads: ready() from any thread, on a device if they share a stream or name theirs; all else from one at a time.
 template <space Space, class Exchange, communicator Comm, gradient_value T = float>
 class overlap {
   static_assert(group_exchange<Exchange, Comm, T>,
@@ -72,14 +64,15 @@ class overlap {
   using queue = group_queue<Space>;
 
  public:
+  /// The exchange of a group.
   using exchange_type = Exchange;
-  using writer = typename queue::writer;  ///< what writes gradients: a stream of a device; empty on a host
+  using writer = typename queue::writer;  ///< what writes gradients: a stream on a device; empty on a host
 
-  /// Takes rank 0's plan, which agree() hands to all ranks, and calls make(layout of a group) for every group in order.
-  /// `ready_order` says for each layer of the plan which one of the layout it is; empty: the last layer is ready first.
-  /// A host packs groups on the thread that exchanges them, whatever its `threads`. Waits. Collective.
-  /// @throws invalid_argument if the plan does not fit the layout; communication_error if the communicator is not for a
-  /// thread of this object's; mismatch, if ranks differ in layout or order, or another rank throws; as agree(), and
+  /// Broadcasts rank 0's plan, see agree(), and calls make(layout of a group) for every group in order. `ready_order`
+  /// says for each layer of the plan which one of the layout it is; empty: the last layer is ready first. On a host
+  /// groups are packed by the thread that exchanges them, whatever host::threads. Collective. Allocates; waits.
+  /// @throws invalid_argument if the plan does not fit the layout; communication_error if another thread may not use
+  /// the communicator; mismatch if ranks differ in layout or order, or another rank throws; corrupt_message as agree();
   /// what make() throws.
   template <class Make>
     requires std::invocable<Make const&, layout const&>
@@ -104,6 +97,7 @@ class overlap {
     }
     group_map::require_equal(host{}, queue::setup_communicator(where, comm_), layers, group_, failure);
   }
+  /// The same on host{}.
   template <class Make>
     requires std::same_as<Space, host> && std::invocable<Make const&, layout const&>
   overlap(Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
@@ -113,15 +107,15 @@ class overlap {
   overlap(overlap const&) = delete;
   overlap& operator=(overlap const&) = delete;
 
-  /// Cancels an open step, as cancel(), and waits for work on a device; where the exchanges have no fail() it waits for
-  /// the group that is being exchanged and leaves the others. An open step works on the gradient: it must outlive that.
+  /// Cancels an open step, as cancel(), and waits for work on a device. If the exchanges have no fail(), waits for the
+  /// group that is being exchanged and leaves the others. The gradient of an open step must live until then.
   ~overlap() {
     if constexpr (cancels) cancel();
   }
 
   /// A whole step: begin(), backward(ready), wait(). `ready` does what ready() does, and may be called from any thread
-  /// until `backward` returns. @throws as begin() and wait(), and what `backward` throws, after cancel(): so everything
-  /// is safe, in whatever order the gradient and this object were made, and however the exception goes on.
+  /// until `backward` returns. If `backward` throws, calls cancel() and passes the exception on.
+  /// @throws what begin(), wait() and `backward` throw.
   template <class Backward>
   auto run(std::span<T> gradient, writer by, Backward&& backward) {
     begin(gradient, by);
@@ -133,15 +127,16 @@ class overlap {
     }
     return wait();
   }
+  /// The same, where nothing needs to be said about what writes.
   template <class Backward>
     requires std::default_initializable<writer>
   auto run(std::span<T> gradient, Backward&& backward) {
     return run(gradient, writer{}, std::forward<Backward>(backward));
   }
 
-  /// Begins a step: the gradient's memory is in use until wait() or cancel() returns, or what they enqueue is done.
-  /// @throws invalid_argument if a step is open; or if its size is not the layout's: then, where the exchanges have
-  /// fail(), this rank takes part in the step as if it had cancelled, so that the others throw as well.
+  /// Begins a step. The gradient's memory is in use until wait() or cancel() returns, on a device until what they
+  /// enqueue is done. @throws invalid_argument if a step is open; or if the gradient's size is not the layout's, in
+  /// which case this rank cancels the step, so that the others throw as well, if the exchanges have fail().
   void begin(std::span<T> gradient, writer by = {}) {
     queue_.require_usable();
     if (open_.load()) throw invalid_argument("gradsieve: begin() before wait() has ended the step before");
@@ -155,11 +150,12 @@ class overlap {
     queue_.begin(by);
   }
 
-  /// The gradient of this layer is complete, or what writes it is enqueued, on the step's stream or on the one that is
-  /// named, and nothing else will touch it before wait() returns. Cost: O(1), and a lock where a group is complete; on
-  /// a device an event, and where groups are complete their exchanges, enqueued.
+  /// The gradient of this layer is complete; on a device, the work that writes it is enqueued on the step's stream or
+  /// on the one given. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete;
+  /// on a device an event, and enqueueing the exchanges of groups that are complete.
   /// @throws invalid_argument if there is no such layer, it was ready before in this step, or no step is open.
   void ready(std::size_t layer) { ready(layer, queue_.step_writer()); }
+  /// The same for a layer that is written on another stream.
   void ready(std::size_t layer, writer by) {
     if (!open_.load())
       throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, but no step is open: begin()");
@@ -173,7 +169,7 @@ class overlap {
   }
 
   /// The backward pass has ended: completes all groups. Layers that were not ready in this step, as nothing used them,
-  /// get a gradient of zero. They may be others on other ranks. @throws invalid_argument if no step is open.
+  /// get a gradient of zero; they may differ between ranks. @throws invalid_argument if no step is open.
   void flush() {
     if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: begin()");
     tracker_.flush([&](std::size_t place) {
@@ -185,10 +181,10 @@ class overlap {
     queue_.announce();
   }
 
-  /// Ends the step: flush(), and waits until all groups are exchanged; on a device what is enqueued on the step's
-  /// stream from here on does. Returns report().
+  /// Ends the step: flush(), and waits until all groups are exchanged; on a device the step's stream waits instead of
+  /// the host. Returns report().
   /// @throws invalid_argument if no step is open; else the first exception of this step's exchanges. The groups behind
-  /// it have been exchanged none the less, so that other ranks are not left waiting; the next step may begin.
+  /// it have been exchanged all the same, so that other ranks are not left waiting; the next step may begin.
   auto wait() {
     flush();
     queue_.finish();
@@ -197,11 +193,10 @@ class overlap {
     return report();
   }
 
-  /// Ends the step without this rank, whose backward pass cannot go on: groups whose turn has not come are exchanged as
-  /// failed, so that the other ranks throw communication_error from wait(), on a device from the report. Waits as
-  /// wait() does, for as long as the other ranks take; the gradient is then free, of no use, and the next step may
-  /// begin. What the exchanges throw is dropped. Nothing happens if no step is open. Not after flush(). The exchanges
-  /// need fail().
+  /// Ends the step if this rank's backward pass cannot go on: it joins the remaining groups as a failed rank, so that
+  /// the other ranks throw communication_error from wait(), on a device from the report. Waits as wait() does, for as
+  /// long as the other ranks take. The gradient's values are then not valid, and the next step may begin. Exceptions of
+  /// the exchanges are dropped. Does nothing if no step is open. Not after flush(). Needs exchanges with fail().
   void cancel() noexcept {
     static_assert(cancels,
                   "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
@@ -221,27 +216,29 @@ class overlap {
     open_.store(false);
   }
 
-  /// The last step's update was not used, or it was cancelled: discard_step() of every group's exchange. Call it on
-  /// every rank. Not while a step is open.
+  /// For an update that was not used, or a step that was cancelled: discard_step() of every group's exchange. Call it
+  /// on every rank. Not while a step is open.
   void discard_step()
     requires discarding_exchange<Exchange>
   {
     for (auto& each : parts_) each.exchange.discard_step();
   }
 
-  /// The last step, all groups together: an overlap_report; on a device one that is read by get(), which waits for the
-  /// step and throws what went wrong in it. Not while a step is open.
+  /// The last step, all groups together: an overlap_report; on a device a device_overlap_report, whose get() waits for
+  /// the step and throws what failed in it. Not while a step is open.
   [[nodiscard]] auto report() const { return queue_.report(parts_); }
 
   /// The plan that all ranks follow.
   [[nodiscard]] plan const& agreed() const noexcept { return plan_; }
 
-  /// When groups of the last step were exchanged, in seconds since begin(); waits on a device. Not while one is open.
+  /// When the groups of the last step were exchanged, in seconds since begin(); waits on a device. Not while a step is
+  /// open.
   [[nodiscard]] auto times() const { return queue_.times(); }
 
-  /// The exchange of a group and the layers that it is for: for state(), restore(), discard_step() and the like. Not
-  /// while a step is open. @pre group < agreed().groups().size()
+  /// The exchange of a group, for state(), restore() and the like. Not while a step is open.
+  /// @pre group < agreed().groups().size()
   [[nodiscard]] Exchange& exchange_of(std::size_t group) noexcept { return parts_[group].exchange; }
+  /// The layers of a group. @pre group < agreed().groups().size()
   [[nodiscard]] layout const& layers_of(std::size_t group) const noexcept { return group_.groups()[group].layers; }
 
  private:
@@ -289,9 +286,11 @@ class overlap {
   queue queue_;           // the last: it stops before what it works on goes
 };
 
+/// Deduces the exchange from what make() returns.
 template <space Space, class Comm, class Make>
 overlap(Space, Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
     -> overlap<Space, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;
+/// The same on host{}.
 template <class Comm, class Make>
 overlap(Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
     -> overlap<host, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;

@@ -45,8 +45,8 @@ struct overlapped_group {
   }
 };
 
-/// A step's report from its groups, their times, and the seconds that were waited for them. All reports are read before
-/// the first failure is thrown: then the next step has none of them to tell.
+/// A step's report from its groups, their times, and the seconds spent waiting for them. All reports are read before
+/// the first failure is thrown, so that the next step does not throw another one.
 template <class Groups>
 [[nodiscard]] overlap_report report_of(Groups const& groups, std::span<group_times const> times, double exposed) {
   overlap_report all{{}, 0, exposed};

@@ -12,13 +12,14 @@
 
 namespace gradsieve {
 
-/// Counts the layers of one step after the other. Groups [0, frontier()) are complete and may be issued in this order;
-/// a group behind an incomplete one waits, as collectives must be issued alike on all ranks. Layers are those of the
-/// plan, in its order; no group waits for one of 0 bytes.
-/// memory: 16 bytes a layer and 8 a group, allocated here.
-/// threads: on_ready() and what is const from any thread; reset() and flush() while no thread is in on_ready().
+/// Counts the ready layers of one step after the other. Groups [0, frontier()) are complete and may be issued in this
+/// order; a group behind an incomplete one waits, as collectives must be issued alike on all ranks. Layers are those of
+/// the plan, in its order; no group waits for a layer of 0 bytes.
+/// Memory: 16 bytes a layer and 8 a group, allocated here.
+/// Threads: on_ready() and what is const from any thread; reset() and flush() while no thread is in on_ready().
 class tracker {
  public:
+  /// Begins the first step. Allocates.
   explicit tracker(plan const& chosen) : group_(chosen.count()), sizes_(chosen.groups().size()), seen_(chosen.count()) {
     for (std::size_t i = 0; i < group_.size(); ++i) {
       group_[i] = chosen.bytes_of(i) > 0 ? chosen.group_of(i) : no_group;
@@ -28,16 +29,17 @@ class tracker {
     reset();
   }
 
-  [[nodiscard]] std::size_t layers() const noexcept { return group_.size(); }
-  [[nodiscard]] std::size_t groups() const noexcept { return sizes_.size(); }
+  [[nodiscard]] std::size_t layers() const noexcept { return group_.size(); }  ///< of the plan
+  [[nodiscard]] std::size_t groups() const noexcept { return sizes_.size(); }  ///< of the plan
 
-  /// Groups before this one are complete. What was written before their layers' on_ready() is visible.
+  /// The first group that is not complete. What was written before on_ready() of the layers before it is visible.
   [[nodiscard]] std::size_t frontier() const noexcept { return frontier_.load(); }
 
+  /// Whether a layer was ready in this step. @pre layer < layers()
   [[nodiscard]] bool is_ready(std::size_t layer) const noexcept { return seen_[layer].load() == step_; }
 
-  /// Takes note that a layer's gradient is complete, and returns the frontier. Cost: O(1), no lock.
-  /// @throws invalid_argument, and takes no note, if there is no such layer or it was ready before in this step.
+  /// A layer's gradient is complete. Returns the frontier. Cost: O(1), no lock.
+  /// @throws invalid_argument, and changes nothing, if there is no such layer or it was ready before in this step.
   std::size_t on_ready(std::size_t layer) {
     if (layer >= group_.size())
       throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, the plan has " +
@@ -48,8 +50,8 @@ class tracker {
     return group != no_group && left_[group].fetch_sub(1) == 1 ? advance() : frontier();
   }
 
-  /// Completes what is incomplete: calls missing(layer) for every layer that was not ready and that a group waits for,
-  /// and takes note of it after. Cost: O(groups), and O(layers) if one is missing.
+  /// Completes all groups: for every layer that was not ready and that a group waits for, calls missing(layer) and then
+  /// on_ready(layer). Cost: O(groups), and O(layers) if one is missing.
   template <class Missing>
   void flush(Missing const& missing) {
     if (frontier() == groups()) return;

@@ -1,4 +1,4 @@
-// What planners look at: when which bytes arrive, and what may travel together.
+// The input of planners: when which gradients are ready, and which may be merged.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,19 @@
 
 namespace gradsieve {
 
-/// What no plan may do.
+/// Limits on what may be merged.
 struct merge_constraints {
   std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max();  ///< of a group of several gradients
-  std::vector<std::size_t> barriers;  ///< no group holds both layer b - 1 and layer b; any order
+  std::vector<std::size_t> barriers;  ///< no group holds both layer b - 1 and layer b; in any order
   bool mix_dtypes = false;            ///< whether layers of different dtypes may be merged
 };
 
-/// The gradients of a trace that have bytes, in ready order. A layer without bytes counts with the next one that has
-/// some, or with the last; nothing waits for it. A group of gradients i to before j is ready at ready(j - 1), has
-/// bytes(i, j), and is allowed where first_with(j) <= i.
+/// The gradients of a trace that have bytes, in ready order. A layer without bytes belongs to the next one that has
+/// some, or to the last; nothing waits for it. A group [i, j) of gradients is ready at ready(j - 1), has bytes(i, j),
+/// and is allowed if first_with(j) <= i.
 class arrivals {
  public:
+  /// The gradients of a trace under these constraints.
   /// @throws invalid_argument if a barrier names a layer that the trace lacks, or most_bytes is 0.
   explicit arrivals(trace const& of, merge_constraints const& constraints = {}) : backward_{of.backward()} {
     if (constraints.most_bytes == 0) throw invalid_argument("gradsieve: groups of at most 0 bytes; the least is 1");
@@ -71,21 +72,21 @@ class arrivals {
 
   /// Gradients with bytes.
   [[nodiscard]] std::size_t count() const noexcept { return ready_.size(); }
-  /// Seconds from the start of the backward pass to gradient i.
+  /// When gradient i is ready, in seconds from the start of the backward pass.
   [[nodiscard]] double ready(std::size_t i) const noexcept { return ready_[i]; }
-  /// Seconds from the start of the backward pass to its end, which may lie behind the last gradient.
+  /// Seconds of the backward pass, which may end after the last gradient.
   [[nodiscard]] double backward() const noexcept { return backward_; }
-  /// Bytes of gradients i to before j.
+  /// Bytes of gradients [i, j).
   [[nodiscard]] std::uint64_t bytes(std::size_t i, std::size_t j) const noexcept {
     return bytes_before_[j] - bytes_before_[i];
   }
-  /// The same of all before j, as a number to compute with.
+  /// Bytes of gradients [0, j), as a double.
   [[nodiscard]] double bytes_before(std::size_t j) const noexcept { return static_cast<double>(bytes_before_[j]); }
-  /// The first gradient that a group may begin with that ends before j. Never falls. @pre j >= 1
+  /// The first gradient with which a group that ends before j may begin. Never decreases with j. @pre j >= 1
   [[nodiscard]] std::size_t first_with(std::size_t j) const noexcept { return first_with_[j - 1]; }
-  /// Whether most_bytes forbids anything.
+  /// Whether most_bytes forbids a group.
   [[nodiscard]] bool capped() const noexcept { return capped_; }
-  /// One past the layers of gradients up to before j. @pre j >= 1
+  /// Behind the last layer of gradients [0, j). @pre j >= 1
   [[nodiscard]] std::size_t layer_end(std::size_t j) const noexcept { return layer_end_[j - 1]; }
   /// Seconds of the forward pass of those layers.
   [[nodiscard]] double forward(std::size_t j) const noexcept { return j == 0 ? 0 : forward_[j - 1]; }
@@ -102,19 +103,19 @@ class arrivals {
 
 /// Start and finish of a group, in seconds from the start of the backward pass.
 struct group_times {
-  double start = 0;
-  double finish = 0;
+  double start = 0;   ///< of its collective
+  double finish = 0;  ///< of its collective
 };
 
-/// What a planner decides: groups of consecutive gradients by their ends, each one past its last gradient.
+/// The result of a planner: groups of consecutive gradients.
 struct grouping {
-  std::vector<std::size_t> ends;
-  std::optional<double> certificate;  ///< as of a plan
-  std::vector<group_times> times;     ///< predicted, where they are not those of times_of()
+  std::vector<std::size_t> ends;      ///< of the groups, each behind its last gradient
+  std::optional<double> certificate;  ///< as plan::certificate()
+  std::vector<group_times> times;     ///< predicted; empty: those of times_of()
 };
 
-/// The schedule of these groups on one stream, first come first served: a group starts when its last gradient is ready
-/// and the group before it is through. @throws invalid_argument if a group's cost is negative, infinite or NaN.
+/// The schedule of these groups on one stream, in order: a group starts when its last gradient is ready and the group
+/// before it has finished. @throws invalid_argument if a group's cost is negative, infinite or NaN.
 template <cost_model Cost>
 [[nodiscard]] std::vector<group_times> times_of(arrivals const& in, std::vector<std::size_t> const& ends,
                                                 Cost const& cost) {
@@ -131,7 +132,7 @@ template <cost_model Cost>
   return times;
 }
 
-/// When the last of these groups is through; 0 without groups. @throws invalid_argument as times_of().
+/// When the last of these groups finishes; 0 without groups. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] double finish_of(arrivals const& in, std::vector<std::size_t> const& ends, Cost const& cost) {
   double finish = 0;
@@ -143,16 +144,16 @@ template <cost_model Cost>
   return finish;
 }
 
-/// No plan for an affine cost finishes earlier: the last gradient travels after it is ready, and all bytes travel with
-/// at least one startup after the first is.
+/// A lower bound on the finish of any plan for an affine cost: the last gradient is sent after it is ready, and all
+/// bytes are sent, with at least one startup, after the first is.
 [[nodiscard]] inline double least_finish(arrivals const& in, affine const& cost) {
   std::size_t const n = in.count();
   if (n == 0) return 0;
   return std::max(in.ready(n - 1) + cost(in.bytes(n - 1, n)), in.ready(0) + cost(in.bytes(0, n)));
 }
 
-/// A grouping with what is known about it without solving the problem: for affine costs its distance to
-/// least_finish(), or `known` if that is less. @throws invalid_argument as times_of().
+/// A grouping with a certificate that needs no optimum: for affine costs its distance to least_finish(), or `known` if
+/// that is less. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] grouping with_certificate(arrivals const& in, Cost const& cost, std::vector<std::size_t> ends,
                                         std::optional<double> known = std::nullopt) {

@@ -1,4 +1,4 @@
-// Plans that do not look at what communication costs.
+// Plans that do not depend on the cost of communication.
 #pragma once
 
 #include <cmath>
@@ -12,12 +12,11 @@
 
 namespace gradsieve {
 
-// None of these rules asks for the cost, but where a group's cost is infinite or NaN: that group ends earlier, with the
-// last gradient up to which its cost is finite. They throw invalid_argument if there is no such gradient, and if the
-// cost of a group is negative.
+// These rules use the cost only where it is infinite or NaN: the group then ends with the last gradient up to which its
+// cost is finite. They throw invalid_argument if there is no such gradient, or if the cost of a group is negative.
 
-/// Wait-free backpropagation: every gradient travels alone as soon as it is ready.
-/// When not: many small layers, as each pays a startup.
+/// Wait-free backpropagation: every gradient is exchanged alone as soon as it is ready.
+/// When not: with many small layers, as each pays a startup.
 struct wfbp {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
@@ -27,9 +26,9 @@ struct wfbp {
   friend std::ostream& operator<<(std::ostream& out, wfbp const&) { return describe(out, "wfbp"); }
 };
 
-/// Everything in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. With an affine
-/// cost and no constraints at most twice the least finish.
-/// When not: wherever something could overlap.
+/// All gradients in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. With an
+/// affine cost and no constraints it finishes at most twice as late as the optimum. When not: where communication could
+/// overlap with computing.
 struct single {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
@@ -42,8 +41,8 @@ struct single {
 /// Buckets that close as soon as they hold `cap` bytes, the first one at `first`: the rule of PyTorch's
 /// DistributedDataParallel, with its defaults.
 struct fixed_bucket {
-  std::uint64_t first = std::uint64_t{1} << 20;
-  std::uint64_t cap = std::uint64_t{25} << 20;
+  std::uint64_t first = std::uint64_t{1} << 20;  ///< bytes that close the first bucket
+  std::uint64_t cap = std::uint64_t{25} << 20;   ///< bytes that close the others
 
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
@@ -57,13 +56,13 @@ struct fixed_bucket {
   }
 };
 
-/// Every `cycle` seconds what has become ready since is fused, in buffers of at most `cap` bytes: Horovod's rule, with
-/// its defaults. The wait for the end of a cycle is not in the predicted times.
+/// Every `cycle` seconds the gradients that have become ready are fused into buffers of at most `cap` bytes: Horovod's
+/// rule, with its defaults. The wait for the end of a cycle is not in the predicted times.
 struct fusion_buffer {
-  double cycle = 1e-3;
-  std::uint64_t cap = std::uint64_t{128} << 20;
+  double cycle = 1e-3;                           ///< seconds
+  std::uint64_t cap = std::uint64_t{128} << 20;  ///< bytes
 
-  /// @throws invalid_argument unless the cycle is finite and above 0.
+  /// Checks the cycle. @throws invalid_argument unless it is finite and above 0.
   void check() const { require_between("cycle of a fusion buffer, in seconds,", cycle, 1e-9, 1e9); }
 
   template <cost_model Cost>

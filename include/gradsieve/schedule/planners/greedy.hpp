@@ -1,4 +1,4 @@
-// Plans from one pass over the gradients that decides about each when it arrives.
+// Plans from one pass that decides about each gradient when it is ready.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,14 @@
 
 namespace gradsieve {
 
-/// MG-WFBP: the next gradient joins the open group if waiting for it is cheaper than another startup. O(L).
-/// The decision is the best one for the two at hand, not for all: where gradients arrive faster than one startup the
-/// group never closes, and the plan may take up to twice the optimum. With an affine cost the certificate says how far
-/// off it can be: each merge that makes the group wait costs at most its wait, and all other decisions are safe.
-/// Other costs are compared as they are, without that certificate. Of an infinite or NaN cost and a finite one the
-/// finite one is taken. Throws invalid_argument if a group's cost is negative, or infinite or NaN all the same. Source:
-/// MG-WFBP (Shi et al., INFOCOM 2019).
+/// MG-WFBP: the next gradient joins the open group if waiting for it is cheaper than another startup. Each decision is
+/// the best one for two groups, not for all: if gradients arrive faster than one startup the group never closes, and
+/// the plan may take up to twice the optimum. With an affine cost the certificate bounds the loss: a merge that makes
+/// the group wait costs at most its wait, and all other decisions lose nothing. Other costs are compared as they are,
+/// without a certificate; a finite cost is preferred to an infinite or NaN one. Throws invalid_argument if a group's
+/// cost is negative, or if no choice is finite.
+/// Cost: O(L).
+/// Source: MG-WFBP (Shi et al., INFOCOM 2019).
 struct mgwfbp {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
@@ -64,11 +65,10 @@ struct mgwfbp {
   }
 };
 
-/// Merges only what costs nothing: a gradient joins the open group if it is ready before that could start. O(L). The
-/// rule of ASC-WFBP, which then runs several collectives at once. It does not join where that makes the group's cost
-/// infinite or NaN. Throws invalid_argument if a group's cost is negative, or infinite or NaN all the same.
-/// When not: slow startups, which it pays rather than wait.
-/// Source: Shi et al., INFOCOM 2021.
+/// Merges only where that delays nothing: a gradient joins the open group if it is ready before the group could start.
+/// The rule of ASC-WFBP, which also runs several collectives at once. A gradient does not join if that makes the
+/// group's cost infinite or NaN. Throws invalid_argument if a group's cost is negative, infinite or NaN. When not: with
+/// slow startups, which it pays rather than wait. Cost: O(L). Source: Shi et al., INFOCOM 2021.
 struct free_merge {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {

@@ -11,12 +11,15 @@
 
 namespace gradsieve {
 
-/// Which of the plans that finish together, to 1e-12 of the finish. Both go from the last group to the first:
-///   fewest_groups   each group is as long as the finish allows: few collectives take the least time and disturb
-///                   computing the least. With affine costs no plan that finishes then has fewer groups.
-///   latest          each group begins as late as it can while those before it finish as early as they can: the last
-///                   group has less to do where the cost turns out higher.
-enum class ties { fewest_groups, latest };
+/// Which plan `optimal` takes of those that finish together, to 1e-12 of the finish.
+enum class ties {
+  /// From the last group to the first, each is as long as the finish allows: few collectives take the least time and
+  /// disturb computing the least. With affine costs no plan with this finish has fewer groups.
+  fewest_groups,
+  /// Each group begins as late as it can while those before it finish as early as they can: the last group is smaller,
+  /// which helps where the cost turns out higher.
+  latest
+};
 
 namespace schedule_detail {
 
@@ -172,15 +175,16 @@ class groups_in_time {
 
 }  // namespace schedule_detail
 
-/// Merges so that the last group finishes as early as it can, for one stream and the given constraints. The default.
-/// Exact for any cost, also where it falls as bytes grow; no group has a cost that is infinite or NaN.
-/// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds O(L)
-/// for each group at most. Memory: O(L).
-/// Throws invalid_argument if every plan has a group of infinite or NaN cost, or if a cost is negative.
-/// When not: costs that are far off, above all seconds a byte that are too high; `robust` plans for that, and
+/// Merges so that the last group finishes as early as possible, for one stream and the given constraints. The default.
+/// Exact for any cost, also one that falls as bytes grow; no group has an infinite or NaN cost. Throws invalid_argument
+/// if every plan has a group of infinite or NaN cost, or if a cost is negative.
+/// When not: with a cost that is far off, above all with too many seconds a byte; `robust` plans for that, and
 /// ties::latest suffers less.
+/// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds at most
+/// O(L) for each group.
+/// Memory: O(L).
 struct optimal {
-  ties rule = ties::fewest_groups;
+  ties rule = ties::fewest_groups;  ///< which of several optimal plans
 
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {

@@ -1,4 +1,4 @@
-// Plans for an all-reduce in two halves, of which the second overlaps with the next forward pass.
+// Plans for an all-reduce in two halves, the second of which overlaps with the next forward pass.
 #pragma once
 
 #include <algorithm>
@@ -15,18 +15,18 @@
 
 namespace gradsieve {
 
-/// Groups are reduce-scattered during the backward pass, as always; after that they are all-gathered in the order of
-/// the next forward pass, and a layer's forward waits for its group only. `share` of the cost is the reduce-scatter;
-/// half of it with a ring. The plan has the least period of a steady state, all groups of one size for both halves; its
-/// predicted times are those of the reduce-scatters. Exact while no prefix has more than `most_labels` useful pairs of
-/// times. Costs may rise and fall; groups whose cost is infinite or NaN are avoided. Cost: O(L^2) for each label;
-/// hundreds of layers. Throws invalid_argument if every plan has a group of infinite cost, or if a cost is negative.
-/// Source: DeAR (Zhang et al., ICDCS 2023), with the exact partition in place of its search for a bucket size.
+/// Groups are reduce-scattered during the backward pass, and then all-gathered in the order of the next forward pass,
+/// where a layer waits for its own group only. The plan has the least period of a steady state, with the same groups in
+/// both halves; its predicted times are those of the reduce-scatters. Exact while no prefix has more than `most_labels`
+/// useful pairs of times. Costs may rise and fall; groups with an infinite or NaN cost are avoided. Throws
+/// invalid_argument if every plan has such a group, or if a cost is negative.
+/// Cost: O(L^2) for each label, which suits hundreds of layers.
+/// Source: DeAR (Zhang et al., ICDCS 2023), with the exact partition instead of a search for a bucket size.
 struct optimal_rs_ag {
-  double share = 0.5;
-  std::size_t most_labels = 64;
+  double share = 0.5;            ///< of the cost that the reduce-scatter takes; half with a ring
+  std::size_t most_labels = 64;  ///< pairs of times kept for each prefix, at least 2
 
-  /// @throws invalid_argument unless 0 <= share <= 1 and at least 2 labels are allowed.
+  /// Checks both. @throws invalid_argument unless 0 <= share <= 1 and at least 2 labels are allowed.
   void check() const {
     require_between("share of the reduce-scatter", share, 0, 1);
     require_between("labels of a prefix", static_cast<double>(most_labels), 2, 1e9);

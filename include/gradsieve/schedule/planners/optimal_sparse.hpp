@@ -1,4 +1,4 @@
-// Plans for sparse exchanges, whose selection takes time of the compute stream.
+// Plans for sparse exchanges, whose selection runs on the compute stream.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +16,21 @@
 
 namespace gradsieve {
 
-/// Seconds that selecting from a group of n = bytes / 4 elements takes: fixed + per_element * n + per_compare * n *
-/// log2 n. The backward pass stands still for it.
+/// Seconds to select from a group of n = bytes / 4 elements: fixed + per_element * n + per_compare * n * log2 n. The
+/// backward pass waits for it.
 struct selection_seconds {
-  double fixed = 0;
-  double per_element = 0;
-  double per_compare = 0;
+  double fixed = 0;        ///< of each group
+  double per_element = 0;  ///< of each element
+  double per_compare = 0;  ///< of each of n log2 n comparisons
 
+  /// The seconds.
   [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {
     if (bytes == 0) return 0;
     double const n = static_cast<double>(bytes) / 4;
     return fixed + per_element * n + per_compare * n * std::log2(std::max(n, 1.0));
   }
 
-  /// @throws invalid_argument unless all are finite and not negative.
+  /// Checks all. @throws invalid_argument unless they are finite and not negative.
   void check() const {
     require_between("fixed seconds of a selection", fixed, 0, 1e9);
     require_between("seconds of a selection for an element", per_element, 0, 1e9);
@@ -38,8 +39,8 @@ struct selection_seconds {
   friend bool operator==(selection_seconds const&, selection_seconds const&) = default;
 };
 
-/// Start and finish of each group's exchange where its selection runs on the compute stream as soon as its last
-/// gradient is there, and later gradients wait for it. @throws invalid_argument as times_of().
+/// Start and finish of each group's exchange, if its selection runs on the compute stream as soon as its last gradient
+/// is ready, and later gradients wait for it. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] std::vector<group_times> sparse_times_of(arrivals const& in, std::vector<std::size_t> const& ends,
                                                        Cost const& cost, selection_seconds const& selection) {
@@ -58,16 +59,17 @@ template <cost_model Cost>
   return times;
 }
 
-/// The plan whose last exchange finishes first, selections included: exact while no prefix of the gradients has more
-/// than `most_labels` useful pairs of times, and good behind that. Merging changes what is selected: the k largest of
-/// the group, not of each layer. Costs may rise and fall; groups whose cost is infinite or NaN are avoided. Cost:
-/// O(L^2) for each label; hundreds of layers. Memory: O(L) for each label. Throws invalid_argument if every plan has a
-/// group of infinite cost, or if a cost is negative.
+/// The plan whose last exchange finishes first, selections included. Exact while no prefix of the gradients has more
+/// than `most_labels` useful pairs of times, else approximate. Merging changes what is selected: the k largest of the
+/// group, not of each layer. Costs may rise and fall; groups with an infinite or NaN cost are avoided. Throws
+/// invalid_argument if every plan has such a group, or if a cost is negative.
+/// Cost: O(L^2) for each label, which suits hundreds of layers. Memory: O(L) for each label.
 struct optimal_sparse {
-  selection_seconds selection{};
-  std::size_t most_labels = 64;
+  selection_seconds selection{};  ///< what selecting takes
+  std::size_t most_labels = 64;   ///< pairs of times kept for each prefix, at least 2
 
-  /// @throws invalid_argument if the selection's seconds are out of their limits or fewer than 2 labels are allowed.
+  /// Checks both. @throws invalid_argument if the selection's seconds are out of their limits or fewer than 2 labels
+  /// are allowed.
   void check() const {
     selection.check();
     require_between("labels of a prefix", static_cast<double>(most_labels), 2, 1e9);

@@ -1,4 +1,4 @@
-// Optimal plans where two times decide: what a prefix of the gradients leaves behind is a pair, not a number.
+// Optimal plans where the state after a prefix of the gradients is a pair of times.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,10 @@ struct two_times {
   double second = 0;
 };
 
-/// The best groups by labels: extend(times, i, j, seconds) gives the times after one more group, gradients i to before
-/// j at that cost, and must not fall in either; value(times) of all gradients is what gets least. Groups of infinite
-/// cost are left out. Of the labels of a prefix those that another one beats in both are dropped. More than
-/// `most_labels` are thinned out evenly, after which the plan is good but not certified. O(L^2) extensions of each
-/// label.
+/// The best groups by labels: extend(times, i, j, seconds) returns the times after one more group [i, j) of that cost,
+/// and must not decrease either; value(times) of all gradients is minimised. Groups of infinite cost are left out. A
+/// label of a prefix is dropped if another one is better in both times. More than `most_labels` are thinned out evenly;
+/// the plan is then approximate and has no certificate. O(L^2) extensions of each label.
 /// @throws invalid_argument if every plan has a group of infinite cost, or if a cost is negative.
 template <cost_model Cost, class Extend, class Value>
 [[nodiscard]] grouping pareto_grouping(arrivals const& in, Cost const& cost, std::size_t most_labels,

@@ -1,4 +1,4 @@
-// A plan for costs that are not known well.
+// A plan for a cost that is not known well.
 #pragma once
 
 #include <algorithm>
@@ -17,15 +17,15 @@
 
 namespace gradsieve {
 
-/// Costs that may turn out to be up to `a` times more or less startup, and `b` times more or less a byte. Of the
-/// optimal plans for the given cost and for its corners (and in between), the one whose finish exceeds the optimum of
-/// the case by the least factor in its worst case. Measured b that is too high costs most, as the last group gets too
-/// large. Cost: 18 times `optimal` and 17 * 9 evaluations, O(L) each. Affine costs only, which are always finite.
+/// For an affine cost whose startup may be off by a factor of `a`, and whose seconds a byte by a factor of `b`, both
+/// ways. Of the optimal plans for the given cost, its extremes and some costs in between, takes the one with the least
+/// worst ratio of its finish to the optimum. A measured `b` that is too high costs most, as the last group gets too
+/// large. Cost: 18 times `optimal` and 17 * 9 evaluations, O(L) each.
 struct robust {
-  double a = 2;
-  double b = 2;
+  double a = 2;  ///< factor of the startup, >= 1
+  double b = 2;  ///< factor of the seconds a byte, >= 1
 
-  /// @throws invalid_argument unless both are finite and 1 or more.
+  /// Checks both. @throws invalid_argument unless they are finite and 1 or more.
   void check() const {
     require_between("factor of a startup's uncertainty", a, 1, 1e6);
     require_between("factor of the uncertainty of seconds a byte", b, 1, 1e6);

@@ -16,8 +16,8 @@
 
 namespace gradsieve {
 
-/// One JSON object with the array `traceEvents`: every span as "X" on its lane, in microseconds; the names of process
-/// and lanes; an arrow from what a group waited for last to its exchange. `rank` is the process.
+/// Writes a timeline as one JSON object with the array `traceEvents`: every span as "X" on its lane, in microseconds;
+/// the names of process and lanes; an arrow from what a group waited for last to its exchange. `rank` is the process.
 inline void write_chrome_trace(std::ostream& out, timeline const& run, trace const& of, plan const& by, int rank = 0) {
   auto const text = [&out](std::string_view value) { schedule_detail::write_json_text(out, value); };
   std::string_view separator = "\n";

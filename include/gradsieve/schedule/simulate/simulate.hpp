@@ -1,4 +1,4 @@
-// Plays a plan: when everything happens on one worker, and how long an iteration takes.
+// Simulates a plan: when everything happens on one worker, and how long an iteration takes.
 #pragma once
 
 #include <algorithm>
@@ -19,22 +19,23 @@
 
 namespace gradsieve {
 
+/// What is simulated.
 struct simulation_options {
-  int workers = 1;
-  int iterations = 1;
-  int streams = 1;  ///< collectives at once; behind its startup, the cost of 1 byte, each has an equal share of the
-                    ///< bandwidth; without a share where that cost is infinite or NaN
+  int workers = 1;     ///< number of workers
+  int iterations = 1;  ///< 3 or more for a steady state
+  int streams = 1;     ///< collectives at once; after its startup, the cost of 1 byte, each has an equal share of the
+                       ///< bandwidth; where that cost is infinite or NaN, they do not slow each other down
   double interference = 1;       ///< factor by which computing is slower while a collective runs
   double jitter = 0;             ///< relative deviation of every layer's time on every worker; all wait for the slowest
   double straggler = 1;          ///< factor by which one worker's computing is slower
   std::uint64_t seed = 1;        ///< of the jitter
   bool overlap_forward = false;  ///< a layer's next forward waits for its own group only
-  bool priority = false;         ///< of the groups that are ready, the one nearest to the input goes first
+  bool priority = false;         ///< of the groups that are ready, the one nearest to the input is sent first
   std::uint64_t chunk = 0;       ///< bytes of the pieces that groups are sent in; 0: whole
-  bool two_halves = false;  ///< reduce-scatter in the backward pass, all-gather in the next forward; half the cost each
-  selection_seconds selection{};  ///< on the compute lane, when a group's last gradient is ready
+  bool two_halves = false;  ///< reduce-scatter in the backward pass, all-gather in the next forward; each half the cost
+  selection_seconds selection{};  ///< of selecting, on the compute lane, when a group's last gradient is ready
 
-  /// @throws invalid_argument naming the first that is out of its limits.
+  /// Checks all. @throws invalid_argument naming the first that is out of its limits.
   void check() const {
     require_between("number of workers", workers, 1, 1 << 24);
     require_between("iterations", iterations, 1, 1'000'000);
@@ -254,7 +255,8 @@ class simulation {
 /// Plays some iterations of forward pass, backward pass and exchange. With one stream, whole groups and nothing that
 /// disturbs, an iteration takes the forward seconds and the later of finish() and the backward pass. Where layers of
 /// the next forward pass wait for their own groups only, `iteration` is the period of a steady state: simulate 3 or
-/// more. Local. Cost: about L + groups events an iteration, times workers for the jitter. Allocates.
+/// more. Local.
+/// Cost: about L + groups events an iteration, times workers for the jitter. Allocates.
 /// @throws invalid_argument if the plan is for other layers, the cost or an option is out of its limits, or the cost of
 /// a group or of a piece of one is negative, infinite or NaN.
 template <cost_model Cost>

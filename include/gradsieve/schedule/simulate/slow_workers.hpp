@@ -1,4 +1,4 @@
-// Workers that are not equally fast, and wait for each other.
+// Workers that are not equally fast and wait for each other.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@
 
 namespace gradsieve {
 
-/// The times of every layer on every worker: those of the trace, times a normal factor around 1 of deviation `jitter`,
-/// drawn anew for each layer and pass; on one worker times `straggler` as well.
+/// The times of every layer on every worker: those of the trace, multiplied by a normal factor around 1, drawn for each
+/// layer and pass; on one worker also by `straggler`.
 struct slow_workers {
-  int workers = 1;
-  double jitter = 0;
-  double straggler = 1;
-  std::uint64_t seed = 1;
+  int workers = 1;         ///< number of workers
+  double jitter = 0;       ///< standard deviation of the factor
+  double straggler = 1;    ///< factor of the slow worker
+  std::uint64_t seed = 1;  ///< of the jitter
 
-  /// Seconds of each layer of a pass such that their sum up to each layer is that of the worker that is slowest up to
-  /// there, as a collective waits for all. `time` is traced_layer::forward or backward; the forward pass begins with
-  /// the last layer. Cost: O(layers), times workers with jitter.
+  /// Seconds of each layer of a pass, such that their sum up to each layer is that of the worker that is slowest up to
+  /// there, as a collective waits for all. `time` is traced_layer::forward or traced_layer::backward; the forward pass
+  /// begins with the last layer. Cost: O(layers), times workers with jitter.
   [[nodiscard]] std::vector<double> slowest(trace const& of, double traced_layer::* time, std::uint64_t pass) const {
     std::size_t const layers = of.count();
     std::vector<double> seconds(layers);

@@ -1,4 +1,4 @@
-// What a simulated run did, and when.
+// The result of a simulation.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,17 @@
 
 namespace gradsieve {
 
-enum class activity : std::uint8_t { forward, backward, select, all_reduce, reduce_scatter, all_gather };
+/// What happens in a span of time.
+enum class activity : std::uint8_t {
+  forward,         ///< a layer's forward pass
+  backward,        ///< a layer's backward pass
+  select,          ///< selecting from a group
+  all_reduce,      ///< exchanging a group
+  reduce_scatter,  ///< its first half
+  all_gather       ///< its second half
+};
 
+/// The name of an activity.
 [[nodiscard]] constexpr std::string_view name_of(activity kind) noexcept {
   switch (kind) {
     case activity::forward:
@@ -33,24 +42,24 @@ enum class activity : std::uint8_t { forward, backward, select, all_reduce, redu
 
 /// A span of time on a lane: 0 computes, 1 and above communicate. Spans of one lane do not overlap.
 struct timeline_event {
-  activity kind = activity::forward;
-  std::uint32_t lane = 0;
-  double begin = 0;  ///< seconds from the start of the run
-  double end = 0;
-  std::uint64_t bytes = 0;
-  std::size_t group = 0;
-  std::size_t layer = 0;  ///< of forward and backward; of others the last of the group to be ready
-  int iteration = 0;
+  activity kind = activity::forward;  ///< what happens
+  std::uint32_t lane = 0;             ///< where
+  double begin = 0;                   ///< seconds from the start of the run
+  double end = 0;                     ///< seconds from the start of the run
+  std::uint64_t bytes = 0;            ///< of the group, or the piece of it
+  std::size_t group = 0;              ///< of the plan
+  std::size_t layer = 0;              ///< of forward and backward; else the last of the group to be ready
+  int iteration = 0;                  ///< from 0
 };
 
-/// Seconds of an iteration, where they went, and what that means for all workers together.
+/// How long an iteration takes, and how well it scales.
 struct schedule_metrics {
-  int workers = 1;
-  double iteration = 0;
-  double compute = 0;        ///< forward and backward on one worker alone
-  double communication = 0;  ///< of all collectives of an iteration, one after the other
+  int workers = 1;           ///< as simulated
+  double iteration = 0;      ///< seconds
+  double compute = 0;        ///< seconds of forward and backward on one worker alone
+  double communication = 0;  ///< seconds of all collectives of an iteration, one after the other
 
-  /// What communication adds to computing.
+  /// Seconds that communication adds to computing.
   [[nodiscard]] double exposed() const noexcept { return iteration > compute ? iteration - compute : 0; }
   /// Share of the communication that computing hides; 1 if there is none.
   [[nodiscard]] double overlap() const noexcept {
@@ -58,6 +67,7 @@ struct schedule_metrics {
   }
   /// Throughput over that of one worker.
   [[nodiscard]] double speedup() const noexcept { return workers * efficiency(); }
+  /// speedup() for each worker.
   [[nodiscard]] double efficiency() const noexcept { return iteration > 0 ? compute / iteration : 1; }
 
   friend std::ostream& operator<<(std::ostream& out, schedule_metrics const& it) {
@@ -66,9 +76,10 @@ struct schedule_metrics {
   }
 };
 
+/// What simulate() returns.
 struct timeline {
   std::vector<timeline_event> events;  ///< in the order in which they begin
-  schedule_metrics metrics;
+  schedule_metrics metrics;            ///< of one iteration
 };
 
 }  // namespace gradsieve
