@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -46,14 +47,15 @@ constexpr char const* usage = R"(advise [option value]...
   --csv FILE         writes speed-ups from 1 Mbit/s to 400 Gbit/s, for plot_advise.py
   --measure          under mpirun, with two ranks or more: workers and link are what it finds, the local cost is
                      measured, and so is what the exchanges really take
-  --append FILE      with --measure: adds a row a choice to a CSV, for plot_advise.py
+  --append FILE      with --measure: adds a row a choice to a CSV, for plot_advise.py; its bandwidth is --bandwidth, or
+                     without that the measured one
 )";
 
 struct settings {
   std::string trace = "resnet50";
   std::uint64_t elements = 0;
   int workers = 8;
-  double bits_a_second = 1e9;
+  std::optional<double> bits_a_second;
   double latency = 30e-6;
   double density = 0.01;
   std::string csv;
@@ -98,6 +100,8 @@ settings parse(std::span<char*> arguments) {
       throw example::usage_error("no option " + name + "; see --help");
   }
   if (!chosen.append.empty() && !chosen.measure) throw example::usage_error("--append goes with --measure");
+  if (chosen.measure && chosen.append.empty() && chosen.bits_a_second)
+    throw example::usage_error("--bandwidth with --measure goes with --append: the link is measured");
   return chosen;
 }
 
@@ -236,7 +240,7 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
                 << 1e3 * made.choices[i].total() << std::setw(12) << 1e3 * taken[i] << std::setw(8)
                 << std::setprecision(2) << made.choices[i].total() / taken[i] << std::setprecision(3) << '\n';
   if (!chosen.csv.empty()) sweep(chosen, layers, menu);
-  if (!chosen.append.empty()) append(chosen, 8e-9 / link.beta, made, taken);
+  if (!chosen.append.empty()) append(chosen, chosen.bits_a_second.value_or(8 / link.beta) * 1e-9, made, taken);
   return EXIT_SUCCESS;
 }
 #endif
@@ -244,10 +248,10 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
 int run(settings const& chosen) {
   auto const layers = layers_of(chosen);
   auto const menu = gs::usual_choices(chosen.density);
-  std::cout << layers.size() << " elements, " << chosen.workers << " workers, " << 1e-9 * chosen.bits_a_second
-            << " Gbit/s, " << 1e6 * chosen.latency << " us a message, density " << chosen.density << '\n';
-  print(
-      gs::advise(layers, chosen.workers, {.alpha = chosen.latency, .beta = 8 / chosen.bits_a_second}, std::span{menu}));
+  double const bits_a_second = chosen.bits_a_second.value_or(1e9);
+  std::cout << layers.size() << " elements, " << chosen.workers << " workers, " << 1e-9 * bits_a_second << " Gbit/s, "
+            << 1e6 * chosen.latency << " us a message, density " << chosen.density << '\n';
+  print(gs::advise(layers, chosen.workers, {.alpha = chosen.latency, .beta = 8 / bits_a_second}, std::span{menu}));
   if (!chosen.csv.empty()) sweep(chosen, layers, menu);
   return EXIT_SUCCESS;
 }

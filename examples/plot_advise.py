@@ -5,6 +5,7 @@ points that it measured beside what it predicted for them (--append)."""
 import argparse
 import csv
 import pathlib
+import statistics
 import sys
 
 PREDICTED = ["choice", "gbit_per_second", "milliseconds", "speedup"]
@@ -33,19 +34,20 @@ def read(path):
 
 
 def speedups(rows, times):
-    """(bandwidths, speed-ups over the dense row of the same bandwidth) by choice, in the table's order."""
-    dense = {row["gbit_per_second"]: row[times] for row in rows if row["choice"].startswith("dense, 32")}
-    lines = {}
-    for row in sorted(rows, key=lambda row: row["gbit_per_second"]):
-        if row["choice"].startswith("dense, 32"):
-            continue
-        if row["gbit_per_second"] not in dense:
-            sys.exit("plot_advise.py: the table has a bandwidth without a row 'dense, 32 bits'")
-        xs, ys = lines.setdefault(row["choice"], ([], []))
-        xs.append(row["gbit_per_second"])
-        ys.append(dense[row["gbit_per_second"]] / row[times])
-    order = list(dict.fromkeys(row["choice"] for row in rows))
-    return {choice: lines[choice] for choice in order if choice in lines}
+    """(bandwidths, speed-ups over the dense row of the same bandwidth) by choice, in the table's order. Where a table
+    has several rows of a choice and bandwidth, their median counts."""
+    found = {}
+    for row in rows:
+        found.setdefault(row["choice"], {}).setdefault(row["gbit_per_second"], []).append(row[times])
+    medians = {choice: {gbit: statistics.median(values) for gbit, values in sorted(by_gbit.items())}
+               for choice, by_gbit in found.items()}
+    if "dense, 32 bits" not in medians:
+        sys.exit("plot_advise.py: the table has no row 'dense, 32 bits'")
+    dense = medians.pop("dense, 32 bits")
+    if any(gbit not in dense for by_gbit in medians.values() for gbit in by_gbit):
+        sys.exit("plot_advise.py: the table has a bandwidth without a row 'dense, 32 bits'")
+    return {choice: (list(by_gbit), [dense[gbit] / by_gbit[gbit] for gbit in by_gbit])
+            for choice, by_gbit in medians.items()}
 
 
 def bandwidth(gbit):

@@ -29,6 +29,7 @@ want openmpi-bin command -v mpirun
 want nlohmann-json3-dev header nlohmann/json.hpp
 want g++-aarch64-linux-gnu command -v aarch64-linux-gnu-g++
 want qemu-user command -v qemu-aarch64
+want codespell command -v codespell
 [ "${1-}" = --quick ] || want_torch
 
 skipped=()
@@ -46,6 +47,7 @@ unless_skipped "training over network namespaces" eval '[ "$(id -u)" = 0 ] && co
 unless_skipped "the benchmarks" header benchmark/benchmark.h || true
 unless_skipped "reading JSON that the library writes, and traces as JSON" header nlohmann/json.hpp || true
 unless_skipped "AArch64's kernels, by a cross compiler and an emulator" eval 'command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64' || true
+unless_skipped "spelling" command -v codespell || true
 unless_skipped "GoogLeNet as MG-WFBP's authors measured it (GRADSIEVE_MGWFBP_LOG names their tmp8comm.log)" test -e "${GRADSIEVE_MGWFBP_LOG-}" || true
 
 pytorch=OFF
