@@ -294,7 +294,7 @@ TEST_CASE("a list damaged on its way to one rank: all fail, nothing is given up,
         found.expect(steps::contains(ends, comm.rank() != 2    ? "communication_error: gradsieve: a message was damaged"
                                            : how == harm::vote ? "mismatch: gradsieve: ranks decided differently"
                                                                : "corrupt_message: gradsieve: message indices of rank "
-                                                                 "1 are out of order or range"),
+                                                                 "1 are out of order or out of range"),
                      "said " + ends);
         found.expect(steps::same_bits(fetched(where, device.residual().data(), n), entered), "something was given up");
         gradient.put(std::vector<float>(n));
