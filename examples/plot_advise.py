@@ -81,7 +81,8 @@ def main():
         else:
             axes.plot(xs, ys, color=color, linestyle=dash, linewidth=1.8, label=choice)
     axes.axhline(1, color="0.35", linewidth=1.2)
-    axes.text(0.01, 1, "as fast as dense", transform=axes.get_yaxis_transform(), va="bottom", fontsize=9, color="0.35")
+    axes.text(0.99, 1, "as fast as dense", transform=axes.get_yaxis_transform(), ha="right", va="bottom", fontsize=9,
+              color="0.35")
     if measured:
         axes.plot([], [], color="0.4", linewidth=0.9, label="thin: predicted by advise")
     axes.set_xscale("log")
@@ -90,11 +91,14 @@ def main():
     axes.set_yticks([tick for e in range(-4, 5) for s in (1, 2, 5) if low <= (tick := s * 10.0**e) <= high])
     axes.set_yticks([], minor=True)
     axes.yaxis.set_major_formatter("{x:g} ×")
+    if measured:
+        axes.set_xticks(sorted({x for xs, _ in lines.values() for x in xs}))
+        axes.minorticks_off()
     axes.xaxis.set_major_formatter(lambda x, _: bandwidth(x))
     axes.set_xlabel("bandwidth of a link, each way")
     axes.set_ylabel("speed-up over dense")
     axes.grid(True, which="major", alpha=0.3)
-    axes.legend(fontsize=9.5, loc="upper right")
+    axes.legend(fontsize=9.5, loc="lower left")
     figure.suptitle(chosen.title, fontsize=13)
     axes.set_title(chosen.note, fontsize=9.5, color="0.3")
     picture = chosen.output or chosen.table.with_suffix(".png")
