@@ -393,7 +393,7 @@ TEST_CASE("negative costs are refused, and so are plans that cannot be") {
   auto const not_the_last = [](std::uint64_t bytes) { return bytes >= 8 ? infinity : 1.0; };
   CHECK_THROWS_WITH_AS(
       (void)gs::make_plan(of, not_the_last),
-      "gradsieve: every plan has a group of infinite or NaN cost; a finite plan exists for the first 3 "
+      "gradsieve: no plan is finite: each has a group of infinite or NaN cost; there is a finite one for the first 3 "
       "of 4 layers only",
       gs::invalid_argument);
   // A cost that is negative where no plan needs it, met on the way.
