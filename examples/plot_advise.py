@@ -59,6 +59,7 @@ def main():
     parser.add_argument("table", type=pathlib.Path, help="what advise --csv or --append wrote")
     parser.add_argument("-o", "--output", type=pathlib.Path, help="the picture [beside the table, .png]")
     parser.add_argument("--title", default="Speed-up of one gradient exchange over a dense all-reduce in 32 bits")
+    parser.add_argument("--measured-only", action="store_true", help="leaves out what was predicted for measured points")
     parser.add_argument("--note", default="", help="a line below the title: what was run")
     chosen = parser.parse_args()
     rows, measured = read(chosen.table)
@@ -71,19 +72,20 @@ def main():
 
     figure, axes = pyplot.subplots(figsize=(9, 5.2))
     lines = speedups(rows, "measured_ms" if measured else "milliseconds")
-    expected = speedups(rows, "predicted_ms") if measured else {}
+    expected = speedups(rows, "predicted_ms") if measured and not chosen.measured_only else {}
     if len(lines) > len(STYLES):
         sys.exit(f"plot_advise.py: {len(lines)} choices; {len(STYLES)} can be told apart")
     for (choice, (xs, ys)), (color, dash, marker) in zip(lines.items(), STYLES):
         if measured:
             axes.plot(xs, ys, color=color, linestyle=dash, marker=marker, markersize=6, linewidth=1.8, label=choice)
-            axes.plot(*expected[choice], color=color, linewidth=0.9, alpha=0.55)
+            if expected:
+                axes.plot(*expected[choice], color=color, linewidth=0.9, alpha=0.55)
         else:
             axes.plot(xs, ys, color=color, linestyle=dash, linewidth=1.8, label=choice)
     axes.axhline(1, color="0.35", linewidth=1.2)
     axes.text(0.99, 1, "as fast as dense", transform=axes.get_yaxis_transform(), ha="right", va="bottom", fontsize=9,
               color="0.35")
-    if measured:
+    if expected:
         axes.plot([], [], color="0.4", linewidth=0.9, label="thin: predicted by advise")
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -154,5 +154,5 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("random_k(seed=-1)", "expected a whole number");
   says("deft(sharing=none)", "expected one of by_");
   says("deft+packed:delta,fp16", "sums values");
-  says("cyclic", "'cyclic' is none");  // not on this menu
+  says("cyclic", "'cyclic' is not one");  // not on this menu
 }
