@@ -13,7 +13,7 @@ FRONT_LINES = 200
 SKIPPED = {"build", "out", ".git", "wrong_docs"}
 FENCE = re.compile(r"^\s*(```+|~~~+)\s*(\w*)")
 # [text](target), ![text](target), and [name]: target
-LINK = re.compile(r"\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)")
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)")
 USE = re.compile(r"\]\[([^\]\[]+)\]")
 
 
