@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the Markdown files under a folder: relative links lead to files and headings that are there, Python and shell
-blocks parse, the front page is short. Prints each fault as file:line and ends with 1 if there is any."""
+blocks parse, the front page is short. Prints each fault as file:line and ends with 1 if there is any. --programs writes
+the C++ blocks of the chapters as one file, for a compiler to check."""
 
 import argparse
 import ast
@@ -105,10 +106,44 @@ def faults(path, root):
         yield lines, f"the front page has {lines} lines, {FRONT_LINES} at most"
 
 
+# What the chapters' blocks take for granted; each becomes a function of its own.
+PRELUDE = """#include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/schedule.hpp>
+#include <cstddef>
+#include <fstream>
+#include <functional>
+#include <vector>
+namespace gs = gradsieve;
+"""
+FUNCTION = """void block_{number}(gs::mpi::communicator_ref comm, gs::layout layers, std::vector<float> gradient, gs::trace step,
+    gs::recipe<> recipe, std::function<void(std::function<void(std::size_t)>)> backward) {{ {{
+#line {line} "{path}"
+{code}
+}} }}
+"""
+
+
+def programs(root):
+    """The C++ blocks of the pages under include/, without those of a device."""
+    text = PRELUDE
+    for path in markdown(root / "include"):
+        for line, language, code in parts(path.read_text(encoding="utf-8"))[1]:
+            if language == "cpp" and "gs::device" not in code:
+                code = re.sub(r"^#include .*$", "", code, flags=re.M)
+                text += FUNCTION.format(number=text.count("void block_"), line=line, path=path, code=code)
+    return text
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=pathlib.Path)
-    root = parser.parse_args().root.resolve()
+    parser.add_argument("--programs", type=pathlib.Path, metavar="FILE", help="C++ file to write; nothing is checked then")
+    chosen = parser.parse_args()
+    root = chosen.root.resolve()
+    if chosen.programs:
+        chosen.programs.write_text(programs(root), encoding="utf-8")
+        return
     pages = list(markdown(root))
     if not pages:
         sys.exit(f"check_docs.py: no Markdown under {root}")
