@@ -55,7 +55,7 @@ def families(results):
 def draw_panel(axes, row, dense, curves, several):
     """One recipe: training loss against what a worker has sent so far, beside dense training."""
     for each, color, dash in ((dense, "0.35", (0, (5, 2))), (row, "C0", "-")):
-        if each is None or (each is dense and dense is row):
+        if each is None or (each is row and color != "C0"):  # dense, where there is nothing else
             continue
         points = curves.get((each["recipe"], each["workers"]), [])
         points = [point for point in points if point["bytes"] > 0]
