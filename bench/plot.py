@@ -69,63 +69,83 @@ def density_or_k(rows):
     return lambda row: Part(row.k, f"k = {row.k:,}")
 
 
+def selectors_of(rows, x):
+    """(label, color, marker, dash, rows in the order of x): one line a selector."""
+    return [(NAMES[who], *STYLES[who], "-", sorted(found, key=x)) for who in NAMES
+            if (found := [row for row in rows if row.who == who])]
+
+
+def legend_below(figure, axes, room):
+    """One legend for all panels, in `room` inches below them."""
+    entries = {}
+    for each in axes:
+        for handle, label in zip(*each.get_legend_handles_labels()):
+            entries.setdefault(label, handle)
+    share = room / figure.get_figheight()
+    figure.legend(entries.values(), entries.keys(), loc="lower center", ncol=min(6, len(entries)), fontsize=9.5,
+                  frameon=False)
+    return (0, share, 1, 1)
+
+
 def draw_time(results, pyplot):
-    """Time of a step against n, and its ratio to the floor's."""
+    """Time of a step against n above, its ratio to the floor's below; a column for each density that was swept."""
     rows = [row for row in results.select("step") if row.who in NAMES]
     if len({row.n for row in rows}) < 2:
         return "steps at two sizes or more"
     split = density_or_k(rows)
-    lines = lines_of(rows, lambda row: row.n, split)
-    if not lines:
-        return "steps of one density or k at two sizes or more"
-    rows = [row for line in lines for row in line[-1]]
-    figure, (time, ratio) = pyplot.subplots(1, 2, figsize=(12, 4.8))
-    draw_lines(time, lines, lambda row: row.n, lambda row: row.ms)
+    values = sorted({split(row) for row in rows})
+    figure, grid = pyplot.subplots(2, len(values), figsize=(max(7.5, 3.6 * len(values) + 1), 7.4), sharex=True,
+                                   sharey="row", squeeze=False)
     floors = {}
     for row in rows:
         floors.setdefault(row.n, []).append(row.floor_ms)
-    time.plot(sorted(floors), [sorted(floors[n])[len(floors[n]) // 2] for n in sorted(floors)], linewidth=1.4,
-              label="floor: r[i] += g[i]", **FLOOR)
-    time.set_yscale("log")
-    time.set_ylabel("time of a step, ms")
-    draw_lines(ratio, lines, lambda row: row.n, lambda row: row.ratio)
-    ratio.axhline(1, linewidth=1.4, label="floor", **FLOOR)
-    ratio.set_yscale("log")
-    ratio.set_ylabel("time of a step / time of the floor")
-    plain_ticks(ratio.yaxis, [row.ratio for row in rows] + [1])
-    for axes in (time, ratio):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted({1 << round(math.log2(n)) for n in floors}))
-        axes.set_xlabel("elements n")
-    time.legend(fontsize=9)
-    fixed = {split(row) for row in rows}
-    figure.suptitle("A whole step (accumulate, select, emit, residual), " +
-                    (f"{fixed.pop()}, " if len(fixed) == 1 else "") + f"fp32, {threads(results)}")
+    for (time, ratio), value in zip(grid.T, values):
+        lines = selectors_of([row for row in rows if split(row) == value], lambda row: row.n)
+        draw_lines(time, lines, lambda row: row.n, lambda row: row.ms)
+        time.plot(sorted(floors), [sorted(floors[n])[len(floors[n]) // 2] for n in sorted(floors)], linewidth=1.4,
+                  label="floor: r[i] += g[i]", **FLOOR)
+        draw_lines(ratio, lines, lambda row: row.n, lambda row: row.ratio)
+        ratio.axhline(1, linewidth=1.4, **FLOOR)
+        time.set_title(value if value.startswith("k = ") else f"density {value}", fontsize=11)
+        ratio.set_xscale("log", base=2)
+        first, last = (round(math.log2(n)) for n in (min(floors), max(floors)))
+        ratio.set_xticks([1 << power for power in range(first, last + 1, 1 if last - first < 6 else 3)])
+        ratio.set_xlabel("elements n")
+    grid[0, 0].set_yscale("log")
+    grid[0, 0].set_ylabel("time of a step, ms")
+    grid[0, 0].yaxis.set_major_formatter("{x:g}")
+    grid[1, 0].set_yscale("log")
+    grid[1, 0].set_ylabel("time of a step / time of the floor")
+    plain_ticks(grid[1, 0].yaxis, [row.ratio for row in rows] + [1])
+    figure.suptitle(f"A whole step (accumulate, select, emit, residual), fp32, {threads(results)}")
+    figure.tight_layout(rect=legend_below(figure, grid[0], 0.4))
     return figure
 
 
 def draw_density(results, pyplot):
-    """Ratio to the floor against density, at every size."""
+    """Ratio to the floor against density, a panel for each size that has two densities or more."""
     rows = [row for row in results.select("step") if row.who in NAMES]
-    lines = lines_of(rows, lambda row: row.density, lambda row: Part(row.n, f"n = {power(row.n)}"))
-    if not lines:
+    sizes = sorted({row.n for row in rows if len({each.density for each in rows if each.n == row.n}) > 1})
+    if not sizes:
         return "steps of one size at two densities or more"
-    rows = [row for line in lines for row in line[-1]]
-    figure, axes = pyplot.subplots(figsize=(7, 4.8))
-    draw_lines(axes, lines, lambda row: 100 * row.density, lambda row: row.ratio)
-    axes.axhline(1, linewidth=1.4, label="floor: r[i] += g[i]", **FLOOR)
-    axes.set_xscale("log")
+    rows = [row for row in rows if row.n in sizes]
+    figure, grid = pyplot.subplots(1, len(sizes), figsize=(max(7, 3.6 * len(sizes) + 1), 4.8), sharex=True, sharey=True,
+                                   squeeze=False)
     densities = sorted({100 * row.density for row in rows})
-    axes.set_xticks(densities if len(densities) < 8 else densities[::-(-len(densities) // 6)])
-    axes.minorticks_off()
-    axes.xaxis.set_major_formatter("{x:g} %")
-    axes.set_ylim(0, max(1.2, 1.08 * max(row.ratio for row in rows)))
-    axes.set_xlabel("density k / n")
-    axes.set_ylabel("time of a step / time of the floor")
-    axes.legend(fontsize=9)
-    sizes = {row.n for row in rows}
-    axes.set_title("A whole step, " + (f"n = {power(sizes.pop())}, " if len(sizes) == 1 else "") +
-                   f"fp32, {threads(results)}", fontsize=11)
+    for axes, n in zip(grid[0], sizes):
+        lines = selectors_of([row for row in rows if row.n == n], lambda row: row.density)
+        draw_lines(axes, lines, lambda row: 100 * row.density, lambda row: row.ratio)
+        axes.axhline(1, linewidth=1.4, label="floor: r[i] += g[i]", **FLOOR)
+        axes.set_title(f"n = {power(n)}", fontsize=11)
+        axes.set_xlabel("density k / n")
+        axes.set_xscale("log")
+        axes.set_xticks(densities if len(densities) < 8 else densities[::-(-len(densities) // 6)])
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter("{x:g} %")
+    grid[0, 0].set_ylim(0, max(1.2, 1.08 * max(row.ratio for row in rows)))
+    grid[0, 0].set_ylabel("time of a step / time of the floor")
+    figure.suptitle(f"A whole step, fp32, {threads(results)}")
+    figure.tight_layout(rect=legend_below(figure, grid[0], 0.4))
     return figure
 
 
@@ -145,6 +165,7 @@ def draw_threads(results, pyplot):
     draw_lines(axes, lines, lambda row: row.threads, lambda row: row.ms)
     axes.set_xticks(sorted({row.threads for row in rows}))
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("threads")
     axes.set_ylabel("time of a step, ms")
     axes.legend(fontsize=8)
@@ -175,10 +196,11 @@ def draw_peers(results, pyplot):
         for i, density in enumerate(densities):
             at = {row.who: row for row in rows if row.density == density}
             ys = [labels.index(who) + (i - (len(densities) - 1) / 2) * height for who in at]
+            times = [f"{row.ms:,.0f} ms" if row.ms >= 1000 else f"{row.ms:.3g} ms" for row in at.values()]
             bars = axes.barh(ys, [row.ms for row in at.values()], height * 0.92, label=f"density {percent(density)}",
                              color=[("C0", "#8fbbdc")[i % 2] if row.family != "peer" else ("0.45", "0.7")[i % 2]
                                     for row in at.values()])
-            axes.bar_label(bars, [f"{row.ms:.3g} ms" for row in at.values()], fontsize=8, padding=4,
+            axes.bar_label(bars, times, fontsize=8, padding=4,
                            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
         floors = sorted(row.floor_ms for row in rows if row.family != "peer") or [row.floor_ms for row in rows]
         floor = floors[len(floors) // 2]
@@ -189,6 +211,7 @@ def draw_peers(results, pyplot):
         axes.invert_yaxis()
         axes.set_xscale("log")
         axes.set_xlim(0.5 * min(floor, min(row.ms for row in rows)), 4 * max(row.ms for row in rows))
+        axes.xaxis.set_major_formatter("{x:,g}")
         axes.set_xlabel("time, ms")
         axes.set_title(title, fontsize=11)
         shades = [pyplot.Rectangle((0, 0), 1, 1, color=color) for color in ("0.45", "0.7")[:len(densities)]]
@@ -262,7 +285,8 @@ def main():
         for axes in figure.axes:
             axes.grid(True, which="major", alpha=0.3)
             axes.set_axisbelow(True)
-        figure.tight_layout()
+        if not figure.legends:  # else it is laid out around that
+            figure.tight_layout()
         try:
             figure.savefig(folder / f"{name}.png", dpi=130)
         except OSError as error:

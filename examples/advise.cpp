@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -46,16 +47,19 @@ constexpr char const* usage = R"(advise [option value]...
   --csv FILE         writes speed-ups from 1 Mbit/s to 400 Gbit/s, for plot_advise.py
   --measure          under mpirun, with two ranks or more: workers and link are what it finds, the local cost is
                      measured, and so is what the exchanges really take
+  --append FILE      with --measure: adds a row a choice to a CSV, for plot_advise.py; its bandwidth is --bandwidth, or
+                     without that the measured one
 )";
 
 struct settings {
   std::string trace = "resnet50";
   std::uint64_t elements = 0;
   int workers = 8;
-  double bits_a_second = 1e9;
+  std::optional<double> bits_a_second;
   double latency = 30e-6;
   double density = 0.01;
   std::string csv;
+  std::string append;
   bool measure = false;
 };
 
@@ -90,9 +94,14 @@ settings parse(std::span<char*> arguments) {
       chosen.density = example::number(name, value, 0.0, 1.0);
     else if (name == "--csv")
       chosen.csv = value;
+    else if (name == "--append")
+      chosen.append = value;
     else
       throw example::usage_error("no option " + name + "; see --help");
   }
+  if (!chosen.append.empty() && !chosen.measure) throw example::usage_error("--append goes with --measure");
+  if (chosen.measure && chosen.append.empty() && chosen.bits_a_second)
+    throw example::usage_error("--bandwidth with --measure goes with --append: the link is measured");
   return chosen;
 }
 
@@ -184,6 +193,19 @@ gs::local_cost local_cost_of(communicator const& comm, gs::layout const& layers,
   return {element, entry * 2 / 3, entry / 3};
 }
 
+/// One line for each choice that was measured, and for the dense one.
+void append(settings const& chosen, double gbit, gs::advice const& made, std::span<double const> taken) {
+  bool const fresh = !std::filesystem::exists(chosen.append);
+  std::ofstream csv{chosen.append, std::ios::app};
+  if (fresh) csv << "choice,workers,gbit_per_second,predicted_ms,measured_ms\n";
+  for (std::size_t i = 0; i < taken.size(); ++i)
+    if (taken[i] > 0)
+      csv << '"' << made.choices[i].choice.name << "\"," << chosen.workers << ',' << gbit << ','
+          << 1e3 * made.choices[i].total() << ',' << 1e3 * taken[i] << '\n';
+  csv.flush();
+  if (!csv) throw std::runtime_error("cannot write '" + chosen.append + "'");
+}
+
 int run_on(communicator const& comm, settings chosen, gs::layout const& layers) {
   chosen.workers = comm.size();
   gs::measure_options options;
@@ -218,6 +240,7 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
                 << 1e3 * made.choices[i].total() << std::setw(12) << 1e3 * taken[i] << std::setw(8)
                 << std::setprecision(2) << made.choices[i].total() / taken[i] << std::setprecision(3) << '\n';
   if (!chosen.csv.empty()) sweep(chosen, layers, menu);
+  if (!chosen.append.empty()) append(chosen, chosen.bits_a_second.value_or(8 / link.beta) * 1e-9, made, taken);
   return EXIT_SUCCESS;
 }
 #endif
@@ -225,10 +248,10 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
 int run(settings const& chosen) {
   auto const layers = layers_of(chosen);
   auto const menu = gs::usual_choices(chosen.density);
-  std::cout << layers.size() << " elements, " << chosen.workers << " workers, " << 1e-9 * chosen.bits_a_second
-            << " Gbit/s, " << 1e6 * chosen.latency << " us a message, density " << chosen.density << '\n';
-  print(
-      gs::advise(layers, chosen.workers, {.alpha = chosen.latency, .beta = 8 / chosen.bits_a_second}, std::span{menu}));
+  double const bits_a_second = chosen.bits_a_second.value_or(1e9);
+  std::cout << layers.size() << " elements, " << chosen.workers << " workers, " << 1e-9 * bits_a_second << " Gbit/s, "
+            << 1e6 * chosen.latency << " us a message, density " << chosen.density << '\n';
+  print(gs::advise(layers, chosen.workers, {.alpha = chosen.latency, .beta = 8 / bits_a_second}, std::span{menu}));
   if (!chosen.csv.empty()) sweep(chosen, layers, menu);
   return EXIT_SUCCESS;
 }

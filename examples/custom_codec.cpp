@@ -1,4 +1,4 @@
-// A value codec of one's own: a plain struct, no base class. Four workers solve a least-squares problem with it.
+// A value codec of your own: a plain struct, no base class. Four workers solve a least-squares problem with it.
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 

@@ -1,4 +1,4 @@
-// A communicator of one's own, over plain sockets: ranks are processes, each with a socket to rank 0.
+// A communicator of your own, over plain sockets: ranks are processes, each with a socket to rank 0.
 #include <gradsieve/gradsieve.hpp>
 
 #include <sys/socket.h>

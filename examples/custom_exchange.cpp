@@ -1,4 +1,4 @@
-// An exchange of one's own: how what the ranks have selected comes to all of them.
+// An exchange of your own: it carries what each rank has selected to all ranks.
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 

@@ -1,4 +1,4 @@
-// A partitioner of one's own: who selects from which part of the gradient, and how many entries.
+// A partitioner of your own: who selects from which part of the gradient, and how many entries.
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 

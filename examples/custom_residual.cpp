@@ -1,4 +1,4 @@
-// A residual store of one's own: what a gradient does to an element's state, and what stays once a value was sent.
+// A residual store of your own: what a gradient does to an element's state, and what stays once a value was sent.
 #include <gradsieve/gradsieve.hpp>
 
 #include <cmath>

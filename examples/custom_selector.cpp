@@ -1,4 +1,4 @@
-// A selector of one's own: a plain struct with fit() and keep(), no base class, no kernel.
+// A selector of your own: a plain struct with fit() and keep(), no base class, no kernel.
 #include <gradsieve/gradsieve.hpp>
 
 #include <iostream>

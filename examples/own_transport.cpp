@@ -1,4 +1,4 @@
-// No communicator at all: messages are bytes, and how they travel is the caller's business (files, sockets, ...).
+// No communicator at all: messages are bytes, and the caller carries them (files, sockets, ...).
 #include <gradsieve/gradsieve.hpp>
 
 #include <cstddef>

@@ -130,12 +130,12 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
     CAPTURE(why_refused(text));
     CHECK(why_refused(text).find(part) != std::string::npos);
   };
-  says("radixx", "'radixx' is none of the names that there are: selectors radix, hierarchical");
+  says("radixx", "'radixx' is not one of the names: selectors radix, hierarchical");
   says("", "a name is missing");
   says("radix++deft", "a name is missing");
   says("radix+laplacian", "two selectors are named");
   says("coo+packed:delta,fp32", "two codecs are named");
-  says("packed:delta", "is no codec; there are selectors");
+  says("packed:delta", "is not a codec; there are selectors");
   says("packed:delta,fp33", "values fp32, fp16");
   says("radix@", "density is '', expected a number");
   says("radix@0.1x", "density is '0.1x', expected a number");
@@ -146,13 +146,13 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("ldte(tolerance=1,tolerance=1)", "has 'tolerance' twice");
   says("ldte(toleranz=1)", "ldte has no 'toleranz'; it has tolerance");
   says("radix(a=1)", "radix has no 'a'; it has ");
-  says("ldte(tolerance)", "is no option: write field=value");
+  says("ldte(tolerance)", "is not an option: write field=value");
   says("ldte(tolerance=1", "lacks a ')'");
   says("ldte)", "was not opened");
-  says("ldte(tolerance=1)x", "goes on behind its ')'");
+  says("ldte(tolerance=1)x", "has text after its ')'");
   says("random_k(seed=1.5)", "expected a whole number");
   says("random_k(seed=-1)", "expected a whole number");
   says("deft(sharing=none)", "expected one of by_");
   says("deft+packed:delta,fp16", "sums values");
-  says("cyclic", "'cyclic' is none");  // not on this menu
+  says("cyclic", "'cyclic' is not one");  // not on this menu
 }

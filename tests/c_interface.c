@@ -42,7 +42,7 @@ int main(void) {
   REFUSED(gradsieve_create(NULL, layers, 1, &made), "recipe is null");
   REFUSED(gradsieve_create("radix", NULL, 1, &made), "layers is null");
   REFUSED(gradsieve_create("radix", layers, 1, NULL), "made is null");
-  REFUSED(gradsieve_create("radish", layers, 1, &made), "'radish' is none of the names");
+  REFUSED(gradsieve_create("radish", layers, 1, &made), "'radish' is not one of the names");
   EXPECT(made == NULL);
   gradsieve_destroy(NULL);
   EXPECT(gradsieve_create("radix+packed:delta,fp16@0.1", layers, 1, &made) == GRADSIEVE_OK);

@@ -122,7 +122,7 @@ TEST_CASE("what does not fit is refused by name") {
   check_refused<gs::invalid_argument>("two layers are called 'a'",
                                       [] { gs::layer_states{gs::layout{{"a", 1}, {"b", 2}, {"a", 3}}}; });
   auto states = gs::layer_states{model};
-  check_refused<gs::invalid_argument>("no state was put", [&] { static_cast<void>(states.take(model)); });
+  check_refused<gs::invalid_argument>("take() before any put()", [&] { static_cast<void>(states.take(model)); });
   check_refused<gs::mismatch>("no layer 'foot'", [&] { static_cast<void>(states.has("foot")); });
 
   gs::layout const tail{{"tail", 41}};

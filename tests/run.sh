@@ -32,6 +32,7 @@ want doxygen-awesome-css test -e /usr/share/doxygen-awesome-css/doxygen-awesome.
 want g++-aarch64-linux-gnu command -v aarch64-linux-gnu-g++
 want g++-11 command -v g++-11
 want qemu-user command -v qemu-aarch64
+want codespell command -v codespell
 [ "${1-}" = --quick ] || want_torch
 
 skipped=()
@@ -50,6 +51,7 @@ unless_skipped "the benchmarks" header benchmark/benchmark.h || true
 unless_skipped "reading JSON that the library writes, and traces as JSON" header nlohmann/json.hpp || true
 unless_skipped "the API reference" command -v doxygen || true
 unless_skipped "AArch64's kernels, by a cross compiler and an emulator" eval 'command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64' || true
+unless_skipped "spelling" command -v codespell || true
 unless_skipped "GoogLeNet as MG-WFBP's authors measured it (GRADSIEVE_MGWFBP_LOG names their tmp8comm.log)" test -e "${GRADSIEVE_MGWFBP_LOG-}" || true
 
 pytorch=OFF

@@ -332,14 +332,14 @@ struct any_recipe {
       if (parts.size() != 2 ||
           !recipe_text::read_one_of(typename Menu::indices{}, recipe_text::read_item(parts[0]), indices) ||
           !recipe_text::read_one_of(typename Menu::values{}, recipe_text::read_item(parts[1]), values))
-        recipe_text::refuse("'" + token + "' is no codec; there are " + names());
+        recipe_text::refuse("'" + token + "' is not a codec; there are " + names());
       return;
     }
     auto const item = recipe_text::read_item(token);
     if (recipe_text::read_one_of(typename Menu::selectors{}, item, selector)) return once(0, "selectors");
     if (recipe_text::read_one_of(typename Menu::partitioners{}, item, partitioner)) return once(1, "partitioners");
     if (recipe_text::read_one_of(typename Menu::residuals{}, item, residual)) return once(2, "residuals");
-    recipe_text::refuse("'" + item.name + "' is none of the names that there are: " + names());
+    recipe_text::refuse("'" + item.name + "' is not one of the names: " + names());
   }
 
   void check_pairs() const {

@@ -62,7 +62,7 @@ class layer_states {
   /// A state for a compressor of these layers: zero for a layer that was never put. Cost: a copy. Allocates.
   /// @throws mismatch if a layer is not in the model's layout or named twice; invalid_argument if nothing was put.
   [[nodiscard]] std::vector<std::byte> take(layout const& part) const {
-    if (!any_) throw invalid_argument("gradsieve: no state was put, so that there is none to take");
+    if (!any_) throw invalid_argument("gradsieve: take() before any put(): there is no state");
     auto const places = places_of(part);
     std::vector<float> row(part.size());
     return checkpoint{states_, store_, part.size(), part.hash(), step_, {}, {}}.write([&](std::size_t s) {

@@ -62,11 +62,11 @@ struct item {
   found.name = text.substr(0, open);
   if (found.name.empty()) refuse("a name is missing before '" + text + "'");
   if (open == std::string::npos) return found;
-  if (text.back() != ')') refuse("'" + text + "' goes on behind its ')'");
+  if (text.back() != ')') refuse("'" + text + "' has text after its ')'");
   for (auto const& each : split(std::string_view{text}.substr(open + 1, text.size() - open - 2), ',')) {
     auto const equals = each.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == each.size())
-      refuse("'" + each + "' in '" + text + "' is no option: write field=value");
+      refuse("'" + each + "' in '" + text + "' is not an option: write field=value");
     found.options.emplace_back(each.substr(0, equals), each.substr(equals + 1));
   }
   return found;
@@ -103,7 +103,7 @@ void read_value(std::string const& what, std::string const& text, T& to) {
     }
     refuse(what + " is '" + text + "', expected one of " + known);
   } else {
-    refuse(what + " is made of several numbers, which no text sets");
+    refuse(what + " holds several numbers and cannot be set by text");
   }
 }
 

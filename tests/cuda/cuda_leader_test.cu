@@ -291,11 +291,12 @@ TEST_CASE("a list damaged on its way to one rank: all fail, nothing is given up,
         auto const report = device.exchange(comm, gradient.span());
         armed = harm::none;
         auto const ends = steps::ending([&] { static_cast<void>(report.get()); });
-        found.expect(steps::contains(ends, comm.rank() != 2    ? "communication_error: gradsieve: a message was damaged"
-                                           : how == harm::vote ? "mismatch: gradsieve: ranks decided differently"
-                                                               : "corrupt_message: gradsieve: message indices of rank "
-                                                                 "1 are out of order or range"),
-                     "said " + ends);
+        found.expect(
+            steps::contains(ends, comm.rank() != 2    ? "communication_error: gradsieve: a message was damaged"
+                                  : how == harm::vote ? "mismatch: gradsieve: ranks differ in which rank selects"
+                                                      : "corrupt_message: gradsieve: message indices of rank "
+                                                        "1 are out of order or out of range"),
+            "said " + ends);
         found.expect(steps::same_bits(fetched(where, device.residual().data(), n), entered), "something was given up");
         gradient.put(std::vector<float>(n));
         auto const again = device.exchange(comm, gradient.span()).get();  // rank 2 leads
@@ -331,7 +332,7 @@ TEST_CASE("several ranks that select, or ranks in different steps: a mismatch on
     if (comm.rank() == 1) device.compress(gradient.span());
     return steps::ending([&] { static_cast<void>(device.exchange(gs::staged{comm}, gradient.span()).get()); });
   });
-  for (auto const& each : late) CHECK(steps::contains(each, "mismatch: gradsieve: ranks decided differently"));
+  for (auto const& each : late) CHECK(steps::contains(each, "mismatch: gradsieve: ranks differ in which rank selects"));
 }
 
 TEST_CASE("compress() selects in every step, as the only rank of its world") {

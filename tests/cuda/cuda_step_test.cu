@@ -87,7 +87,7 @@ TEST_CASE("small: a step that has to upload is refused in a capture, and harms n
     gs::throw_on_error(cudaStreamEndCapture(own, &captured), "cudaStreamEndCapture");
     cudaGraphDestroy(captured);
   };
-  no_graph([&] { device.compress(gradient.span()); }, "its budgets or owners are others");
+  no_graph([&] { device.compress(gradient.span()); }, "budgets or owners differ from those of the last step");
   no_graph([&] { static_cast<void>(device.residual_norm()); }, "it waits for the stream");
   no_graph([&] { device.exchange(gs::self{}, gradient.span()); }, "it waits for the stream");  // no buffers for it yet
   for (std::uint64_t s = 1; s < 5; ++s) step(s);

@@ -245,8 +245,9 @@ TEST_CASE("indices damaged on their way to one rank: all throw, nothing is given
         auto const ends = ending([&] { compressor.exchange(comm, std::span{update}); });
         armed = harm::none;
         found.expect(
-            contains(ends, comm.rank() == 2 ? "corrupt_message: gradsieve: rank 1's indices came out of order or range"
-                                            : "communication_error: gradsieve: the leader's indices were damaged"),
+            contains(ends, comm.rank() == 2
+                               ? "corrupt_message: gradsieve: rank 1's indices arrived out of order or out of range"
+                               : "communication_error: gradsieve: the leader's indices were damaged"),
             "said " + ends);
         found.expect(same_bits(update, g), "the gradient changed");
         for (std::size_t i = 0; i < n; ++i)

@@ -554,7 +554,7 @@ TEST_CASE("announced sizes that there is no room for: refused before anything is
       compressor.connect(comm);
       auto update = gradient(mixed_layers().size(), comm.rank(), 0);
       auto const how = ending([&] { compressor.exchange(believing{{comm}, lie}, std::span{update}); });
-      return contains(how, "mismatch: gradsieve: rank 1 announces a size of ") && contains(how, ", room is for ")
+      return contains(how, "mismatch: gradsieve: rank 1 announces a size of ") && contains(how, ", there is room for ")
                  ? std::string{}
                  : how;
     });

@@ -350,10 +350,10 @@ TEST_CASE("wrong use is refused") {
   auto exchange = gs::overlap{alone, layers, chosen, dense_means};
   std::vector<float> gradient(7, 1.0f);
   std::vector<float> shorter(6);
-  CHECK_THROWS_WITH_AS(exchange.wait(), "gradsieve: flush() or wait(), but no step is open: begin()",
+  CHECK_THROWS_WITH_AS(exchange.wait(), "gradsieve: flush() or wait(), but no step is open: call begin() first",
                        gs::invalid_argument);
   CHECK_THROWS_AS(exchange.flush(), gs::invalid_argument);
-  CHECK_THROWS_WITH_AS(exchange.ready(0), "gradsieve: layer 0 is ready, but no step is open: begin()",
+  CHECK_THROWS_WITH_AS(exchange.ready(0), "gradsieve: layer 0 is ready, but no step is open: call begin() first",
                        gs::invalid_argument);
   CHECK_THROWS_WITH_AS(exchange.begin(shorter), "gradsieve: gradient has 6 elements, the layout has 7",
                        gs::invalid_argument);
@@ -404,7 +404,7 @@ TEST_CASE("all ranks follow rank 0's plan; layouts and orders that differ are re
     found.expect(thrown == "mismatch: gradsieve: rank 3 and rank 0 differ in ready order", "order: " + thrown);
     auto const fewer = comm.rank() == 1 ? gs::layout{{"a", 3}} : layers;
     thrown = steps::ending([&] { gs::overlap{comm, fewer, first, dense_means}; });
-    found.expect(steps::contains(thrown, comm.rank() == 1 ? "invalid_argument" : "rank 1 could not set its overlap up"),
+    found.expect(steps::contains(thrown, comm.rank() == 1 ? "invalid_argument" : "rank 1 could not set up its overlap"),
                  "plan: " + thrown);
     return found.text();
   });

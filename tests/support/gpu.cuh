@@ -1,4 +1,4 @@
-// What device tests share: memory that is poisoned and counted, copies to and fro, and a compressor on each side.
+// What device tests share: memory that is poisoned and counted, copies both ways, and a compressor on each side.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -32,8 +32,8 @@ class averager<device, Codec> {
   static_assert(
       device::encodes_with<codec_type>,
       "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
-      "coo, or packed with fixed_width or raw32, or specialise device_codec, or device_indices or device_values "
-      "for a part of one's own");
+      "coo, or packed with fixed_width or raw32; for your own specialise device_codec, or device_indices or "
+      "device_values for a part of packed");
 
   /// Of a codec, and the layers that pass through. @throws invalid_argument as the codec's check(); device_error.
   averager(device where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})

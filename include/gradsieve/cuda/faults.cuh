@@ -77,13 +77,13 @@ class device_faults {
       case exchange_fault::checksum:
         throw corrupt_message("gradsieve: message checksum" + sender + " does not match: the bytes are damaged");
       case exchange_fault::order:
-        throw corrupt_message("gradsieve: message indices" + sender + " are out of order or range");
+        throw corrupt_message("gradsieve: message indices" + sender + " are out of order or out of range");
       case exchange_fault::value:
         throw corrupt_message("gradsieve: the message" + sender + " holds a value that is not finite");
       case exchange_fault::decision:
-        if (error >> 32 == 0) throw mismatch("gradsieve: ranks decided differently which rank selects what");
+        if (error >> 32 == 0) throw mismatch("gradsieve: ranks differ in which rank selects where");
         throw mismatch("gradsieve: rank " + std::to_string(error >> 32) +
-                       " decided otherwise than rank 0 which rank selects what");
+                       " and rank 0 differ in which rank selects where");
       case exchange_fault::several:
         throw mismatch(
             "gradsieve: several ranks selected; the exchange leader is for one rank's choice, as with the partitioner "

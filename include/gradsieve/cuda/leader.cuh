@@ -86,7 +86,8 @@ __global__ void describe_list(std::uint64_t size, float const* sums, entry_list 
 /// Who leads is in the stream to know, not on the host, which would have to name the root of a broadcast: each rank
 /// brings a list, all but the leader's zeros, and their maximum is the leader's. So the leader changes in a CUDA graph
 /// as well. Cost: where the host has a broadcast of k indices there is an all-reduce of as many as there may be at
-/// most, and the values' is of that size too. Indices that come out of order or range on one rank fail the step on all.
+/// most, and the values' is of that size too. Indices that come out of order or out of range on one rank fail the step
+/// on all.
 template <class Codec>
 class device_exchange<leader, Codec> {
  public:

@@ -81,7 +81,7 @@ class device_node_faults {
 
   [[noreturn]] static void throw_failed() {
     throw communication_error(
-        "gradsieve: another rank of this node failed in its exchange; its part of the gradient is of no use");
+        "gradsieve: another rank of this node failed in its exchange; its part of the gradient is not valid");
   }
 
  private:

@@ -138,7 +138,7 @@ class step_plan {
   /// Uploads now_. Refused in a capture, as a graph would upload what sent_ holds when it is launched.
   template <class Places>
   void upload_again(Places const& places) {
-    work_.where().refuse_capture("its budgets or owners are others than in the step before, and are uploaded");
+    work_.where().refuse_capture("budgets or owners differ from those of the last step and have to be uploaded");
     uploaded_.synchronize();
     std::swap(now_, sent_);
     upload_all(places);

@@ -102,7 +102,7 @@ class cut_messages {
         throw communication_error("gradsieve: rank " + std::to_string(r) + " failed in this step; nothing was sent");
       if (in_words_[r] > message_)
         throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(in_words_[r]) +
-                       ", room is for " + std::to_string(message_));
+                       ", there is room for " + std::to_string(message_));
       in_sizes_[r] = in_words_[r];
       given += out_sizes_[r];
       got += in_sizes_[r];

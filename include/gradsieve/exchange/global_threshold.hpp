@@ -57,7 +57,7 @@ class global_threshold {
       if (k == 0) return take_none();
       if (above < k) return share(k - above);
       if (total(&word::at_least_high) >= k)  // no bracket then, and no search that ends: a word was damaged
-        throw corrupt_message("gradsieve: the ranks' keys are not those of one search");
+        throw corrupt_message("gradsieve: the ranks' keys belong to different searches");
       narrow(k);
     }
   }

@@ -199,7 +199,7 @@ struct gtopk {
     void require_room(std::uint64_t size, int from) const {
       if (size > message_)
         throw mismatch("gradsieve: rank " + std::to_string(from) + " announces a size of " + std::to_string(size) +
-                       ", room is for " + std::to_string(message_));
+                       ", there is room for " + std::to_string(message_));
     }
 
     template <class Codec>
@@ -252,7 +252,7 @@ struct gtopk {
       if (size == failed) throw communication_error("gradsieve: another rank failed in this step; nothing was sent");
       require_room(size, 0);
       if (count > budget_)
-        throw mismatch("gradsieve: rank 0 announces " + std::to_string(count) + " entries, room is for " +
+        throw mismatch("gradsieve: rank 0 announces " + std::to_string(count) + " entries, there is room for " +
                        std::to_string(budget_));
       round.comm.broadcast(where, bytes_.first(size), 0);
       (root ? result.bytes_sent : result.bytes_received) += sizeof words + size;

@@ -35,7 +35,7 @@ struct list_size {
 inline void require_room(list_size size, std::size_t rank, std::uint64_t room) {
   if (size.count > room || size.words > size.count)
     throw mismatch("gradsieve: rank " + std::to_string(rank) + " announces a size of " + std::to_string(size.count) +
-                   " indices in " + std::to_string(size.words) + " words, room is for " + std::to_string(room));
+                   " indices in " + std::to_string(size.words) + " words, there is room for " + std::to_string(room));
 }
 
 /// Bytes of room that encode_list() needs for `count` of n indices.

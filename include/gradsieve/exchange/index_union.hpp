@@ -75,8 +75,8 @@ struct index_union {
         total.words += size.words;
       }
       if (total.count > all_.size())
-        throw mismatch("gradsieve: the ranks list " + std::to_string(total.count) + " indices, room is for " +
-                       std::to_string(all_.size()));
+        throw mismatch("gradsieve: the ranks list " + std::to_string(total.count) +
+                       " indices together, there is room for " + std::to_string(all_.size()));
       auto const arrived = arrived_.first(total.bytes());
       round.comm.all_gather(round.work.where(), std::span<std::byte const>{list_.first(mine.bytes())}, arrived, sizes_);
       std::size_t byte = 0;

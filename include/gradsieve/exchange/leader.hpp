@@ -84,8 +84,8 @@ struct leader {
       result.bytes_sent = moved.sent + (leads ? size.bytes() : 0);
       result.bytes_received = moved.received + (leads ? 0 : size.bytes());
       if (damaged) {
-        result.damage = std::make_exception_ptr(
-            corrupt_message("gradsieve: rank " + std::to_string(from) + "'s indices came out of order or range"));
+        result.damage = std::make_exception_ptr(corrupt_message("gradsieve: rank " + std::to_string(from) +
+                                                                "'s indices arrived out of order or out of range"));
       } else if (sums_[size.count] > 0) {
         result.damage = std::make_exception_ptr(
             communication_error("gradsieve: the leader's indices were damaged on their way to another rank"));

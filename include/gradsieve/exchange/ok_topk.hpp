@@ -215,7 +215,7 @@ struct ok_topk {
           throw communication_error("gradsieve: rank " + std::to_string(r) + " failed in this step; nothing was sent");
         if (words_[r] > message_)
           throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(words_[r]) +
-                         ", room is for " + std::to_string(message_));
+                         ", there is room for " + std::to_string(message_));
         sizes_[r] = words_[r];
         all += words_[r];
       }

@@ -64,12 +64,11 @@ class preflight {
     while (std::ranges::any_of(all_, &packed_word::early));
     for (std::size_t r = 1; r < all_.size(); ++r)
       if (all_[r].decision != all_[0].decision)
-        throw mismatch("gradsieve: rank " + std::to_string(r) +
-                       " decided otherwise than rank 0 which rank selects what");
+        throw mismatch("gradsieve: rank " + std::to_string(r) + " and rank 0 differ in which rank selects where");
     for (std::size_t r = 0; r < all_.size(); ++r)
       if (all_[r].size > most)
         throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(all_[r].size) +
-                       ", room is for " + std::to_string(most));
+                       ", there is room for " + std::to_string(most));
   }
 
   [[nodiscard]] std::uint64_t size(std::size_t rank) const noexcept { return all_[rank].size; }

@@ -83,7 +83,7 @@ class trace {
     auto const factor = [](char const* what, double wanted, double present) {
       require_between(what, wanted, 0, longest);
       if (wanted > 0 && present == 0)
-        throw invalid_argument("gradsieve: " + std::string{what} + " of a trace that has none cannot be scaled");
+        throw invalid_argument("gradsieve: " + std::string{what} + " are 0 in this trace and cannot be scaled");
       return present == 0 ? 0 : wanted / present;
     };
     double const slower_backward = factor("backward seconds", backward_seconds, backward());

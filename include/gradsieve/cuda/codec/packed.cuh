@@ -147,12 +147,12 @@ class device_codec<packed<Indices, Values>> {
   static_assert(
       requires { sizeof(device_indices<Indices>); },
       "packed's indices do not run on a device: messages have a fixed size there, so that automatic and delta save "
-      "nothing, nor does bitmap below a density of 0.2; use fixed_width or raw32, or specialise device_indices for a "
-      "codec of one's own");
+      "nothing, nor does bitmap below a density of 0.2; use fixed_width or raw32, or specialise device_indices for "
+      "your own codec");
   static_assert(
       requires { sizeof(device_values<Values>); },
       "packed's values do not run on a device, where fp32, fp16, bf16, int8, int4, int2, ternary, sign and qsgd do: "
-      "specialise device_values for one's own");
+      "specialise device_values for your own");
 
   static constexpr std::uint16_t id = packed<Indices, Values>::id;
   static constexpr std::uint32_t part_ids = Indices::id | std::uint32_t{Values::id} << 16;

@@ -95,7 +95,7 @@ class group_map {
     if (failure) std::rethrow_exception(failure);
     for (std::size_t r = 0; r < all.size(); ++r) {
       auto const rank = "gradsieve: rank " + std::to_string(r);
-      if (all[r][2] != 0) throw mismatch(rank + " could not set its overlap up");
+      if (all[r][2] != 0) throw mismatch(rank + " could not set up its overlap");
       if (all[r][0] != all[0][0]) throw mismatch(rank + " and rank 0 differ in layout");
       if (all[r][1] != all[0][1]) throw mismatch(rank + " and rank 0 differ in ready order");
     }

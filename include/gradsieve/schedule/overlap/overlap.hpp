@@ -139,7 +139,7 @@ class overlap {
   /// which case this rank cancels the step, so that the others throw as well, if the exchanges have fail().
   void begin(std::span<T> gradient, writer by = {}) {
     queue_.require_usable();
-    if (open_.load()) throw invalid_argument("gradsieve: begin() before wait() has ended the step before");
+    if (open_.load()) throw invalid_argument("gradsieve: begin() was called before wait() had ended the last step");
     if (gradient.size() != size_) refuse(gradient.size(), by);
     tracker_.reset();
     cancelled_.store(false);
@@ -158,7 +158,8 @@ class overlap {
   /// The same for a layer that is written on another stream.
   void ready(std::size_t layer, writer by) {
     if (!open_.load())
-      throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, but no step is open: begin()");
+      throw invalid_argument("gradsieve: layer " + std::to_string(layer) +
+                             " is ready, but no step is open: call begin() first");
     if (layer >= group_.count())
       throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, the layout has " +
                              std::to_string(group_.count()) + " layers");
@@ -171,7 +172,7 @@ class overlap {
   /// The backward pass has ended: completes all groups. Layers that were not ready in this step, as nothing used them,
   /// get a gradient of zero; they may differ between ranks. @throws invalid_argument if no step is open.
   void flush() {
-    if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: begin()");
+    if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: call begin() first");
     tracker_.flush([&](std::size_t place) {
       auto const& each = group_.range_of(place);
       queue_.fill_zero(std::as_writable_bytes(gradient_.subspan(each.offset, each.size)));

@@ -185,9 +185,10 @@ template <cost_model Cost, class Joins>
 
 /// Throws: the first `planned` gradients have a plan of finite costs, and no more of them have.
 [[noreturn]] inline void refuse_infinite(arrivals const& in, std::size_t planned) {
-  throw invalid_argument("gradsieve: no plan is finite: each has a group whose cost is infinite or NaN; of the first " +
-                         std::to_string(planned == 0 ? 0 : in.layer_end(planned)) + " of " +
-                         std::to_string(in.layer_end(in.count())) + " layers there is one without");
+  throw invalid_argument(
+      "gradsieve: no plan is finite: each has a group of infinite or NaN cost; there is a finite one for the first " +
+      std::to_string(planned == 0 ? 0 : in.layer_end(planned)) + " of " + std::to_string(in.layer_end(in.count())) +
+      " layers only");
 }
 
 }  // namespace schedule_detail
