@@ -112,4 +112,4 @@ awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
              c[at["test_loss"]]
     }
   }' "$rows"
-echo "medians of steps; bytes of a rank and step; wire: all that left rank 0's interface, headers and acknowledgements too"
+echo "medians of steps, of local ones of rounds, shared out to their steps; bytes of a rank and step; wire: all that left rank 0's interface, headers and acknowledgements too"

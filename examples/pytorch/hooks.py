@@ -26,16 +26,23 @@ COUNTED = {
     "fp16": "all gradients, 2 bytes each",
     "powersgd": "the elements that its state counts",
     "gradsieve": "bytes_sent and bytes_received of its report: all that is handed to the transport and taken from it",
+    "local": "the same, of a round",
 }
 
 
 class Plain:
     """No hook: DDP all-reduces its buckets."""
 
-    def __init__(self, ddp: DistributedDataParallel) -> None:
+    def __init__(self, ddp: torch.nn.Module) -> None:
         self.world = dist.get_world_size()
         self.dense = sum(each.numel() * each.element_size() for each in ddp.parameters())
         self.payload = self.dense
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.step()
+
+    def finish(self) -> None:
+        """After the last step: all ranks get the same weights."""
 
     def ring(self, payload: int) -> float:
         return 2 * (self.world - 1) / self.world * payload
@@ -116,16 +123,22 @@ class PowerSgd(Plain):
         self.counted = self.engine.compression_stats()[2]
 
 
+def package(hook: Hook) -> Any:
+    """gradsieve_ddp, which run.sh builds, so that the other hooks need no compiler."""
+    try:
+        import gradsieve_ddp
+    except ImportError as error:
+        raise UsageError(f"--hook {hook.name}: there is no gradsieve_ddp for this Python, which "
+                         f"examples/pytorch/run.sh builds ({error})") from None
+    return gradsieve_ddp
+
+
 class Gradsieve(Plain):
     """The hook of this repository."""
 
     def __init__(self, ddp: DistributedDataParallel, hook: Hook, chosen: argparse.Namespace) -> None:
         super().__init__(ddp)
-        try:
-            import gradsieve_ddp  # built by run.sh, so that the other hooks need no compiler
-        except ImportError as error:
-            raise UsageError(f"--hook {hook.name}: there is no gradsieve_ddp for this Python, which "
-                             f"examples/pytorch/run.sh builds ({error})") from None
+        gradsieve_ddp = package(hook)
         try:
             has_momentum = "momentum" in gradsieve_ddp.options(hook.recipe)
             adapts = "adacomp" in hook.recipe.split("+")
@@ -151,12 +164,43 @@ class Gradsieve(Plain):
         self.engine.load_state_dict(states[dist.get_rank()] if same else states)
 
 
-def register(ddp: DistributedDataParallel, hook: Hook, chosen: argparse.Namespace) -> Plain:
-    """@throws UsageError if the hook cannot be had."""
+class Local(Plain):
+    """Local steps. The model is the bare one."""
+
+    def __init__(self, model: torch.nn.Module, hook: Hook, chosen: argparse.Namespace,
+                 optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(model)
+        try:
+            self.outer = package(hook).OuterStep(
+                model, optimizer, every=hook.every, recipe=hook.recipe, density=chosen.density, lr=chosen.outer_lr,
+                momentum=chosen.outer_momentum, passthrough=chosen.passthrough)
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"--hook {hook.name}: {error}") from None
+        self.ended = False
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.ended = self.outer.step()
+
+    def finish(self) -> None:
+        if not self.ended:
+            self.outer.exchange()
+
+    def sent(self) -> float:
+        return float(self.outer.report()["bytes_sent"]) if self.ended else 0.0
+
+    def received(self) -> float:
+        return float(self.outer.report()["bytes_received"]) if self.ended else 0.0
+
+
+def register(ddp: torch.nn.Module, hook: Hook, chosen: argparse.Namespace,
+             optimizer: torch.optim.Optimizer) -> Plain:
+    """`ddp`: DistributedDataParallel, of local the bare model. @throws UsageError if the hook cannot be had."""
     if hook.kind == "fp16":
         return Half(ddp)
     if hook.kind == "powersgd":
         return PowerSgd(ddp, hook.matrix_rank, chosen.warmup)
     if hook.kind == "gradsieve":
         return Gradsieve(ddp, hook, chosen)
+    if hook.kind == "local":
+        return Local(ddp, hook, chosen, optimizer)
     return Plain(ddp)

@@ -27,6 +27,8 @@ hooks, by comma:
                      binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd,
                      automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
                      optimizer gets none.
+  local:H[:RECIPE]   no exchange in a step: ranks train alone, and after every H steps gradsieve's OuterStep
+                     exchanges how far they have come [chunked+int4]; see --outer-lr
 """
 
 
@@ -42,21 +44,25 @@ class Parser(argparse.ArgumentParser):
 
 
 class Hook:
-    """One entry of --hook: `kind` is none, fp16, powersgd or gradsieve."""
+    """One entry of --hook: `kind` is none, fp16, powersgd, gradsieve or local."""
 
     def __init__(self, name: str) -> None:
         kind, colon, rest = name.partition(":")
         self.name, self.kind = name, kind
         self.matrix_rank = 1
         self.recipe = ""
-        if kind not in ("none", "fp16", "powersgd", "gradsieve"):
+        self.every = 1  #: steps from one exchange to the next
+        if kind not in ("none", "fp16", "powersgd", "gradsieve", "local"):
             raise argparse.ArgumentTypeError(
-                f"'{name}' is no hook: choose none, fp16, powersgd[:RANK] or gradsieve:RECIPE")
+                f"'{name}' is no hook: choose none, fp16, powersgd[:RANK], gradsieve:RECIPE or local:H[:RECIPE]")
         if kind == "gradsieve":
             self.recipe = rest
             if not rest or "" in rest.split("+"):
                 raise argparse.ArgumentTypeError(
                     f"'{name}' names no recipe: write gradsieve:laplacian+deft, or other names joined by '+'")
+        elif kind == "local":
+            steps, _, recipe = rest.partition(":")
+            self.every, self.recipe = whole(1, 1_000_000)(steps), recipe or "chunked+int4"
         elif kind == "powersgd" and colon:
             self.matrix_rank = whole(1, 1024)(rest)
         elif colon:
@@ -65,7 +71,7 @@ class Hook:
     @property
     def carries_momentum(self) -> bool:
         """The hook applies momentum before it selects: the optimizer must not apply it again."""
-        return "momentum" in self.recipe.split("+")
+        return self.kind == "gradsieve" and "momentum" in self.recipe.split("+")
 
 
 def hooks(text: str) -> list[Hook]:
@@ -151,6 +157,11 @@ def parser() -> Parser:
     sent.add_argument("--route", choices=("python", "cpp"), default="python",
                       help="how gradsieve's hook is registered: by DDP's public call, or below Python [python]")
 
+    sent.add_argument("--outer-lr", type=number(0, 1000, above=True), metavar="X", default=0.7,
+                      help="of local's step outside [0.7]")
+    sent.add_argument("--outer-momentum", type=number(0, 0.9999), metavar="X", default=0.9,
+                      help="of local's step outside, Nesterov's [0.9]")
+
     kept = out.add_argument_group("what is kept")
     kept.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="one row a hook and step")
     kept.add_argument("--table", type=pathlib.Path, metavar="FILE", help="one row a hook")
@@ -196,6 +207,9 @@ def check(chosen: argparse.Namespace) -> None:
     for option in ("save", "resume", "stop"):
         if getattr(chosen, option) is not None and len(chosen.hook) > 1:
             raise UsageError(f"--{option} goes with one --hook, not with {len(chosen.hook)}")
+    if (chosen.save or chosen.resume) and chosen.hook[0].kind == "local":
+        raise UsageError("--save and --resume: with local each rank has weights of its own, which this program does not "
+                         "keep")
     for hook in chosen.hook:
         if hook.carries_momentum and chosen.optimizer != "sgd":
             raise UsageError(f"--hook {hook.name} corrects the momentum of sgd; --optimizer {chosen.optimizer} has "

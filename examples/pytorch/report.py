@@ -47,12 +47,12 @@ def table(results: list[Result]) -> str:
             rows.append([each.hook, "-", "-", f"{each.test_loss:.4f}", f"{100 * each.accuracy:.2f}", *"-----",
                          each.digest])
             continue
-        sent, seconds = statistics.mean(each.sent), statistics.median(each.seconds)
+        sent, seconds = statistics.mean(each.sent), each.per_step(each.seconds)
         rows.append([
             each.hook, f"{each.loss:.4f}", f"{100 * (each.loss / measure.loss - 1):+.2f}" if measure else "-",
             f"{each.test_loss:.4f}", f"{100 * each.accuracy:.2f}", f"{sent / 1e3:.1f}",
             f"{statistics.mean(each.received) / 1e3:.1f}", f"{each.dense / sent:.1f}" if sent else "-",
-            f"{1e3 * seconds:.1f}", f"{statistics.median(measure.seconds) / seconds:.2f}" if measure else "-",
+            f"{1e3 * seconds:.1f}", f"{measure.per_step(measure.seconds) / seconds:.2f}" if measure else "-",
             each.digest])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(cell.rjust(width) if i else cell.ljust(width)
@@ -78,16 +78,17 @@ def steps(results: list[Result]) -> Iterator[list[object]]:
 
 
 def summary(results: list[Result]) -> Iterator[list[object]]:
-    """One row a hook; bytes are those of a rank and step. Medians leave dense steps of a warm-up out."""
+    """One row a hook; bytes are those of a rank and step. Medians leave dense steps of a warm-up out; of local steps
+    they are of rounds, shared out to their steps."""
     yield ["hook", "final_loss", "test_loss", "accuracy", "dense", "sent", "received", "median_sent", "median_received",
            "median_wire", "median_step_ms", "weights"]
     for each in results:
         if each.losses:
             yield [each.hook, f"{each.loss:.6f}", f"{each.test_loss:.6f}", f"{each.accuracy:.6f}", round(each.dense),
                    round(statistics.mean(each.sent)), round(statistics.mean(each.received)),
-                   round(statistics.median(each.sent)), round(statistics.median(each.received)),
-                   round(statistics.median(each.wire)) if each.wire else "",
-                   f"{1e3 * statistics.median(each.seconds):.3f}", each.digest]
+                   round(each.per_step(each.sent)), round(each.per_step(each.received)),
+                   round(each.per_step(each.wire)) if each.wire else "",
+                   f"{1e3 * each.per_step(each.seconds):.3f}", each.digest]
 
 
 def write_csv(file: TextIO, rows: Iterable[list[object]]) -> None:

@@ -67,6 +67,8 @@ class CMakeBuild(build_ext):
         target = pathlib.Path(self.get_ext_fullpath(extension.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(made / target.name, target)
+        if f'VERSION = "{version()}"' not in (made / "_built.py").read_text():
+            sys.exit(f"gradsieve_ddp: {made} was built from another version than {version()}")
         shutil.copy(made / "_built.py", target.parent)
 
     def run_cmake(self, *arguments):

@@ -380,15 +380,11 @@ def case_errors_reach_every_rank():
 
 
 def case_models_that_are_none():
-    class FullyShardedDataParallel(nn.Linear):
-        """As torch's is called."""
-
     frozen = DistributedDataParallel(small_model())
     for each in frozen.parameters():
         each.requires_grad_(False)
     for text, model in (
         ("wrap the module first", small_model()),
-        ("sharded (FSDP)", FullyShardedDataParallel(2, 2)),
         ("nothing to compress", frozen),
     ):
         assert_raises(ValueError, text, lambda model=model: gradsieve_ddp.register(model))

@@ -165,6 +165,8 @@ class OptionsTest(unittest.TestCase):
                 (["--width", "30"], "--width 30 is not a multiple of --heads 4"),
                 (["--model", "cnn"], "--model cnn needs images"),
                 (["--stop", "600", "--hook", "none"], "--stop 600 lies beyond --steps 500"),
+                (["--hook", "local:0"], "'0' is not a whole number from 1"),
+                (["--save", "file", "--hook", "local:4"], "each rank has weights of its own"),
                 (["--save", "file"], "--save goes with one --hook, not with 3"),
                 (["--sped"], "unrecognized arguments: --sped")):
             self.assertIn(why, self.refuse(*arguments))
@@ -175,6 +177,8 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual([hook.matrix_rank for hook in hooks], [1, 1, 8, 1, 1])
         self.assertEqual(hooks[3].recipe, "laplacian+deft")
         self.assertEqual([hook.carries_momentum for hook in hooks], [False] * 4 + [True])
+        hooks = options.parse(["--hook", "local:1,local:50:radix+fp16"]).hook
+        self.assertEqual([(hook.every, hook.recipe) for hook in hooks], [(1, "chunked+int4"), (50, "radix+fp16")])
 
     def test_ranks_that_do_not_fit(self) -> None:
         with self.assertRaisesRegex(UsageError, "cannot be shared out"):
@@ -194,7 +198,7 @@ class TwoRanksTest(InAFolder):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.output = pathlib.Path(folder.name)
-        cls.run_once = train(*SMALL, "--hook", "none,fp16,powersgd:2", "--csv", cls.output / "steps.csv",
+        cls.run_once = train(*SMALL, "--hook", "none,fp16,powersgd:2,local:4:radix", "--csv", cls.output / "steps.csv",
                              "--table", cls.output / "table.csv")
         if cls.run_once.returncode == 0:
             cls.whole = {row["hook"]: row for row in read_rows(cls.output / "table.csv")}
@@ -208,7 +212,7 @@ class TwoRanksTest(InAFolder):
         by_hook: dict[str, list[dict[str, str]]] = {}
         for row in read_rows(self.output / "steps.csv"):
             by_hook.setdefault(row["hook"], []).append(row)
-        self.assertEqual([len(rows) for rows in by_hook.values()], [6, 6, 6])
+        self.assertEqual([len(rows) for rows in by_hook.values()], [6] * 4)
         sent = {hook: [int(row["bytes"]) for row in rows] for hook, rows in by_hook.items()}
         self.assertEqual(sent["none"], [4 * parameters] * 6)
         self.assertEqual(sent["fp16"], [2 * parameters] * 6)
@@ -219,6 +223,10 @@ class TwoRanksTest(InAFolder):
         vectors = parameters - sum(n * m for n, m in shapes)
         factors = sum(min(n * m, 2 * (n + m)) if 4 * (n + m) < n * m else n * m for n, m in shapes)
         self.assertEqual(sent["powersgd:2"][2:], [4 * (vectors + factors)] * 4)
+        local = sent["local:4:radix"]
+        self.assertEqual([each > 0 for each in local], [False] * 3 + [True] + [False] * 2)
+        self.assertLess(local[3], parameters)
+        self.assertAlmostEqual(int(self.whole["local:4:radix"]["median_sent"]), local[3] / 4, delta=1)
 
     def classes(self) -> int:
         return int(self.run_once.stdout.split(" different")[0].split()[-1])
@@ -226,7 +234,7 @@ class TwoRanksTest(InAFolder):
     def test_hooks_start_alike_and_learn(self) -> None:
         steps = read_rows(self.output / "steps.csv")
         self.assertEqual(len({row["loss"] for row in steps if row["step"] == "1"}), 1)
-        self.assertEqual(len({row["weights"] for row in self.whole.values()}), 3)
+        self.assertEqual(len({row["weights"] for row in self.whole.values()}), 4)
         for row in self.whole.values():
             self.assertLess(float(row["final_loss"]), float(steps[0]["loss"]))
 

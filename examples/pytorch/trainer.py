@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import pathlib
+import statistics
 import time
 import zlib
 from typing import Callable
@@ -30,6 +31,7 @@ class Result:
 
     hook: str
     first: int = 0  #: steps that were done before
+    every: int = 1  #: steps from one exchange to the next
     dense: float = 0  #: bytes of a dense step, sent by a rank
     losses: list[float] = dataclasses.field(default_factory=list)
     sent: list[float] = dataclasses.field(default_factory=list)
@@ -39,6 +41,11 @@ class Result:
     test_loss: float = math.nan
     accuracy: float = math.nan
     digest: str = ""  #: of the parameters at the end
+
+    def per_step(self, values: list[float]) -> float:
+        """Median, of steps that each exchange; else of rounds, shared out to their steps."""
+        rounds = [values[i:i + self.every] for i in range(0, max(1, len(values) - self.every + 1), self.every)]
+        return statistics.median(statistics.fmean(each) for each in rounds)
 
     @property
     def loss(self) -> float:
@@ -89,11 +96,12 @@ class Run:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.dtype = getattr(torch, chosen.dtype)
         self.model = build(chosen, data)
-        self.ddp = DistributedDataParallel(self.model)
-        self.settle_buckets()
-        self.exchange = hooks.register(self.ddp, hook, chosen)
+        self.ddp = self.model if hook.kind == "local" else DistributedDataParallel(self.model)
+        if hook.kind != "local":
+            self.settle_buckets()
         self.optimizer = make_optimizer(chosen, hook, self.model)
-        self.result = Result(hook.name, dense=self.exchange.ring(self.exchange.dense))
+        self.exchange = hooks.register(self.ddp, hook, chosen, self.optimizer)
+        self.result = Result(hook.name, every=hook.every, dense=self.exchange.ring(self.exchange.dense))
         self.kept = checkpoint.settings(chosen, zlib.crc32(data.train.tobytes()))
         if chosen.resume is not None:
             self.result.first = checkpoint.restore(checkpoint.load(chosen.resume, self.kept), self.model,
@@ -124,7 +132,7 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         loss, _ = self.forward(*samples)
         loss.backward()
-        self.optimizer.step()
+        self.exchange.step(self.optimizer)
         result.losses.append(loss.item())
         result.seconds.append(time.perf_counter() - began)
         result.sent.append(self.exchange.sent())
@@ -141,6 +149,7 @@ class Run:
         for number in range(self.result.first, last):
             self.step(number)
             show(number + 1, self.result.losses[-1])
+        self.exchange.finish()
         losses = torch.tensor(self.result.losses, dtype=torch.float64)
         dist.all_reduce(losses)  # once, not in every step, where it would count
         self.result.losses = (losses / self.world).tolist()

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include <gradsieve/any_compressor.hpp>
 #include <gradsieve/gradsieve.hpp>
 
 #include "../../command_line.hpp"
@@ -33,41 +34,16 @@ template <class Variant>
   return all[place];
 }
 
-/// A part of `packed`, chosen at run time, for exchanges that send the parts apart.
-class any_indices {
- public:
-  using choice = std::variant<gs::automatic, gs::raw32, gs::delta, gs::bitmap, gs::fixed_width,
-                              gs::elias_fano>;  // as the names
-  choice chosen{gs::raw32{}};
+// In the order of the names.
+using any_indices =
+    gs::any_indices<gs::automatic, gs::raw32, gs::delta, gs::bitmap, gs::fixed_width, gs::elias_fano>;
+using any_values = gs::any_values<gs::fp32, gs::fp16, gs::bf16, gs::int8, gs::int4, gs::int2, gs::ternary, gs::sign,
+                                  gs::sbc, gs::qsgd, gs::automatic_values>;
 
-  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
-    return std::visit([&](auto const& how) { return how.max_bytes(n, count); }, chosen);
-  }
-  [[nodiscard]] std::uint64_t encode(gs::message_info const& info, std::span<gs::index_type const> indices,
-                                     std::span<std::byte> to) const {
-    return std::visit([&](auto const& how) { return how.encode(info, indices, to); }, chosen);
-  }
-  [[nodiscard]] std::uint64_t decode(gs::message_info const& info, std::span<std::byte const> from,
-                                     std::span<gs::index_type> out) const {
-    return std::visit([&](auto const& how) { return how.decode(info, from, out); }, chosen);
-  }
-  [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
-    return std::visit(
-        [&](auto const& how) -> char const* {
-          if constexpr (requires { how.name_of(part); })
-            return how.name_of(part);
-          else
-            return how.name;
-        },
-        chosen);
-  }
-  friend bool operator==(any_indices const&, any_indices const&) = default;
-};
-
-/// As any_indices, of those alone whose values can be summed up: the first of the names.
-class any_values {
+/// The values of a codec whose values can be summed up, for exchanges that send indices and values apart.
+class summed_values {
  public:
-  using choice = std::variant<gs::fp32, gs::fp16, gs::bf16>;  // as the first of the names
+  using choice = std::variant<gs::fp32, gs::fp16, gs::bf16>;  // the first of the names
   choice chosen{};
 
   [[nodiscard]] std::uint64_t value_bytes() const noexcept {
@@ -99,30 +75,13 @@ class any_values {
               std::span<float> values) const {
     std::visit([&](auto const& how) { how.decode(info, indices, from, values); }, chosen);
   }
-  friend bool operator==(any_values const&, any_values const&) = default;
+  friend bool operator==(summed_values const&, summed_values const&) = default;
 };
 
 /// One of the library's codecs. Writes and reads what that one does, and identifies itself as it does, so that ranks
 /// with another one are found when ranks first meet. Cost: that codec's, and a branch a message.
 class any_codec {
-  // In the order of the names above.
-  template <class Indices>
-  using with =
-      std::variant<gs::packed<Indices, gs::fp32>, gs::packed<Indices, gs::fp16>, gs::packed<Indices, gs::bf16>,
-                   gs::packed<Indices, gs::int8>, gs::packed<Indices, gs::int4>, gs::packed<Indices, gs::int2>,
-                   gs::packed<Indices, gs::ternary>, gs::packed<Indices, gs::sign>, gs::packed<Indices, gs::sbc>,
-                   gs::packed<Indices, gs::qsgd>, gs::packed<Indices, gs::automatic_values>>;
-  template <class... Parts>
-  struct joined_variants;
-  template <class... A, class... B, class... Rest>
-  struct joined_variants<std::variant<A...>, std::variant<B...>, Rest...>
-      : joined_variants<std::variant<A..., B...>, Rest...> {};
-  template <class Last>
-  struct joined_variants<Last> {
-    using type = Last;
-  };
-  using choice = joined_variants<std::variant<gs::coo, gs::binned>, with<gs::automatic>, with<gs::raw32>,
-                                 with<gs::delta>, with<gs::bitmap>, with<gs::fixed_width>, with<gs::elias_fano>>::type;
+  using choice = std::variant<gs::coo, gs::binned, gs::packed<any_indices, any_values>>;
 
  public:
   any_codec() = default;
@@ -130,35 +89,54 @@ class any_codec {
 
   /// `packed` of the parts with these places in index_codec_names and value_codec_names. @pre both exist
   [[nodiscard]] static any_codec packed(std::size_t index_codec, std::size_t value_codec) {
-    any_codec chosen{alternative<choice>(2 + index_codec * value_codec_names.size() + value_codec)};
-    chosen.indices.chosen = alternative<any_indices::choice>(index_codec);
-    if (value_codec < std::variant_size_v<any_values::choice>)
-      chosen.values.chosen = alternative<any_values::choice>(value_codec);
+    gs::packed<any_indices, any_values> parts;
+    parts.indices.chosen = alternative<decltype(any_indices::chosen)>(index_codec);
+    parts.values.chosen = alternative<decltype(any_values::chosen)>(value_codec);
+    any_codec chosen{parts};
+    chosen.indices = parts.indices;
+    if (value_codec < std::variant_size_v<summed_values::choice>)
+      chosen.values.chosen = alternative<summed_values::choice>(value_codec);
     return chosen;
+  }
+
+  /// body(codec), with the library's type of the codec that was chosen. body is compiled for each.
+  template <class Body>
+  decltype(auto) visit(Body const& body) const {
+    using result = decltype(body(gs::coo{}));
+    return std::visit(
+        [&]<class Codec>(Codec const& codec) -> result {
+          if constexpr (requires { codec.indices.chosen; })
+            return std::visit(
+                [&]<class Indices, class Values>(Indices const& how, Values const& what) {
+                  return body(gs::packed<Indices, Values>{how, what});
+                },
+                codec.indices.chosen, codec.values.chosen);
+          else
+            return body(codec);
+        },
+        chosen_);
   }
 
   /// Whether its values can be summed up, as index_union and leader do.
   [[nodiscard]] bool sums() const {
-    return std::visit([](auto const& codec) { return gs::separable_codec<std::remove_cvref_t<decltype(codec)>>; },
-                      chosen_);
+    return visit([](auto const& codec) { return gs::separable_codec<std::remove_cvref_t<decltype(codec)>>; });
   }
 
-  /// body(codec), with the codec that was chosen.
-  template <class Body>
-  decltype(auto) visit(Body const& body) const {
-    return std::visit(body, chosen_);
-  }
-
-  /// body(codec), which may change it, and the same of the parts that exchanges send apart.
+  /// body(policy) with all that the codec is made of, which may change it.
   template <class Body>
   void change(Body& body) {
-    std::visit(body, chosen_);
+    if (auto* const parts = std::get_if<gs::packed<any_indices, any_values>>(&chosen_)) {
+      std::visit(body, parts->indices.chosen);
+      std::visit(body, parts->values.chosen);
+    } else if (auto* const bins = std::get_if<gs::binned>(&chosen_)) {
+      body(*bins);
+    }
     std::visit(body, indices.chosen);
     std::visit(body, values.chosen);
   }
 
-  any_indices indices{};  // of coo and packed; without meaning in others
-  any_values values{};
+  any_indices indices{{gs::raw32{}}};  // of coo and packed; without meaning in others
+  summed_values values{};
 
   void check() const {
     std::visit([](auto const& codec) { gs::check(codec); }, chosen_);

@@ -12,6 +12,9 @@
 #include <variant>
 #include <vector>
 
+#include <gradsieve/any_compressor.hpp>
+#include <gradsieve/exchange/reduce_scatter.hpp>
+
 namespace example {
 namespace {
 
@@ -25,6 +28,10 @@ std::optional<std::size_t> take(names& tokens, names const& choices, std::string
     }
   return found;
 }
+
+/// Any selector without bins.
+using without_bins = gs::any_selector<gs::radix, gs::hierarchical, gs::laplacian, gs::trimmed, gs::threshold_search,
+                                      gs::ldte, gs::sidco, gs::one_sign, gs::random_k>;
 
 }  // namespace
 
@@ -79,9 +86,29 @@ names built_recipes() {
 
 std::unique_ptr<any_compressor<gs::host>> make_compressor(gs::host where, compression const& chosen,
                                                           gs::layout const& layers, peers_of<gs::host> const& peers) {
-  auto const same_codec = [&](auto const&) { return chosen.codec; };
-  return with_recipe(chosen, same_codec, [&](auto const& recipe) -> std::unique_ptr<any_compressor<gs::host>> {
-    return make_erased(where, layers, recipe, peers);
+  using result = std::unique_ptr<any_compressor<gs::host>>;
+  if (chosen.shards && std::holds_alternative<nodes_of<gs::host>>(peers))
+    throw usage_error("gradsieve: shards are exchanged with ranks that are alike, not with nodes");
+  return chosen.policies.visit([&]<class Selector, class Partitioner, class Residual>(
+                                   Selector const& selector, Partitioner const& partitioner,
+                                   Residual const& residual) -> result {
+    auto const of = [&](auto const& one, auto const& exchange) {
+      return recipe_of(chosen, one, partitioner, residual, chosen.codec, exchange);
+    };
+    auto const make = [&](auto const& one) -> result {
+      if (!chosen.shards)
+        return make_erased(where, layers, of(one, typename Partitioner::default_exchange{}), peers);
+      if constexpr (std::is_same_v<typename Partitioner::default_exchange, gs::gather>)
+        return make_plain(where, layers, of(one, gs::reduce_scatter{}));
+      else
+        throw usage_error("gradsieve: partitioner " + std::string{Partitioner::name} +
+                          " shares out the selection among ranks and sums it up on all of them, where shards need "
+                          "whole or layerwise");
+    };
+    if constexpr (gs::bin_selector<Selector>)
+      return make(selector);
+    else
+      return make(without_bins{{selector}});  // so that a step is compiled once for all of them
   });
 }
 

@@ -34,6 +34,7 @@ struct compression {
   names passthrough;         ///< patterns of layers that pass through
   std::uint64_t up_to = 0;   ///< elements of layers that pass through, whatever they are called
   bad_values on_non_finite = bad_values::skip;
+  bool shards = false;  ///< a rank wants the mean of its own shard alone, see gs::reduce_scatter
 };
 
 /// The ranks of a node, and those of one place in their nodes.
@@ -72,7 +73,8 @@ class any_compressor {
 /// Selectors, partitioners and residuals that are built together: "radix+whole+error_feedback" and so on.
 [[nodiscard]] names built_recipes();
 
-/// A compressor for exchanges with such peers. @throws what gs::compressor and gs::two_level_compressor do.
+/// A compressor for exchanges with such peers. @throws what gs::compressor and gs::two_level_compressor do; usage_error
+/// for shards with a partitioner whose exchange sums up values, or with nodes.
 [[nodiscard]] std::unique_ptr<any_compressor<gs::host>> make_compressor(gs::host where, compression const& chosen,
                                                                         gs::layout const& layers,
                                                                         peers_of<gs::host> const& peers);

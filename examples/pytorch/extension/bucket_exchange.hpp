@@ -129,7 +129,8 @@ class bucket_exchange {
   /// All buckets of the last step together; with nodes, of this rank's parts. On a device this waits for it.
   [[nodiscard]] gs::step_report report() {
     auto all = uncompressed_;
-    for (auto& each : groups_) all.add(each.compressor->report());
+    for (auto& each : groups_)
+      if (each.in_step) all.add(each.compressor->report());
     if (!std::exchange(counted_, true)) totals_.add(all);
     return all;
   }
@@ -148,7 +149,8 @@ class bucket_exchange {
 
   void discard_step() {
     place_kept();
-    for (auto& each : groups_) each.compressor->discard_step();
+    for (auto& each : groups_)
+      if (each.in_step) each.compressor->discard_step();
   }
   void rescale(float factor) {
     place_kept();
@@ -210,22 +212,30 @@ class bucket_exchange {
   struct group {
     std::vector<std::size_t> members;
     std::unique_ptr<any_compressor<Space>> compressor;
+    bool in_step = false;  // exchanged in the last step, which it need not be in a sharded model
+
+    template <class T>
+    void exchange(peers_of<Space> const& peers, std::span<T> gradient) {
+      in_step = true;
+      compressor->exchange(peers, gradient);
+    }
   };
 
   template <class T>
   void compress(std::span<T> bucket, std::span<std::size_t const> members) {
     if (auto const g = group_with(members))
-      groups_[*g].compressor->exchange(peers_, bucket);
+      groups_[*g].exchange(peers_, bucket);
     else if (keep_groups_ && consists_of_groups(members))
       exchange_by_groups(bucket, members);
     else
-      groups_[regroup(members)].compressor->exchange(peers_, bucket);
+      groups_[regroup(members)].exchange(peers_, bucket);
   }
 
   void begin_step() {
     if (std::is_same_v<Space, gs::host> && !counted_) static_cast<void>(report());
     counted_ = false;
     uncompressed_ = {};
+    for (auto& each : groups_) each.in_step = false;
     if (!std::exchange(fresh_, false)) keep_groups_ = false;
     place_kept();
   }
@@ -256,7 +266,9 @@ class bucket_exchange {
   [[nodiscard]] group make_group(std::span<std::size_t const> members) const {
     std::vector<gs::layer> layers;
     for (auto const member : members) layers.push_back({parameters_[member].name, size_of(member)});
-    return {{members.begin(), members.end()}, make_compressor(where_, chosen_, gs::layout{std::move(layers)}, peers_)};
+    return {{members.begin(), members.end()},
+            make_compressor(where_, chosen_, gs::layout{std::move(layers)}, peers_),
+            false};
   }
 
   /// The group of exactly these parameters in this order.
@@ -295,7 +307,7 @@ class bucket_exchange {
         }
       };
       for_each_part([&](auto to_group, auto of_bucket) { memory::copy(where_, of_bucket, to_group); });
-      each.compressor->exchange(peers_, packed);
+      each.exchange(peers_, packed);
       for_each_part([&](auto of_group, auto to_bucket) { memory::copy(where_, of_group, to_bucket); });
       memory::finish(where_);
     }

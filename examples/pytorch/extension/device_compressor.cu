@@ -21,14 +21,17 @@ std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, co
                             : "on a device messages have a fixed size, so that codecs of variable length save nothing: "
                               "coo, fixed_width or raw32, with any values but sbc and automatic_values");
   using result = std::unique_ptr<any_compressor<gs::device>>;
-  auto const codec_for = [&]<class Partitioner>(Partitioner const&) {
-    if constexpr (Partitioner::default_exchange::encodes)
-      return chosen.codec;
+  return chosen.policies.visit([&]<class Partitioner>(auto const& selector, Partitioner const& partitioner,
+                                                      auto const& residual) -> result {
+    using exchange = typename Partitioner::default_exchange;
+    auto const make = [&](auto const& codec) -> result {
+      return make_erased(where, layers, recipe_of(chosen, selector, partitioner, residual, codec, exchange{}), peers);
+    };
+    if constexpr (exchange::encodes)
+      return make(chosen.codec);
     else
-      return gs::coo{};
-  };
-  return with_recipe(chosen, codec_for,
-                     [&](auto const& recipe) -> result { return make_erased(where, layers, recipe, peers); });
+      return make(gs::coo{});
+  });
 }
 
 }  // namespace example

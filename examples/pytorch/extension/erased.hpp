@@ -62,33 +62,37 @@ class erased final : public any_compressor<Space> {
   gs::step_report report_;
 };
 
+/// The compressor of a recipe for exchanges with all ranks alike.
+template <class Space, class Recipe>
+[[nodiscard]] std::unique_ptr<any_compressor<Space>> make_plain(Space where, gs::layout const& layers,
+                                                                Recipe const& recipe) {
+  using plain = erased<Space, gs::compressor<Space, Recipe>, communicator_of<Space>>;
+  return std::make_unique<plain>(where, layers, recipe);
+}
+
 /// The compressor of a recipe for exchanges with such peers.
 template <class Space, class Recipe>
 [[nodiscard]] std::unique_ptr<any_compressor<Space>> make_erased(Space where, gs::layout const& layers,
                                                                  Recipe const& recipe, peers_of<Space> const& peers) {
-  using plain = erased<Space, gs::compressor<Space, Recipe>, communicator_of<Space>>;
   using of_nodes = erased<Space, gs::two_level_compressor<Space, Recipe>, nodes_of<Space>>;
   if (auto const* const nodes = std::get_if<nodes_of<Space>>(&peers))
     return std::make_unique<of_nodes>(where, layers, recipe, *nodes);
-  return std::make_unique<plain>(where, layers, recipe);
+  return make_plain(where, layers, recipe);
 }
 
-/// body(gs::recipe) of what is chosen, with codec_for(partitioner).
-template <class CodecFor, class Body>
-auto with_recipe(compression const& chosen, CodecFor const& codec_for, Body const& body) {
-  return chosen.policies.visit([&](auto selector, auto partitioner, auto residual) {
-    auto recipe = gs::recipe{
-        .density = chosen.density,
-        .selector = selector,
-        .partitioner = partitioner,
-        .residual = residual,
-        .codec = codec_for(partitioner),
-        .passthrough = gs::passthrough_layers{.patterns = chosen.passthrough, .up_to = chosen.up_to},
-        .on_non_finite = chosen.on_non_finite == bad_values::skip ? gs::non_finite::skip : gs::non_finite::fail};
-    if constexpr (std::is_same_v<decltype(selector), gs::adacomp>)
-      recipe.density = gs::warm_up{.initial = 0.5, .final = 0.5};
-    return body(recipe);
-  });
+/// The recipe of these policies, with what else is chosen.
+template <class Selector, class Partitioner, class Residual, class Codec, class Exchange>
+[[nodiscard]] gs::recipe<Selector, Partitioner, Residual, Codec, Exchange> recipe_of(
+    compression const& chosen, Selector const& selector, Partitioner const& partitioner, Residual const& residual,
+    Codec const& codec, Exchange const& exchange) {
+  return {.density = chosen.policies.adapts() ? gs::warm_up{.initial = 0.5, .final = 0.5} : chosen.density,
+          .selector = selector,
+          .partitioner = partitioner,
+          .residual = residual,
+          .codec = codec,
+          .exchange = exchange,
+          .passthrough = gs::passthrough_layers{.patterns = chosen.passthrough, .up_to = chosen.up_to},
+          .on_non_finite = chosen.on_non_finite == bad_values::skip ? gs::non_finite::skip : gs::non_finite::fail};
 }
 
 }  // namespace example

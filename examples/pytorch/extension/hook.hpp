@@ -9,9 +9,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
-#include <stdexcept>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +18,7 @@
 
 #include "bucket_exchange.hpp"
 #include "bucket_members.hpp"
+#include "gradient_values.hpp"
 #include "process_group.hpp"
 
 namespace example {
@@ -130,29 +128,8 @@ class hook {
   }
 
   void exchange(c10d::GradBucket const& bucket) {
-    auto const& buffer = bucket.getBuffer();
-    if (!buffer.device().is_cpu() || !buffer.is_contiguous())
-      throw std::invalid_argument("gradsieve: a bucket lies on device " + buffer.device().str() +
-                                  ", this extension was built for the CPU");
-    auto const size = static_cast<std::size_t>(buffer.numel());
-    switch (buffer.scalar_type()) {
-      case at::kFloat:
-        return run(bucket, std::span{static_cast<float*>(buffer.data_ptr()), size});
-      case at::kHalf:
-        return run(bucket, std::span{static_cast<gs::float16*>(buffer.data_ptr()), size});
-      case at::kBFloat16:
-        return run(bucket, std::span{static_cast<gs::bfloat16*>(buffer.data_ptr()), size});
-      case at::kDouble:
-        return run(bucket, std::span{static_cast<double*>(buffer.data_ptr()), size});
-      default:
-        throw std::invalid_argument("gradsieve: a bucket holds " + std::string{toString(buffer.scalar_type())} +
-                                    ", expected float, half, bfloat16 or double");
-    }
-  }
-
-  template <class T>
-  void run(c10d::GradBucket const& bucket, std::span<T> values) {
-    exchange_.exchange(bucket.getIndex(), values, members_.of(bucket));
+    with_values(bucket.getBuffer(),
+                [&](auto values) { exchange_.exchange(bucket.getIndex(), values, members_.of(bucket)); });
   }
 
   bucket_members members_;  // both of the thread while a bucket is under way

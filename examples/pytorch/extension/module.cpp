@@ -16,6 +16,7 @@
 
 #include "hook.hpp"
 #include "planners.hpp"
+#include "shard_hook.hpp"
 
 #if defined(GRADSIEVE_TORCH_CUDA)
 #include "device_hook.hpp"
@@ -342,6 +343,25 @@ PYBIND11_MODULE(_native, module) {
            })
       .def("attach", &attach<native_route, hook>);
   define_common<hook>(type);
+
+  py::class_<shard_hook, std::shared_ptr<shard_hook>> shard_type(module, "ShardHook");
+  shard_type
+      .def(py::init([](wishes const& asked, c10d::ProcessGroup& group, bool shards,
+                       std::vector<std::uint64_t> const& sizes, names const& piece_names,
+                       std::vector<std::size_t> const& counts, int threads) {
+             std::vector<gs::layer> pieces;
+             for (std::size_t i = 0; i < sizes.size(); ++i) pieces.push_back({piece_names.at(i), sizes[i]});
+             auto chosen = compression_of(asked, false);
+             chosen.shards = shards;
+             return std::make_shared<shard_hook>(peers_in<gs::host>(group, nullptr), gs::layout{std::move(pieces)},
+                                                 counts, threads, std::move(chosen));
+           }),
+           py::kw_only(), py::arg("wishes"), py::arg("group"), py::arg("shards"), py::arg("sizes"), py::arg("names"),
+           py::arg("counts"), py::arg("threads"))
+      .def("exchange", &shard_hook::exchange, py::arg("unit"), py::arg("gradient"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("end_step", &shard_hook::end_step, py::call_guard<py::gil_scoped_release>());
+  define_common<shard_hook>(shard_type);
 
 #if defined(GRADSIEVE_TORCH_CUDA)
   py::class_<device_hook, std::shared_ptr<device_hook>> device_type(module, "DeviceHook");

@@ -1,10 +1,12 @@
-"""gradsieve as a communication hook of torch's DistributedDataParallel.
+"""gradsieve as a communication hook of torch's DistributedDataParallel and FSDP.
 
     model = DistributedDataParallel(module)
     hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01, passthrough=["*.bias", "*norm*"])
     ...                          # train as ever: gradients come out as the mean over all ranks of what they sent
     print(hook.report().summary())
     hook.state_dict()            # what has not been sent yet; belongs into a checkpoint, of every rank
+
+The same with FullyShardedDataParallel(module), and with a module after torch's fully_shard().
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if torch.__version__ != built_for:
     raise ImportError(f"gradsieve_ddp was built for torch {built_for}, here is {torch.__version__}: build it anew, "
                       "with pip install --force-reinstall --no-deps ./examples/pytorch")
 
-from . import _native
+from . import _native, _shards
 from ._buckets import device_hook, host_hook
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
@@ -33,6 +35,8 @@ __all__ = ["Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report",
            "value_codecs"]
 
 STATE_VERSION = 2
+NODES_ARE_FIXED = "with nodes each rank keeps parts of the gradient that depend on their size"
+SHARDS_ARE_FIXED = "with a sharded model each rank keeps the gradient by shards that depend on their number"
 
 selectors: list[str] = _native.selectors
 partitioners: list[str] = _native.partitioners
@@ -46,19 +50,20 @@ Option = "bool | int | float | str | Mapping[str, int]"
 
 
 class Hook:
-    """The compressors of one DDP model. Made by register(); calls are not for use inside a backward pass.
+    """The compressors of one model. Made by register(); calls are not for use inside a backward pass.
 
     options: of every policy of the recipe, with their values as text.
     """
 
-    def __init__(self, model: DistributedDataParallel, native: Any, names: Sequence[str], group: dist.ProcessGroup,
-                 options: dict[str, str], of_nodes: bool) -> None:
+    def __init__(self, model: torch.nn.Module, native: Any, names: Sequence[str], place: tuple[int, int],
+                 options: dict[str, str], fixed_world: str | None) -> None:
+        """`place`: this rank, and how many there are. `fixed_world`: why a state fits as many ranks only, if so."""
         self.options = options
         self._model = model
         self._native = native
         self._names = list(names)
-        self._group = group
-        self._of_nodes = of_nodes
+        self._rank, self._world = place
+        self._fixed_world = fixed_world
         self._history: list[tuple[int, int, int, float]] = []
 
     def report(self) -> Report:
@@ -79,7 +84,10 @@ class Hook:
     def trace(self, path: str | os.PathLike[str] | None = None) -> Recorder:
         """`with hook.trace("layers.csv") as recorder:` around some steps: when each gradient is ready, its bytes, and
         the seconds of each exchange, in recorder.trace and, in the scheduler's CSV, in the file, which rank 0 writes.
-        plan() makes buckets of it. The end is collective."""
+        plan() makes buckets of it. The end is collective. ValueError for a sharded model, which has no buckets."""
+        if _shards.kind_of(self._model):
+            raise ValueError("gradsieve: trace() is for the buckets of DistributedDataParallel; a sharded model "
+                             "exchanges by units, which are what it was wrapped in")
         return Recorder(self._model, self._native, self._names, path)
 
     def discard_step(self) -> None:
@@ -113,8 +121,8 @@ class Hook:
         groups = [([self._names[m] for m in members], state) for members, state in self._native.state()]
         return {
             "version": STATE_VERSION,
-            "rank": dist.get_rank(self._group),
-            "world": dist.get_world_size(self._group),
+            "rank": self._rank,
+            "world": self._world,
             "groups": groups,
             "totals": self._native.totals(),
         }
@@ -125,10 +133,11 @@ class Hook:
 
         `state`: this rank's; or a list of all ranks', for a world of another size: what leaving ranks had not sent is
         shared out among those that stay, and what all hold is scaled by new / old size, so that the pending update
-        stays what it was. New ranks begin with nothing pending. A hook of nodes takes its own rank's only.
+        stays what it was. New ranks begin with nothing pending. A hook of nodes or of a sharded model takes states of
+        as many ranks only.
         ValueError or RuntimeError if it is of other parameters, another recipe, or damaged.
         """
-        rank, world = dist.get_rank(self._group), dist.get_world_size(self._group)
+        rank, world = self._rank, self._world
         alone = isinstance(state, dict)
         if not alone and not state:
             raise ValueError("gradsieve: expected the states of all ranks, the list is empty")
@@ -148,9 +157,8 @@ class Hook:
             raise ValueError(f"gradsieve: the state is of rank {states[0]['rank']}, this is rank {rank}")
         if not alone and [each["rank"] for each in states] != list(range(old)):
             raise ValueError(f"gradsieve: expected the states of all {old} ranks, once each")
-        if not alone and self._of_nodes and old != world:
-            raise ValueError("gradsieve: with nodes each rank keeps parts of the gradient that depend on their size: "
-                             f"the states of {old} ranks do not fit {world}")
+        if old != world and self._fixed_world:
+            raise ValueError(f"gradsieve: {self._fixed_world}: the states of {old} ranks do not fit {world}")
         own = states[0] if alone else states[rank % old]
         self._native.restore(self._members(own))
         if rank < old:
@@ -196,7 +204,7 @@ def nodes(ranks_per_node: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
 
 
 def register(
-    model: DistributedDataParallel,
+    model: torch.nn.Module,
     recipe: str = "radix",
     density: float | None = None,
     passthrough: Sequence[str] = ("*bias*", "*norm*"),
@@ -213,7 +221,12 @@ def register(
     across: dist.ProcessGroup | None = None,
     **policy_options: Option,
 ) -> Hook:
-    """Compresses the gradients of a DistributedDataParallel model. Collective.
+    """Compresses the gradients of a DistributedDataParallel model, of FullyShardedDataParallel, or of a module after
+    fully_shard(). Collective.
+
+    A sharded model is on the CPU, and registered before its first forward pass. Each rank keeps what it has not sent
+    of the whole gradient, and receives the mean of its shard. Its units exchange one by one; whole and layerwise are
+    the partitioners. FSDP2 needs torch 2.8.
 
     A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or raw32 or fixed_width with any
     values but sbc and automatic_values; with deft and cyclic coo. Where none is named it is fixed_width+fp32, or coo.
@@ -234,12 +247,15 @@ def register(
     process_group: of exactly the model's ranks, and used by nothing else; None: a new one.
     inside, across: instead of process_group, for nodes of several ranks: the ranks of a node add up their gradients in
         full, each a part of it, and exchange compressed parts with those of their place in other nodes. Used by nothing
-        else; nodes() makes both.
+        else; nodes() makes both. A sharded model is sharded among the ranks of a node then (hybrid sharding), with all
+        partitioners, and begins with the first node's weights.
     policy_options: options of the recipe's policies, as options(recipe) lists them: momentum=0.9 for "momentum" (the
         optimiser must not apply its own then), levels=16 for "qsgd", bins={"*conv*": 50, "": 500} for "adacomp".
     ValueError or TypeError for what cannot be obeyed. Memory: the recipe's residual, 4 to 8 bytes an element.
     """
-    _check_model(model)
+    sharded = _shards.kind_of(model) is not None
+    if not sharded:
+        _check_model(model)
     if on_non_finite not in ("skip", "fail", "propagate"):
         raise ValueError(f"gradsieve: on_non_finite is '{on_non_finite}', expected skip, fail or propagate")
     if route not in ("python", "cpp"):
@@ -253,16 +269,6 @@ def register(
     if inside is not None and process_group is not None:
         raise ValueError("gradsieve: process_group is of ranks that are alike; with nodes it is inside and across")
 
-    named = [(name, each) for name, each in model.module.named_parameters() if each.requires_grad]
-    if not named:
-        raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
-    names = [name for name, _ in named]
-    on_device = named[0][1].is_cuda
-    if on_device and not hasattr(_native, "DeviceHook"):
-        raise ValueError("gradsieve: the model is on a GPU, this extension was built without CUDA")
-    if on_device and threads != 1:
-        raise ValueError(f"gradsieve: threads is {threads}; the exchange of a model on a GPU has none")
-
     wishes = _native.Wishes()
     wishes.recipe = recipe
     wishes.options = [(name, _option_text(name, value)) for name, value in policy_options.items()]
@@ -273,6 +279,19 @@ def register(
     wishes.passthrough = list(passthrough)
     wishes.passthrough_up_to = passthrough_up_to
     wishes.on_non_finite = on_non_finite
+    if sharded:
+        return _register_sharded(model, wishes, threads, route, process_group, inside, across)
+
+    named = [(name, each) for name, each in model.module.named_parameters() if each.requires_grad]
+    if not named:
+        raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
+    names = [name for name, _ in named]
+    on_device = named[0][1].is_cuda
+    if on_device and not hasattr(_native, "DeviceHook"):
+        raise ValueError("gradsieve: the model is on a GPU, this extension was built without CUDA")
+    if on_device and threads != 1:
+        raise ValueError(f"gradsieve: threads is {threads}; the exchange of a model on a GPU has none")
+
     known = dict(_native.options(recipe, wishes.options, on_device))
     if inside is not None:
         _check_nodes(model.process_group, inside, across)
@@ -290,15 +309,60 @@ def register(
         native.attach(model.reducer)
     else:
         model.register_comm_hook(native, device_hook if on_device else host_hook)
-    return Hook(model, native, names, model.process_group if process_group is None else process_group, known,
-                inside is not None)
+    group = model.process_group
+    return Hook(model, native, names, (dist.get_rank(group), dist.get_world_size(group)), known,
+                NODES_ARE_FIXED if inside is not None else None)
+
+
+def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: str,
+                      process_group: dist.ProcessGroup | None, inside: dist.ProcessGroup | None,
+                      across: dist.ProcessGroup | None) -> Hook:
+    if route != "python":
+        raise ValueError(f"gradsieve: route is '{route}'; sharded models have python only")
+    known = dict(_native.options(wishes.recipe, wishes.options, False))
+    units = _shards.units_of(model)
+    group = units[0].group
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    if inside is not None:
+        if dist.get_world_size(inside) != world:
+            raise ValueError(f"gradsieve: the model is sharded among {world} ranks, inside has "
+                             f"{dist.get_world_size(inside)}")
+        place = (dist.get_rank(across) * world + rank, world * dist.get_world_size(across))
+    else:
+        place = (rank, world)
+    small = [name for unit in units for name, size in unit.parameters.items() if size <= wishes.passthrough_up_to]
+    wishes.passthrough = [f"{pattern}[*]" for pattern in [*wishes.passthrough, *small]]
+    wishes.passthrough_up_to = 0
+    wishes.options = [(name, _of_pieces(value) if name == "bins" else value) for name, value in wishes.options]
+    pieces, counts = [], []
+    for unit in units:
+        own = [(f"{name}[{r}]", size) for r, part in enumerate(unit.pieces) for name, size in part
+               if inside is None or r == rank]
+        pieces += own
+        counts.append(len(own))
+    if inside is None and process_group is None:
+        process_group = _like(group)
+    native = _native.ShardHook(
+        wishes=wishes,
+        group=process_group if inside is None else across,
+        shards=inside is None,
+        sizes=[size for _, size in pieces],
+        names=[name for name, _ in pieces],
+        counts=counts,
+        threads=threads,
+    )
+    if across is not None:
+        _shards.take_weights_of_first_node(model, across)
+    _shards.ShardExchange(native, units, inside).attach(model)
+    return Hook(model, native, [name for name, _ in pieces], place, known, SHARDS_ARE_FIXED)
+
+
+def _of_pieces(bins: str) -> str:
+    """adacomp's bins, whose patterns are of parameters."""
+    return ";".join(part.replace("=", "[*]=") for part in bins.split(";"))
 
 
 def _check_model(model: Any) -> None:
-    kinds = {each.__name__ for each in type(model).__mro__}
-    if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
-        raise ValueError("gradsieve: this model is sharded (FSDP), and register() is for DistributedDataParallel: its "
-                         "ranks hold whole gradients")
     if not all(hasattr(model, name) for name in ("module", "process_group", "register_comm_hook")):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise ValueError(f"gradsieve: expected a DistributedDataParallel, got {kind}: wrap the module first, "

@@ -19,7 +19,7 @@ class OuterStep:
     this rank's, the pseudo-gradient, is compressed and averaged as a gradient would be, an outer SGD moves the common
     weights by the mean, and all ranks go on from there.
 
-    model: the bare module, not in DDP; all ranks begin with rank 0's weights. optimizer: the inner one; its state
+    model: the bare module, not in DDP or FSDP; all ranks begin with rank 0's weights. optimizer: the inner one; its state
         stays on its rank. What is no parameter with a gradient, such as statistics of a batch norm, is not averaged.
     every: inner steps of a round, at least 1.
     lr, momentum, nesterov: of the outer SGD. lr 1 and momentum 0 put the mean of what was sent in place.
@@ -40,10 +40,11 @@ class OuterStep:
 
     def __init__(self, model, optimizer, *, every, recipe="chunked+int4", density=None, lr=0.7, momentum=0.9,
                  nesterov=True, decay=1.0, process_group=None, hook_group=None, **options):
-        from . import register
+        from . import _shards, register
 
-        if isinstance(model, DistributedDataParallel):
-            raise ValueError("gradsieve: OuterStep takes the bare module: DDP would average the gradients of each step")
+        if isinstance(model, DistributedDataParallel) or any(_shards.kind_of(each) for each in model.modules()):
+            raise ValueError("gradsieve: OuterStep takes the bare module: DDP and FSDP would average the gradients of "
+                             "each step")
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"gradsieve: every is {every!r}, expected a whole number from 1")
         if not 0 <= decay <= 1:
@@ -60,7 +61,7 @@ class OuterStep:
         self._optimizer = optimizer
         self._done = 0  # inner steps of this round
         self._local = [each for _, each in trained]
-        self._ddp = DistributedDataParallel(_Common(trained), process_group=process_group, broadcast_buffers=False)
+        self._ddp = DistributedDataParallel(_Common(trained), process_group=process_group)
         self._common = list(self._ddp.parameters())
         self._outer = torch.optim.SGD(self._common, lr=lr, momentum=momentum, nesterov=nesterov and momentum != 0)
         self.hook = register(self._ddp, recipe=recipe, density=density, process_group=hook_group, **options)

@@ -1,0 +1,260 @@
+"""Sharded models: FullyShardedDataParallel (FSDP), and what torch's fully_shard() has made (FSDP2).
+
+Both hand over the gradient of a unit, of some parameters together, as one flat tensor, whose equal parts belong to the
+ranks in turn. A piece is what one rank's part has of one parameter, with the zeros that fill it up; its name is the
+parameter's and the rank: "0.weight[1]".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Callable, Iterator
+
+import torch
+import torch.distributed as dist
+
+
+Exchange = Callable[[torch.Tensor, torch.Tensor], None]  #: of a gradient: fills this rank's shard
+
+
+@dataclasses.dataclass
+class Unit:
+    name: str
+    group: dist.ProcessGroup
+    pieces: list[list[tuple[str, int]]]  #: of each rank: parameters' names and elements
+    parameters: dict[str, int]  #: elements of the parameters, on all ranks together
+    module: Any  #: whose gradients come together
+
+    @property
+    def size(self) -> int:
+        return sum(size for rank in self.pieces for _, size in rank)
+
+
+def kind_of(model: Any) -> str | None:
+    """"FSDP", "FSDP2", or None for a model that is not sharded."""
+    names = {each.__name__ for each in type(model).__mro__}
+    if "FullyShardedDataParallel" in names:
+        return "FSDP"
+    return "FSDP2" if "FSDPModule" in names else None
+
+
+def units_of(model: Any) -> list[Unit]:
+    """Those whose parameters have gradients, in the model's order. ValueError for what is not served."""
+    units = list(_flat_units(model) if kind_of(model) == "FSDP" else _fully_sharded_units(model))
+    if not units:
+        raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
+    if any(each.group != units[0].group for each in units):
+        raise ValueError("gradsieve: the model's units are sharded among different ranks, where one group is expected")
+    return units
+
+
+class ShardExchange:
+    """What the units call: a compressed exchange of all ranks' gradients; or with nodes, whose ranks share a model, the
+    mean inside of the node as it is, and then this rank's shard compressed across."""
+
+    def __init__(self, native: Any, units: list[Unit], inside: dist.ProcessGroup | None) -> None:
+        self._native, self._inside = native, inside
+        self._rank, self._world = dist.get_rank(units[0].group), dist.get_world_size(units[0].group)
+        self._under_way = False
+        self._units = units
+
+    def attach(self, model: Any) -> None:
+        """From now on the model's backward passes call this."""
+        exchanges = [(each.module, functools.partial(self._exchange, number)) for number, each in enumerate(self._units)]
+        if kind_of(model) == "FSDP":
+            _attach_flat(model, exchanges)
+        else:
+            for module, exchange in exchanges:
+                module.set_custom_reduce_scatter(_ReduceScatter(exchange))
+
+    def _exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor) -> None:
+        unit = self._units[number]
+        if gradient.numel() != unit.size:
+            raise RuntimeError(f"gradsieve: unit '{unit.name}' has gradients of {gradient.numel()} elements, "
+                               f"{unit.size} when it was registered: a parameter had none in this step, or "
+                               "requires_grad has changed. Let each unit's parameters have gradients together")
+        self._begin()
+        if self._inside is None:
+            self._native.exchange(number, gradient)
+            shard.copy_(gradient.view(self._world, -1)[self._rank])
+            return
+        dist.reduce_scatter_tensor(shard, gradient.div_(self._world), group=self._inside)
+        failure = None
+        try:
+            self._native.exchange(number, shard)
+        except RuntimeError as error:
+            failure = error
+        failures = torch.tensor([0 if failure is None else 1])
+        dist.all_reduce(failures, group=self._inside)
+        if failure is not None:
+            raise failure
+        if failures.item() > 0:
+            raise RuntimeError("gradsieve: the exchange across of another rank of this node has failed")
+
+    def _begin(self) -> None:
+        """What a backward pass exchanges is one step."""
+        if self._under_way:
+            return
+        self._native.end_step()
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+            self._under_way = True
+        except RuntimeError:  # outside of a backward pass
+            pass
+
+    def _end(self) -> None:
+        self._under_way = False
+
+
+@torch.no_grad()
+def take_weights_of_first_node(model: Any, across: dist.ProcessGroup) -> None:
+    """Parameters, in shards, and buffers, as DistributedDataParallel begins with the first rank's. Collective."""
+    root = dist.get_global_rank(across, 0)
+    for each in [*model.parameters(), *model.buffers()]:
+        local = each.to_local() if hasattr(each, "to_local") else each.detach()
+        if local.numel() > 0:
+            dist.broadcast(local, root, group=across)
+
+
+def _without_wrappers(name: str) -> str:
+    return name.replace("_fsdp_wrapped_module.", "").replace("_checkpoint_wrapped_module.", "")
+
+
+# ---- FullyShardedDataParallel ----------------------------------------------------------------------------------------
+
+
+def _flat_units(model: Any) -> Iterator[Unit]:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    modules = {id(module): name for name, module in model.named_modules()}
+    for state in FullyShardedDataParallel.fsdp_modules(model):
+        _check_flat(state)
+        if state._handle is None or not state._handle.flat_param.requires_grad:
+            continue
+        flat = state._handle.flat_param
+        prefix = _without_wrappers(modules[id(state)] + "._fsdp_wrapped_module.").lstrip(".")
+        ends: list[tuple[str, int]] = []  # of each parameter with what fills it up
+        names, at = iter(flat._fqns), 0
+        for numel, fills in zip(flat._numels_with_padding, flat._is_padding_mask):
+            at += numel
+            if fills and ends:
+                ends[-1] = (ends[-1][0], at)
+            elif not fills:
+                ends.append((prefix + _without_wrappers(next(names)), at))
+        world = dist.get_world_size(state.process_group)
+        each = -(-at // world)
+        ends[-1] = (ends[-1][0], each * world)
+        sizes = [numel for numel, fills in zip(flat._numels_with_padding, flat._is_padding_mask) if not fills]
+        yield Unit(prefix.rstrip("."), state.process_group, _cut(ends, each, world),
+                   {name: size for (name, _), size in zip(ends, sizes)}, state)
+
+
+def _attach_flat(model: Any, exchanges: list[tuple[Any, Exchange]]) -> None:
+    """torch hands all units' gradients to one hook, which is told by its state whose they are."""
+    model.register_comm_hook(None, lambda exchange, gradient, shard: exchange(gradient, shard))
+    for state, exchange in exchanges:
+        state._comm_hook_state = exchange
+
+
+def _cut(ends: list[tuple[str, int]], each: int, world: int) -> list[list[tuple[str, int]]]:
+    """The parameters, which end there, in parts of `each` elements."""
+    pieces: list[list[tuple[str, int]]] = [[] for _ in range(world)]
+    begin = 0
+    for name, end in ends:
+        for rank in range(begin // each, -(-end // each)):
+            size = min(end, (rank + 1) * each) - max(begin, rank * each)
+            pieces[rank].append((name, size))
+        begin = end
+    return pieces
+
+
+def _check_flat(state: Any) -> None:
+    strategy = state.sharding_strategy.name
+    if strategy == "NO_SHARD":
+        raise ValueError("gradsieve: NO_SHARD, which FSDP takes on one rank too, keeps whole gradients on all ranks: "
+                         "take DistributedDataParallel")
+    if strategy not in ("FULL_SHARD", "SHARD_GRAD_OP"):
+        raise ValueError(f"gradsieve: FSDP has no hook for {strategy}: shard among the ranks of a node with "
+                         "FULL_SHARD and process_group=inside, and register(..., inside=inside, across=across)")
+    if state.cpu_offload.offload_params:
+        raise ValueError("gradsieve: FSDP with CPUOffload is not served")
+    if state.compute_device.type != "cpu":
+        raise ValueError("gradsieve: sharded models are served on the CPU only, this one computes on "
+                         f"{state.compute_device}")
+
+
+# ---- fully_shard() ---------------------------------------------------------------------------------------------------
+
+
+def _fully_sharded_units(model: Any) -> Iterator[Unit]:
+    names = {id(each): name for name, each in model.named_parameters()}
+    found = []
+    for module_name, module in model.named_modules():
+        if kind_of(module) != "FSDP2":
+            continue
+        if not hasattr(module, "set_custom_reduce_scatter"):
+            raise ValueError(f"gradsieve: torch {torch.__version__} has no custom reduce-scatter of FSDP2; 2.8 has")
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:  # before torch 2.11
+            groups = [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+        if len(groups) > 1:
+            raise ValueError(f"gradsieve: '{module_name}' has parameters on different meshes, which torch gives no "
+                             "custom reduce-scatter")
+        found += [(module_name, module, group) for group in groups]
+    seen = set()
+    for module_name, module, group in found:
+        trained = [each for each in group.fsdp_params if each.sharded_param.requires_grad]
+        if id(group) in seen or not trained:
+            continue
+        seen.add(id(group))
+        if isinstance(group._reduce_scatter_comm, _ReduceScatter):
+            raise ValueError("gradsieve: this model has a hook already")
+        mesh = trained[0].sharded_param.device_mesh
+        _check_mesh(mesh)
+        for each in trained:
+            _check_parameter(names.get(id(each.sharded_param)), each)
+        if len({(each.sharded_param.dtype, getattr(each.sharded_param, "grad_dtype", None)) for each in trained}) > 1:
+            raise ValueError(f"gradsieve: unit '{module_name}' has parameters of different types: give each type "
+                             "a unit of its own")
+        group_of_ranks = mesh.get_group()
+        one = [(names[id(each.sharded_param)], each.padded_sharded_param_size.numel()) for each in trained]
+        yield Unit(module_name, group_of_ranks, [list(one) for _ in range(dist.get_world_size(group_of_ranks))],
+                   {names[id(each.sharded_param)]: each.sharded_param.numel() for each in trained}, module)
+
+
+def _check_mesh(mesh: Any) -> None:
+    if mesh.ndim != 1:
+        raise ValueError(f"gradsieve: the model is on a mesh of {mesh.ndim} dimensions: shard among the ranks of a "
+                         "node, fully_shard(model, mesh=DeviceMesh.from_group(inside, 'cpu')), and "
+                         "register(..., inside=inside, across=across)")
+    if mesh.device_type != "cpu":
+        raise ValueError(f"gradsieve: sharded models are served on the CPU only, this one is on {mesh.device_type}")
+
+
+def _check_parameter(name: str | None, parameter: Any) -> None:
+    if name is None:
+        raise ValueError("gradsieve: register() comes before the first forward pass of a sharded model")
+    if parameter.fsdp_placement.dim != 0:
+        raise ValueError(f"gradsieve: parameter '{name}' is sharded along dimension {parameter.fsdp_placement.dim}, "
+                         "only 0 is served")
+
+
+class _ReduceScatter:
+    """torch's protocol: the mean, or with SUM the sum, of all ranks' inputs, of which a rank gets its part."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup,
+                 op: Any, async_op: bool = False) -> None:
+        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM) or async_op:
+            raise RuntimeError(f"gradsieve: FSDP2 asks for {'an asynchronous ' if async_op else ''}{op}, which is not "
+                               "served: leave set_gradient_divide_factor() out")
+        self._exchange(input_tensor, output_tensor)
+        if op == dist.ReduceOp.SUM:
+            output_tensor.mul_(dist.get_world_size(group))
