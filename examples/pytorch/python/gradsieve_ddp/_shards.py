@@ -61,7 +61,8 @@ class ShardExchange:
 
     def attach(self, model: Any) -> None:
         """From now on the model's backward passes call this."""
-        exchanges = [(each.module, functools.partial(self._exchange, number)) for number, each in enumerate(self._units)]
+        exchanges = [(each.module, functools.partial(self._exchange, number))
+                     for number, each in enumerate(self._units)]
         if kind_of(model) == "FSDP":
             _attach_flat(model, exchanges)
         else:
