@@ -208,8 +208,8 @@ def check(chosen: argparse.Namespace) -> None:
         if getattr(chosen, option) is not None and len(chosen.hook) > 1:
             raise UsageError(f"--{option} goes with one --hook, not with {len(chosen.hook)}")
     if (chosen.save or chosen.resume) and chosen.hook[0].kind == "local":
-        raise UsageError("--save and --resume: with local each rank has weights of its own, which this program does not "
-                         "keep")
+        raise UsageError("--save and --resume: with local each rank has weights of its own, which this program does "
+                         "not keep")
     for hook in chosen.hook:
         if hook.carries_momentum and chosen.optimizer != "sgd":
             raise UsageError(f"--hook {hook.name} corrects the momentum of sgd; --optimizer {chosen.optimizer} has "

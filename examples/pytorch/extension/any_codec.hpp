@@ -35,8 +35,7 @@ template <class Variant>
 }
 
 // In the order of the names.
-using any_indices =
-    gs::any_indices<gs::automatic, gs::raw32, gs::delta, gs::bitmap, gs::fixed_width, gs::elias_fano>;
+using any_indices = gs::any_indices<gs::automatic, gs::raw32, gs::delta, gs::bitmap, gs::fixed_width, gs::elias_fano>;
 using any_values = gs::any_values<gs::fp32, gs::fp16, gs::bf16, gs::int8, gs::int4, gs::int2, gs::ternary, gs::sign,
                                   gs::sbc, gs::qsgd, gs::automatic_values>;
 

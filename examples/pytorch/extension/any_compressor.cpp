@@ -89,27 +89,27 @@ std::unique_ptr<any_compressor<gs::host>> make_compressor(gs::host where, compre
   using result = std::unique_ptr<any_compressor<gs::host>>;
   if (chosen.shards && std::holds_alternative<nodes_of<gs::host>>(peers))
     throw usage_error("gradsieve: shards are exchanged with ranks that are alike, not with nodes");
-  return chosen.policies.visit([&]<class Selector, class Partitioner, class Residual>(
-                                   Selector const& selector, Partitioner const& partitioner,
-                                   Residual const& residual) -> result {
-    auto const of = [&](auto const& one, auto const& exchange) {
-      return recipe_of(chosen, one, partitioner, residual, chosen.codec, exchange);
-    };
-    auto const make = [&](auto const& one) -> result {
-      if (!chosen.shards)
-        return make_erased(where, layers, of(one, typename Partitioner::default_exchange{}), peers);
-      if constexpr (std::is_same_v<typename Partitioner::default_exchange, gs::gather>)
-        return make_plain(where, layers, of(one, gs::reduce_scatter{}));
-      else
-        throw usage_error("gradsieve: partitioner " + std::string{Partitioner::name} +
-                          " shares out the selection among ranks and sums it up on all of them, where shards need "
-                          "whole or layerwise");
-    };
-    if constexpr (gs::bin_selector<Selector>)
-      return make(selector);
-    else
-      return make(without_bins{{selector}});  // so that a step is compiled once for all of them
-  });
+  return chosen.policies.visit(
+      [&]<class Selector, class Partitioner, class Residual>(Selector const& selector, Partitioner const& partitioner,
+                                                             Residual const& residual) -> result {
+        auto const of = [&](auto const& one, auto const& exchange) {
+          return recipe_of(chosen, one, partitioner, residual, chosen.codec, exchange);
+        };
+        auto const make = [&](auto const& one) -> result {
+          if (!chosen.shards)
+            return make_erased(where, layers, of(one, typename Partitioner::default_exchange{}), peers);
+          if constexpr (std::is_same_v<typename Partitioner::default_exchange, gs::gather>)
+            return make_plain(where, layers, of(one, gs::reduce_scatter{}));
+          else
+            throw usage_error("gradsieve: partitioner " + std::string{Partitioner::name} +
+                              " shares out the selection among ranks and sums it up on all of them, where shards need "
+                              "whole or layerwise");
+        };
+        if constexpr (gs::bin_selector<Selector>)
+          return make(selector);
+        else
+          return make(without_bins{{selector}});  // so that a step is compiled once for all of them
+      });
 }
 
 }  // namespace example

@@ -61,7 +61,8 @@ class ShardExchange:
 
     def attach(self, model: Any) -> None:
         """From now on the model's backward passes call this."""
-        exchanges = [(each.module, functools.partial(self._exchange, number)) for number, each in enumerate(self._units)]
+        exchanges = [(each.module, functools.partial(self._exchange, number))
+                     for number, each in enumerate(self._units)]
         if kind_of(model) == "FSDP":
             _attach_flat(model, exchanges)
         else:
@@ -130,6 +131,8 @@ def _flat_units(model: Any) -> Iterator[Unit]:
     modules = {id(module): name for name, module in model.named_modules()}
     for state in FullyShardedDataParallel.fsdp_modules(model):
         _check_flat(state)
+        if not hasattr(state, "_handle"):
+            raise ValueError(f"gradsieve: FSDP of torch {torch.__version__} is too old for the hook")
         if state._handle is None or not state._handle.flat_param.requires_grad:
             continue
         flat = state._handle.flat_param
@@ -194,10 +197,11 @@ def _fully_sharded_units(model: Any) -> Iterator[Unit]:
         if kind_of(module) != "FSDP2":
             continue
         if not hasattr(module, "set_custom_reduce_scatter"):
-            raise ValueError(f"gradsieve: torch {torch.__version__} has no custom reduce-scatter of FSDP2; 2.8 has")
+            raise ValueError(f"gradsieve: torch {torch.__version__} has no custom reduce-scatter for FSDP2, "
+                             "which came with 2.8")
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)
-        if groups is None:  # before torch 2.11
+        if groups is None:  # older torch has one
             groups = [] if state._fsdp_param_group is None else [state._fsdp_param_group]
         if len(groups) > 1:
             raise ValueError(f"gradsieve: '{module_name}' has parameters on different meshes, which torch gives no "
