@@ -48,14 +48,13 @@ def compare(chosen: argparse.Namespace) -> None:
 
     import plot
     import report
-    from data import Images, Text
-    from trainer import Result, Run
+    from trainer import Result, Run, read_data
 
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     rank, world = launch.join()
     options.check_world(chosen, world)
-    data = Text(chosen.text, chosen.context) if chosen.model == "transformer" else Images(chosen.data)
+    data = read_data(chosen)
     with contextlib.ExitStack() as files:
         outputs = check_outputs(chosen, files) if rank == 0 else {}
         results: list[Result] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -10,7 +11,7 @@ import os
 import pathlib
 import time
 import zlib
-from typing import Callable
+from typing import Any, Callable, Union
 
 import numpy as np
 import torch
@@ -19,9 +20,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import checkpoint
 import hooks
-from data import Images, Text
-from models import Cnn, Transformer, loss_and_hits
+from data import Images, Ratings, Text
+from models import Cnn, Lstm, Ncf, Transformer, loss_and_hits
+from novograd import NovoGrad
 from options import Hook
+
+Samples = Union[Text, Images, Ratings]
+TRACED = 12  # steps that a plan is made of
 
 
 @dataclasses.dataclass
@@ -39,6 +44,9 @@ class Result:
     test_loss: float = math.nan
     accuracy: float = math.nan
     digest: str = ""  #: of the parameters at the end
+    buckets: int = 0  #: with --plan, of this run
+    predicted: float = math.nan  #: with --plan, seconds of an iteration
+    measured: float = math.nan  #: likewise, median
 
     @property
     def loss(self) -> float:
@@ -46,10 +54,22 @@ class Result:
         return float(np.mean(self.losses[-max(1, len(self.losses) // 10):]))
 
 
-def build(chosen: argparse.Namespace, data: Text | Images) -> torch.nn.Module:
+def read_data(chosen: argparse.Namespace) -> Samples:
+    """What the model trains on."""
+    if chosen.model == "cnn":
+        return Images(chosen.data)
+    return Ratings(chosen.ratings) if chosen.model == "ncf" else Text(chosen.text, chosen.context)
+
+
+def build(chosen: argparse.Namespace, data: Samples) -> torch.nn.Module:
     """The model, the same on all ranks, with weights from the seed."""
     torch.manual_seed(chosen.seed)
-    if isinstance(data, Text):
+    model: torch.nn.Module
+    if isinstance(data, Ratings):
+        model = Ncf(data.classes, len(data.users), len(data.items), chosen.width)
+    elif isinstance(data, Text) and chosen.model == "lstm":
+        model = Lstm(data.classes, chosen.width, chosen.layers)
+    elif isinstance(data, Text):
         model = Transformer(data.classes, chosen.context, chosen.width, chosen.layers, chosen.heads)
     else:
         model = Cnn(data.classes, data.side, chosen.width)
@@ -67,8 +87,11 @@ def learning_rate(chosen: argparse.Namespace, step: int) -> float:
 
 def make_optimizer(chosen: argparse.Namespace, hook: Hook, model: torch.nn.Module) -> torch.optim.Optimizer:
     """Without momentum where the hook has it."""
-    if chosen.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=chosen.lr)
+    if chosen.optimizer in ("adam", "adamw"):
+        kind = torch.optim.Adam if chosen.optimizer == "adam" else torch.optim.AdamW
+        return kind(model.parameters(), lr=chosen.lr, betas=(chosen.momentum, 0.999))
+    if chosen.optimizer == "novograd":
+        return NovoGrad(model.parameters(), lr=chosen.lr, momentum=chosen.momentum)
     return torch.optim.SGD(model.parameters(), lr=chosen.lr, momentum=0 if hook.carries_momentum else chosen.momentum)
 
 
@@ -84,20 +107,44 @@ def sent_by_interface() -> int | None:
 class Run:
     """A model on its way. Collective, from the constructor on."""
 
-    def __init__(self, chosen: argparse.Namespace, hook: Hook, data: Text | Images) -> None:
+    def __init__(self, chosen: argparse.Namespace, hook: Hook, data: Samples) -> None:
         self.chosen, self.data = chosen, data
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.dtype = getattr(torch, chosen.dtype)
-        self.model = build(chosen, data)
-        self.ddp = DistributedDataParallel(self.model)
-        self.settle_buckets()
-        self.exchange = hooks.register(self.ddp, hook, chosen)
+        self.plan = None
+        self.wrap(hook, **({} if chosen.plan is None else self.planned(hook)))
         self.optimizer = make_optimizer(chosen, hook, self.model)
         self.result = Result(hook.name, dense=self.exchange.ring(self.exchange.dense))
         self.kept = checkpoint.settings(chosen, zlib.crc32(data.train.tobytes()))
         if chosen.resume is not None:
             self.result.first = checkpoint.restore(checkpoint.load(chosen.resume, self.kept), self.model,
                                                    self.optimizer, self.exchange)
+
+    def wrap(self, hook: Hook, **buckets: Any) -> None:
+        """A new model in DDP, with the hook."""
+        self.model = build(self.chosen, self.data)
+        self.ddp = DistributedDataParallel(self.model, **buckets)
+        self.settle_buckets()
+        self.exchange = hooks.register(self.ddp, hook, self.chosen)
+
+    def planned(self, hook: Hook) -> dict[str, Any]:
+        """DDP's options for the buckets of a plan, which is made of steps with buckets of several sizes."""
+        import gradsieve_ddp
+        size = sum(each.numel() * each.element_size() for each in build(self.chosen, self.data).parameters())
+        self.wrap(hook, bucket_cap_mb=size / 2**20 / 8)
+        with self.traced() as recorder:
+            for number in range(TRACED):
+                self.ddp.zero_grad(set_to_none=True)
+                self.forward(*self.data.batch(self.chosen.seed, number, self.chosen.batch, self.rank,
+                                              self.world))[0].backward()
+        self.plan = gradsieve_ddp.plan(recorder.trace, planner=self.chosen.plan)
+        if self.rank == 0:
+            print(f"{self.chosen.plan}: {len(recorder.trace.layers)} parameters\n{self.plan}", flush=True)
+        return self.plan.ddp_options()
+
+    def traced(self) -> Any:
+        """Times layers and exchanges; nothing without --plan."""
+        return contextlib.nullcontext() if self.chosen.plan is None else self.exchange.engine.trace()
 
     def settle_buckets(self) -> None:
         """DDP finds its buckets anew after the first backward pass, and torch's PowerSGD keeps its errors by bucket.
@@ -138,9 +185,15 @@ class Run:
         @throws RuntimeError if the ranks' parameters differ in a bit at the end.
         """
         last = self.chosen.stop or self.chosen.steps
-        for number in range(self.result.first, last):
-            self.step(number)
-            show(number + 1, self.result.losses[-1])
+        with self.traced() as recorder:
+            for number in range(self.result.first, last):
+                self.step(number)
+                show(number + 1, self.result.losses[-1])
+        if self.plan is not None:
+            self.result.buckets = len(recorder.trace.exchanges) // max(1, recorder.trace.steps - 1)
+            self.result.predicted, self.result.measured = self.plan.predicted_here, recorder.trace.iteration
+            if self.rank == 0:
+                print(self.plan.compared(recorder.trace), flush=True)
         losses = torch.tensor(self.result.losses, dtype=torch.float64)
         dist.all_reduce(losses)  # once, not in every step, where it would count
         self.result.losses = (losses / self.world).tolist()
