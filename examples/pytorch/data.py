@@ -118,7 +118,7 @@ class Ratings:
             lines = [line.split("\t")[:3] for line in path.read_text(encoding="utf-8").splitlines()]
             rows = [(user, item, float(value)) for user, item, value in lines[not lines[0][2][:1].isdigit():]]
         except (OSError, ValueError, IndexError) as error:
-            why = getattr(error, "strerror", None) or "a line does not begin with user, item and rating, set apart by tabs"
+            why = getattr(error, "strerror", None) or "lines do not begin with user, item and rating, set apart by tabs"
             raise UsageError(f"--ratings: cannot read '{path}': {why}") from None
         if len(rows) < 100:
             raise UsageError(f"--ratings: '{path}' has {len(rows)} ratings; 100 are needed at least")

@@ -33,7 +33,7 @@ class Plain:
     """No hook: DDP all-reduces its buckets."""
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
-        self.world = dist.get_world_size()
+        self.ddp, self.world = ddp, dist.get_world_size()
         self.dense = sum(each.numel() * each.element_size() for each in ddp.parameters())
         self.payload = self.dense
 
@@ -45,6 +45,10 @@ class Plain:
 
     def received(self) -> float:
         return self.sent()
+
+    def passed(self) -> int:
+        """Elements that are sent whole."""
+        return sum(each.numel() for each in self.ddp.parameters())
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -141,6 +145,9 @@ class Gradsieve(Plain):
 
     def received(self) -> float:
         return float(self.engine.report()["bytes_received"])
+
+    def passed(self) -> int:
+        return int(self.engine.report()["passthrough_elements"])
 
     def state(self) -> dict[str, Any]:
         return self.engine.state_dict()

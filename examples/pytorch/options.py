@@ -24,8 +24,8 @@ hooks, by comma:
   gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
                      radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked,
                      trimmed, threshold_search, ldte, sidco, one_sign, random_k, fixed_threshold), partitioners
-                     (whole, layerwise, deft, cyclic, micro), residuals (none, error_feedback, momentum, filtered) and codecs (coo,
-                     binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd,
+                     (whole, layerwise, deft, cyclic, micro), residuals (none, error_feedback, momentum, filtered) and
+                     codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd,
                      automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
                      optimizer gets none.
 """
@@ -114,7 +114,8 @@ def parser() -> Parser:
 
     job = out.add_argument_group("what is trained")
     job.add_argument("--model", choices=MODELS, default="transformer",
-                     help="transformer and lstm: on characters of a text; cnn: on images; ncf: on ratings [transformer]")
+                     help="transformer and lstm: on characters of a text; cnn: on images; ncf: on ratings "
+                          "[transformer]")
     job.add_argument("--text", type=pathlib.Path, metavar="FILE", default=REPOSITORY / "README.md",
                      help="text of the transformer and the lstm; its last tenth is for evaluation [README.md]")
     job.add_argument("--data", type=pathlib.Path, metavar="PATH",
@@ -123,8 +124,8 @@ def parser() -> Parser:
     job.add_argument("--ratings", type=pathlib.Path, metavar="FILE",
                      help="ratings of the ncf: user, item, rating, set apart by tabs; every tenth is for evaluation")
     job.add_argument("--width", type=whole(8, 8192), metavar="N",
-                     help="of the transformer [128], the lstm [128], the cnn's fully connected layer [256], or the ncf's "
-                          "embeddings [32]")
+                     help="of the transformer [128], the lstm [128], the cnn's fully connected layer [256], or the "
+                          "ncf's embeddings [32]")
     job.add_argument("--layers", type=whole(1, 64), metavar="N", help="of the transformer [3] or the lstm [1]")
     job.add_argument("--heads", type=whole(1, 64), metavar="N", default=4, help="of its attention [4]")
     job.add_argument("--context", type=whole(2, 4096), metavar="N", default=128,
@@ -140,8 +141,10 @@ def parser() -> Parser:
     how.add_argument("--optimizer", choices=("sgd", "adam", "adamw", "novograd"), default="sgd", help="[sgd]")
     how.add_argument("--lr", type=number(0, 1000, above=True), metavar="X",
                      help="learning rate: rises over the first 5 %% of the steps, at least 20, falls to a tenth until "
-                          "the last [sgd: 0.15, of the cnn 0.05, of lstm and ncf 0.5; adam, adamw: 0.002; novograd: 0.01]")
-    how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9, help="of sgd and novograd, and the first moment's decay of adam and adamw [0.9]")
+                          "the last [sgd: 0.15, of the cnn 0.05, of lstm and ncf 0.5; adam, adamw: 0.002; novograd: 0.01, "
+                          "of the lstm 0.03]")
+    how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9,
+                     help="of sgd and novograd, and the first moment's decay of adam and adamw [0.9]")
     how.add_argument("--seed", type=whole(0, 2**63 - 1), metavar="N", default=1,
                      help="of weights and samples [1]")
 
@@ -157,8 +160,8 @@ def parser() -> Parser:
                       help="how gradsieve's hook is registered: by DDP's public call, or below Python [python]")
 
     sent.add_argument("--plan", choices=("optimal", "mgwfbp", "free_merge", "wfbp", "single"),
-                      help="steps with small buckets are timed first, then DDP gets the buckets that this planner makes of "
-                           "what layers and exchanges took; prints the iteration as predicted and as measured")
+                      help="steps with small buckets are timed first, then DDP gets the buckets that this planner "
+                           "makes of what layers and exchanges took; prints the iteration, predicted and measured")
 
     kept = out.add_argument_group("what is kept")
     kept.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="one row a hook and step")
@@ -185,7 +188,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         chosen.warmup = chosen.steps // 10
     if chosen.lr is None:
         of_sgd = {"transformer": 0.15, "cnn": 0.05, "lstm": 0.5, "ncf": 0.5}[chosen.model]
-        chosen.lr = {"sgd": of_sgd, "novograd": 0.01}.get(chosen.optimizer, 0.002)
+        chosen.lr = {"sgd": of_sgd, "novograd": 0.03 if chosen.model == "lstm" else 0.01}.get(chosen.optimizer, 0.002)
     if isinstance(chosen.hook, str):
         chosen.hook = hooks(chosen.hook)
     chosen.passthrough = tuple(pattern for pattern in chosen.passthrough.split(",") if pattern)

@@ -80,14 +80,14 @@ def steps(results: list[Result]) -> Iterator[list[object]]:
 def summary(results: list[Result]) -> Iterator[list[object]]:
     """One row a hook; bytes are those of a rank and step. Medians leave dense steps of a warm-up out."""
     yield ["hook", "final_loss", "test_loss", "accuracy", "dense", "sent", "received", "median_sent", "median_received",
-           "median_wire", "median_step_ms", "weights", "buckets", "predicted_ms", "measured_ms"]
+           "median_wire", "median_step_ms", "weights", "passed", "buckets", "predicted_ms", "measured_ms"]
     for each in results:
         if each.losses:
             yield [each.hook, f"{each.loss:.6f}", f"{each.test_loss:.6f}", f"{each.accuracy:.6f}", round(each.dense),
                    round(statistics.mean(each.sent)), round(statistics.mean(each.received)),
                    round(statistics.median(each.sent)), round(statistics.median(each.received)),
                    round(statistics.median(each.wire)) if each.wire else "",
-                   f"{1e3 * statistics.median(each.seconds):.3f}", each.digest, each.buckets,
+                   f"{1e3 * statistics.median(each.seconds):.3f}", each.digest, each.passed, each.buckets,
                    f"{1e3 * each.predicted:.3f}", f"{1e3 * each.measured:.3f}"]
 
 

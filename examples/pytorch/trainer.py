@@ -23,7 +23,7 @@ import hooks
 from data import Images, Ratings, Text
 from models import Cnn, Lstm, Ncf, Transformer, loss_and_hits
 from novograd import NovoGrad
-from options import Hook
+from options import Hook, UsageError
 
 Samples = Union[Text, Images, Ratings]
 TRACED = 12  # steps that a plan is made of
@@ -44,6 +44,7 @@ class Result:
     test_loss: float = math.nan
     accuracy: float = math.nan
     digest: str = ""  #: of the parameters at the end
+    passed: int = 0  #: elements that a step sends whole
     buckets: int = 0  #: with --plan, of this run
     predicted: float = math.nan  #: with --plan, seconds of an iteration
     measured: float = math.nan  #: likewise, median
@@ -137,7 +138,10 @@ class Run:
                 self.ddp.zero_grad(set_to_none=True)
                 self.forward(*self.data.batch(self.chosen.seed, number, self.chosen.batch, self.rank,
                                               self.world))[0].backward()
-        self.plan = gradsieve_ddp.plan(recorder.trace, planner=self.chosen.plan)
+        try:
+            self.plan = gradsieve_ddp.plan(recorder.trace, planner=self.chosen.plan)
+        except ValueError as error:
+            raise UsageError(f"--plan: {error}; a model of some megabytes has several buckets") from None
         if self.rank == 0:
             print(f"{self.chosen.plan}: {len(recorder.trace.layers)} parameters\n{self.plan}", flush=True)
         return self.plan.ddp_options()
@@ -197,6 +201,7 @@ class Run:
         losses = torch.tensor(self.result.losses, dtype=torch.float64)
         dist.all_reduce(losses)  # once, not in every step, where it would count
         self.result.losses = (losses / self.world).tolist()
+        self.result.passed = self.exchange.passed()
         self.evaluate()
         self.compare_replicas()
         if self.chosen.save is not None:
