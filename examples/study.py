@@ -150,8 +150,10 @@ def density():
     table("breakdown", "Where a step's time goes, 8 workers, 1 %: medians of steps, mean of ranks, which share two cores",
           ["recipe"], [(f"{stage} us", 0) for stage in STAGES], times)
     picture("density", "8 workers, 1 % asked: what gets into the update",
-            [("density of the update", {"curves": curves, "x": "step", "y": "share of all elements", "log": "y", "over": 10}),
-             ("norm of what was not sent, mean of ranks", {"curves": errors, "x": "step", "y": "L2 norm", "log": "y", "over": 10})])
+            [("density of the update",
+              {"curves": curves, "x": "step", "y": "share of all elements", "log": "y", "over": 10}),
+             ("norm of what was not sent, mean of ranks",
+              {"curves": errors, "x": "step", "y": "L2 norm", "log": "y", "over": 10})])
 
 
 def selection():
@@ -315,7 +317,7 @@ def unpleasant():
 def equal():
     groups = grouped()
     for key, row, behind in with_dense(by_cell("equal-*.csv"), lambda cell, row: (*cell.split("-")[1:3], row["recipe"]),
-                                       lambda cell: "equal-{1}-dense-{3}".format(*cell.split("-"))):
+                                       lambda cell: f"equal-{cell.split('-')[1]}-dense-{cell.split('-')[-1]}"):
         group = groups[key]
         group["density %"] = [100 * float(row["density"])]
         group["sent kB"].append(float(row["bytes_per_step"]) / 1e3)
