@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tables (tables.md, one CSV each), pictures and commands.txt of what study.sh has left in a folder: study.py FOLDER
 
-Cells are mean ± standard deviation over seeds (n in the last column). Figures of times are of one machine, whose worker
-threads share its cores."""
+Cells are mean ± standard deviation over seeds (n in the last column). Figures of times are of one machine, whose
+worker threads share its cores."""
 
 import collections
 import csv
@@ -73,7 +73,7 @@ def smooth(points, over):
             for i in range(0, len(points), over)]
 
 
-def draw(axes, curves, x, y, log="", over=1, marker=None):
+def draw(axes, curves, x, y, log="", over=1, marker=None, ylim=None):
     for i, (label, points) in enumerate(curves.items()):
         points = smooth([(at, statistics.fmean(values)) for at, values in sorted(points.items())], over)
         axes.plot(*zip(*points), label=label, color=f"C{i}", linestyle=DASHES[i % len(DASHES)], linewidth=1.8,
@@ -83,14 +83,16 @@ def draw(axes, curves, x, y, log="", over=1, marker=None):
         axes.set_xscale("log", base=2)
     if "y" in log:
         axes.set_yscale("log")
+    if ylim:
+        axes.set_ylim(ylim)
 
 
-def picture(name, title, panels):
+def picture(name, title, panels, sharey=False):
     """panels: (title of the panel, arguments of draw) each; the legend is below."""
     panels = [(head, arguments) for head, arguments in panels if arguments["curves"]]
     if not panels:
         return
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels) + 1.4, 4.4), squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels) + 1.4, 4.4), squeeze=False, sharey=sharey)
     labels = {}
     for each, (head, arguments) in zip(axes[0], panels):
         draw(each, **arguments)
@@ -147,8 +149,8 @@ def density():
         group["received kB"].append(float(row["received_per_step"]) / 1e3)
     table("density", "Density, 8 workers, 1 %", ["recipe"],
           [("updated / asked", 2), ("points over dense", 2), ("sent kB", 1), ("received kB", 1)], groups)
-    table("breakdown", "Where a step's time goes, 8 workers, 1 %: medians of steps, mean of ranks, which share two cores",
-          ["recipe"], [(f"{stage} us", 0) for stage in STAGES], times)
+    table("breakdown", "Where a step's time goes, 8 workers, 1 %: medians of steps, mean of ranks, on two cores", ["recipe"],
+          [(f"{stage} us", 0) for stage in STAGES], times)
     picture("density", "8 workers, 1 % asked: what gets into the update",
             [("density of the update",
               {"curves": curves, "x": "step", "y": "share of all elements", "log": "y", "over": 10}),
@@ -184,7 +186,8 @@ def selection():
           [("accuracy %", 2), ("select us, median", 1), ("partition us, median", 1)], dict(sorted(groups.items())))
     picture("selection", "DEFT on threads that share two cores: medians of steps, mean of ranks",
             [("selection", {"curves": curves, "x": "workers", "y": "us", "log": "xy", "marker": "o"}),
-             ("norms before it, waiting included", {"curves": shares, "x": "workers", "y": "us", "log": "xy", "marker": "o"})])
+             ("norms before it, waiting included",
+              {"curves": shares, "x": "workers", "y": "us", "log": "xy", "marker": "o"})])
 
 
 def when_of(step, last):
@@ -208,17 +211,15 @@ def laws():
                 for cut in (2, 4, 8):
                     estimate[f"{100 * math.exp(-cut):.2g}", when]["found / asked"].append(
                         float(row[f"above_{cut}"]) / math.exp(-cut))
-    table("laws", "Earth mover's distance in mean magnitudes (n: samples of three seeds; a Laplace law has 0.0183 above 4)",
+    table("laws", "Earth mover's distance in mean magnitudes (n: samples; a Laplace law has 0.0183 above 4)",
           ["layer", "when"], [("to Laplace", 3), ("to Gauss", 3), ("kurtosis", 1), ("share above 4", 4)],
           dict(sorted(groups.items())))
     table("closed_form", "Entries that Laplace's closed form finds, with no correction: threshold = mean magnitude * "
           "ln(1 / density), whole gradient", ["density %", "when"], [("found / asked", 2)],
           dict(sorted(estimate.items(), key=lambda each: (-float(each[0][0]), each[0][1]))))
-    ends = [y for curves in panels.values() for points in curves.values() for ys in points.values()
-            for y in [statistics.fmean(ys)]]
     picture("laws", "Earth mover's distance of accumulators to the fitted law, 4 workers, 1 %",
             [(f"to {law}", {"curves": curves, "x": "step", "y": "mean magnitudes", "log": "y"})
-             for law, curves in panels.items()] if ends else [])
+             for law, curves in panels.items()], sharey=True)
 
 
 def estimates():
@@ -231,10 +232,11 @@ def estimates():
             counts[row["recipe"], density].append(ratio)
             if density == "0.01":
                 curves[row["recipe"]][int(row["step"])].append(ratio)
-    for key, row, behind in with_dense(by_cell("estimates-*.csv"), lambda cell, row: (row["recipe"], cell.split("-")[1])):
+    for key, row, behind in with_dense(by_cell("estimates-*.csv"),
+                                       lambda cell, row: (row["recipe"], cell.split("-")[1])):
         group = groups[key]
         of = sorted(counts[key])
-        group["sent / k"] = of[:0] + [statistics.fmean(of)]
+        group["sent / k"] = [statistics.fmean(of)]
         group["least"], group["most"] = [of[0]], [of[-1]]
         group["points over dense"].append(behind)
         thresholds = [float(row[f"thresholds_{by}"]) for by in ("estimated", "remembered", "corrected")]
@@ -244,8 +246,9 @@ def estimates():
             group["probes a step"].append(float(row["probes"]) / sum(thresholds))
     table("estimates", "Entries sent over k in all steps, and accuracy: estimated thresholds (ldte, sidco as published; "
           "laplacian is ours), bisection (threshold_search), trimmed, sampled (hierarchical), exact (radix); 4 workers",
-          ["recipe", "density"], [("sent / k", 3), ("least", 2), ("most", 2), ("estimated %", 1), ("corrected %", 1),
-                                  ("probes a step", 2), ("points over dense", 2)], dict(sorted(groups.items(), reverse=True)))
+          ["recipe", "density"],
+          [("sent / k", 3), ("least", 2), ("most", 2), ("estimated %", 1), ("corrected %", 1), ("probes a step", 2),
+           ("points over dense", 2)], dict(sorted(groups.items(), reverse=True)))
     chosen = {name: curves[name] for name in ("hierarchical", "threshold_search", "ldte", "sidco", "laplacian", "radix")
               if name in curves}
     picture("estimates", "Entries sent over k, 4 workers, 1 %",
@@ -276,6 +279,8 @@ def memories():
     table("memories", "Likeness of 8 ranks' memories, 1 % (n: samples)", ["recipe", "batch", "beta"],
           [("cosine of memories", 3), ("top-k overlap", 3), ("points over dense", 2), ("seeds", 0)],
           dict(sorted(groups.items())))
+    panels = {name: {label: curves[label] for label in ("own top-k", "CLT-k", "CLT-k, filter 0.5", "CLT-k, filter 0.1")
+                     if label in curves} for name, curves in panels.items()}
     picture("memories", "8 ranks, batch 1024, 1 %; filter with its beta",
             [("cosine of the ranks' memories", {"curves": panels["cosine"], "x": "step", "y": "mean of pairs"}),
              ("overlap of their top-k", {"curves": panels["overlap"], "x": "step", "y": "share of k"})])
@@ -301,7 +306,8 @@ def bins():
           ["optimiser", "learners", "bins of", "batch"], [("rate, all steps", 1), ("points over dense", 2)],
           dict(sorted(groups.items(), key=lambda each: (each[0][0], *map(int, each[0][1:])))))
     picture("bins", "AdaComp, bins of 500, 8 learners: dense bytes over bytes sent",
-            [("mean of 10 steps and of seeds; batch 128 where not said", {"curves": curves, "x": "step", "y": "rate", "over": 10})])
+            [("mean of 10 steps and of seeds; batch 128 where not said",
+              {"curves": curves, "x": "step", "y": "rate", "over": 10})])
 
 
 def unpleasant():
@@ -373,23 +379,51 @@ def schedules():
     for _, row in rows("schedules.csv"):
         cells[row["trace"], row["network"], int(row["workers"])][row["planner"]] = float(row["iteration_ms"])
     groups, panels = grouped(), collections.defaultdict(lines)
-    published = {"wfbp": "WFBP", "single": "one group", "fixed_bucket": "PyTorch's 25 MiB", "fusion_buffer": "Horovod's buffer",
-                 "free_merge": "ASC-WFBP"}
+    published = {"wfbp": "WFBP", "single": "one group", "fixed_bucket": "PyTorch's 25 MiB",
+                 "fusion_buffer": "Horovod's buffer", "free_merge": "ASC-WFBP"}
     for (trace, network, workers), times in cells.items():
         group = groups[network, workers]
         group["over wfbp"].append(times["wfbp"] / times["mgwfbp"])
         group["over single"].append(times["single"] / times["mgwfbp"])
         group["over optimal %"].append(100 * (times["mgwfbp"] / times["optimal"] - 1))
-        group["best of published %"].append(100 * float(times["mgwfbp"] <= 1.0001 * min(times[name] for name in published)))
+        best = min(times[name] for name in published)
+        group["best of published %"].append(100 * float(times["mgwfbp"] <= 1.0001 * best))
         for name, label in published.items():
-            panels[network][label][workers].append(min(times[name] / times["optimal"], 10))
+            panels[network][label][workers].append(times[name] / times["optimal"])
         panels[network]["MG-WFBP"][workers].append(times["mgwfbp"] / times["optimal"])
     table("schedules", "MG-WFBP, simulated: speed-up over WFBP and one group, mean of the traces; share of traces in which "
           "no published peer is faster; iteration above the optimal plan's", ["network", "workers"],
           [("over wfbp", 3), ("over single", 3), ("best of published %", 0), ("over optimal %", 2)], groups)
-    picture("schedules", "Simulated iteration over the optimal plan's, mean of ten traces (each cut off at 10)",
-            [(network, {"curves": curves, "x": "workers", "y": "times the optimal plan's", "log": "xy"})
+    picture("schedules", "Simulated iteration over the optimal plan's, mean of ten traces; WFBP's goes on to 10 and more",
+            [(network, {"curves": curves, "x": "workers", "y": "times the optimal plan's", "log": "x", "ylim": (0.98, 3)})
              for network, curves in panels.items()])
+
+
+def published():
+    path, cells, eight = folder / "schedules-published.txt", grouped(), grouped()
+    text = path.read_text() if (folder / "schedules-published.done").exists() else ""
+    number = r"([\d.]+)"
+    for model, kind, network, *times in re.findall(
+            rf"^(\S+) (fp\d+) (\S+): {number}/{number} {number}/{number} {number}/{number}; {number}", text, re.M):
+        wfbp, wfbp_here, single, single_here, ours, ours_here, optimal = map(float, times)
+        for column, value in (("wfbp / mgwfbp, measured", wfbp / ours), ("simulated", wfbp_here / ours_here),
+                              ("single / mgwfbp, measured", single / ours), ("simulated ", single_here / ours_here),
+                              ("optimal / mgwfbp, simulated", optimal / ours_here)):
+            cells[model, kind, network][column].append(value)
+    table("published", "MG-WFBP as its authors measured it on 16 V100 (TPDS 2021), beside the simulation",
+          ["model", "format", "network"],
+          [("wfbp / mgwfbp, measured", 2), ("simulated", 2), ("single / mgwfbp, measured", 2), ("simulated ", 2),
+           ("optimal / mgwfbp, simulated", 2)], cells)
+    measured = {"googlenet": (1.20, 1.36), "resnet50": (1.22, 1.39)}
+    for model, network, factor, *ratios in re.findall(
+            rf"^(\w+) on (\S+), interference {number}: wfbp / mgwfbp {number}, single / mgwfbp {number}", text, re.M):
+        group = eight[model, network, f"{float(factor):g}"]
+        for i, name in enumerate(("wfbp", "single")):
+            group[f"{name} / mgwfbp, measured"] = [measured[model][i]]
+            group[f"{name} / mgwfbp, simulated"] = [float(ratios[i])]
+    table("eight_nodes", "MG-WFBP on 8 K80 nodes (INFOCOM 2019), beside the simulation; factor: by which computing is slower "
+          "beside a collective", ["model", "network", "factor"],
+          [(f"{name} / mgwfbp, {how}", 2) for name in ("wfbp", "single") for how in ("measured", "simulated")], eight)
 
 
 def links():
@@ -462,7 +496,7 @@ def codec():
           [("bytes", 0), ("final loss", 4), ("squares lost %", 2)], groups)
 
 
-for part in (density, selection, laws, estimates, memories, bins, unpleasant, equal, sizes, schedules, links, hook,
+for part in (density, selection, laws, estimates, memories, bins, unpleasant, equal, sizes, schedules, published, links, hook,
              networks, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))

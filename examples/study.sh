@@ -7,6 +7,7 @@
 #   GRADSIEVE_TEXT     text for networks' LSTM [../shared/data/text/tinyshakespeare.txt if there, else README.md]
 #   GRADSIEVE_RATINGS  ratings for networks' NCF: user, item, rating, set apart by tabs, as in MovieLens's u.data or in
 #                      recbole/dataset_example/ml-100k/ml-100k.inter of the package recbole
+#   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [../shared/data/traces/tmp8comm.log if there]
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
 #   MINUTES
@@ -39,6 +40,8 @@ or_nothing() { if [[ -e $1 ]]; then echo "$1"; fi; }
 mnist=${GRADSIEVE_MNIST:-$(or_nothing ../shared/data/mnist)}
 text=${GRADSIEVE_TEXT:-$(or_nothing ../shared/data/text/tinyshakespeare.txt)}
 ratings=${GRADSIEVE_RATINGS-}
+log=${GRADSIEVE_MGWFBP_LOG:-$(or_nothing ../shared/data/traces/tmp8comm.log)}
+[[ -z $log ]] || export GRADSIEVE_MGWFBP_LOG=$log
 
 out=out/study
 seeds=(1 2 3)
@@ -66,7 +69,7 @@ cell() {
   [[ -z $text ]] || line=${line//"$text"/'$GRADSIEVE_TEXT'}
   [[ -z $ratings ]] || line=${line//"$ratings"/'$GRADSIEVE_RATINGS'}
   echo "$line" | tee "$out/$name.command"
-  nice "${command[@]}" >"$out/$name.txt" 2>"$out/$name.log" || code=$?
+  "${command[@]}" >"$out/$name.txt" 2>"$out/$name.log" || code=$?
   case $code in
     0) echo "$((SECONDS - begin)) s" >"$done" ;;
     77) skipped "$name" "$(tail -n 1 "$out/$name.txt")" ;;
@@ -210,6 +213,8 @@ sizes() { # selection alone, and the published ways of it
 schedules() { # MG-WFBP against its peers
   local workers=4,8,16,32,64,128,256,512,1024,2048
   cell schedules "$simulate" --trace all --network v100-10gbe --network v100-56gib --workers $workers --planners all --csv @csv
+  local published=$build/tests/schedule_simulate_test # prints the authors' measurements beside what is simulated
+  if [[ -x $published ]]; then cell schedules-published "$published"; else skipped schedules-published "no $published"; fi
 }
 links() { # MG-WFBP on limited links, with plans of layers and exchanges that were measured
   local repeat
@@ -235,10 +240,10 @@ networks() { # CNN, LSTM and NCF over PyTorch's hook
   local seed optimiser hooks model kind passed
   find_hook || { skipped networks "no Python with torch and gradsieve_ddp of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
   local program=("$python" examples/pytorch/train.py --ranks 2)
-  local lstm=(--model lstm --context 64 --steps 200) models=(lstm)
+  local lstm=(--model lstm --context 32 --steps 150) models=(lstm)
   [[ -z $text ]] || lstm+=(--text "$text")
-  local cnn=(--model cnn --data "$mnist" --width 128 --steps 150)
-  local ncf=(--model ncf --ratings "$ratings" --steps 500)
+  local cnn=(--model cnn --data "$mnist" --width 64 --steps 120)
+  local ncf=(--model ncf --ratings "$ratings" --steps 400)
   if [[ $mnist ]]; then models+=(cnn); else skipped "networks' CNN" "GRADSIEVE_MNIST names no folder"; fi
   if [[ $ratings ]]; then models+=(ncf); else skipped "networks' NCF" "GRADSIEVE_RATINGS names no file"; fi
   if [[ $quick ]]; then
