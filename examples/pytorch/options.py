@@ -166,6 +166,9 @@ def parser() -> Parser:
     kept = out.add_argument_group("what is kept")
     kept.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="one row a hook and step")
     kept.add_argument("--table", type=pathlib.Path, metavar="FILE", help="one row a hook")
+    kept.add_argument("--trace", type=pathlib.Path, metavar="FILE",
+                      help="one row a hook of gradsieve's and step: elements asked for, sent and updated, norm of the "
+                           "residual, seconds of each part")
     kept.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="loss against bytes and against time (PNG)")
     kept.add_argument("--save", type=pathlib.Path, metavar="FILE", help="checkpoint, written after the last step")
     kept.add_argument("--resume", type=pathlib.Path, metavar="FILE", help="goes on from there, to the same bits")

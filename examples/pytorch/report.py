@@ -7,7 +7,7 @@ import statistics
 import sys
 from typing import Iterable, Iterator, TextIO
 
-from hooks import COUNTED
+from hooks import COUNTED, TRACED
 from trainer import Result
 
 
@@ -75,6 +75,15 @@ def steps(results: list[Result]) -> Iterator[list[object]]:
         for i, loss in enumerate(each.losses):
             yield [each.hook, each.first + i + 1, repr(loss), round(each.sent[i]), f"{each.seconds[i]:.6f}",
                    round(each.received[i]), each.wire[i] if each.wire else ""]
+
+
+def traces(results: list[Result]) -> Iterator[list[object]]:
+    """One row a hook of gradsieve's and step, as rank 0 saw it."""
+    yield ["hook", "step", "loss", *TRACED]
+    for each in results:
+        for i, row in enumerate(each.traced):
+            if row:
+                yield [each.hook, each.first + i + 1, repr(each.losses[i]), *row]
 
 
 def summary(results: list[Result]) -> Iterator[list[object]]:

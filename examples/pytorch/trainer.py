@@ -39,6 +39,7 @@ class Result:
     losses: list[float] = dataclasses.field(default_factory=list)
     sent: list[float] = dataclasses.field(default_factory=list)
     received: list[float] = dataclasses.field(default_factory=list)
+    traced: list[list[float]] = dataclasses.field(default_factory=list)  #: with --trace: hooks.TRACED
     wire: list[int] = dataclasses.field(default_factory=list)  #: what left the network interface, where there is one
     seconds: list[float] = dataclasses.field(default_factory=list)
     test_loss: float = math.nan
@@ -180,6 +181,8 @@ class Run:
         result.seconds.append(time.perf_counter() - began)
         result.sent.append(self.exchange.sent())
         result.received.append(self.exchange.received())
+        if self.chosen.trace is not None:
+            result.traced.append(self.exchange.traced())
         if before is not None:
             result.wire.append((sent_by_interface() or before) - before)
 
