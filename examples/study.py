@@ -454,9 +454,9 @@ def hook():
 
 def networks():
     groups, rates, curves = grouped(), grouped(), lines()
-    found = by_cell("networks-*.csv")
-    for cell, runs in found.items():
-        _, model, optimiser, seed = cell.split("-")
+    for cell, runs in (by_cell("networks-*.csv") | by_cell("longer-*.csv")).items():
+        which, model, optimiser, seed = cell.split("-")
+        model += ", 4 times the steps" if which == "longer" else ""
         dense = next(float(row["accuracy"]) for row in runs if row["hook"] == "none")
         for row in runs:
             group = groups[model, optimiser, row["hook"].removeprefix("gradsieve:")]
@@ -478,7 +478,7 @@ def networks():
         rates[(kind,)]["last tenth"].append(1 / statistics.fmean(1 / rate for rate in each[-max(1, len(each) // 10):]))
         for step, rate in zip(steps, each):
             curves[kind][int(step["step"])].append(rate)
-    table("rates", "AdaComp by kind of layer, all others passing through, SGD, two learners: dense bytes over bytes sent "
+    table("rates", "AdaComp by kind of layer, all others passing through, SGD (embedding: Adam), two learners: dense over sent bytes "
           "(bins of 50 in convolutions, 500 elsewhere)", ["layers"],
           [("elements", 0), ("first step", 1), ("rate, all steps", 1), ("last tenth", 1)], rates)
     picture("rates", "AdaComp by kind of layer, two learners: dense bytes over bytes sent",

@@ -261,12 +261,19 @@ networks() { # CNN, LSTM and NCF over PyTorch's hook
           --seed "$seed" --table @csv
       done
     done
+    for optimiser in sgd adam; do # whether AdaComp catches up
+      cell "longer-lstm-$optimiser-$seed" "${program[@]}" "${lstm[@]}" --steps 600 --optimizer $optimiser --hook none,gradsieve:adacomp \
+        --seed "$seed" --table @csv
+    done
+    [[ -z $mnist ]] || cell "longer-cnn-adam-$seed" "${program[@]}" "${cnn[@]}" --steps 480 --optimizer adam \
+      --hook none,gradsieve:adacomp --seed "$seed" --table @csv
     for kind in conv fc lstm embedding; do # all other layers pass through
       case $kind in
         conv | fc) model=cnn ;;
         lstm) model=lstm ;;
         embedding) model=ncf ;;
       esac
+      optimiser=$([[ $model == ncf ]] && echo adam || echo sgd)
       case $kind in
         conv) passed='fc*,*bias' ;;
         fc) passed='conv*,*bias' ;;
@@ -275,8 +282,8 @@ networks() { # CNN, LSTM and NCF over PyTorch's hook
       esac
       [[ " ${models[*]} " == *" $model "* ]] || continue
       local -n options=$model
-      cell "rates-$kind-$seed" "${program[@]}" "${options[@]}" --hook gradsieve:adacomp --passthrough "$passed" --seed "$seed" \
-        --table @csv --csv @steps
+      cell "rates-$kind-$seed" "${program[@]}" "${options[@]}" --optimizer "$optimiser" --hook gradsieve:adacomp \
+        --passthrough "$passed" --seed "$seed" --table @csv --csv @steps
     done
   done
 }
