@@ -73,8 +73,9 @@ def smooth(points, over):
             for i in range(0, len(points), over)]
 
 
-def draw(axes, curves, x, y, log="", over=1, marker=None, ylim=None):
-    for i, (label, points) in enumerate(curves.items()):
+def draw(axes, names, curves, x, y, log="", over=1, marker=None, ylim=None):
+    for label, points in curves.items():
+        i = names.index(label)
         points = smooth([(at, statistics.fmean(values)) for at, values in sorted(points.items())], over)
         axes.plot(*zip(*points), label=label, color=f"C{i}", linestyle=DASHES[i % len(DASHES)], linewidth=1.8,
                   marker=marker, markersize=4)
@@ -88,14 +89,16 @@ def draw(axes, curves, x, y, log="", over=1, marker=None, ylim=None):
 
 
 def picture(name, title, panels, sharey=False):
-    """panels: (title of the panel, arguments of draw) each; the legend is below."""
+    """panels: (title of the panel, arguments of draw) each. A label has one colour and dash in all of them; the legend is
+    below."""
     panels = [(head, arguments) for head, arguments in panels if arguments["curves"]]
     if not panels:
         return
+    names = list(dict.fromkeys(label for _, arguments in panels for label in arguments["curves"]))
     figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels) + 1.4, 4.4), squeeze=False, sharey=sharey)
     labels = {}
     for each, (head, arguments) in zip(axes[0], panels):
-        draw(each, **arguments)
+        draw(each, names, **arguments)
         each.set_title(head)
         labels.update({label: line for line, label in zip(*each.get_legend_handles_labels())})
     figure.suptitle(title, fontsize=12)
