@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import importlib.util
 import io
 import os
 import pathlib
@@ -292,6 +293,22 @@ class TwoRanksTest(InAFolder):
             self.assertEqual(done.returncode, 0, done.stderr)
             rows += read_rows(made)
         self.assertEqual(rows[0]["weights"], rows[2]["weights"])
+
+    @unittest.skipUnless(importlib.util.find_spec("gradsieve_ddp"), "this Python has no gradsieve_ddp")
+    def test_steps_are_traced_and_buckets_planned(self) -> None:
+        trace, made = self.folder / "trace.csv", self.folder / "table.csv"
+        done = train(*SMALL, "--hook", "gradsieve:radix+deft", "--plan", "single", "--trace", trace, "--table", made)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows, (summed_up,) = read_rows(trace), read_rows(made)
+        self.assertEqual([int(row["step"]) for row in rows], [1, 2, 3, 4, 5, 6])
+        for row in rows:
+            self.assertEqual(row["asked"], row["updated"])  # of deft
+            self.assertLess(int(row["sent"]), int(row["asked"]))
+            self.assertGreater(float(row["residual_norm"]), 0)
+        self.assertIn("single: ", done.stdout)
+        self.assertGreater(float(summed_up["predicted_ms"]), 0)
+        self.assertGreater(float(summed_up["measured_ms"]), 0)
+        self.assertLess(int(summed_up["buckets"]), 4)
 
     def test_so_does_powersgd(self) -> None:
         self.assertEqual(self.resumed("powersgd:2")["weights"], self.whole["powersgd:2"]["weights"])
