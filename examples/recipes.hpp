@@ -26,8 +26,9 @@ inline names const residual_names{"none", "error_feedback", "momentum", "filtere
 inline names const sharing_names{"by_layer", "by_fragment"};  // as deft_sharing
 
 // In the order of selector_names, partitioner_names and residual_names.
-using any_selector = std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked, gs::trimmed,
-                                  gs::threshold_search, gs::ldte, gs::sidco, gs::one_sign, gs::random_k, gs::fixed_threshold>;
+using any_selector =
+    std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked, gs::trimmed,
+                 gs::threshold_search, gs::ldte, gs::sidco, gs::one_sign, gs::random_k, gs::fixed_threshold>;
 using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyclic, gs::micro>;
 
 using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction, gs::filtered>;
@@ -157,10 +158,11 @@ class family {
       std::visit([](auto s, auto p, auto r) { return is_built<decltype(s), decltype(p), decltype(r)>(); },
                  chosen.selector, chosen.partitioner, chosen.residual);
   if (!built)
-    throw usage_error("recipe '" + recipe +
-                      "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
-                      "radix+cyclic+filtered only; micro is in radix+micro and laplacian+micro; adacomp and chunked "
-                      "stand alone, as trimmed, threshold_search, ldte, sidco, one_sign, random_k and fixed_threshold do");
+    throw usage_error(
+        "recipe '" + recipe +
+        "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
+        "radix+cyclic+filtered only; micro is in radix+micro and laplacian+micro; adacomp and chunked "
+        "stand alone, as trimmed, threshold_search, ldte, sidco, one_sign, random_k and fixed_threshold do");
   return chosen;
 }
 

@@ -246,6 +246,7 @@ networks() { # CNN, LSTM and NCF over PyTorch's hook
   local lstm=(--model lstm --context 32 --steps 150) models=(lstm)
   [[ -z $text ]] || lstm+=(--text "$text")
   local cnn=(--model cnn --data "$mnist" --width 64 --steps 120)
+  # shellcheck disable=SC2034 # one of three that $model names
   local ncf=(--model ncf --ratings "$ratings" --steps 400)
   if [[ $mnist ]]; then models+=(cnn); else skipped "networks' CNN" "GRADSIEVE_MNIST names no folder"; fi
   if [[ $ratings ]]; then models+=(ncf); else skipped "networks' NCF" "GRADSIEVE_RATINGS names no file"; fi
@@ -299,9 +300,9 @@ find_hook() { # a Python with torch and this build's hook
   return 1
 }
 codec() { # a learned value codec
-  local program=$build/examples/learned_codec
-  [[ -x $program ]] || { skipped codec "no $program"; return; }
-  cell codec "$program" examples/data/digits.csv
+  local learned=$build/examples/learned_codec
+  [[ -x $learned ]] || { skipped codec "no $learned"; return; }
+  cell codec "$learned" examples/data/digits.csv
 }
 
 for each in "${wanted[@]}"; do

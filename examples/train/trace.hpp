@@ -22,8 +22,8 @@ namespace example {
 
 /// Text of three CSV files; on rank 0 only. Of steps, `asked` is k, with adacomp its limit, and `sent` what a rank
 /// sends of its own choice. Of layers, `sent` are entries that left rank 0's accumulator: with deft, cyclic and micro a
-/// rank gives its values at all ranks' choices. Empty where the recipe has no plain error feedback. Of accumulators there
-/// are rows with the residual filtered too.
+/// rank gives its values at all ranks' choices. Empty where the recipe has no plain error feedback. Of accumulators
+/// there are rows with the residual filtered too.
 struct trace_rows {
   std::string steps;
   std::string layers;
@@ -50,15 +50,16 @@ struct trace_rows {
 /// accumulators are rank 0's.
 class tracer {
  public:
-  /// `residual` gives the residual store's first state, what an accumulator keeps after its entries were sent; empty
-  /// without one. `share`: memory = (1 - share) memory + share * residual, and the next accumulator is memory + gradient.
-  /// With share 1 the memory is the residual and what was sent is what changed; 0: neither is known.
+  /// What to write.
   struct wishes {
     bool steps = false;
     bool layers = false;
     int accumulators_every = 0;  ///< 0: never
   };
 
+  /// `residual` gives the residual store's first state, what an accumulator keeps after its entries were sent; empty
+  /// without one. `share`: memory = (1 - share) memory + share * residual, and the next accumulator is memory +
+  /// gradient. With share 1 the memory is the residual and what was sent is what changed; 0: neither is known.
   tracer(communicator const& comm, std::string recipe, gradsieve::layout const& layers, double density, wishes wanted,
          std::function<std::span<float const>()> residual, double share)
       : comm_{comm},
@@ -99,8 +100,7 @@ class tracer {
   void filter() {
     if (share_ == 0 || feedback()) return;
     auto const stays = residual_();
-    for (std::size_t i = 0; i < stays.size(); ++i)
-      memory_[i] += static_cast<float>(share_) * (stays[i] - memory_[i]);
+    for (std::size_t i = 0; i < stays.size(); ++i) memory_[i] += static_cast<float>(share_) * (stays[i] - memory_[i]);
   }
 
   [[nodiscard]] bool samples() const {
