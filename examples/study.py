@@ -89,8 +89,8 @@ def draw(axes, names, curves, x, y, log="", over=1, marker=None, ylim=None):
 
 
 def picture(name, title, panels, sharey=False):
-    """panels: (title of the panel, arguments of draw) each. A label has one colour and dash in all of them; the legend is
-    below."""
+    """panels: (title of the panel, arguments of draw) each. A label has one colour and dash in all of them; the legend
+    is below."""
     panels = [(head, arguments) for head, arguments in panels if arguments["curves"]]
     if not panels:
         return
@@ -152,8 +152,8 @@ def density():
         group["received kB"].append(float(row["received_per_step"]) / 1e3)
     table("density", "Density, 8 workers, 1 %", ["recipe"],
           [("updated / asked", 2), ("points over dense", 2), ("sent kB", 1), ("received kB", 1)], groups)
-    table("breakdown", "Where a step's time goes, 8 workers, 1 %: medians of steps, mean of ranks, on two cores", ["recipe"],
-          [(f"{stage} us", 0) for stage in STAGES], times)
+    table("breakdown", "Where a step's time goes, 8 workers, 1 %: medians of steps, mean of ranks, on two cores",
+          ["recipe"], [(f"{stage} us", 0) for stage in STAGES], times)
     picture("density", "8 workers, 1 % asked: what gets into the update",
             [("density of the update",
               {"curves": curves, "x": "step", "y": "share of all elements", "log": "y", "over": 10}),
@@ -247,7 +247,7 @@ def estimates():
             group["estimated %"].append(100 * thresholds[0] / sum(thresholds))
             group["corrected %"].append(100 * thresholds[2] / sum(thresholds))
             group["probes a step"].append(float(row["probes"]) / sum(thresholds))
-    table("estimates", "Entries sent over k in all steps, and accuracy: estimated thresholds (ldte, sidco as published; "
+    table("estimates", "Entries sent over k in all steps, and accuracy: estimated thresholds (ldte, sidco as published, "
           "laplacian is ours), bisection (threshold_search), trimmed, sampled (hierarchical), exact (radix); 4 workers",
           ["recipe", "density"],
           [("sent / k", 3), ("least", 2), ("most", 2), ("estimated %", 1), ("corrected %", 1), ("probes a step", 2),
@@ -334,8 +334,8 @@ def equal():
         group["sent + received kB"].append(group["sent kB"][-1] + group["received kB"][-1])
         group["final loss"].append(float(row["final_loss"]))
         group["points over dense"].append(behind)
-    table("equal", "At equal bytes: densities with which 8 workers send and receive as much as radix does at the density "
-          "of the second column", ["data", "bytes of", "recipe"],
+    table("equal", "At equal bytes: densities with which 8 workers send and receive as much as radix does at that of "
+          "the second column", ["data", "bytes of", "recipe"],
           [("density %", 3), ("sent kB", 2), ("received kB", 2), ("sent + received kB", 2), ("final loss", 4),
            ("points over dense", 2)], dict(sorted(groups.items(), reverse=True)))
 
@@ -371,11 +371,12 @@ def sizes():
                     if ("select", own, law, n) in found and ("peer", peer, law, n) in found:
                         claims[law, own, peer][f"2^{n.bit_length() - 1}"].append(
                             found["peer", peer, law, n] / found["select", own, law, n])
-    table("speedups", "Times faster than the published radix select and two-level sampling (LDTE-BS: 1.62, 1.30); "
+    table("speedups", "Times faster than the published radix select and two-level sampling (LDTE-BS: 1.62, 1.30); values "
           "laplace: Laplacian values; ef: an accumulator under error feedback", ["values", "selector", "over"],
           [(f"2^{n.bit_length() - 1}", 2) for n in ns], claims)
     picture("sizes", "Selection of 0.1 % of n Laplacian values, one thread",
-            [("least median of three runs; published: our plain code of it", {"curves": curves, "x": "n", "y": "us", "log": "xy"})])
+            [("least median of three runs; published: our plain code of it",
+              {"curves": curves, "x": "n", "y": "us", "log": "xy"})])
 
 
 def schedules():
@@ -425,8 +426,8 @@ def published():
         for i, name in enumerate(("wfbp", "single")):
             group[f"{name} / mgwfbp, measured"] = [measured[model][i]]
             group[f"{name} / mgwfbp, simulated"] = [float(ratios[i])]
-    table("eight_nodes", "MG-WFBP on 8 K80 nodes (INFOCOM 2019), beside the simulation; factor: by which computing is slower "
-          "beside a collective", ["model", "network", "factor"],
+    table("eight_nodes", "MG-WFBP on 8 K80 nodes (INFOCOM 2019), beside the simulation; factor: by which computing is "
+          "slower beside a collective", ["model", "network", "factor"],
           [(f"{name} / mgwfbp, {how}", 2) for name in ("wfbp", "single") for how in ("measured", "simulated")], eight)
 
 
@@ -482,8 +483,8 @@ def networks():
         rates[(kind,)]["last tenth"].append(1 / statistics.fmean(1 / rate for rate in each[-max(1, len(each) // 10):]))
         for step, rate in zip(steps, each):
             curves[kind][int(step["step"])].append(rate)
-    table("rates", "AdaComp by kind of layer, all others passing through, SGD (embedding: Adam), two learners: dense over sent bytes "
-          "(bins of 50 in convolutions, 500 elsewhere)", ["layers"],
+    table("rates", "AdaComp by kind of layer, all others passing through, SGD (embedding: Adam), two learners: dense over "
+          "sent bytes (bins of 50 in convolutions, 500 elsewhere)", ["layers"],
           [("elements", 0), ("first step", 1), ("rate, all steps", 1), ("last tenth", 1)], rates)
     picture("rates", "AdaComp by kind of layer, two learners: dense bytes over bytes sent",
             [("mean of 5 steps and of seeds", {"curves": curves, "x": "step", "y": "rate", "over": 5})])
@@ -500,8 +501,8 @@ def codec():
           [("bytes", 0), ("final loss", 4), ("squares lost %", 2)], groups)
 
 
-for part in (density, selection, laws, estimates, memories, bins, unpleasant, equal, sizes, schedules, published, links, hook,
-             networks, codec):
+for part in (density, selection, laws, estimates, memories, bins, unpleasant, equal, sizes, schedules, published, links,
+             hook, networks, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))
 (folder / "commands.txt").write_text("".join(path.read_text() for path in sorted(folder.glob("*.command"))

@@ -25,8 +25,8 @@ hooks, by comma:
                      radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked,
                      trimmed, threshold_search, ldte, sidco, one_sign, random_k, fixed_threshold), partitioners
                      (whole, layerwise, deft, cyclic, micro), residuals (none, error_feedback, momentum, filtered) and
-                     codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd,
-                     automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
+                     codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc,
+                     qsgd, automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
                      optimizer gets none.
 """
 
@@ -141,8 +141,8 @@ def parser() -> Parser:
     how.add_argument("--optimizer", choices=("sgd", "adam", "adamw", "novograd"), default="sgd", help="[sgd]")
     how.add_argument("--lr", type=number(0, 1000, above=True), metavar="X",
                      help="learning rate: rises over the first 5 %% of the steps, at least 20, falls to a tenth until "
-                          "the last [sgd: 0.15, of the cnn 0.05, of lstm and ncf 0.5; adam, adamw: 0.002; novograd: 0.01, "
-                          "of the lstm 0.03]")
+                          "the last [sgd: 0.15, of the cnn 0.05, of lstm and ncf 0.5; adam, adamw: 0.002; novograd: "
+                          "0.01, of the lstm 0.03]")
     how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9,
                      help="of sgd and novograd, and the first moment's decay of adam and adamw [0.9]")
     how.add_argument("--seed", type=whole(0, 2**63 - 1), metavar="N", default=1,
