@@ -221,7 +221,7 @@ def laws():
           "ln(1 / density), whole gradient", ["density %", "when"], [("found / asked", 2)],
           dict(sorted(estimate.items(), key=lambda each: (-float(each[0][0]), each[0][1]))))
     picture("laws", "Earth mover's distance of accumulators to the fitted law, 4 workers, 1 %",
-            [(f"to {law}", {"curves": curves, "x": "step", "y": "mean magnitudes", "log": "y"})
+            [(f"to {law}", {"curves": curves, "x": "step", "y": "mean magnitudes", "ylim": (0, 0.6)})
              for law, curves in panels.items()], sharey=True)
 
 

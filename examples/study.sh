@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Claims of the papers that the library stands on, held against runs: study.sh [NAME...] [--quick]
-# Each cell is one command, which is printed and leaves its files in out/study (--quick: out/study-quick); a cell that is
-# there is not run again. GRADSIEVE_STUDY_OUT names another folder, GRADSIEVE_BUILD another build than build/release.
+# Each cell is one command, which is printed and leaves its files in out/study (--quick: out/study-quick); a cell that
+# is there is not run again. GRADSIEVE_STUDY_OUT names another folder, GRADSIEVE_BUILD another build than build/release.
 # Afterwards study.py makes tables, pictures and commands.txt of all that is there.
 #   GRADSIEVE_MNIST    folder with MNIST's files, for unpleasant and networks [../shared/data/mnist if there]
 #   GRADSIEVE_TEXT     text for networks' LSTM [../shared/data/text/tinyshakespeare.txt if there, else README.md]
 #   GRADSIEVE_RATINGS  ratings for networks' NCF: user, item, rating, set apart by tabs, as in MovieLens's u.data or in
 #                      recbole/dataset_example/ml-100k/ml-100k.inter of the package recbole
-#   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [../shared/data/traces/tmp8comm.log if there]
+#   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [that of ../shared/data/traces if there]
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
-#   MINUTES
+#   density 1, selection 5, laws 1, estimates 2, memories 3, bins 5, unpleasant 10, equal 5, sizes 10, schedules 1,
+#   links 9, hook 6, networks 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -24,7 +25,10 @@ for argument in "$@"; do
       sed -n '2,/^set /s/^# //p' "$0"
       exit ;;
     *)
-      [[ " ${all[*]} " == *" $argument "* ]] || { echo "study.sh: '$argument': choose from ${all[*]}, --quick" >&2; exit 2; }
+      if [[ " ${all[*]} " != *" $argument "* ]]; then
+        echo "study.sh: '$argument': choose from ${all[*]}, --quick" >&2
+        exit 2
+      fi
       wanted+=("$argument") ;;
   esac
 done
@@ -34,7 +38,9 @@ build=${GRADSIEVE_BUILD:-build/release}
 train=$build/examples/train
 simulate=$build/examples/simulate
 for program in "$train" "$simulate"; do
-  [[ -x $program ]] || { echo "study.sh: no $program: cmake --build --preset release --target gradsieve_example_train gradsieve_example_simulate" >&2; exit 1; }
+  [[ -x $program ]] && continue
+  echo "study.sh: no $program: cmake --build --preset release --target gradsieve_example_{train,simulate}" >&2
+  exit 1
 done
 or_nothing() { if [[ -e $1 ]]; then echo "$1"; fi; }
 mnist=${GRADSIEVE_MNIST:-$(or_nothing ../shared/data/mnist)}
@@ -81,8 +87,8 @@ cell() {
 density() { # entries of the update, step by step
   local seed
   for seed in "${seeds[@]}"; do
-    cell "density-$seed" "$train" --compare dense,radix,radix+cyclic,trimmed,laplacian,radix+deft,fixed_threshold --threshold 0.02 --most 100 \
-      --workers 8 --density 0.01 --steps "$steps" --seed "$seed" --csv @csv --trace @steps
+    cell "density-$seed" "$train" --compare dense,radix,radix+cyclic,trimmed,laplacian,radix+deft,fixed_threshold \
+      --threshold 0.02 --most 100 --workers 8 --density 0.01 --steps "$steps" --seed "$seed" --csv @csv --trace @steps
   done
 }
 selection() { # seconds of the selection by workers; accuracy with both ways of sharing k
@@ -90,14 +96,14 @@ selection() { # seconds of the selection by workers; accuracy with both ways of 
   [[ $quick ]] && workers=1,4
   for seed in "${seeds[@]}"; do
     for sharing in by_layer by_fragment; do
-      cell "selection-$sharing-$seed" "$train" --compare radix,radix+deft --workers $workers --density 0.01 --sharing $sharing \
-        --hidden 512,256 --steps "$((steps / 2))" --seed "$seed" --csv @csv --trace @steps
+      cell "selection-$sharing-$seed" "$train" --compare radix,radix+deft --workers $workers --density 0.01 \
+        --sharing $sharing --hidden 512,256 --steps "$((steps / 2))" --seed "$seed" --csv @csv --trace @steps
     done
   done
   [[ $quick ]] && return
   for sharing in by_layer by_fragment; do # of so many threads on few cores the selection's time alone
-    cell "selection-$sharing-many" "$train" --compare radix,radix+deft --workers 32,64 --density 0.01 --sharing $sharing --hidden 512,256 \
-      --steps 20 --csv @csv --trace @steps
+    cell "selection-$sharing-many" "$train" --compare radix,radix+deft --workers 32,64 --density 0.01 \
+      --sharing $sharing --hidden 512,256 --steps 20 --csv @csv --trace @steps
   done
 }
 laws() { # Laplace or Gauss
@@ -112,8 +118,8 @@ estimates() { # selectors that estimate thresholds: entries against k, accuracy
   for seed in "${seeds[@]}"; do
     for density in 0.01 0.001; do
       [[ $quick && $density == 0.001 ]] && continue
-      cell "estimates-$density-$seed" "$train" --compare dense,radix,hierarchical,trimmed,threshold_search,ldte,sidco,laplacian \
-        --workers 4 --density $density --steps "$steps" --seed "$seed" --csv @csv --trace @steps
+      cell "estimates-$density-$seed" "$train" \
+        --compare dense,radix,hierarchical,trimmed,threshold_search,ldte,sidco,laplacian --workers 4 --density $density --steps "$steps" --seed "$seed" --csv @csv --trace @steps
     done
   done
 }
@@ -154,11 +160,11 @@ bins() { # AdaComp's rate by length of bins, learners, optimiser, and batch
       cell "bins-sgd-8-500-$batch-$seed" "$train" --compare dense,adacomp --workers 8 --bins 500 --batch $batch \
         --steps "$steps" --seed "$seed" --csv @csv --trace @steps
     done
-    cell "bins-sgd-32-500-128-$seed" "$train" --compare dense,adacomp --workers 32 --bins 500 --steps "$steps" --seed "$seed" \
-      --csv @csv --trace @steps
+    cell "bins-sgd-32-500-128-$seed" "$train" --compare dense,adacomp --workers 32 --bins 500 --steps "$steps" \
+      --seed "$seed" --csv @csv --trace @steps
   done
-  [[ $quick ]] || cell "bins-sgd-128-500-128-1" "$train" --compare dense,adacomp --workers 128 --bins 500 --steps "$((steps / 2))" --csv @csv \
-    --trace @steps
+  [[ $quick ]] || cell "bins-sgd-128-500-128-1" "$train" --compare dense,adacomp --workers 128 --bins 500 \
+    --steps "$((steps / 2))" --csv @csv --trace @steps
 }
 unpleasant() { # where compression fails
   local seed workers density
