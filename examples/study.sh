@@ -10,7 +10,7 @@
 #   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [that of ../shared/data/traces if there]
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
-#   density 1, selection 5, laws 1, estimates 2, memories 3, bins 5, unpleasant 10, equal 5, sizes 10, schedules 1,
+#   density 1, selection 5, laws 1, estimates 2, memories 3, bins 5, unpleasant 10, equal 5, sizes 5, schedules 1,
 #   links 9, hook 6, networks 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
