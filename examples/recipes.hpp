@@ -20,14 +20,15 @@ namespace gs = gradsieve;
 
 inline names const selector_names{"radix",   "hierarchical", "laplacian",        "adacomp",
                                   "chunked", "trimmed",      "threshold_search", "ldte",
-                                  "sidco",   "one_sign",     "random_k"};
+                                  "sidco",   "one_sign",     "random_k",         "fixed_threshold"};
 inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic", "micro"};
 inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
 inline names const sharing_names{"by_layer", "by_fragment"};  // as deft_sharing
 
 // In the order of selector_names, partitioner_names and residual_names.
-using any_selector = std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked, gs::trimmed,
-                                  gs::threshold_search, gs::ldte, gs::sidco, gs::one_sign, gs::random_k>;
+using any_selector =
+    std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked, gs::trimmed,
+                 gs::threshold_search, gs::ldte, gs::sidco, gs::one_sign, gs::random_k, gs::fixed_threshold>;
 using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyclic, gs::micro>;
 
 using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction, gs::filtered>;
@@ -62,6 +63,7 @@ struct policy_defaults {
   double momentum = 0.9;
   double beta = 0.5;
   std::uint32_t bins = 0;  ///< elements of AdaComp's bins in every layer; 0: its own
+  gs::fixed_threshold threshold{};
   gs::deft deft{};
 };
 
@@ -147,6 +149,7 @@ class family {
     correction->momentum = static_cast<float>(open.momentum);
   if (auto* const filter = std::get_if<gs::filtered>(&chosen.residual)) filter->beta = static_cast<float>(open.beta);
   if (auto* const shares = std::get_if<gs::deft>(&chosen.partitioner)) *shares = open.deft;
+  if (auto* const hard = std::get_if<gs::fixed_threshold>(&chosen.selector)) *hard = open.threshold;
   if (auto* const bins = std::get_if<gs::adacomp>(&chosen.selector)) {
     if (open.bins > 0) bins->bins = {.rules = {}, .otherwise = open.bins};
     if (std::holds_alternative<gs::whole>(chosen.partitioner)) chosen.partitioner = gs::layerwise{};
@@ -155,10 +158,11 @@ class family {
       std::visit([](auto s, auto p, auto r) { return is_built<decltype(s), decltype(p), decltype(r)>(); },
                  chosen.selector, chosen.partitioner, chosen.residual);
   if (!built)
-    throw usage_error("recipe '" + recipe +
-                      "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
-                      "radix+cyclic+filtered only; micro is in radix+micro and laplacian+micro; adacomp and chunked "
-                      "stand alone, as trimmed, threshold_search, ldte, sidco, one_sign and random_k do");
+    throw usage_error(
+        "recipe '" + recipe +
+        "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
+        "radix+cyclic+filtered only; micro is in radix+micro and laplacian+micro; adacomp and chunked "
+        "stand alone, as trimmed, threshold_search, ldte, sidco, one_sign, random_k and fixed_threshold do");
   return chosen;
 }
 

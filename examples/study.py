@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Tables (tables.md, one CSV each) and pictures of what study.sh has left in a folder: study.py FOLDER
+"""Tables (tables.md, one CSV each), pictures and commands.txt of what study.sh has left in a folder: study.py FOLDER
 
-Cells are mean ± standard deviation over seeds (n in the last column). Figures of times are of one machine, whose worker
-threads share its cores."""
+Cells are mean ± standard deviation over seeds (n in the last column). Figures of times are of one machine, whose
+worker threads share its cores."""
 
 import collections
 import csv
 import glob
+import json
+import math
 import pathlib
 import re
 import statistics
@@ -20,6 +22,10 @@ import matplotlib.pyplot as plt  # noqa: E402
 folder = pathlib.Path(sys.argv[1])
 document = []
 
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (3, 1)))
+plt.rcParams.update({"font.size": 10, "axes.titlesize": 11, "axes.grid": True, "grid.alpha": 0.25, "legend.fontsize": 9,
+                     "axes.spines.top": False, "axes.spines.right": False})
+
 
 def rows(pattern):
     """(cell's name, row) of every file that is whole."""
@@ -32,9 +38,11 @@ def rows(pattern):
 
 
 def shown(values, digits):
-    mean = statistics.fmean(values)
+    values = [each for each in values if math.isfinite(each)]
+    if not values:
+        return "-"
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean:.{digits}f}{spread}"
+    return f"{statistics.fmean(values):.{digits}f}{spread}"
 
 
 def table(name, title, keys, columns, groups):
@@ -42,7 +50,7 @@ def table(name, title, keys, columns, groups):
     if not groups:
         return
     header = keys + [column for column, _ in columns] + ["n"]
-    lines = [list(map(str, key)) + [shown(values[c], d) if values[c] else "-" for c, d in columns]
+    lines = [list(map(str, key)) + [shown(values[c], d) for c, d in columns]
              + [str(max(len(values[c]) for c, _ in columns))] for key, values in groups.items()]
     with open(folder / f"{name}.table.csv", "w", newline="") as file:
         csv.writer(file).writerows([header] + lines)
@@ -54,35 +62,51 @@ def grouped():
     return collections.defaultdict(lambda: collections.defaultdict(list))
 
 
-def picture(name, title, x, y, lines, log=""):
-    if not lines:
-        return
-    figure, axes = plt.subplots(figsize=(5, 3.2))
-    for label, points in lines.items():
-        points = sorted(points.items())
-        axes.plot([at for at, _ in points], [statistics.fmean(values) for _, values in points], label=label, linewidth=1)
-    axes.set(title=title, xlabel=x, ylabel=y)
+def lines():
+    """label -> x -> values."""
+    return collections.defaultdict(lambda: collections.defaultdict(list))
+
+
+def smooth(points, over):
+    """Means of windows of so many points."""
+    return [(points[i + (min(over, len(points) - i)) // 2][0], statistics.fmean(y for _, y in points[i:i + over]))
+            for i in range(0, len(points), over)]
+
+
+def draw(axes, names, curves, x, y, log="", over=1, marker=None, ylim=None):
+    for label, points in curves.items():
+        i = names.index(label)
+        points = smooth([(at, statistics.fmean(values)) for at, values in sorted(points.items())], over)
+        axes.plot(*zip(*points), label=label, color=f"C{i}", linestyle=DASHES[i % len(DASHES)], linewidth=1.8,
+                  marker=marker, markersize=4)
+    axes.set(xlabel=x, ylabel=y)
     if "x" in log:
         axes.set_xscale("log", base=2)
     if "y" in log:
         axes.set_yscale("log")
-    axes.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(folder / f"{name}.png", dpi=80)
+    if ylim:
+        axes.set_ylim(ylim)
+
+
+def picture(name, title, panels, sharey=False):
+    """panels: (title of the panel, arguments of draw) each. A label has one colour and dash in all of them; the legend
+    is below."""
+    panels = [(head, arguments) for head, arguments in panels if arguments["curves"]]
+    if not panels:
+        return
+    names = list(dict.fromkeys(label for _, arguments in panels for label in arguments["curves"]))
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels) + 1.4, 4.4), squeeze=False, sharey=sharey)
+    labels = {}
+    for each, (head, arguments) in zip(axes[0], panels):
+        draw(each, names, **arguments)
+        each.set_title(head)
+        labels.update({label: line for line, label in zip(*each.get_legend_handles_labels())})
+    figure.suptitle(title, fontsize=12)
+    columns = min(3 * len(panels), len(labels))
+    figure.legend(labels.values(), labels.keys(), loc="lower center", ncol=columns, frameon=False, handlelength=3)
+    figure.tight_layout(rect=(0, 0.055 * math.ceil(len(labels) / columns) + 0.01, 1, 1))
+    figure.savefig(folder / f"{name}.png", dpi=90)
     plt.close(figure)
-
-
-def lines():
-    return collections.defaultdict(lambda: collections.defaultdict(list))
-
-
-def with_dense(found, key):
-    """Adds points behind the dense run of the same command."""
-    for cell, runs in found.items():
-        dense = {row["workers"]: float(row["test_accuracy"]) for row in runs if row["recipe"] == "dense"}
-        for row in runs:
-            if row["recipe"] != "dense" and row["workers"] in dense:
-                yield key(cell, row), row, 100 * (float(row["test_accuracy"]) - dense[row["workers"]])
 
 
 def by_cell(pattern):
@@ -92,93 +116,177 @@ def by_cell(pattern):
     return found
 
 
+def with_dense(found, key, dense_of=lambda cell: cell):
+    """(key, row, points ahead of the dense run with the same seed), which the cell dense_of(cell) has."""
+    dense = {(cell, row["workers"]): float(row["test_accuracy"]) for cell, runs in found.items() for row in runs
+             if row["recipe"] == "dense"}
+    for cell, runs in found.items():
+        for row in runs:
+            if row["recipe"] != "dense" and (dense_of(cell), row["workers"]) in dense:
+                yield key(cell, row), row, 100 * (float(row["test_accuracy"]) - dense[dense_of(cell), row["workers"]])
+
+
+STAGES = ("accumulate", "partition", "select", "exchange", "apply")
+
+
 def density():
-    groups, curves, errors = grouped(), lines(), lines()
-    for _, row in rows("density-*.steps"):
-        if row["recipe"] != "dense":
-            curves[row["recipe"]][int(row["step"])].append(float(row["density_updated"]))
-            errors[row["recipe"]][int(row["step"])].append(float(row["residual_norm"]))
+    groups, times, curves, errors, norms = grouped(), grouped(), lines(), lines(), grouped()
+    names = {"radix": "top-k (radix)", "laplacian": "estimate (laplacian)", "fixed_threshold": "hard threshold",
+             "radix+cyclic": "CLT-k (cyclic)", "radix+deft": "DEFT"}
+    for cell, row in rows("density-*.steps"):
+        if row["recipe"] == "dense":
+            continue
+        if row["recipe"] in names:
+            curves[names[row["recipe"]]][int(row["step"])].append(float(row["density_updated"]))
+            errors[names[row["recipe"]]][int(row["step"])].append(float(row["residual_norm"]))
+        for stage in STAGES:
+            norms[row["recipe"], cell][stage].append(1e6 * float(row[f"{stage}_s"]))
+    for (recipe, _), stages in norms.items():
+        for stage in STAGES:
+            times[(recipe,)][f"{stage} us"].append(statistics.median(stages[stage]))
     for key, row, behind in with_dense(by_cell("density-*.csv"), lambda cell, row: (row["recipe"],)):
         group = groups[key]
         group["updated / asked"].append(float(row["buildup"]))
-        group["points behind dense"].append(behind)
+        group["points over dense"].append(behind)
         group["sent kB"].append(float(row["bytes_per_step"]) / 1e3)
         group["received kB"].append(float(row["received_per_step"]) / 1e3)
-        group["select ms"].append(float(row["select_ms"]))
-        group["exchange ms"].append(float(row["exchange_ms"]))
     table("density", "Density, 8 workers, 1 %", ["recipe"],
-          [("updated / asked", 2), ("points behind dense", 2), ("sent kB", 1), ("received kB", 1), ("select ms", 3),
-           ("exchange ms", 3)], groups)
-    picture("density", "density of the update (1 % asked, 8 workers)", "step", "density", curves, "y")
-    picture("error", "norm of the residual, mean of ranks", "step", "L2 norm", errors)
+          [("updated / asked", 2), ("points over dense", 2), ("sent kB", 1), ("received kB", 1)], groups)
+    table("breakdown", "Where a step's time goes, 8 workers, 1 %: medians of steps, mean of ranks, on two cores",
+          ["recipe"], [(f"{stage} us", 0) for stage in STAGES], times)
+    picture("density", "8 workers, 1 % asked: what gets into the update",
+            [("density of the update",
+              {"curves": curves, "x": "step", "y": "share of all elements", "log": "y", "over": 10}),
+             ("norm of what was not sent, mean of ranks",
+              {"curves": errors, "x": "step", "y": "L2 norm", "log": "y", "over": 10})])
 
 
 def selection():
-    groups, curves = grouped(), lines()
-    for cell, row in rows("selection-*.csv"):
-        sharing = re.match(r"selection-(by_\w+)-", cell)[1]
-        if row["recipe"] == "radix":
-            if sharing == "by_fragment":
-                continue
-            sharing = "-"
-        groups[row["recipe"], sharing, int(row["workers"])]["accuracy %"].append(100 * float(row["test_accuracy"]))
-    for cell, row in rows("selection-*.steps"):
-        sharing = re.match(r"selection-(by_\w+)-", cell)[1]
-        if row["recipe"] == "radix":
-            if sharing == "by_fragment":
-                continue
-            sharing = "-"
-        key = row["recipe"], sharing, int(row["workers"])
-        groups[key].setdefault("all select", []).append(1e6 * float(row["select_s"]))
-        groups[key].setdefault("all partition", []).append(1e6 * float(row["partition_s"]))
+    groups, curves, shares = grouped(), lines(), lines()
+    for kind in ("csv", "steps"):
+        for cell, row in rows(f"selection-*.{kind}"):
+            sharing, seed = re.match(r"selection-(by_\w+?)-(\w+)", cell).groups()
+            if row["recipe"] == "radix":
+                if sharing == "by_fragment":
+                    continue
+                sharing = "-"
+            key = row["recipe"], sharing, int(row["workers"])
+            if kind == "steps":
+                groups[key].setdefault("all select", []).append(1e6 * float(row["select_s"]))
+                groups[key].setdefault("all partition", []).append(1e6 * float(row["partition_s"]))
+            elif seed != "many":
+                groups[key]["accuracy %"].append(100 * float(row["test_accuracy"]))
     for key, group in groups.items():
         if group["all select"]:
             group["select us, median"] = [statistics.median(group["all select"])]
             group["partition us, median"] = [statistics.median(group["all partition"])]
-            curves[f"{key[0]} {key[1]}"][key[2]].append(group["select us, median"][0])
-    table("selection", "Selection and accuracy by workers, 1 %", ["recipe", "sharing", "workers"],
-          [("accuracy %", 2), ("select us, median", 1), ("partition us, median", 1)],
-          dict(sorted(groups.items())))
-    picture("selection", "selection (median of steps, mean of ranks)", "workers", "us", curves, "xy")
+            name = "top-k" if key[0] == "radix" else "DEFT, k " + key[1].replace("_", " ")
+            curves[name][key[2]].append(group["select us, median"][0])
+            if key[0] != "radix":
+                shares[name][key[2]].append(group["partition us, median"][0])
+    table("selection", "Selection and accuracy by workers, 1 % (32 and 64: 20 steps, for the times alone)",
+          ["recipe", "sharing", "workers"],
+          [("accuracy %", 2), ("select us, median", 1), ("partition us, median", 1)], dict(sorted(groups.items())))
+    picture("selection", "DEFT on threads that share two cores: medians of steps, mean of ranks",
+            [("selection", {"curves": curves, "x": "workers", "y": "us", "log": "xy", "marker": "o"}),
+             ("norms before it, waiting included",
+              {"curves": shares, "x": "workers", "y": "us", "log": "xy", "marker": "o"})])
+
+
+def when_of(step, last):
+    return "first tenth" if step <= last / 10 else "last tenth" if step >= last * 0.9 else None
 
 
 def laws():
-    groups, curves = grouped(), lines()
+    groups, panels, estimate = grouped(), {"Laplace": lines(), "Gauss": lines()}, grouped()
     last = max((int(row["step"]) for _, row in rows("laws-*.accumulators")), default=0)
     for _, row in rows("laws-*.accumulators"):
-        step = int(row["step"])
-        name = row["layer"]
-        when = "first tenth" if step <= last / 10 else "last tenth" if step >= last * 0.9 else None
+        step, name = int(row["step"]), row["layer"]
         if name == "all" or name.endswith(".weight"):
-            curves[f"{name}: Laplace"][step].append(float(row["emd_laplace"]))
-            curves[f"{name}: Gauss"][step].append(float(row["emd_gauss"]))
-        if when:
+            for law in panels:
+                panels[law]["whole gradient" if name == "all" else name][step].append(float(row[f"emd_{law.lower()}"]))
+        if when := when_of(step, last):
             group = groups[name, when]
             for column, title in (("emd_laplace", "to Laplace"), ("emd_gauss", "to Gauss"), ("kurtosis", "kurtosis"),
                                   ("above_4", "share above 4")):
                 group[title].append(float(row[column]))
-    table("laws", "Earth mover's distance in mean magnitudes (samples of three seeds; a Laplace law has 0.0183 above 4)",
+            if name == "all":
+                for cut in (2, 4, 8):
+                    estimate[f"{100 * math.exp(-cut):.2g}", when]["found / asked"].append(
+                        float(row[f"above_{cut}"]) / math.exp(-cut))
+    table("laws", "Earth mover's distance in mean magnitudes (n: samples; a Laplace law has 0.0183 above 4)",
           ["layer", "when"], [("to Laplace", 3), ("to Gauss", 3), ("kurtosis", 1), ("share above 4", 4)],
           dict(sorted(groups.items())))
-    picture("laws", "distance to the fitted law", "step", "mean magnitudes", curves, "y")
+    table("closed_form", "Entries that Laplace's closed form finds, with no correction: threshold = mean magnitude * "
+          "ln(1 / density), whole gradient", ["density %", "when"], [("found / asked", 2)],
+          dict(sorted(estimate.items(), key=lambda each: (-float(each[0][0]), each[0][1]))))
+    picture("laws", "Earth mover's distance of accumulators to the fitted law, 4 workers, 1 %",
+            [(f"to {law}", {"curves": curves, "x": "step", "y": "mean magnitudes", "ylim": (0, 0.6)})
+             for law, curves in panels.items()], sharey=True)
+
+
+def estimates():
+    groups = grouped()
+    counts, curves = collections.defaultdict(list), lines()
+    for cell, row in rows("estimates-*.steps"):
+        if row["recipe"] != "dense":
+            density = cell.split("-")[1]
+            ratio = float(row["sent"]) / float(row["asked"])
+            counts[row["recipe"], density].append(ratio)
+            if density == "0.01":
+                curves[row["recipe"]][int(row["step"])].append(ratio)
+    for key, row, behind in with_dense(by_cell("estimates-*.csv"),
+                                       lambda cell, row: (row["recipe"], cell.split("-")[1])):
+        group = groups[key]
+        of = sorted(counts[key])
+        group["sent / k"] = [statistics.fmean(of)]
+        group["least"], group["most"] = [of[0]], [of[-1]]
+        group["points over dense"].append(behind)
+        thresholds = [float(row[f"thresholds_{by}"]) for by in ("estimated", "remembered", "corrected")]
+        if sum(thresholds):
+            group["estimated %"].append(100 * thresholds[0] / sum(thresholds))
+            group["corrected %"].append(100 * thresholds[2] / sum(thresholds))
+            group["probes a step"].append(float(row["probes"]) / sum(thresholds))
+    table("estimates", "Entries sent over k in all steps, and accuracy: estimated thresholds (ldte, sidco as published, "
+          "laplacian is ours), bisection (threshold_search), trimmed, sampled (hierarchical), exact (radix); 4 workers",
+          ["recipe", "density"],
+          [("sent / k", 3), ("least", 2), ("most", 2), ("estimated %", 1), ("corrected %", 1), ("probes a step", 2),
+           ("points over dense", 2)], dict(sorted(groups.items(), reverse=True)))
+    chosen = {name: curves[name] for name in ("hierarchical", "threshold_search", "ldte", "sidco", "laplacian", "radix")
+              if name in curves}
+    picture("estimates", "Entries sent over k, 4 workers, 1 %",
+            [("mean of 10 steps and of seeds", {"curves": chosen, "x": "step", "y": "entries / k", "over": 10})])
 
 
 def memories():
-    groups, curves = grouped(), lines()
+    groups, panels = grouped(), {"cosine": lines(), "overlap": lines()}
+    names = {"radix": "own top-k", "radix+cyclic": "CLT-k", "radix+cyclic+filtered": "CLT-k, filter"}
+
+    def of(cell, row):
+        parts = cell.split("-")
+        return row["recipe"], int(parts[1]), parts[2] if len(parts) == 4 else "-"
+
     for cell, row in rows("memories-*-*.accumulators"):
         if row["layer"] == "all":
-            batch = cell.split("-")[1]
-            curves[f"{row['recipe']}, batch {batch}: cosine"][int(row["step"])].append(float(row["residual_cosine"]))
-            curves[f"{row['recipe']}, batch {batch}: overlap"][int(row["step"])].append(float(row["top_overlap"]))
-            group = groups[row["recipe"], int(batch)]
-            group["cosine of residuals"].append(float(row["residual_cosine"]))
-            group["top-k overlap"].append(float(row["top_overlap"]))
-    for key, _, behind in with_dense(by_cell("memories-*-*.csv"),
-                                     lambda cell, row: (row["recipe"], int(cell.split("-")[1]))):
-        groups[key]["points behind dense"].append(behind)
-    table("memories", "Likeness of 8 ranks' residuals, 1 % (n counts samples and seeds)", ["recipe", "batch"],
-          [("cosine of residuals", 3), ("top-k overlap", 3), ("points behind dense", 2)], dict(sorted(groups.items())))
-    picture("memories", "likeness of residuals and of top-k", "step", "", curves)
+            recipe, batch, beta = key = of(cell, row)
+            groups[key]["cosine of memories"].append(float(row["residual_cosine"]))
+            groups[key]["top-k overlap"].append(float(row["top_overlap"]))
+            if batch == 1024 and beta in ("-", "0.1", "0.5"):
+                label = names[recipe] + ("" if beta == "-" else f" {beta}")
+                panels["cosine"][label][int(row["step"])].append(float(row["residual_cosine"]))
+                panels["overlap"][label][int(row["step"])].append(float(row["top_overlap"]))
+    for key, _, behind in with_dense(by_cell("memories-*-*.csv"), of,
+                                     lambda cell: "-".join([*cell.split("-")[:2], cell.split("-")[-1]])):
+        groups[key]["points over dense"].append(behind)
+        groups[key]["seeds"] = [len(groups[key]["points over dense"])]
+    table("memories", "Likeness of 8 ranks' memories, 1 % (n: samples)", ["recipe", "batch", "beta"],
+          [("cosine of memories", 3), ("top-k overlap", 3), ("points over dense", 2), ("seeds", 0)],
+          dict(sorted(groups.items())))
+    panels = {name: {label: curves[label] for label in ("own top-k", "CLT-k", "CLT-k, filter 0.5", "CLT-k, filter 0.1")
+                     if label in curves} for name, curves in panels.items()}
+    picture("memories", "8 ranks, batch 1024, 1 %; filter with its beta",
+            [("cosine of the ranks' memories", {"curves": panels["cosine"], "x": "step", "y": "mean of pairs"}),
+             ("overlap of their top-k", {"curves": panels["overlap"], "x": "step", "y": "share of k"})])
     traffic = grouped()
     for _, row in rows("memories-bytes.csv"):
         group = traffic[row["recipe"], int(row["workers"])]
@@ -188,43 +296,215 @@ def memories():
 
 
 def bins():
-    groups = grouped()
-    for key, row, behind in with_dense(by_cell("bins-*.csv"),
-                                       lambda cell, row: tuple(cell.split("-")[1:4])):
+    groups, curves = grouped(), lines()
+    for key, row, behind in with_dense(by_cell("bins-*.csv"), lambda cell, row: tuple(cell.split("-")[1:5])):
         groups[key]["rate, all steps"].append(float(row["dense_bytes_per_step"]) / float(row["bytes_per_step"]))
-        groups[key]["points behind dense"].append(behind)
-    table("bins", "AdaComp: bytes saved, every byte of a message counted", ["optimiser", "learners", "bins of"],
-          [("rate, all steps", 1), ("points behind dense", 2)], groups)
+        groups[key]["points over dense"].append(behind)
+    for cell, row in rows("bins-*.steps"):
+        optimiser, learners, length, batch = cell.split("-")[1:5]
+        if row["recipe"] == "adacomp" and learners == "8" and length == "500":
+            rate = 4 * float(row["elements"]) / float(row["bytes_sent"])
+            curves[optimiser if batch == "128" else f"{optimiser}, batch {batch}"][int(row["step"])].append(rate)
+    table("bins", "AdaComp in fully connected layers: dense bytes over bytes sent, every byte of a message counted",
+          ["optimiser", "learners", "bins of", "batch"], [("rate, all steps", 1), ("points over dense", 2)],
+          dict(sorted(groups.items(), key=lambda each: (each[0][0], *map(int, each[0][1:])))))
+    picture("bins", "AdaComp, bins of 500, 8 learners: dense bytes over bytes sent",
+            [("mean of 10 steps and of seeds; batch 128 where not said",
+              {"curves": curves, "x": "step", "y": "rate", "over": 10})])
 
 
 def unpleasant():
     groups = grouped()
     for key, row, behind in with_dense(by_cell("unpleasant-*.csv"),
                                        lambda cell, row: (row["recipe"], cell.split("-")[1], int(row["workers"]))):
-        groups[key]["points behind dense"].append(behind)
+        groups[key]["points over dense"].append(behind)
         groups[key]["of dense bytes %"].append(100 * float(row["bytes_per_step"]) / float(row["dense_bytes_per_step"]))
-    table("unpleasant", "MNIST's test file", ["recipe", "density", "workers"],
-          [("points behind dense", 2), ("of dense bytes %", 2)], dict(sorted(groups.items())))
+    table("unpleasant", "Where compression fails: MNIST's test file, 400 steps", ["recipe", "density", "workers"],
+          [("points over dense", 2), ("of dense bytes %", 2)], dict(sorted(groups.items())))
+
+
+def equal():
+    groups = grouped()
+    for key, row, behind in with_dense(by_cell("equal-*.csv"), lambda cell, row: (*cell.split("-")[1:3], row["recipe"]),
+                                       lambda cell: f"equal-{cell.split('-')[1]}-dense-{cell.split('-')[-1]}"):
+        group = groups[key]
+        group["density %"] = [100 * float(row["density"])]
+        group["sent kB"].append(float(row["bytes_per_step"]) / 1e3)
+        group["received kB"].append(float(row["received_per_step"]) / 1e3)
+        group["sent + received kB"].append(group["sent kB"][-1] + group["received kB"][-1])
+        group["final loss"].append(float(row["final_loss"]))
+        group["points over dense"].append(behind)
+    table("equal", "At equal bytes: densities with which 8 workers send and receive as much as radix does at that of "
+          "the second column", ["data", "bytes of", "recipe"],
+          [("density %", 3), ("sent kB", 2), ("received kB", 2), ("sent + received kB", 2), ("final loss", 4),
+           ("points over dense", 2)], dict(sorted(groups.items(), reverse=True)))
+
+
+def sizes():
+    found = {}
+    for path in sorted(folder.glob("sizes-*.json")):
+        if not path.with_suffix(".done").exists():
+            continue
+        for entry in json.loads(path.read_text())["benchmarks"]:
+            parts = entry["name"].split("/")
+            axes = dict(part.split(":", 1) for part in parts if ":" in part)
+            key = parts[0], parts[1], axes["law"], int(axes["n"])
+            if not entry.get("error_occurred"):
+                found[key] = min(found.get(key, math.inf), 1e3 * float(entry["real_time"]))
+    groups, curves = grouped(), lines()
+    order = list(dict.fromkeys((family, who) for family, who, law, _ in found if law == "laplace"))
+    ns = sorted({n for *_, n in found})
+    for family, who in order:
+        for n in ns:
+            if (family, who, "laplace", n) in found:
+                groups[who, "peer" if family == "peer" else "gradsieve"][f"2^{n.bit_length() - 1}"].append(
+                    found[family, who, "laplace", n])
+                if who != "laplacian_exact":
+                    curves[who.replace("_", " ")][n].append(found[family, who, "laplace", n])
+    table("sizes", "Selection alone of 0.1 % of n Laplacian values, us, one thread, least median "
+          "of three runs", ["selector", "of"], [(f"2^{n.bit_length() - 1}", 1) for n in ns], groups)
+    claims = grouped()
+    for law in ("laplace", "ef"):
+        for own in ("ldte", "laplacian", "radix", "hierarchical"):
+            for peer, claim in (("published_radix", "1.62"), ("published_hierarchical", "1.30")):
+                for n in ns:
+                    if ("select", own, law, n) in found and ("peer", peer, law, n) in found:
+                        claims[law, own, peer][f"2^{n.bit_length() - 1}"].append(
+                            found["peer", peer, law, n] / found["select", own, law, n])
+    table("speedups", "Times faster than the published radix select and two-level sampling (LDTE-BS: 1.62, 1.30); values "
+          "laplace: Laplacian values; ef: an accumulator under error feedback", ["values", "selector", "over"],
+          [(f"2^{n.bit_length() - 1}", 2) for n in ns], claims)
+    picture("sizes", "Selection of 0.1 % of n Laplacian values, one thread",
+            [("least median of three runs; published: our plain code of it",
+              {"curves": curves, "x": "n", "y": "us", "log": "xy"})])
 
 
 def schedules():
     cells = collections.defaultdict(dict)
     for _, row in rows("schedules.csv"):
         cells[row["trace"], row["network"], int(row["workers"])][row["planner"]] = float(row["iteration_ms"])
-    groups = grouped()
+    groups, panels = grouped(), collections.defaultdict(lines)
+    published = {"wfbp": "WFBP", "single": "one group", "fixed_bucket": "PyTorch's 25 MiB",
+                 "fusion_buffer": "Horovod's buffer", "free_merge": "ASC-WFBP"}
     for (trace, network, workers), times in cells.items():
         group = groups[network, workers]
         group["over wfbp"].append(times["wfbp"] / times["mgwfbp"])
         group["over single"].append(times["single"] / times["mgwfbp"])
         group["over optimal %"].append(100 * (times["mgwfbp"] / times["optimal"] - 1))
-        group["best of published"].append(float(times["mgwfbp"] <= 1.0001 * min(
-            times[name] for name in ("wfbp", "single", "fixed_bucket", "fusion_buffer", "free_merge"))))
+        best = min(times[name] for name in published)
+        group["best of published %"].append(100 * float(times["mgwfbp"] <= 1.0001 * best))
+        for name, label in published.items():
+            panels[network][label][workers].append(times[name] / times["optimal"])
+        panels[network]["MG-WFBP"][workers].append(times["mgwfbp"] / times["optimal"])
     table("schedules", "MG-WFBP, simulated: speed-up over WFBP and one group, mean of the traces; share of traces in which "
           "no published peer is faster; iteration above the optimal plan's", ["network", "workers"],
-          [("over wfbp", 3), ("over single", 3), ("best of published", 2), ("over optimal %", 2)], groups)
+          [("over wfbp", 3), ("over single", 3), ("best of published %", 0), ("over optimal %", 2)], groups)
+    picture("schedules", "Simulated iteration over the optimal plan's, mean of ten traces; WFBP's goes on to 10 and more",
+            [(network, {"curves": curves, "x": "workers", "y": "times the optimal plan's", "log": "x", "ylim": (0.98, 3)})
+             for network, curves in panels.items()])
 
 
-for part in (density, selection, laws, memories, bins, unpleasant, schedules):
+def published():
+    path, cells, eight = folder / "schedules-published.txt", grouped(), grouped()
+    text = path.read_text() if (folder / "schedules-published.done").exists() else ""
+    number = r"([\d.]+)"
+    for model, kind, network, *times in re.findall(
+            rf"^(\S+) (fp\d+) (\S+): {number}/{number} {number}/{number} {number}/{number}; {number}", text, re.M):
+        wfbp, wfbp_here, single, single_here, ours, ours_here, optimal = map(float, times)
+        for column, value in (("wfbp / mgwfbp, measured", wfbp / ours), ("simulated", wfbp_here / ours_here),
+                              ("single / mgwfbp, measured", single / ours), ("simulated ", single_here / ours_here),
+                              ("optimal / mgwfbp, simulated", optimal / ours_here)):
+            cells[model, kind, network][column].append(value)
+    table("published", "MG-WFBP as its authors measured it on 16 V100 (TPDS 2021), beside the simulation",
+          ["model", "format", "network"],
+          [("wfbp / mgwfbp, measured", 2), ("simulated", 2), ("single / mgwfbp, measured", 2), ("simulated ", 2),
+           ("optimal / mgwfbp, simulated", 2)], cells)
+    measured = {"googlenet": (1.20, 1.36), "resnet50": (1.22, 1.39)}
+    for model, network, factor, *ratios in re.findall(
+            rf"^(\w+) on (\S+), interference {number}: wfbp / mgwfbp {number}, single / mgwfbp {number}", text, re.M):
+        group = eight[model, network, f"{float(factor):g}"]
+        for i, name in enumerate(("wfbp", "single")):
+            group[f"{name} / mgwfbp, measured"] = [measured[model][i]]
+            group[f"{name} / mgwfbp, simulated"] = [float(ratios[i])]
+    table("eight_nodes", "MG-WFBP on 8 K80 nodes (INFOCOM 2019), beside the simulation; factor: by which computing is "
+          "slower beside a collective", ["model", "network", "factor"],
+          [(f"{name} / mgwfbp, {how}", 2) for name in ("wfbp", "single") for how in ("measured", "simulated")], eight)
+
+
+def links():
+    groups = grouped()
+    for cell, row in rows("links-*.csv"):
+        group = groups[row["rate"], row["overlap"]]
+        group["groups"].append(float(row["groups"]) if row["overlap"] != "none" else math.nan)
+        group["measured ms"].append(float(row["median_step_ms"]))
+        predicted = float(row["predicted_ms"] or 0)
+        group["predicted ms"].append(predicted if predicted > 0 else math.nan)
+        group["error %"].append(100 * (predicted / float(row["median_step_ms"]) - 1) if predicted > 0 else math.nan)
+    table("links", "Plans on links that are limited, C++ over MPI, 2 ranks on two cores, dense: medians of iterations",
+          ["link", "plan"], [("groups", 1), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)], groups)
+
+
+def hook():
+    groups = grouped()
+    for cell, row in rows("hook-*.csv"):
+        group = groups[row["rate"], cell.split("-")[1]]
+        group["buckets"].append(float(row["buckets"]))
+        group["predicted ms"].append(float(row["predicted_ms"]))
+        group["measured ms"].append(float(row["measured_ms"]))
+        group["error %"].append(100 * (float(row["predicted_ms"]) / float(row["measured_ms"]) - 1))
+    table("hook", "Plans through PyTorch's hook, 2 ranks on two cores, all elements sent: medians of iterations; this DDP "
+          "takes one cap for all buckets, the nearest to the plan", ["link", "plan"],
+          [("buckets", 1), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)], groups)
+
+
+def networks():
+    groups, rates, curves = grouped(), grouped(), lines()
+    for cell, runs in (by_cell("networks-*.csv") | by_cell("longer-*.csv")).items():
+        which, model, optimiser, seed = cell.split("-")
+        model += ", 4 times the steps" if which == "longer" else ""
+        dense = next(float(row["accuracy"]) for row in runs if row["hook"] == "none")
+        for row in runs:
+            group = groups[model, optimiser, row["hook"].removeprefix("gradsieve:")]
+            group["accuracy %"].append(100 * float(row["accuracy"]))
+            if row["hook"] != "none":
+                group["points over dense"].append(100 * (float(row["accuracy"]) - dense))
+                group["rate, all steps"].append(float(row["dense"]) / float(row["sent"]))
+    table("networks", "CNN on MNIST's test file, LSTM on characters, NCF on ratings: two ranks of PyTorch over the hook",
+          ["model", "optimiser", "recipe"], [("accuracy %", 2), ("points over dense", 2), ("rate, all steps", 1)],
+          dict(sorted(groups.items(), key=lambda each: (each[0][:2], each[0][2] != "none", each[0][2]))))
+    for cell, row in rows("rates-*.csv"):
+        kind = cell.split("-")[1]
+        passed = 4 * float(row["passed"])
+        rates[(kind,)]["elements"] = [(float(row["dense"]) - passed) / 4]
+        rates[(kind,)]["rate, all steps"].append((float(row["dense"]) - passed) / (float(row["sent"]) - passed))
+        steps = [step for _, step in rows(f"{cell}.steps")]
+        each = [(float(row["dense"]) - passed) / (float(step["bytes"]) - passed) for step in steps]
+        rates[(kind,)]["first step"].append(each[0])
+        rates[(kind,)]["last tenth"].append(1 / statistics.fmean(1 / rate for rate in each[-max(1, len(each) // 10):]))
+        for step, rate in zip(steps, each):
+            curves[kind][int(step["step"])].append(rate)
+    table("rates", "AdaComp by kind of layer, all others passing through, SGD (embedding: Adam), two learners: dense over "
+          "sent bytes (bins of 50 in convolutions, 500 elsewhere)", ["layers"],
+          [("elements", 0), ("first step", 1), ("rate, all steps", 1), ("last tenth", 1)], rates)
+    picture("rates", "AdaComp by kind of layer, two learners: dense bytes over bytes sent",
+            [("mean of 5 steps and of seeds", {"curves": curves, "x": "step", "y": "rate", "over": 5})])
+
+
+def codec():
+    groups = grouped()
+    for _, row in rows("codec.txt"):
+        group = groups[(row["values"],)]
+        group["bytes"].append(float(row["bytes"]))
+        group["final loss"].append(float(row["loss"]))
+        group["squares lost %"].append(100 * float(row["lost"]))
+    table("codec", "A learned value codec: softmax regression on the digits, 4 workers, 10 %", ["values"],
+          [("bytes", 0), ("final loss", 4), ("squares lost %", 2)], groups)
+
+
+for part in (density, selection, laws, estimates, memories, bins, unpleasant, equal, sizes, schedules, published, links,
+             hook, networks, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))
+(folder / "commands.txt").write_text("".join(path.read_text() for path in sorted(folder.glob("*.command"))
+                                             if path.with_suffix(".done").exists()))
 print(f"wrote {folder}/tables.md and {len(list(folder.glob('*.png')))} pictures")

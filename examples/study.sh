@@ -1,23 +1,34 @@
 #!/usr/bin/env bash
 # Claims of the papers that the library stands on, held against runs: study.sh [NAME...] [--quick]
-# Each cell is one command, which is printed and leaves its CSV in out/study (out/study-quick); what is there is not
-# run again. GRADSIEVE_STUDY_OUT names another folder. Afterwards study.py makes tables and pictures of what there is. In full about NAME's minutes on two
-# cores that others use as well:
-#   density 1, selection 3, laws 1, memories 1, bins 3, unpleasant 6, schedules 1
+# Each cell is one command, which is printed and leaves its files in out/study (--quick: out/study-quick); a cell that
+# is there is not run again. GRADSIEVE_STUDY_OUT names another folder, GRADSIEVE_BUILD another build than build/release.
+# Afterwards study.py makes tables, pictures and commands.txt of all that is there.
+#   GRADSIEVE_MNIST    folder with MNIST's files, for unpleasant and networks [../shared/data/mnist if there]
+#   GRADSIEVE_TEXT     text for networks' LSTM [../shared/data/text/tinyshakespeare.txt if there, else README.md]
+#   GRADSIEVE_RATINGS  ratings for networks' NCF: user, item, rating, set apart by tabs, as in MovieLens's u.data or in
+#                      recbole/dataset_example/ml-100k/ml-100k.inter of the package recbole
+#   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [that of ../shared/data/traces if there]
+# What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
+# Minutes of each part on two cores that other work uses too:
+#   density 1, selection 5, laws 1, estimates 2, memories 3, bins 5, unpleasant 10, equal 5, sizes 5, schedules 1,
+#   links 9, hook 6, networks 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(density selection laws memories bins unpleasant schedules)
+all=(density selection laws estimates memories bins unpleasant equal sizes schedules links hook networks codec)
 wanted=()
 quick=
 for argument in "$@"; do
   case $argument in
     --quick) quick=1 ;;
     --help)
-      sed -n '2,6s/^# //p' "$0"
+      sed -n '2,/^set /s/^# //p' "$0"
       exit ;;
     *)
-      [[ " ${all[*]} " == *" $argument "* ]] || { echo "study.sh: '$argument': choose from ${all[*]}, --quick" >&2; exit 2; }
+      if [[ " ${all[*]} " != *" $argument "* ]]; then
+        echo "study.sh: '$argument': choose from ${all[*]}, --quick" >&2
+        exit 2
+      fi
       wanted+=("$argument") ;;
   esac
 done
@@ -26,10 +37,17 @@ done
 build=${GRADSIEVE_BUILD:-build/release}
 train=$build/examples/train
 simulate=$build/examples/simulate
-mnist=${GRADSIEVE_MNIST:-/work/shared/data/mnist}
 for program in "$train" "$simulate"; do
-  [[ -x $program ]] || { echo "study.sh: no $program: cmake --build --preset release --target gradsieve_example_train gradsieve_example_simulate" >&2; exit 1; }
+  [[ -x $program ]] && continue
+  echo "study.sh: no $program: cmake --build --preset release --target gradsieve_example_{train,simulate}" >&2
+  exit 1
 done
+or_nothing() { if [[ -e $1 ]]; then echo "$1"; fi; }
+mnist=${GRADSIEVE_MNIST:-$(or_nothing ../shared/data/mnist)}
+text=${GRADSIEVE_TEXT:-$(or_nothing ../shared/data/text/tinyshakespeare.txt)}
+ratings=${GRADSIEVE_RATINGS-}
+log=${GRADSIEVE_MGWFBP_LOG:-$(or_nothing ../shared/data/traces/tmp8comm.log)}
+[[ -z $log ]] || export GRADSIEVE_MGWFBP_LOG=$log
 
 out=out/study
 seeds=(1 2 3)
@@ -41,34 +59,51 @@ if [[ $quick ]]; then
 fi
 out=${GRADSIEVE_STUDY_OUT:-$out}
 mkdir -p "$out"
+git rev-parse --short HEAD >"$out/commit" 2>/dev/null || true
+
+skipped() { echo "study.sh: $1 is SKIPPED: $2"; }
 
 # cell NAME PROGRAM ARGUMENTS...: each argument @KIND becomes that cell's file; nothing is left of a run that is cut off.
+# What it needs and cannot have it says by exit code 77.
 cell() {
-  local name=$1 done=$out/$1.done begin=$SECONDS
+  local name=$1 done=$out/$1.done begin=$SECONDS code=0
   shift
   [[ -e $done ]] && return
-  local command=("${@//@/$out/$name.}")
-  echo "${command[*]}" | tee "$out/$name.command"
-  nice "${command[@]}" >"$out/$name.txt" 2>"$out/$name.log" || { tail -3 "$out/$name.log" >&2; return 1; }
-  echo "$((SECONDS - begin)) s" >"$done"
+  local command=("${@//@/$out/$name.}") line
+  line="${command[*]@Q}"
+  line=$(sed -E "s/'([^' |*;()&<>$]+)'/\1/g" <<<"$line")
+  [[ -z $mnist ]] || line=${line//"$mnist"/'$GRADSIEVE_MNIST'}
+  [[ -z $text ]] || line=${line//"$text"/'$GRADSIEVE_TEXT'}
+  [[ -z $ratings ]] || line=${line//"$ratings"/'$GRADSIEVE_RATINGS'}
+  echo "$line" | tee "$out/$name.command"
+  "${command[@]}" >"$out/$name.txt" 2>"$out/$name.log" || code=$?
+  case $code in
+    0) echo "$((SECONDS - begin)) s" >"$done" ;;
+    77) skipped "$name" "$(tail -n 1 "$out/$name.txt")" ;;
+    *) tail -n 3 "$out/$name.log" >&2; return 1 ;;
+  esac
 }
 
 density() { # entries of the update, step by step
   local seed
   for seed in "${seeds[@]}"; do
-    cell "density-$seed" "$train" --compare dense,radix,radix+cyclic,trimmed,laplacian,radix+deft --workers 8 --density 0.01 \
-      --steps "$steps" --seed "$seed" --csv @csv --trace @steps
+    cell "density-$seed" "$train" --compare dense,radix,radix+cyclic,trimmed,laplacian,radix+deft,fixed_threshold \
+      --threshold 0.02 --most 100 --workers 8 --density 0.01 --steps "$steps" --seed "$seed" --csv @csv --trace @steps
   done
 }
 selection() { # seconds of the selection by workers; accuracy with both ways of sharing k
-  local seed sharing
-  local workers=1,2,4,8,16
+  local seed sharing workers=1,2,4,8,16
   [[ $quick ]] && workers=1,4
   for seed in "${seeds[@]}"; do
     for sharing in by_layer by_fragment; do
-      cell "selection-$sharing-$seed" "$train" --compare radix,radix+deft --workers $workers --density 0.01 --sharing $sharing \
-        --hidden 512,256 --steps "$((steps / 2))" --seed "$seed" --csv @csv --trace @steps
+      cell "selection-$sharing-$seed" "$train" --compare radix,radix+deft --workers $workers --density 0.01 \
+        --sharing $sharing --hidden 512,256 --steps "$((steps / 2))" --seed "$seed" --csv @csv --trace @steps
     done
+  done
+  [[ $quick ]] && return
+  for sharing in by_layer by_fragment; do # of so many threads on few cores the selection's time alone
+    cell "selection-$sharing-many" "$train" --compare radix,radix+deft --workers 32,64 --density 0.01 \
+      --sharing $sharing --hidden 512,256 --steps 20 --csv @csv --trace @steps
   done
 }
 laws() { # Laplace or Gauss
@@ -78,39 +113,62 @@ laws() { # Laplace or Gauss
       --accumulators @accumulators --accumulators-every 10
   done
 }
-memories() { # how alike the ranks' residuals are, and what it is worth
-  local seed workers batch
+estimates() { # selectors that estimate thresholds: entries against k, accuracy
+  local seed density
   for seed in "${seeds[@]}"; do
-    for batch in 128 1024; do
-      cell "memories-$batch-$seed" "$train" --compare dense,radix,radix+cyclic,radix+cyclic+filtered --workers 8 --density 0.01 \
-        --batch $batch --learning-rate "$([[ $batch == 128 ]] && echo 0.03 || echo 0.1)" --steps "$((steps / 2))" \
-        --seed "$seed" --csv @csv --accumulators @accumulators --accumulators-every 10
+    for density in 0.01 0.001; do
+      [[ $quick && $density == 0.001 ]] && continue
+      cell "estimates-$density-$seed" "$train" \
+        --compare dense,radix,hierarchical,trimmed,threshold_search,ldte,sidco,laplacian --workers 4 --density $density --steps "$steps" --seed "$seed" --csv @csv --trace @steps
+    done
+  done
+}
+memories() { # how alike the ranks' residuals are, and what it is worth
+  local seed workers batch beta rate
+  for batch in 128 1024; do
+    rate=$([[ $batch == 128 ]] && echo 0.03 || echo 0.1)
+    for seed in "${seeds[@]}"; do
+      cell "memories-$batch-$seed" "$train" --compare dense,radix,radix+cyclic --workers 8 --density 0.01 --batch $batch \
+        --learning-rate "$rate" --steps "$((steps / 2))" --seed "$seed" --csv @csv --accumulators @accumulators \
+        --accumulators-every 10
+      for beta in 0.1 0.3 0.5 0.8; do
+        [[ $quick && $beta-$batch != 0.3-128 ]] && continue
+        cell "memories-$batch-$beta-$seed" "$train" --compare radix+cyclic+filtered --beta $beta --workers 8 --density 0.01 \
+          --batch $batch --learning-rate "$rate" --steps "$((steps / 2))" --seed "$seed" --csv @csv \
+          --accumulators @accumulators --accumulators-every 10
+      done
     done
   done
   workers=2,4,8,16
   [[ $quick ]] && workers=2,4
   cell memories-bytes "$train" --compare radix,radix+cyclic --workers $workers --density 0.01 --steps 20 --csv @csv
 }
-bins() { # AdaComp's rate by length of bins, learners and optimiser
-  local seed optimiser workers bins
+bins() { # AdaComp's rate by length of bins, learners, optimiser, and batch
+  local seed optimiser workers bins batch
   for seed in "${seeds[@]}"; do
     for optimiser in sgd adam novograd; do
       for workers in 2 8; do
         [[ $quick && $workers == 8 ]] && continue
         for bins in 50 500; do
-          cell "bins-$optimiser-$workers-$bins-$seed" "$train" --compare dense,adacomp --workers $workers --bins $bins \
-            --optimiser $optimiser --steps "$steps" --seed "$seed" --csv @csv
+          cell "bins-$optimiser-$workers-$bins-128-$seed" "$train" --compare dense,adacomp --workers $workers --bins $bins \
+            --optimiser $optimiser --steps "$steps" --seed "$seed" --csv @csv --trace @steps
         done
       done
     done
+    [[ $quick ]] && continue
+    for batch in 32 512; do
+      cell "bins-sgd-8-500-$batch-$seed" "$train" --compare dense,adacomp --workers 8 --bins 500 --batch $batch \
+        --steps "$steps" --seed "$seed" --csv @csv --trace @steps
+    done
+    cell "bins-sgd-32-500-128-$seed" "$train" --compare dense,adacomp --workers 32 --bins 500 --steps "$steps" \
+      --seed "$seed" --csv @csv --trace @steps
   done
+  [[ $quick ]] || cell "bins-sgd-128-500-128-1" "$train" --compare dense,adacomp --workers 128 --bins 500 \
+    --steps "$((steps / 2))" --csv @csv --trace @steps
 }
 unpleasant() { # where compression fails
   local seed workers density
-  if [[ ! -e $mnist/t10k-images-idx3-ubyte.gz ]]; then
-    echo "study.sh: unpleasant is SKIPPED: no MNIST files in $mnist (GRADSIEVE_MNIST names the folder)"
-    return
-  fi
+  [[ $mnist ]] || { skipped unpleasant "no MNIST files: GRADSIEVE_MNIST names their folder"; return; }
   for seed in "${seeds[@]}"; do
     for density in 0.01 0.001; do
       for workers in 4 8; do
@@ -121,9 +179,136 @@ unpleasant() { # where compression fails
     done
   done
 }
+equal() { # the densities with which recipes send and receive as much as radix does
+  local seed
+  equal_measure digits
+  [[ $mnist ]] || skipped "equal on MNIST" "GRADSIEVE_MNIST names no folder"
+  [[ $quick || -z $mnist ]] || equal_measure mnist --data "$mnist"
+  for seed in "${seeds[@]}"; do
+    equal_runs digits 0.01 "$seed"
+    [[ $quick ]] || equal_runs digits 0.001 "$seed"
+    [[ $quick || -z $mnist ]] || equal_runs mnist 0.001 "$seed" --data "$mnist"
+  done
+}
+equal_recipes=(radix radix+cyclic radix+deft radix+micro laplacian laplacian+deft)
+equal_measure() { # data, options: a few steps at one density
+  local data=$1
+  shift
+  cell "equal-$data-measure" "$train" "$@" --compare "$(IFS=, && echo "${equal_recipes[*]}")" --workers 8 --density 0.01 --steps 20 \
+    --csv @csv
+}
+equal_runs() { # data, density of radix, seed, options
+  local data=$1 target=$2 seed=$3 recipe density
+  shift 3
+  cell "equal-$data-dense-$seed" "$train" "$@" --compare dense --workers 8 --steps "$steps" --seed "$seed" --csv @csv
+  for recipe in "${equal_recipes[@]}"; do
+    density=$(awk -F, -v recipe="$recipe" -v target="$target" 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
+      { bytes[$at["recipe"]] = $at["bytes_per_step"] + $at["received_per_step"] }
+      END { printf "%.5f", target * bytes["radix"] / bytes[recipe] }' "$out/equal-$data-measure.csv")
+    cell "equal-$data-$target-$recipe-$seed" "$train" "$@" --compare "$recipe" --workers 8 --density "$density" --steps "$steps" \
+      --seed "$seed" --csv @csv
+  done
+}
+sizes() { # selection alone, and the published ways of it
+  local bench=$build/bench/gradsieve_bench repeat
+  local n=2^12,2^14,2^16,2^18,2^20,2^22,2^24,2^25 seconds=0.1
+  [[ $quick ]] && n=2^12,2^14 seconds=0.01
+  [[ -x $bench ]] || { skipped sizes "no $bench"; return; }
+  for repeat in "${seeds[@]}"; do # the least of several medians counts, as other work disturbs some
+    cell "sizes-$repeat" "$bench" --n=$n --density=0.001 --threads=1 --selector=all --peers --seconds=$seconds \
+      '--benchmark_filter=select/|peer/published' --benchmark_out=@json --benchmark_out_format=json
+  done
+}
 schedules() { # MG-WFBP against its peers
   local workers=4,8,16,32,64,128,256,512,1024,2048
   cell schedules "$simulate" --trace all --network v100-10gbe --network v100-56gib --workers $workers --planners all --csv @csv
+  local published=$build/tests/schedule_simulate_test # prints the authors' measurements beside what is simulated
+  if [[ -x $published ]]; then cell schedules-published "$published"; else skipped schedules-published "no $published"; fi
+}
+links() { # MG-WFBP on limited links, with plans of layers and exchanges that were measured
+  local repeat
+  [[ $quick ]] && return # the test `network` runs that script
+  for repeat in 1 2 3; do
+    cell "links-$repeat" bench/network.sh --no-install --program "$train" --ranks 2 --rates 1gbit,200mbit --recipes dense \
+      --schedules single,wfbp,mgwfbp,optimal --hidden 512,512,512,512,512,512,512,512 --dense-steps 12 \
+      --measure-seconds 3 --compute-ms 100 --csv @csv
+  done
+}
+hook() { # the same through PyTorch's hook, all elements sent
+  local planner repeat
+  [[ $quick ]] && return
+  find_hook || { skipped hook "no Python with torch and gradsieve_ddp of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
+  for repeat in 1 2 3; do
+    for planner in wfbp single mgwfbp optimal; do
+      cell "hook-$planner-$repeat" bench/pytorch_network.sh --no-install --python "$python" --ranks 2 --rates 1gbit \
+        --hooks gradsieve:radix --density 1 --width 256 --steps 15 --csv @csv -- --plan $planner --warmup 0 --passthrough ''
+    done
+  done
+}
+networks() { # CNN, LSTM and NCF over PyTorch's hook
+  local seed optimiser hooks model kind passed
+  find_hook || { skipped networks "no Python with torch and gradsieve_ddp of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
+  local program=("$python" examples/pytorch/train.py --ranks 2)
+  local lstm=(--model lstm --context 32 --steps 150) models=(lstm)
+  [[ -z $text ]] || lstm+=(--text "$text")
+  local cnn=(--model cnn --data "$mnist" --width 64 --steps 120)
+  # shellcheck disable=SC2034 # one of three that $model names
+  local ncf=(--model ncf --ratings "$ratings" --steps 400)
+  if [[ $mnist ]]; then models+=(cnn); else skipped "networks' CNN" "GRADSIEVE_MNIST names no folder"; fi
+  if [[ $ratings ]]; then models+=(ncf); else skipped "networks' NCF" "GRADSIEVE_RATINGS names no file"; fi
+  if [[ $quick ]]; then
+    cell networks-lstm-sgd-1 "${program[@]}" "${lstm[@]}" --steps 10 --hook none,gradsieve:adacomp --table @csv
+    return
+  fi
+  for seed in "${seeds[@]}"; do
+    for model in "${models[@]}"; do
+      local -n options=$model
+      for optimiser in sgd adam novograd; do
+        [[ $model-$optimiser == ncf-sgd ]] && continue # within so few steps it learns nothing, dense or not
+        hooks=none,gradsieve:adacomp
+        [[ $optimiser == sgd && $model != ncf || $optimiser == adam && $model == ncf ]] && hooks+=,gradsieve:radix,gradsieve:laplacian+deft
+        cell "networks-$model-$optimiser-$seed" "${program[@]}" "${options[@]}" --optimizer $optimiser --hook $hooks \
+          --seed "$seed" --table @csv
+      done
+    done
+    for optimiser in sgd adam; do # whether AdaComp catches up
+      cell "longer-lstm-$optimiser-$seed" "${program[@]}" "${lstm[@]}" --steps 600 --optimizer $optimiser --hook none,gradsieve:adacomp \
+        --seed "$seed" --table @csv
+    done
+    [[ -z $mnist ]] || cell "longer-cnn-adam-$seed" "${program[@]}" "${cnn[@]}" --steps 480 --optimizer adam \
+      --hook none,gradsieve:adacomp --seed "$seed" --table @csv
+    for kind in conv fc lstm embedding; do # all other layers pass through
+      case $kind in
+        conv | fc) model=cnn ;;
+        lstm) model=lstm ;;
+        embedding) model=ncf ;;
+      esac
+      optimiser=$([[ $model == ncf ]] && echo adam || echo sgd)
+      case $kind in
+        conv) passed='fc*,*bias' ;;
+        fc) passed='conv*,*bias' ;;
+        lstm) passed='token*,head*,*bias*' ;;
+        embedding) passed='fc*,head*' ;;
+      esac
+      [[ " ${models[*]} " == *" $model "* ]] || continue
+      local -n options=$model
+      cell "rates-$kind-$seed" "${program[@]}" "${options[@]}" --optimizer "$optimiser" --hook gradsieve:adacomp \
+        --passthrough "$passed" --seed "$seed" --table @csv --csv @steps
+    done
+  done
+}
+find_hook() { # a Python with torch and this build's hook
+  export PYTHONPATH=$PWD/$build/examples/pytorch/python TQDM_DISABLE=1
+  [[ $build != /* ]] || PYTHONPATH=$build/examples/pytorch/python
+  for python in ${PYTHON-python3 /usr/bin/python3}; do
+    if "$python" -c 'import torch, gradsieve_ddp' 2>/dev/null; then return; fi
+  done
+  return 1
+}
+codec() { # a learned value codec
+  local learned=$build/examples/learned_codec
+  [[ -x $learned ]] || { skipped codec "no $learned"; return; }
+  cell codec "$learned" examples/data/digits.csv
 }
 
 for each in "${wanted[@]}"; do

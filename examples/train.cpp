@@ -39,7 +39,7 @@ A recipe is dense, or names joined by '+' in any order: radix+deft, laplacian+de
 open comes from --selector, --partitioner and --residual. momentum is momentum correction: the compressor
 carries the momentum, the optimiser does not. cyclic goes with radix or laplacian, and with momentum or
 filtered in radix+cyclic only; micro goes with radix or laplacian; adacomp (which is layerwise, and finds its own
-density) and chunked stand alone, as trimmed, threshold_search, ldte, sidco, one_sign and random_k do.
+density) and chunked stand alone, as trimmed, threshold_search, ldte, sidco, one_sign, random_k and fixed_threshold do.
 Codecs go with adacomp, chunked, one_sign and radix.
 
 Warm-up: at density 0.01 on the digits no recipe of all needs one with the default steps and 4 workers. Short

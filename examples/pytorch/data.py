@@ -1,4 +1,4 @@
-"""Samples to train on: windows of a text's characters, or images in IDX files. Needs numpy only.
+"""Samples to train on: windows of a text's characters, images in IDX files, or ratings. Needs numpy only.
 
 A step's samples follow from the seed and the step's number alone: no state has to be kept to go on from a
 checkpoint, and P ranks together see what one would.
@@ -104,6 +104,43 @@ class Images:
 
     def evaluation(self) -> tuple[np.ndarray, np.ndarray]:
         return self.scaled(self.test), self.test_labels
+
+
+class Ratings:
+    """Ratings of items by users: a file whose lines begin with user, item and rating, set apart by tabs, as MovieLens
+    has them; a heading is skipped. Every tenth line is held out.
+
+    @throws UsageError if the file cannot be read or has fewer than 100 ratings.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        try:
+            lines = [line.split("\t")[:3] for line in path.read_text(encoding="utf-8").splitlines()]
+            rows = [(user, item, float(value)) for user, item, value in lines[not lines[0][2][:1].isdigit():]]
+        except (OSError, ValueError, IndexError) as error:
+            why = getattr(error, "strerror", None) or "lines do not begin with user, item and rating, set apart by tabs"
+            raise UsageError(f"--ratings: cannot read '{path}': {why}") from None
+        if len(rows) < 100:
+            raise UsageError(f"--ratings: '{path}' has {len(rows)} ratings; 100 are needed at least")
+        self.users, users = np.unique([row[0] for row in rows], return_inverse=True)
+        self.items, items = np.unique([row[1] for row in rows], return_inverse=True)
+        self.values, values = np.unique([row[2] for row in rows], return_inverse=True)
+        pairs, held_out = np.stack((users, items), 1).astype(np.int64), np.arange(len(rows)) % 10 == 9
+        self.classes = len(self.values)
+        self.train, self.train_values = pairs[~held_out], values[~held_out].astype(np.int64)
+        self.test, self.test_values = pairs[held_out], values[held_out].astype(np.int64)
+
+    def describe(self) -> str:
+        return (f"{len(self.train)} ratings to train on, {len(self.test)} to test, of {len(self.items)} items by "
+                f"{len(self.users)} users, {self.classes} values")
+
+    def batch(self, seed: int, step: int, size: int, rank: int, world: int) -> tuple[np.ndarray, np.ndarray]:
+        """This rank's part of a step's `size` ratings, drawn anew in each step."""
+        chosen = share(np.random.default_rng([seed, step]).integers(0, len(self.train), size), rank, world)
+        return self.train[chosen], self.train_values[chosen]
+
+    def evaluation(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.test, self.test_values
 
 
 def find(path: pathlib.Path) -> pathlib.Path | None:

@@ -30,11 +30,18 @@ COUNTED = {
 }
 
 
+STAGES = ("accumulate", "partition", "select", "exchange", "apply")
+#: Elements asked for, sent and in the update, what passes through included; the same over all elements; entries of the
+#: update over the budget; norm of what was not sent; seconds.
+TRACED = ["asked", "sent", "updated", "density_asked", "density_sent", "density_updated", "build_up", "residual_norm",
+          *(f"{stage}_s" for stage in STAGES)]
+
+
 class Plain:
     """No hook: DDP all-reduces its buckets."""
 
     def __init__(self, ddp: torch.nn.Module) -> None:
-        self.world = dist.get_world_size()
+        self.ddp, self.world = ddp, dist.get_world_size()
         self.dense = sum(each.numel() * each.element_size() for each in ddp.parameters())
         self.payload = self.dense
 
@@ -52,6 +59,14 @@ class Plain:
 
     def received(self) -> float:
         return self.sent()
+
+    def passed(self) -> int:
+        """Elements that are sent whole."""
+        return sum(each.numel() for each in self.ddp.parameters())
+
+    def traced(self) -> list[float]:
+        """Empty: it chooses nothing."""
+        return []
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -138,6 +153,7 @@ class Gradsieve(Plain):
 
     def __init__(self, ddp: DistributedDataParallel, hook: Hook, chosen: argparse.Namespace) -> None:
         super().__init__(ddp)
+        self.element_size = next(ddp.parameters()).element_size()
         gradsieve_ddp = package(hook)
         try:
             has_momentum = "momentum" in gradsieve_ddp.options(hook.recipe)
@@ -154,6 +170,16 @@ class Gradsieve(Plain):
 
     def received(self) -> float:
         return float(self.engine.report()["bytes_received"])
+
+    def passed(self) -> int:
+        return int(self.engine.report()["passthrough_elements"])
+
+    def traced(self) -> list[float]:
+        """The last step's TRACED of this rank."""
+        found, n = self.engine.report(), self.dense / self.element_size
+        counts = [found[name] + found["passthrough_elements"] for name in ("budget", "selected", "union_size")]
+        return [*counts, *(count / n for count in counts), found["union_size"] / max(1, found["budget"]),
+                self.engine.residual_norm(), *(found[f"seconds_{stage}"] for stage in STAGES)]
 
     def state(self) -> dict[str, Any]:
         return self.engine.state_dict()

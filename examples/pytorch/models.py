@@ -1,4 +1,4 @@
-"""Two small models, in torch calls that version 1.13 has already. No buffers, no dropout: a step is its gradient."""
+"""Four small models, in torch calls that version 1.13 has already. No buffers, no dropout: a step is its gradient."""
 
 from __future__ import annotations
 
@@ -80,6 +80,39 @@ class Cnn(nn.Module):
         x = functional.max_pool2d(functional.relu(self.conv1(images)), 2)
         x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
         return self.fc2(functional.relu(self.fc1(x.flatten(1))))
+
+
+class Lstm(nn.Module):
+    """Next-character model: (batch, context) codes to (batch, context, classes) logits."""
+
+    def __init__(self, classes: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.token = nn.Embedding(classes, width)
+        self.lstm = nn.LSTM(width, width, layers, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(self.token(codes))[0])
+
+
+class Ncf(nn.Module):
+    """Neural collaborative filtering: (batch, 2) numbers of a user and an item to logits of the rating. One pair of
+    embeddings is multiplied, another goes through two layers; source: He et al. 2017.
+    """
+
+    def __init__(self, classes: int, users: int, items: int, width: int) -> None:
+        super().__init__()
+        self.user, self.item = nn.Embedding(users, 2 * width), nn.Embedding(items, 2 * width)
+        self.fc1 = nn.Linear(2 * width, width)
+        self.fc2 = nn.Linear(width, width)
+        self.head = nn.Linear(2 * width, classes)
+        for each in (self.user, self.item):
+            nn.init.normal_(each.weight, std=0.1)
+
+    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
+        users, items = (each.chunk(2, -1) for each in (self.user(pairs[:, 0]), self.item(pairs[:, 1])))
+        deep = functional.relu(self.fc2(functional.relu(self.fc1(torch.cat((users[1], items[1]), -1)))))
+        return self.head(torch.cat((users[0] * items[0], deep), -1))
 
 
 def loss_and_hits(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,6 +9,7 @@ from typing import Callable, NoReturn
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
+MODELS = ("transformer", "cnn", "lstm", "ncf")
 DESCRIPTION = """\
 Trains a model on 2 to 4 ranks with PyTorch's DistributedDataParallel over Gloo, once a communication hook, from the
 same seed, and compares loss, bytes and time. Run it under torchrun, or let --ranks start the ranks on this machine.
@@ -22,10 +23,10 @@ hooks, by comma:
                      least 2
   gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
                      radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked,
-                     trimmed, threshold_search, ldte, sidco, one_sign, random_k), partitioners (whole, layerwise,
-                     deft, cyclic, micro), residuals (none, error_feedback, momentum, filtered) and codecs (coo,
-                     binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd,
-                     automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
+                     trimmed, threshold_search, ldte, sidco, one_sign, random_k, fixed_threshold), partitioners
+                     (whole, layerwise, deft, cyclic, micro), residuals (none, error_feedback, momentum, filtered) and
+                     codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc,
+                     qsgd, automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
                      optimizer gets none.
   local:H[:RECIPE]   no exchange in a step: ranks train alone, and after every H steps gradsieve's OuterStep
                      exchanges how far they have come [chunked+int4]; see --outer-lr
@@ -118,18 +119,23 @@ def parser() -> Parser:
     many = 1_000_000_000
 
     job = out.add_argument_group("what is trained")
-    job.add_argument("--model", choices=("transformer", "cnn"), default="transformer",
-                     help="on characters of a text, or on images [transformer]")
+    job.add_argument("--model", choices=MODELS, default="transformer",
+                     help="transformer and lstm: on characters of a text; cnn: on images; ncf: on ratings "
+                          "[transformer]")
     job.add_argument("--text", type=pathlib.Path, metavar="FILE", default=REPOSITORY / "README.md",
-                     help="text of the transformer; its last tenth is for evaluation [README.md]")
+                     help="text of the transformer and the lstm; its last tenth is for evaluation [README.md]")
     job.add_argument("--data", type=pathlib.Path, metavar="PATH",
                      help="images of the cnn: a folder with {train,t10k}-images-idx3-ubyte[.gz], or one such file "
                           "beside its labels; of a single file every fifth image is for evaluation")
+    job.add_argument("--ratings", type=pathlib.Path, metavar="FILE",
+                     help="ratings of the ncf: user, item, rating, set apart by tabs; every tenth is for evaluation")
     job.add_argument("--width", type=whole(8, 8192), metavar="N",
-                     help="of the transformer [128], or of the cnn's fully connected layer [256]")
-    job.add_argument("--layers", type=whole(1, 64), metavar="N", default=3, help="of the transformer [3]")
+                     help="of the transformer [128], the lstm [128], the cnn's fully connected layer [256], or the "
+                          "ncf's embeddings [32]")
+    job.add_argument("--layers", type=whole(1, 64), metavar="N", help="of the transformer [3] or the lstm [1]")
     job.add_argument("--heads", type=whole(1, 64), metavar="N", default=4, help="of its attention [4]")
-    job.add_argument("--context", type=whole(2, 4096), metavar="N", default=128, help="characters it sees [128]")
+    job.add_argument("--context", type=whole(2, 4096), metavar="N", default=128,
+                     help="characters that transformer and lstm see [128]")
     job.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="[float32]")
 
     how = out.add_argument_group("how")
@@ -137,12 +143,14 @@ def parser() -> Parser:
                      help="starts so many ranks on this machine [2, unless torchrun has started this one]")
     how.add_argument("--steps", type=whole(1, many), metavar="N", default=500, help="optimizer steps [500]")
     how.add_argument("--batch", type=whole(1, many), metavar="N",
-                     help="samples a step, all ranks together [16 for the transformer, 128 for the cnn]")
-    how.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd", help="[sgd]")
+                     help="samples a step, all ranks together [16 for a text, 128 for images, 512 for ratings]")
+    how.add_argument("--optimizer", choices=("sgd", "adam", "adamw", "novograd"), default="sgd", help="[sgd]")
     how.add_argument("--lr", type=number(0, 1000, above=True), metavar="X",
                      help="learning rate: rises over the first 5 %% of the steps, at least 20, falls to a tenth until "
-                          "the last [sgd: 0.15, of the cnn 0.05; adamw: 0.002]")
-    how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9, help="of sgd [0.9]")
+                          "the last [sgd: 0.15, of the cnn 0.05, of lstm and ncf 0.5; adam, adamw: 0.002; novograd: "
+                          "0.01, of the lstm 0.03]")
+    how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9,
+                     help="of sgd and novograd, and the first moment's decay of adam and adamw [0.9]")
     how.add_argument("--seed", type=whole(0, 2**63 - 1), metavar="N", default=1,
                      help="of weights and samples [1]")
 
@@ -161,10 +169,16 @@ def parser() -> Parser:
                       help="of local's step outside [0.7]")
     sent.add_argument("--outer-momentum", type=number(0, 0.9999), metavar="X", default=0.9,
                       help="of local's step outside, Nesterov's [0.9]")
+    sent.add_argument("--plan", choices=("optimal", "mgwfbp", "free_merge", "wfbp", "single"),
+                      help="steps with small buckets are timed first, then DDP gets the buckets that this planner "
+                           "makes of what layers and exchanges took; prints the iteration, predicted and measured")
 
     kept = out.add_argument_group("what is kept")
     kept.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="one row a hook and step")
     kept.add_argument("--table", type=pathlib.Path, metavar="FILE", help="one row a hook")
+    kept.add_argument("--trace", type=pathlib.Path, metavar="FILE",
+                      help="one row a hook of gradsieve's and step: elements asked for, sent and updated, norm of the "
+                           "residual, seconds of each part")
     kept.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="loss against bytes and against time (PNG)")
     kept.add_argument("--save", type=pathlib.Path, metavar="FILE", help="checkpoint, written after the last step")
     kept.add_argument("--resume", type=pathlib.Path, metavar="FILE", help="goes on from there, to the same bits")
@@ -177,15 +191,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options with what they imply. Ends the program with code 2, and a sentence, if they cannot be obeyed."""
     reader = parser()
     chosen = reader.parse_args(arguments)
-    text = chosen.model == "transformer"
     if chosen.width is None:
-        chosen.width = 128 if text else 256
+        chosen.width = {"cnn": 256, "ncf": 32}.get(chosen.model, 128)
+    if chosen.layers is None:
+        chosen.layers = 1 if chosen.model == "lstm" else 3
     if chosen.batch is None:
-        chosen.batch = 16 if text else 128
+        chosen.batch = {"cnn": 128, "ncf": 512}.get(chosen.model, 16)
     if chosen.warmup is None:
         chosen.warmup = chosen.steps // 10
     if chosen.lr is None:
-        chosen.lr = 0.002 if chosen.optimizer == "adamw" else 0.15 if text else 0.05
+        of_sgd = {"transformer": 0.15, "cnn": 0.05, "lstm": 0.5, "ncf": 0.5}[chosen.model]
+        chosen.lr = {"sgd": of_sgd, "novograd": 0.03 if chosen.model == "lstm" else 0.01}.get(chosen.optimizer, 0.002)
     if isinstance(chosen.hook, str):
         chosen.hook = hooks(chosen.hook)
     chosen.passthrough = tuple(pattern for pattern in chosen.passthrough.split(",") if pattern)
@@ -202,6 +218,8 @@ def check(chosen: argparse.Namespace) -> None:
         raise UsageError(f"--width {chosen.width} is not a multiple of --heads {chosen.heads}")
     if chosen.model == "cnn" and chosen.data is None:
         raise UsageError("--model cnn needs images: --data with a folder of IDX files such as MNIST's")
+    if chosen.model == "ncf" and chosen.ratings is None:
+        raise UsageError("--model ncf needs ratings: --ratings with a file such as MovieLens's u.data")
     if chosen.stop is not None and chosen.stop > chosen.steps:
         raise UsageError(f"--stop {chosen.stop} lies beyond --steps {chosen.steps}")
     for option in ("save", "resume", "stop"):
@@ -210,7 +228,11 @@ def check(chosen: argparse.Namespace) -> None:
     if (chosen.save or chosen.resume) and chosen.hook[0].kind == "local":
         raise UsageError("--save and --resume: with local each rank has weights of its own, which this program does "
                          "not keep")
+        if chosen.plan is not None and getattr(chosen, option) is not None:
+            raise UsageError(f"--{option} does not go with --plan, whose buckets follow from what it measures")
     for hook in chosen.hook:
+        if chosen.plan is not None and hook.kind != "gradsieve":
+            raise UsageError(f"--plan is for gradsieve's hook, which times its exchanges; --hook {hook.name} does not")
         if hook.carries_momentum and chosen.optimizer != "sgd":
             raise UsageError(f"--hook {hook.name} corrects the momentum of sgd; --optimizer {chosen.optimizer} has "
                              "none of that kind: take error_feedback")

@@ -7,7 +7,7 @@ import statistics
 import sys
 from typing import Iterable, Iterator, TextIO
 
-from hooks import COUNTED
+from hooks import COUNTED, TRACED
 from trainer import Result
 
 
@@ -77,18 +77,28 @@ def steps(results: list[Result]) -> Iterator[list[object]]:
                    round(each.received[i]), each.wire[i] if each.wire else ""]
 
 
+def traces(results: list[Result]) -> Iterator[list[object]]:
+    """One row a hook of gradsieve's and step, as rank 0 saw it."""
+    yield ["hook", "step", "loss", *TRACED]
+    for each in results:
+        for i, row in enumerate(each.traced):
+            if row:
+                yield [each.hook, each.first + i + 1, repr(each.losses[i]), *row]
+
+
 def summary(results: list[Result]) -> Iterator[list[object]]:
     """One row a hook; bytes are those of a rank and step. Medians leave dense steps of a warm-up out; of local steps
     they are of rounds, shared out to their steps."""
     yield ["hook", "final_loss", "test_loss", "accuracy", "dense", "sent", "received", "median_sent", "median_received",
-           "median_wire", "median_step_ms", "weights"]
+           "median_wire", "median_step_ms", "weights", "passed", "buckets", "predicted_ms", "measured_ms"]
     for each in results:
         if each.losses:
             yield [each.hook, f"{each.loss:.6f}", f"{each.test_loss:.6f}", f"{each.accuracy:.6f}", round(each.dense),
                    round(statistics.mean(each.sent)), round(statistics.mean(each.received)),
                    round(each.per_step(each.sent)), round(each.per_step(each.received)),
                    round(each.per_step(each.wire)) if each.wire else "",
-                   f"{1e3 * each.per_step(each.seconds):.3f}", each.digest]
+                   f"{1e3 * each.per_step(each.seconds):.3f}", each.digest, each.passed, each.buckets,
+                   f"{1e3 * each.predicted:.3f}", f"{1e3 * each.measured:.3f}"]
 
 
 def write_csv(file: TextIO, rows: Iterable[list[object]]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import importlib.util
 import io
 import os
 import pathlib
@@ -21,7 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import options  # noqa: E402
-from data import Images, Text, read_idx  # noqa: E402
+from data import Images, Ratings, Text, read_idx  # noqa: E402
 from options import UsageError  # noqa: E402
 
 WIDTH, LAYERS, CONTEXT = 96, 3, 8  # more than a megabyte, so that DDP makes two buckets of it
@@ -139,6 +140,44 @@ class ImagesTest(InAFolder):
             Images(self.folder / "nowhere")
 
 
+class RatingsTest(InAFolder):
+    def write(self, lines: list[str]) -> pathlib.Path:
+        path = self.folder / "u.data"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        return path
+
+    def test_users_items_and_values_are_numbered(self) -> None:
+        lines = [f"u{i % 7}\ti{i % 11}\t{1 + i % 5}\t88" for i in range(200)]
+        for given in (lines, ["user:token\titem:token\trating:float\ttime:float", *lines]):
+            ratings = Ratings(self.write(given))
+            self.assertEqual((len(ratings.users), len(ratings.items), ratings.classes), (7, 11, 5))
+            self.assertEqual((len(ratings.train), len(ratings.test)), (180, 20))
+            np.testing.assert_array_equal(ratings.test_values[:3], [i % 5 for i in (9, 19, 29)])
+        pairs, values = ratings.batch(1, 0, 6, 1, 2)
+        self.assertEqual((pairs.shape, values.shape), ((3, 2), (3,)))
+
+    def test_what_cannot_be_used_is_named(self) -> None:
+        for lines, why in ((["a\tb\t1"] * 99, "has 99 ratings"), (["a b 1"] * 200, "set apart by tabs"),
+                           ([], "set apart by tabs"), (["a\tb\t1"] * 100 + ["a\tb\tgood"], "set apart by tabs")):
+            with self.assertRaisesRegex(UsageError, why):
+                Ratings(self.write(lines))
+
+
+class NovoGradTest(unittest.TestCase):
+    def test_two_steps_by_hand(self) -> None:
+        import torch
+
+        from novograd import NovoGrad
+        weight = torch.nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
+        optimizer = NovoGrad([weight], lr=0.1, momentum=0.5, decay=0.75)
+        for gradient in ([3.0, 4.0], [0.0, 2.0]):
+            weight.grad = torch.tensor(gradient, dtype=torch.float64)
+            optimizer.step()
+        # Second moments 25 and 0.75 * 25 + 0.25 * 4; first moments [0.6, 0.8] and half of it + [0, 2] / sqrt(19.75).
+        wanted = [1 - 0.1 * (0.6 + 0.3), 2 - 0.1 * (0.8 + 0.4 + 2 / 19.75**0.5)]
+        np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-7)
+
+
 class OptionsTest(unittest.TestCase):
     def refuse(self, *arguments: str) -> str:
         said = io.StringIO()
@@ -164,6 +203,9 @@ class OptionsTest(unittest.TestCase):
                 (["--hook", "gradsieve:radix+momentum", "--optimizer", "adamw"], "corrects the momentum of sgd"),
                 (["--width", "30"], "--width 30 is not a multiple of --heads 4"),
                 (["--model", "cnn"], "--model cnn needs images"),
+                (["--model", "ncf"], "--model ncf needs ratings"),
+                (["--hook", "none", "--plan", "mgwfbp"], "--plan is for gradsieve's hook"),
+                (["--hook", "gradsieve:radix", "--plan", "mgwfbp", "--save", "file"], "--save does not go with --plan"),
                 (["--stop", "600", "--hook", "none"], "--stop 600 lies beyond --steps 500"),
                 (["--hook", "local:0"], "'0' is not a whole number from 1"),
                 (["--save", "file", "--hook", "local:4"], "each rank has weights of its own"),
@@ -248,6 +290,33 @@ class TwoRanksTest(InAFolder):
     def test_a_stopped_run_goes_on_to_the_same_bits(self) -> None:
         row, whole = self.resumed("none"), self.whole["none"]
         self.assertEqual((row["weights"], row["test_loss"]), (whole["weights"], whole["test_loss"]))
+
+    def test_an_lstm_with_novograd_goes_on_to_the_same_bits(self) -> None:
+        run = ["--model", "lstm", "--width", "16", "--context", "8", "--batch", "4", "--steps", "4", "--hook", "none",
+               "--optimizer", "novograd"]
+        kept, made = self.folder / "kept", self.folder / "table.csv"
+        rows = []
+        for more in (["--table", made], ["--stop", "2", "--save", kept], ["--resume", kept, "--table", made]):
+            done = train(*run, *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows += read_rows(made)
+        self.assertEqual(rows[0]["weights"], rows[2]["weights"])
+
+    @unittest.skipUnless(importlib.util.find_spec("gradsieve_ddp"), "this Python has no gradsieve_ddp")
+    def test_steps_are_traced_and_buckets_planned(self) -> None:
+        trace, made = self.folder / "trace.csv", self.folder / "table.csv"
+        done = train(*SMALL, "--hook", "gradsieve:radix+deft", "--plan", "single", "--trace", trace, "--table", made)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows, (summed_up,) = read_rows(trace), read_rows(made)
+        self.assertEqual([int(row["step"]) for row in rows], [1, 2, 3, 4, 5, 6])
+        for row in rows:
+            self.assertEqual(row["asked"], row["updated"])  # of deft
+            self.assertLess(int(row["sent"]), int(row["asked"]))
+            self.assertGreater(float(row["residual_norm"]), 0)
+        self.assertIn("single: ", done.stdout)
+        self.assertGreater(float(summed_up["predicted_ms"]), 0)
+        self.assertGreater(float(summed_up["measured_ms"]), 0)
+        self.assertLess(int(summed_up["buckets"]), 4)
 
     def test_so_does_powersgd(self) -> None:
         self.assertEqual(self.resumed("powersgd:2")["weights"], self.whole["powersgd:2"]["weights"])

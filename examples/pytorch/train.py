@@ -38,7 +38,7 @@ def check_outputs(chosen: argparse.Namespace, files: contextlib.ExitStack) -> di
         open_output(chosen.plot, "--plot").close()
     if chosen.save is not None:
         open_output(chosen.save.with_name(chosen.save.name + ".part"), "--save").close()
-    paths = {"csv": chosen.csv, "table": chosen.table}
+    paths = {"csv": chosen.csv, "table": chosen.table, "trace": chosen.trace}
     return {name: files.enter_context(open_output(path, f"--{name}")) for name, path in paths.items() if path}
 
 
@@ -48,14 +48,13 @@ def compare(chosen: argparse.Namespace) -> None:
 
     import plot
     import report
-    from data import Images, Text
-    from trainer import Result, Run
+    from trainer import Result, Run, read_data
 
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     rank, world = launch.join()
     options.check_world(chosen, world)
-    data = Text(chosen.text, chosen.context) if chosen.model == "transformer" else Images(chosen.data)
+    data = read_data(chosen)
     with contextlib.ExitStack() as files:
         outputs = check_outputs(chosen, files) if rank == 0 else {}
         results: list[Result] = []
@@ -74,6 +73,8 @@ def compare(chosen: argparse.Namespace) -> None:
         print(f"\n{report.table(results)}\n\n{report.notes(results)}")
         if "csv" in outputs:
             report.write_csv(outputs["csv"], report.steps(results))
+        if "trace" in outputs:
+            report.write_csv(outputs["trace"], report.traces(results))
         if "table" in outputs:
             report.write_csv(outputs["table"], report.summary(results))
         if chosen.plot is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -11,7 +12,7 @@ import pathlib
 import statistics
 import time
 import zlib
-from typing import Callable
+from typing import Any, Callable, Union
 
 import numpy as np
 import torch
@@ -20,9 +21,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import checkpoint
 import hooks
-from data import Images, Text
-from models import Cnn, Transformer, loss_and_hits
-from options import Hook
+from data import Images, Ratings, Text
+from models import Cnn, Lstm, Ncf, Transformer, loss_and_hits
+from novograd import NovoGrad
+from options import Hook, UsageError
+
+Samples = Union[Text, Images, Ratings]
+TRACED = 12  # steps that a plan is made of
 
 
 @dataclasses.dataclass
@@ -36,11 +41,16 @@ class Result:
     losses: list[float] = dataclasses.field(default_factory=list)
     sent: list[float] = dataclasses.field(default_factory=list)
     received: list[float] = dataclasses.field(default_factory=list)
+    traced: list[list[float]] = dataclasses.field(default_factory=list)  #: with --trace: hooks.TRACED
     wire: list[int] = dataclasses.field(default_factory=list)  #: what left the network interface, where there is one
     seconds: list[float] = dataclasses.field(default_factory=list)
     test_loss: float = math.nan
     accuracy: float = math.nan
     digest: str = ""  #: of the parameters at the end
+    passed: int = 0  #: elements that a step sends whole
+    buckets: int = 0  #: with --plan, of this run
+    predicted: float = math.nan  #: with --plan, seconds of an iteration
+    measured: float = math.nan  #: likewise, median
 
     def per_step(self, values: list[float]) -> float:
         """Median, of steps that each exchange; else of rounds, shared out to their steps."""
@@ -53,10 +63,22 @@ class Result:
         return float(np.mean(self.losses[-max(1, len(self.losses) // 10):]))
 
 
-def build(chosen: argparse.Namespace, data: Text | Images) -> torch.nn.Module:
+def read_data(chosen: argparse.Namespace) -> Samples:
+    """What the model trains on."""
+    if chosen.model == "cnn":
+        return Images(chosen.data)
+    return Ratings(chosen.ratings) if chosen.model == "ncf" else Text(chosen.text, chosen.context)
+
+
+def build(chosen: argparse.Namespace, data: Samples) -> torch.nn.Module:
     """The model, the same on all ranks, with weights from the seed."""
     torch.manual_seed(chosen.seed)
-    if isinstance(data, Text):
+    model: torch.nn.Module
+    if isinstance(data, Ratings):
+        model = Ncf(data.classes, len(data.users), len(data.items), chosen.width)
+    elif isinstance(data, Text) and chosen.model == "lstm":
+        model = Lstm(data.classes, chosen.width, chosen.layers)
+    elif isinstance(data, Text):
         model = Transformer(data.classes, chosen.context, chosen.width, chosen.layers, chosen.heads)
     else:
         model = Cnn(data.classes, data.side, chosen.width)
@@ -74,8 +96,11 @@ def learning_rate(chosen: argparse.Namespace, step: int) -> float:
 
 def make_optimizer(chosen: argparse.Namespace, hook: Hook, model: torch.nn.Module) -> torch.optim.Optimizer:
     """Without momentum where the hook has it."""
-    if chosen.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=chosen.lr)
+    if chosen.optimizer in ("adam", "adamw"):
+        kind = torch.optim.Adam if chosen.optimizer == "adam" else torch.optim.AdamW
+        return kind(model.parameters(), lr=chosen.lr, betas=(chosen.momentum, 0.999))
+    if chosen.optimizer == "novograd":
+        return NovoGrad(model.parameters(), lr=chosen.lr, momentum=chosen.momentum)
     return torch.optim.SGD(model.parameters(), lr=chosen.lr, momentum=0 if hook.carries_momentum else chosen.momentum)
 
 
@@ -91,21 +116,48 @@ def sent_by_interface() -> int | None:
 class Run:
     """A model on its way. Collective, from the constructor on."""
 
-    def __init__(self, chosen: argparse.Namespace, hook: Hook, data: Text | Images) -> None:
+    def __init__(self, chosen: argparse.Namespace, hook: Hook, data: Samples) -> None:
         self.chosen, self.data = chosen, data
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.dtype = getattr(torch, chosen.dtype)
-        self.model = build(chosen, data)
-        self.ddp = self.model if hook.kind == "local" else DistributedDataParallel(self.model)
-        if hook.kind != "local":
-            self.settle_buckets()
-        self.optimizer = make_optimizer(chosen, hook, self.model)
-        self.exchange = hooks.register(self.ddp, hook, chosen, self.optimizer)
+        self.plan = None
+        self.wrap(hook, **({} if chosen.plan is None else self.planned(hook)))
         self.result = Result(hook.name, every=hook.every, dense=self.exchange.ring(self.exchange.dense))
         self.kept = checkpoint.settings(chosen, zlib.crc32(data.train.tobytes()))
         if chosen.resume is not None:
             self.result.first = checkpoint.restore(checkpoint.load(chosen.resume, self.kept), self.model,
                                                    self.optimizer, self.exchange)
+
+    def wrap(self, hook: Hook, **buckets: Any) -> None:
+        """A new model, in DDP but for local steps, with its optimizer and the hook."""
+        self.model = self.ddp = build(self.chosen, self.data)
+        if hook.kind != "local":
+            self.ddp = DistributedDataParallel(self.model, **buckets)
+            self.settle_buckets()
+        self.optimizer = make_optimizer(self.chosen, hook, self.model)
+        self.exchange = hooks.register(self.ddp, hook, self.chosen, self.optimizer)
+
+    def planned(self, hook: Hook) -> dict[str, Any]:
+        """DDP's options for the buckets of a plan, which is made of steps with buckets of several sizes."""
+        import gradsieve_ddp
+        size = sum(each.numel() * each.element_size() for each in build(self.chosen, self.data).parameters())
+        self.wrap(hook, bucket_cap_mb=size / 2**20 / 8)
+        with self.traced() as recorder:
+            for number in range(TRACED):
+                self.ddp.zero_grad(set_to_none=True)
+                self.forward(*self.data.batch(self.chosen.seed, number, self.chosen.batch, self.rank,
+                                              self.world))[0].backward()
+        try:
+            self.plan = gradsieve_ddp.plan(recorder.trace, planner=self.chosen.plan)
+        except ValueError as error:
+            raise UsageError(f"--plan: {error}; a model of some megabytes has several buckets") from None
+        if self.rank == 0:
+            print(f"{self.chosen.plan}: {len(recorder.trace.layers)} parameters\n{self.plan}", flush=True)
+        return self.plan.ddp_options()
+
+    def traced(self) -> Any:
+        """Times layers and exchanges; nothing without --plan."""
+        return contextlib.nullcontext() if self.chosen.plan is None else self.exchange.engine.trace()
 
     def settle_buckets(self) -> None:
         """DDP finds its buckets anew after the first backward pass, and torch's PowerSGD keeps its errors by bucket.
@@ -137,6 +189,8 @@ class Run:
         result.seconds.append(time.perf_counter() - began)
         result.sent.append(self.exchange.sent())
         result.received.append(self.exchange.received())
+        if self.chosen.trace is not None:
+            result.traced.append(self.exchange.traced())
         if before is not None:
             result.wire.append((sent_by_interface() or before) - before)
 
@@ -146,13 +200,20 @@ class Run:
         @throws RuntimeError if the ranks' parameters differ in a bit at the end.
         """
         last = self.chosen.stop or self.chosen.steps
-        for number in range(self.result.first, last):
-            self.step(number)
-            show(number + 1, self.result.losses[-1])
+        with self.traced() as recorder:
+            for number in range(self.result.first, last):
+                self.step(number)
+                show(number + 1, self.result.losses[-1])
         self.exchange.finish()
+        if self.plan is not None:
+            self.result.buckets = len(recorder.trace.exchanges) // max(1, recorder.trace.steps - 1)
+            self.result.predicted, self.result.measured = self.plan.predicted_here, recorder.trace.iteration
+            if self.rank == 0:
+                print(self.plan.compared(recorder.trace), flush=True)
         losses = torch.tensor(self.result.losses, dtype=torch.float64)
         dist.all_reduce(losses)  # once, not in every step, where it would count
         self.result.losses = (losses / self.world).tolist()
+        self.result.passed = self.exchange.passed()
         self.evaluate()
         self.compare_replicas()
         if self.chosen.save is not None:

@@ -46,7 +46,8 @@ inline names const every_recipe{"dense",
                                 "threshold_search",
                                 "ldte",
                                 "sidco",
-                                "one_sign"};
+                                "one_sign",
+                                "fixed_threshold"};
 
 struct options {
   std::string data = GRADSIEVE_EXAMPLE_DATA;
@@ -76,6 +77,8 @@ struct options {
   double learning_rate = -1;  ///< negative: the usual one of the optimiser
   double momentum = 0.9;
   double beta = 0.5;
+  double threshold = 0.01;
+  double most = 1;
   std::string sharing = "by_layer";
   int rotate_every = 100;
   std::string csv;
@@ -148,6 +151,10 @@ struct option {
        [](o to, s v) { to.learning_rate = number("--learning-rate", v, 1e-12, 1000.0); }},
       {"--momentum", "X", "[0.9]", [](o to, s v) { to.momentum = number("--momentum", v, 0.0, 1.0); }},
       {"--beta", "X", "of the residual filtered [0.5]", [](o to, s v) { to.beta = number("--beta", v, 0.0, 1.0); }},
+      {"--threshold", "X", "magnitude that fixed_threshold's entries reach [0.01]",
+       [](o to, s v) { to.threshold = number("--threshold", v, 1e-30, 1e30); }},
+      {"--most", "X", "entries that fixed_threshold sends at most, over k [1]",
+       [](o to, s v) { to.most = number("--most", v, 1.0, 1e6); }},
       {"--sharing", "NAME", "how deft shares out k: " + joined(sharing_names) + " [by_layer]",
        [](o to, s v) { to.sharing = one_of("--sharing", v, sharing_names); }},
       {"--rotate-every", "STEPS", "for which a rank of deft selects from the same fragments [100]",

@@ -49,9 +49,13 @@ struct named_recipe {
   std::optional<named_policies> policies;
   std::string codec = "coo";
 
-  /// Whether gradients are added to what stays as they are.
-  [[nodiscard]] bool feeds_back() const {
-    return policies && std::holds_alternative<gs::error_feedback>(policies->residual);
+  /// The share of what was not sent that the memory takes over in a step: 1 with error feedback; 0 where accumulators
+  /// are not memory + gradient.
+  [[nodiscard]] double memory_share() const {
+    if (!policies) return 0;
+    if (auto const* const filter = std::get_if<gs::filtered>(&policies->residual))
+      return static_cast<double>(filter->beta);
+    return std::holds_alternative<gs::error_feedback>(policies->residual) ? 1 : 0;
   }
   [[nodiscard]] bool carries_momentum() const { return policies && policies->carries_momentum(); }
   [[nodiscard]] bool has_bins() const {
@@ -107,6 +111,8 @@ template <class Space, class Selector, class Exchange, class Body>
                                                         .momentum = chosen.momentum,
                                                         .beta = chosen.beta,
                                                         .bins = static_cast<std::uint32_t>(chosen.bins),
+                                                        .threshold = {.magnitude = static_cast<float>(chosen.threshold),
+                                                                      .most = static_cast<float>(chosen.most)},
                                                         .deft = shares})};
   bool const on_device = chosen.space == "device";
   recipe.codec = "coo";

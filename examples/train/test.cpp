@@ -1,15 +1,20 @@
 // Tests of train's instruments and optimisers on numbers that are known.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <limits>
 #include <random>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include <gradsieve/comm/threads.hpp>
+#include <gradsieve/gradsieve.hpp>
 
 #include "optimiser.hpp"
 #include "recorder.hpp"
+#include "trace.hpp"
 
 namespace {
 
@@ -103,9 +108,40 @@ void optimisers() {
   near("novograd, 2 steps", moved("novograd", 2, {7, 3, 4})[0], -0.1 - 0.15, 1e-5);
 }
 
+/// With one entry a step, what is sent is the largest of the accumulator, which the tracer has to know by itself.
+void filtered_accumulators() {
+  gradsieve::threads::run(1, [](auto comm) {
+    auto const layers = gradsieve::layout::flat(8);
+    gradsieve::recipe const recipe{.density = 0.125, .residual = gradsieve::filtered{.beta = 0.25f}};
+    auto reducer = gradsieve::compressor{gradsieve::host{.threads = 1}, layers, recipe};
+    auto rows =
+        example::tracer{example::communicator{comm},        "filtered", layers, 0.125, {.accumulators_every = 1},
+                        [&] { return reducer.residual(); }, 0.25};
+    std::vector<float> largest;
+    std::mt19937 random{3};
+    for (int step = 0; step < 20; ++step) {
+      std::vector<float> gradient(8);
+      for (float& x : gradient) x = std::uniform_real_distribution<float>{1, 2}(random);
+      rows.before(gradient);
+      auto const report = reducer.exchange(comm, gradient);
+      rows.after(gradient, report, 0);
+      largest.push_back(*std::max_element(gradient.begin(), gradient.end()));
+    }
+    auto text = std::istringstream{std::move(rows).take().accumulators};
+    for (float const sent : largest)
+      for (int layer = 0; layer < 2; ++layer) {  // all, and the one there is
+        std::string line;
+        for (int column = 0; column < 12; ++column) std::getline(text, line, ',');
+        near("largest of a filtered accumulator", std::stod(line), static_cast<double>(sent), 1e-4);
+        std::getline(text, line);
+      }
+  });
+}
+
 }  // namespace
 
 int main() {
+  filtered_accumulators();
   shapes();
   ranks();
   optimisers();

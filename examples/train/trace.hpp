@@ -22,7 +22,8 @@ namespace example {
 
 /// Text of three CSV files; on rank 0 only. Of steps, `asked` is k, with adacomp its limit, and `sent` what a rank
 /// sends of its own choice. Of layers, `sent` are entries that left rank 0's accumulator: with deft, cyclic and micro a
-/// rank gives its values at all ranks' choices. Empty where the recipe has no plain error feedback.
+/// rank gives its values at all ranks' choices. Empty where the recipe has no plain error feedback. Of accumulators
+/// there are rows with the residual filtered too.
 struct trace_rows {
   std::string steps;
   std::string layers;
@@ -49,28 +50,31 @@ struct trace_rows {
 /// accumulators are rank 0's.
 class tracer {
  public:
-  /// `residual` gives the residual store's first state; empty without one. `feedback`: gradients are added to it as
-  /// they are, so that an accumulator is residual + gradient and what was sent is what changed.
+  /// What to write.
   struct wishes {
     bool steps = false;
     bool layers = false;
     int accumulators_every = 0;  ///< 0: never
   };
 
+  /// `residual` gives the residual store's first state, what an accumulator keeps after its entries were sent; empty
+  /// without one. `share`: memory = (1 - share) memory + share * residual, and the next accumulator is memory +
+  /// gradient. With share 1 the memory is the residual and what was sent is what changed; 0: neither is known.
   tracer(communicator const& comm, std::string recipe, gradsieve::layout const& layers, double density, wishes wanted,
-         std::function<std::span<float const>()> residual, bool feedback)
+         std::function<std::span<float const>()> residual, double share)
       : comm_{comm},
         recipe_{std::move(recipe)},
         layers_{layers},
         density_{density},
         wanted_{wanted},
         residual_{std::move(residual)},
-        feedback_{feedback && residual_} {}
+        share_{residual_ ? share : 0},
+        memory_(share_ == 0 || share_ == 1 ? 0 : static_cast<std::size_t>(layers.size())) {}
 
   /// Before the exchange: takes the accumulator.
   void before(std::span<float const> gradient) {
-    if (!feedback_ || !(wanted_.layers || samples())) return;
-    auto const stays = residual_();
+    if (share_ == 0 || !(wanted_.layers || samples())) return;
+    auto const stays = memory();
     accumulator_.resize(gradient.size());
     for (std::size_t i = 0; i < gradient.size(); ++i) accumulator_[i] = stays[i] + gradient[i];
   }
@@ -78,6 +82,7 @@ class tracer {
   /// After it; collective.
   void after(std::span<float const> update, gradsieve::step_report const& report, double loss) {
     if (wanted_.steps) add_step(update, report, loss);
+    if (wanted_.accumulators_every > 0) filter();
     if (wanted_.layers) add_layers(update);
     if (samples()) add_accumulators();
     ++step_;
@@ -86,6 +91,18 @@ class tracer {
   [[nodiscard]] trace_rows take() && { return std::move(rows_); }
 
  private:
+  [[nodiscard]] bool feedback() const { return share_ == 1; }
+
+  [[nodiscard]] std::span<float const> memory() const {
+    return feedback() ? residual_() : std::span<float const>{memory_};
+  }
+
+  void filter() {
+    if (share_ == 0 || feedback()) return;
+    auto const stays = residual_();
+    for (std::size_t i = 0; i < stays.size(); ++i) memory_[i] += static_cast<float>(share_) * (stays[i] - memory_[i]);
+  }
+
   [[nodiscard]] bool samples() const {
     return wanted_.accumulators_every > 0 && step_ % static_cast<std::uint64_t>(wanted_.accumulators_every) == 0;
   }
@@ -135,27 +152,27 @@ class tracer {
 
   void add_layers(std::span<float const> update) {
     if (comm_.rank() != 0) return;
-    auto const stays = feedback_ ? residual_() : std::span<float const>{};
+    auto const stays = feedback() ? residual_() : std::span<float const>{};
     each_layer([&](std::string const& name, std::size_t begin, std::size_t size) {
       std::size_t sent = 0, updated = 0;
       for (std::size_t i = begin; i < begin + size; ++i) {
-        sent += feedback_ && gradsieve::stored_bits(accumulator_[i]) != gradsieve::stored_bits(stays[i]);
+        sent += feedback() && gradsieve::stored_bits(accumulator_[i]) != gradsieve::stored_bits(stays[i]);
         updated += update[i] != 0;
       }
       auto row = begun();
       row << ',' << name << ',' << size << ',';
-      if (feedback_) row << sent;
+      if (feedback()) row << sent;
       row << ',';
-      if (feedback_) row << static_cast<double>(sent) / static_cast<double>(std::max<std::size_t>(size, 1));
+      if (feedback()) row << static_cast<double>(sent) / static_cast<double>(std::max<std::size_t>(size, 1));
       row << ',' << updated << '\n';
       rows_.layers += row.str();
     });
   }
 
   void add_accumulators() {
-    if (!feedback_) return;
+    if (share_ == 0) return;
     auto const n = static_cast<double>(accumulator_.size());
-    auto const alike = likeness_of(comm_, residual_(), static_cast<std::uint64_t>(density_ * n));
+    auto const alike = likeness_of(comm_, memory(), static_cast<std::uint64_t>(density_ * n));
     auto const chosen = likeness_of(comm_, accumulator_, static_cast<std::uint64_t>(density_ * n));
     if (comm_.rank() != 0) return;
     auto const add = [&](std::string const& name, std::span<float const> values) {
@@ -180,9 +197,10 @@ class tracer {
   double density_;
   wishes wanted_;
   std::function<std::span<float const>()> residual_;
-  bool feedback_;
+  double share_;
   std::uint64_t step_ = 0;
   std::vector<float> accumulator_;
+  std::vector<float> memory_;  ///< where it is not the residual
   trace_rows rows_;
 };
 

@@ -174,7 +174,7 @@ class tally {
                      {!chosen.trace.empty(), !chosen.trace_layers.empty(),
                       chosen.accumulators.empty() ? 0 : chosen.accumulators_every},
                      exchange.residual,
-                     recipe.feeds_back()};
+                     recipe.memory_share()};
   for (int step = 0; step < chosen.steps; ++step) {
     auto start = clock::now();
     pace.begin();
