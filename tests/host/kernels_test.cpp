@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -13,8 +13,11 @@
 
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/host/passes/bins.hpp>
+#include <gradsieve/host/passes/kept.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/passes/updates.hpp>
+#include <gradsieve/host/simd/append.hpp>
+#include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/team.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
@@ -285,27 +288,6 @@ TEST_CASE("any key at all: every instruction set keeps the same elements") {
       run<append_tile>(level, static_cast<float const*>(values.data()), values.size(), std::uint64_t{0}, key, &list);
       CHECK(list.count == reached);
 
-      std::vector<mark_word> marks(mark_words(values.size()));
-      switch (level) {
-        case simd::portable:
-        case simd::neon:
-          mark_scores<simd::portable>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
-          break;
-#if GRADSIEVE_X86
-        case simd::avx2:
-          mark_scores<simd::avx2>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
-          break;
-        case simd::avx512:
-          mark_scores<simd::avx512>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
-          break;
-#endif
-        default:
-          break;
-      }
-      std::size_t marked = 0;
-      for (auto const word : marks) marked += static_cast<std::size_t>(std::popcount(word));
-      CHECK(marked == reached);
-
       auto const counted = run<count_candidates>(level, static_cast<float const*>(values.data()), values.size(), key);
       CHECK(counted.above + counted.equal == reached);
       std::vector<index_type> from(values.size());
@@ -316,6 +298,24 @@ TEST_CASE("any key at all: every instruction set keeps the same elements") {
       CHECK(std::ranges::all_of(std::span{held}.first(counted.above), [&](float x) { return magnitude_key(x) > key; }));
     }
   }
+}
+
+TEST_CASE("keys are ranked alike, and as a sort ranks them") {
+  data::generator random{12};
+  for (std::size_t const n : {1u, 2u, 15u, 64u, 100u, 5000u})
+    for (int const kinds : {1, 3, 1'000'000'000}) {
+      std::vector<key_type> keys(n);
+      for (auto& key : keys) key = static_cast<key_type>(random.below(static_cast<std::uint64_t>(kinds)));
+      keys[0] = infinite_key - 1;
+      auto sorted = keys;
+      std::ranges::sort(sorted, std::greater{});
+      for (std::size_t rank = 1; rank <= n; rank += 1 + rank / 7)
+        for (auto const level : levels()) {
+          CAPTURE(rank);
+          REQUIRE(run<kth_key>(level, static_cast<key_type const*>(keys.data()), n, std::uint64_t{rank}) ==
+                  sorted[rank - 1]);
+        }
+    }
 }
 
 TEST_CASE("a step gives the same entries whatever the limit on the instruction set") {

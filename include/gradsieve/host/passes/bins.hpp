@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 
 namespace gradsieve::host_kernels {
@@ -25,6 +27,18 @@ struct binned_tile {
   index_type k = 0;            ///< entries that the segment is to give
   std::uint64_t phase = 0;     ///< of share_of()
 };
+
+/// Words for the marks of `count` elements: what put_marks() writes.
+[[nodiscard]] constexpr std::size_t mark_words(std::size_t count) noexcept { return count / block + 2; }
+
+/// Sets the bits `at` and following to those of `found`. @pre these were 0
+GRADSIEVE_INLINE void put_marks(mark_word* marks, std::size_t at, mark_word found) noexcept {
+  marks[at / block] |= found << (at % block);
+  marks[at / block + 1] |= found >> 1 >> (block - 1 - at % block);
+}
+
+/// Elements that are accumulated before the bins among them are looked through.
+inline constexpr std::size_t entered_at_once = 512;
 
 /// What one worker needs of memory: as many places as a tile has elements, and a block more; of marks mark_words() of
 /// that many, which are zero between tiles.
@@ -131,7 +145,7 @@ struct accumulate_bins {
       std::size_t const size = end - at;
       // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
       while (entered < end) {
-        std::size_t const next = std::min(2 * strip, count - entered);
+        std::size_t const next = std::min(entered_at_once, count - entered);
         auto here = states;
         for (auto& state : here) state += entered;
         auto const seen = scores_of(chosen, scratch.scores + entered);
@@ -150,7 +164,7 @@ struct accumulate_bins {
         ++sums.bins;
       }
     }
-    append_marked<Level>::run(values, count, static_cast<index_type>(first), scratch.marks, *list);
+    append_all<Level>(values, count, first, scratch.marks, *list);
     return sums;
   }
 
@@ -183,9 +197,35 @@ struct accumulate_bins {
   GRADSIEVE_INLINE static void mark_kept(float const* scores, std::size_t count, std::size_t readable,
                                          threshold const kept, std::size_t at, mark_word* marks) noexcept {
     std::size_t const all = kept.ties > 0 ? end_of_ties(scores, count, kept) : 0;
-    if (all > 0) mark_scores<Level>::run(scores, all, readable, kept.key, at, marks);
+    if (all > 0) mark_scores<Level>(scores, all, readable, kept.key, at, marks);
     if (all < count)
-      mark_scores<Level>::run(scores + all, count - all, readable - all, key_above(kept.key), at + all, marks);
+      mark_scores<Level>(scores + all, count - all, readable - all, key_above(kept.key), at + all, marks);
+  }
+
+  /// Marks those of `count` elements whose score's key is at least `least`; the first of them has bit `at`. Of the
+  /// scores `readable` >= count may be read.
+  template <simd Level>
+  GRADSIEVE_INLINE static void mark_scores(float const* scores, std::size_t count, std::size_t readable, key_type least,
+                                           std::size_t at, mark_word* marks) noexcept {
+    std::size_t i = 0;
+    for (; i < count && i + block <= readable; i += block)
+      put_marks(marks, at + i, block_of<Level>::at_least(scores + i, least) & first_marks(count - i));
+    if (i < count) put_marks(marks, at + i, marks_of(scores + i, count - i, least));
+  }
+
+  /// Appends the marked elements of a tile, but for zeros, and takes the marks back.
+  template <simd Level>
+  GRADSIEVE_INLINE static void append_all(float const* values, std::size_t count, std::uint64_t first, mark_word* marks,
+                                          candidate_list& list) noexcept {
+    candidate_list found = list;
+    std::size_t i = 0;
+    for (; i + block <= count; i += block) {
+      mark_word const marked = std::exchange(*marks++, 0) & block_of<Level>::at_least(values + i, 1);
+      append_marked<Level>(values + i, static_cast<index_type>(first + i), marked, found);
+    }
+    for (auto left = std::exchange(*marks, 0); left != 0; left &= left - 1)
+      append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 1, found);
+    list = found;
   }
 
   /// Where the elements end of which a threshold keeps all ties.
