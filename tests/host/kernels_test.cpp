@@ -58,7 +58,7 @@ struct outcome {
 
 template <class Residual, class T>
 outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, float factor,
-                   key_type candidate_threshold, std::size_t room, bool flushed_before = false) {
+                   key_type candidate_threshold, std::size_t room, std::size_t strip, bool flushed_before = false) {
   std::size_t const n = gradient.size();
   outcome result;
   result.states.resize(n * Residual::states);
@@ -78,8 +78,8 @@ outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, 
   result.indices.resize(room + group);
   result.values.resize(room + group);
   candidate_list list{result.indices.data(), result.values.data(), 0, room};
-  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, first, candidate_threshold,
-                                    &list, &pending, &result.sums);
+  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, first, strip,
+                                    candidate_threshold, &list, &pending, &result.sums);
   CHECK(pending.count == 0);
   result.indices.resize(list.count);
   result.values.resize(list.count);
@@ -105,10 +105,11 @@ std::vector<T> hostile_gradient(std::size_t n) {
 template <class Residual, class T>
 void same_at_all_levels(Residual policy, std::size_t n, float factor, key_type candidate_threshold, std::size_t room) {
   auto const gradient = hostile_gradient<T>(n);
-  auto const expected = accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room);
-  REQUIRE(accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room, true) == expected);
+  auto const expected = accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room, 4096);
+  REQUIRE(accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room, 256, true) == expected);
   for (auto const level : levels())
-    REQUIRE(accumulate(level, policy, gradient, factor, candidate_threshold, room) == expected);
+    for (std::size_t const strip : {64u, 1024u, 4096u})
+      REQUIRE(accumulate(level, policy, gradient, factor, candidate_threshold, room, strip) == expected);
 }
 
 /// Two tiles' worth of what bins keep; `sums` has the maxima and how many they are.

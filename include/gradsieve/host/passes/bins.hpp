@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <utility>
 
 #include <gradsieve/concepts.hpp>
@@ -14,6 +13,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/simd/append.hpp>
+#include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 
 namespace gradsieve::host_kernels {
@@ -89,11 +89,10 @@ class host_bin {
     std::uint64_t inside = guess_ > quarter_octave ? collect(guess_ - quarter_octave) : 0;
     if (inside < k || inside > 4 * std::uint64_t{k} + lanes) inside = collect(sampled_bound(k));
     if (inside < k) inside = collect(0);
-    auto* const nth = scratch_ + (k - 1);
-    std::nth_element(scratch_, nth, scratch_ + inside, std::greater{});
-    auto const above = std::count_if(scratch_, nth, [&](key_type key) { return key > *nth; });
-    guess_ = *nth;
-    return {*nth, k - static_cast<index_type>(above)};
+    guess_ = kth_key::run<Level>(scratch_, inside, k);
+    auto const above = static_cast<index_type>(count_keys(scratch_, inside, key_above(guess_)));
+    bool const all_ties = count_keys(scratch_, inside, guess_) == k;  // usual, and needs no look at which ones
+    return all_ties ? threshold{guess_ - 1, 0} : threshold{guess_, k - above};
   }
 
  private:
@@ -110,8 +109,7 @@ class host_bin {
     std::size_t const rank = k * samples * 3 / 2 / size_ + 8;
     if (size_ < 4 * samples || rank >= samples) return 0;
     for (std::size_t i = 0; i < samples; ++i) scratch_[i] = magnitude_key(values_[i * size_ / samples]);
-    std::nth_element(scratch_, scratch_ + rank, scratch_ + samples, std::greater{});
-    return scratch_[rank];
+    return kth_key::run<Level>(scratch_, samples, rank + 1);
   }
 
   float const* values_;
@@ -149,8 +147,8 @@ struct accumulate_bins {
         auto here = states;
         for (auto& state : here) state += entered;
         auto const seen = scores_of(chosen, scratch.scores + entered);
-        sums.bad += accumulate_tile::run<Level>(policy, here, gradient + entered, factor, next, first + entered, 0,
-                                                list, pending, nullptr, seen);
+        sums.bad += accumulate_tile::run<Level>(policy, here, gradient + entered, factor, next, first + entered, next,
+                                                0, list, pending, nullptr, seen);
         entered += next;
       }
       host_bin<Level> const bin{values + at, size, tile, tile.position + at, scratch.keys, guess};

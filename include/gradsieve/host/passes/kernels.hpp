@@ -11,13 +11,14 @@
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
 #include <gradsieve/host/simd/simd.hpp>
+#include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::host_kernels {
 
 /// Elements of a tile: gradient and accumulator of one tile fit the first-level cache together.
 inline constexpr std::uint64_t tile_size = 4096;
-static_assert(tile_size == block * marked_tile::blocks);
+static_assert(tile_size == block * marked_strip::blocks);
 
 /// For accumulate_element(): nobody looks at its elements.
 struct unseen {
@@ -107,37 +108,60 @@ struct pending_list {
   std::uint64_t count = 0;
 };
 
+/// Removes those entries that lie before `first` + count; the states are those from `first` on.
+template <class Residual, std::size_t States>
+GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, States> const& states,
+                                    std::uint64_t first, std::uint64_t count, pending_list& pending) noexcept {
+  auto const* const indices = pending.indices;
+  std::uint64_t done = 0;
+  for (; done < pending.count && indices[done] < first + count; ++done)
+    remove_sent_element(policy, states, indices[done] - first, pending.values[done]);
+  pending = {indices + done, pending.values + done, pending.count - done};
+}
+
 /// Removing what is pending, accumulating, measuring and keeping candidates of at most a tile. Each block asks memory
-/// for one that comes later, and marks its candidates; when all are done the marked ones are appended. So no branch
-/// waits for what an addition gives: of blocks with candidates and without no processor can predict which comes next.
+/// for one that comes later, and marks its candidates; when all of a strip are done the marked ones are appended. So no
+/// branch waits for what an addition gives: of blocks with candidates and without no processor can predict which comes
+/// next.
 struct accumulate_tile {
   static constexpr std::size_t remove_ahead = 256;  // a vector load right behind a scalar store would wait for it
 
+  /// Elements of a strip, a multiple of a block and at most a tile: long ones have fewer ends, whose branches are
+  /// mispredicted; but while entries are removed and appended memory has nothing to bring.
+  [[nodiscard]] static constexpr std::size_t strip_for(std::size_t gradient_bytes) noexcept {
+    return gradient_bytes < streamed_bytes ? tile_size : 512;
+  }
+
   template <simd Level, class Residual, class T, std::size_t States, class Seen = unseen>
-  GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> const states,
-                                            T const* gradient, float factor, std::size_t count, std::uint64_t first,
+  GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
+                                            float factor, std::size_t count, std::uint64_t first, std::size_t strip,
                                             key_type candidate_threshold, candidate_list* list, pending_list* pending,
                                             statistics* sums, Seen seen = {}) noexcept {
-    for (; pending->count > 0 && *pending->indices < first + count + remove_ahead; --pending->count)
-      remove_sent_element(policy, states, *pending->indices++ - first, *pending->values++);
     key_type const least = candidate_threshold == 0 ? ~key_type{0} : candidate_threshold;
     std::uint64_t bad = 0;
-    marked_tile marked;
-    auto here = states;
-    std::size_t i = 0;
-    for (; i + block <= count; i += block) {
-      key_type largest = 0;
-      prefetch(gradient + i + ahead, block);
-      for (auto const* const state : here) prefetch(state + ahead, block);
-      bad += accumulate_block(policy, here, gradient + i, factor, seen, largest);
-      marked.put(i / block, block_of<Level>::at_least(here[0], least));
-      for (auto& state : here) state += block;
-      seen.advance(block);
+    for (std::size_t at = 0; at < count; at += strip) {
+      std::size_t const size = smaller(strip, count - at);
+      remove_before(policy, states, first + at, size + remove_ahead, *pending);
+      auto const start = static_cast<index_type>(first + at);
+      float const* const values = states[0];
+      marked_strip marked;
+      std::size_t i = 0;
+      for (; i + block <= size; i += block) {
+        key_type largest = 0;
+        prefetch(gradient + at + i + ahead, block);
+        for (auto const* const state : states) prefetch(state + ahead, block);
+        bad += accumulate_block(policy, states, gradient + at + i, factor, seen, largest);
+        marked.put(i / block, block_of<Level>::at_least(states[0], least));
+        for (auto& state : states) state += block;
+        seen.advance(block);
+      }
+      marked.append<Level>(values, start, *list);
+      if (i == size) continue;
+      bad += accumulate_element<true>(policy, states, gradient + at + i, factor, size - i, seen);
+      append_rest(values + i, size - i, start + static_cast<index_type>(i), least, *list);
+      for (auto& state : states) state += size - i;
     }
-    bad += accumulate_element<true>(policy, here, gradient + i, factor, count - i, seen);
-    marked.append<Level>(states[0], first, *list);
-    append_rest(here[0], count - i, static_cast<index_type>(first + i), least, *list);
-    if (sums != nullptr) *sums = measure_tile::run<Level>(states[0], count);
+    if (sums != nullptr) *sums = measure_tile::run<Level>(states[0] - count, count);
     return bad;
   }
 };
@@ -156,14 +180,15 @@ struct append_tile {
   template <simd Level>
   GRADSIEVE_INLINE static void run(float const* values, std::size_t count, std::uint64_t first,
                                    key_type candidate_threshold, candidate_list* list) noexcept {
-    marked_tile marked;
+    marked_strip marked;
     std::size_t i = 0;
     for (; i + block <= count; i += block) {
       prefetch(values + i + ahead, block);
       marked.put(i / block, block_of<Level>::at_least(values + i, candidate_threshold));
     }
-    marked.append<Level>(values, first, *list);
-    append_rest(values + i, count - i, static_cast<index_type>(first + i), candidate_threshold, *list);
+    auto const start = static_cast<index_type>(first);
+    marked.append<Level>(values, start, *list);
+    append_rest(values + i, count - i, start + static_cast<index_type>(i), candidate_threshold, *list);
   }
 };
 

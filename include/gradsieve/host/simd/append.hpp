@@ -49,7 +49,7 @@ GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_
 }
 
 /// The marks of up to 64 blocks, and which of these have any.
-class marked_tile {
+class marked_strip {
  public:
   static constexpr std::size_t blocks = 64;
 
@@ -60,11 +60,13 @@ class marked_tile {
 
   /// Appends the marked elements; `values` and `first` are of the first block.
   template <simd Level>
-  GRADSIEVE_INLINE void append(float const* values, std::uint64_t first, candidate_list& list) const noexcept {
-    for (auto left = any_; left != 0 && !list.full(); left &= left - 1) {
+  GRADSIEVE_INLINE void append(float const* values, index_type first, candidate_list& list) const noexcept {
+    auto to = list;
+    for (auto left = any_; left != 0 && !to.full(); left &= left - 1) {
       std::size_t const at = lowest_mark(left);
-      append_marked<Level>(values + block * at, static_cast<index_type>(first + block * at), marks_[at], list);
+      append_marked<Level>(values + block * at, first + static_cast<index_type>(block * at), marks_[at], to);
     }
+    list.count = to.count;
   }
 
  private:
