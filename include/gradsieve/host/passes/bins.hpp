@@ -156,13 +156,13 @@ struct accumulate_bins {
       if constexpr (scored<Chosen>)  // there is room behind the scores
         mark_kept<Level>(scratch.scores + at, size, size + block, kept, at, scratch.marks);
       else
-        mark_kept<Level>(values + at, size, count - at, kept, at, scratch.marks);
+        mark_kept<Level>(values + at, size, count - at, without_zeros(kept), at, scratch.marks);
       if constexpr (quantising_selector<Chosen>) {
         sums.sum_of_maxima += static_cast<double>(magnitude_of(bin.max_key()));
         ++sums.bins;
       }
     }
-    append_all<Level>(values, count, first, scratch.marks, *list);
+    append_all<Level, scored<Chosen>>(values, count, first, scratch.marks, *list);
     return sums;
   }
 
@@ -190,6 +190,10 @@ struct accumulate_bins {
       return unseen{};
   }
 
+  [[nodiscard]] GRADSIEVE_INLINE static threshold without_zeros(threshold const kept) noexcept {
+    return kept.key == 0 ? threshold{} : kept;
+  }
+
   /// Marks what a threshold keeps.
   template <simd Level>
   GRADSIEVE_INLINE static void mark_kept(float const* scores, std::size_t count, std::size_t readable,
@@ -211,19 +215,20 @@ struct accumulate_bins {
     if (i < count) put_marks(marks, at + i, marks_of(scores + i, count - i, least));
   }
 
-  /// Appends the marked elements of a tile, but for zeros, and takes the marks back.
-  template <simd Level>
+  /// Appends the marked elements of a tile, but for zeros where some may be marked, and takes the marks back.
+  template <simd Level, bool Zeros>
   GRADSIEVE_INLINE static void append_all(float const* values, std::size_t count, std::uint64_t first, mark_word* marks,
                                           candidate_list& list) noexcept {
-    candidate_list found = list;
     std::size_t i = 0;
-    for (; i + block <= count; i += block) {
-      mark_word const marked = std::exchange(*marks++, 0) & block_of<Level>::at_least(values + i, 1);
-      append_marked<Level>(values + i, static_cast<index_type>(first + i), marked, found);
+    while (i + block <= count) {
+      marked_strip strip;
+      std::size_t const from = i;
+      for (std::size_t b = 0; b < marked_strip::blocks && i + block <= count; ++b, i += block)
+        strip.put(b, std::exchange(*marks++, 0));
+      strip.append<Level, Zeros>(values + from, static_cast<index_type>(first + from), list);
     }
     for (auto left = std::exchange(*marks, 0); left != 0; left &= left - 1)
-      append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 1, found);
-    list = found;
+      append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 1, list);
   }
 
   /// Where the elements end of which a threshold keeps all ties.

@@ -58,13 +58,16 @@ class marked_strip {
     any_ |= std::uint64_t{marks != 0 ? 1u : 0u} << place;
   }
 
-  /// Appends the marked elements; `values` and `first` are of the first block.
-  template <simd Level>
+  /// Appends the marked elements, with `Zeros` those of them that are not zero; `values` and `first` are of the first
+  /// block.
+  template <simd Level, bool Zeros = false>
   GRADSIEVE_INLINE void append(float const* values, index_type first, candidate_list& list) const noexcept {
     auto to = list;
     for (auto left = any_; left != 0 && !to.full(); left &= left - 1) {
       std::size_t const at = lowest_mark(left);
-      append_marked<Level>(values + block * at, first + static_cast<index_type>(block * at), marks_[at], to);
+      auto const* const from = values + block * at;
+      mark_word const marks = Zeros ? marks_[at] & block_of<Level>::at_least(from, 1) : marks_[at];
+      append_marked<Level>(from, first + static_cast<index_type>(block * at), marks, to);
     }
     list.count = to.count;
   }
