@@ -39,13 +39,12 @@ GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_
     block_of<Level>::pack(marks, values, kept);
     return;
   }
-  // Four at a time, whether there are as many or not: how many there are no processor can predict.
-  for (std::size_t taken = 0; taken < more; taken += 4)
-    for (std::size_t j = taken; j < taken + 4; ++j, marks &= marks - 1) {
-      std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
-      indices[j] = first + static_cast<index_type>(i);
-      kept[j] = values[i];
-    }
+  // As many as may be, whether they are there or not: how many there are no processor can predict.
+  for (std::size_t j = 0; j < few; ++j, marks &= marks - 1) {
+    std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
+    indices[j] = first + static_cast<index_type>(i);
+    kept[j] = values[i];
+  }
 }
 
 /// The marks of up to 64 blocks, and which of these have any.
