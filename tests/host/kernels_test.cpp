@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -13,8 +13,11 @@
 
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/host/passes/bins.hpp>
+#include <gradsieve/host/passes/kept.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/passes/updates.hpp>
+#include <gradsieve/host/simd/append.hpp>
+#include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/team.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
@@ -55,7 +58,7 @@ struct outcome {
 
 template <class Residual, class T>
 outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, float factor,
-                   key_type candidate_threshold, std::size_t room, bool flushed_before = false) {
+                   key_type candidate_threshold, std::size_t room, std::size_t strip, bool flushed_before = false) {
   std::size_t const n = gradient.size();
   outcome result;
   result.states.resize(n * Residual::states);
@@ -75,8 +78,8 @@ outcome accumulate(simd level, Residual policy, std::vector<T> const& gradient, 
   result.indices.resize(room + group);
   result.values.resize(room + group);
   candidate_list list{result.indices.data(), result.values.data(), 0, room};
-  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, first, candidate_threshold,
-                                    &list, &pending, &result.sums);
+  result.bad = run<accumulate_tile>(level, policy, states, gradient.data(), factor, n, first, strip,
+                                    candidate_threshold, &list, &pending, &result.sums);
   CHECK(pending.count == 0);
   result.indices.resize(list.count);
   result.values.resize(list.count);
@@ -102,10 +105,11 @@ std::vector<T> hostile_gradient(std::size_t n) {
 template <class Residual, class T>
 void same_at_all_levels(Residual policy, std::size_t n, float factor, key_type candidate_threshold, std::size_t room) {
   auto const gradient = hostile_gradient<T>(n);
-  auto const expected = accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room);
-  REQUIRE(accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room, true) == expected);
+  auto const expected = accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room, 4096);
+  REQUIRE(accumulate(simd::portable, policy, gradient, factor, candidate_threshold, room, 256, true) == expected);
   for (auto const level : levels())
-    REQUIRE(accumulate(level, policy, gradient, factor, candidate_threshold, room) == expected);
+    for (std::size_t const strip : {64u, 1024u, 4096u})
+      REQUIRE(accumulate(level, policy, gradient, factor, candidate_threshold, room, strip) == expected);
 }
 
 /// Two tiles' worth of what bins keep; `sums` has the maxima and how many they are.
@@ -285,27 +289,6 @@ TEST_CASE("any key at all: every instruction set keeps the same elements") {
       run<append_tile>(level, static_cast<float const*>(values.data()), values.size(), std::uint64_t{0}, key, &list);
       CHECK(list.count == reached);
 
-      std::vector<mark_word> marks(mark_words(values.size()));
-      switch (level) {
-        case simd::portable:
-        case simd::neon:
-          mark_scores<simd::portable>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
-          break;
-#if GRADSIEVE_X86
-        case simd::avx2:
-          mark_scores<simd::avx2>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
-          break;
-        case simd::avx512:
-          mark_scores<simd::avx512>::run(values.data(), values.size(), values.size(), key, 0, marks.data());
-          break;
-#endif
-        default:
-          break;
-      }
-      std::size_t marked = 0;
-      for (auto const word : marks) marked += static_cast<std::size_t>(std::popcount(word));
-      CHECK(marked == reached);
-
       auto const counted = run<count_candidates>(level, static_cast<float const*>(values.data()), values.size(), key);
       CHECK(counted.above + counted.equal == reached);
       std::vector<index_type> from(values.size());
@@ -316,6 +299,24 @@ TEST_CASE("any key at all: every instruction set keeps the same elements") {
       CHECK(std::ranges::all_of(std::span{held}.first(counted.above), [&](float x) { return magnitude_key(x) > key; }));
     }
   }
+}
+
+TEST_CASE("keys are ranked alike, and as a sort ranks them") {
+  data::generator random{12};
+  for (std::size_t const n : {1u, 2u, 15u, 64u, 100u, 5000u})
+    for (int const kinds : {1, 3, 1'000'000'000}) {
+      std::vector<key_type> keys(n);
+      for (auto& key : keys) key = static_cast<key_type>(random.below(static_cast<std::uint64_t>(kinds)));
+      keys[0] = infinite_key - 1;
+      auto sorted = keys;
+      std::ranges::sort(sorted, std::greater{});
+      for (std::size_t rank = 1; rank <= n; rank += 1 + rank / 7)
+        for (auto const level : levels()) {
+          CAPTURE(rank);
+          REQUIRE(run<kth_key>(level, static_cast<key_type const*>(keys.data()), n, std::uint64_t{rank}) ==
+                  sorted[rank - 1]);
+        }
+    }
 }
 
 TEST_CASE("a step gives the same entries whatever the limit on the instruction set") {

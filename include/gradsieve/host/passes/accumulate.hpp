@@ -140,7 +140,8 @@ class host_accumulate {
     auto const& here = scope.tiles[t];
     return host_kernels::run<host_kernels::accumulate_tile>(
         scope.level, in.policy, in.states_from(here.begin), in.gradient.data() + here.begin, in.factor,
-        std::size_t{here.size}, here.begin, candidate_threshold, &to, &due, sums);
+        std::size_t{here.size}, here.begin, host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes()),
+        candidate_threshold, &to, &due, sums);
   }
 
   /// The entries of an index-ordered list for elements in [begin, end).

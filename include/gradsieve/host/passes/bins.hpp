@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <utility>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/simd/append.hpp>
+#include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 
 namespace gradsieve::host_kernels {
@@ -25,6 +27,18 @@ struct binned_tile {
   index_type k = 0;            ///< entries that the segment is to give
   std::uint64_t phase = 0;     ///< of share_of()
 };
+
+/// Words for the marks of `count` elements: what put_marks() writes.
+[[nodiscard]] constexpr std::size_t mark_words(std::size_t count) noexcept { return count / block + 2; }
+
+/// Sets the bits `at` and following to those of `found`. @pre these were 0
+GRADSIEVE_INLINE void put_marks(mark_word* marks, std::size_t at, mark_word found) noexcept {
+  marks[at / block] |= found << (at % block);
+  marks[at / block + 1] |= found >> 1 >> (block - 1 - at % block);
+}
+
+/// Elements that are accumulated before the bins among them are looked through.
+inline constexpr std::size_t entered_at_once = 512;
 
 /// What one worker needs of memory: as many places as a tile has elements, and a block more; of marks mark_words() of
 /// that many, which are zero between tiles.
@@ -75,11 +89,10 @@ class host_bin {
     std::uint64_t inside = guess_ > quarter_octave ? collect(guess_ - quarter_octave) : 0;
     if (inside < k || inside > 4 * std::uint64_t{k} + lanes) inside = collect(sampled_bound(k));
     if (inside < k) inside = collect(0);
-    auto* const nth = scratch_ + (k - 1);
-    std::nth_element(scratch_, nth, scratch_ + inside, std::greater{});
-    auto const above = std::count_if(scratch_, nth, [&](key_type key) { return key > *nth; });
-    guess_ = *nth;
-    return {*nth, k - static_cast<index_type>(above)};
+    guess_ = kth_key::run<Level>(scratch_, inside, k);
+    auto const above = static_cast<index_type>(count_keys(scratch_, inside, key_above(guess_)));
+    bool const all_ties = count_keys(scratch_, inside, guess_) == k;  // usual, and needs no look at which ones
+    return all_ties ? threshold{guess_ - 1, 0} : threshold{guess_, k - above};
   }
 
  private:
@@ -96,8 +109,7 @@ class host_bin {
     std::size_t const rank = k * samples * 3 / 2 / size_ + 8;
     if (size_ < 4 * samples || rank >= samples) return 0;
     for (std::size_t i = 0; i < samples; ++i) scratch_[i] = magnitude_key(values_[i * size_ / samples]);
-    std::nth_element(scratch_, scratch_ + rank, scratch_ + samples, std::greater{});
-    return scratch_[rank];
+    return kth_key::run<Level>(scratch_, samples, rank + 1);
   }
 
   float const* values_;
@@ -131,12 +143,12 @@ struct accumulate_bins {
       std::size_t const size = end - at;
       // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
       while (entered < end) {
-        std::size_t const next = std::min(2 * strip, count - entered);
+        std::size_t const next = std::min(entered_at_once, count - entered);
         auto here = states;
         for (auto& state : here) state += entered;
         auto const seen = scores_of(chosen, scratch.scores + entered);
-        sums.bad += accumulate_tile::run<Level>(policy, here, gradient + entered, factor, next, first + entered, 0,
-                                                list, pending, nullptr, seen);
+        sums.bad += accumulate_tile::run<Level>(policy, here, gradient + entered, factor, next, first + entered, next,
+                                                0, list, pending, nullptr, seen);
         entered += next;
       }
       host_bin<Level> const bin{values + at, size, tile, tile.position + at, scratch.keys, guess};
@@ -144,13 +156,13 @@ struct accumulate_bins {
       if constexpr (scored<Chosen>)  // there is room behind the scores
         mark_kept<Level>(scratch.scores + at, size, size + block, kept, at, scratch.marks);
       else
-        mark_kept<Level>(values + at, size, count - at, kept, at, scratch.marks);
+        mark_kept<Level>(values + at, size, count - at, without_zeros(kept), at, scratch.marks);
       if constexpr (quantising_selector<Chosen>) {
         sums.sum_of_maxima += static_cast<double>(magnitude_of(bin.max_key()));
         ++sums.bins;
       }
     }
-    append_marked<Level>::run(values, count, static_cast<index_type>(first), scratch.marks, *list);
+    append_all<Level, scored<Chosen>>(values, count, first, scratch.marks, *list);
     return sums;
   }
 
@@ -178,14 +190,45 @@ struct accumulate_bins {
       return unseen{};
   }
 
+  [[nodiscard]] GRADSIEVE_INLINE static threshold without_zeros(threshold const kept) noexcept {
+    return kept.key == 0 ? threshold{} : kept;
+  }
+
   /// Marks what a threshold keeps.
   template <simd Level>
   GRADSIEVE_INLINE static void mark_kept(float const* scores, std::size_t count, std::size_t readable,
                                          threshold const kept, std::size_t at, mark_word* marks) noexcept {
     std::size_t const all = kept.ties > 0 ? end_of_ties(scores, count, kept) : 0;
-    if (all > 0) mark_scores<Level>::run(scores, all, readable, kept.key, at, marks);
+    if (all > 0) mark_scores<Level>(scores, all, readable, kept.key, at, marks);
     if (all < count)
-      mark_scores<Level>::run(scores + all, count - all, readable - all, key_above(kept.key), at + all, marks);
+      mark_scores<Level>(scores + all, count - all, readable - all, key_above(kept.key), at + all, marks);
+  }
+
+  /// Marks those of `count` elements whose score's key is at least `least`; the first of them has bit `at`. Of the
+  /// scores `readable` >= count may be read.
+  template <simd Level>
+  GRADSIEVE_INLINE static void mark_scores(float const* scores, std::size_t count, std::size_t readable, key_type least,
+                                           std::size_t at, mark_word* marks) noexcept {
+    std::size_t i = 0;
+    for (; i < count && i + block <= readable; i += block)
+      put_marks(marks, at + i, block_of<Level>::at_least(scores + i, least) & first_marks(count - i));
+    if (i < count) put_marks(marks, at + i, marks_of(scores + i, count - i, least));
+  }
+
+  /// Appends the marked elements of a tile, but for zeros where some may be marked, and takes the marks back.
+  template <simd Level, bool Zeros>
+  GRADSIEVE_INLINE static void append_all(float const* values, std::size_t count, std::uint64_t first, mark_word* marks,
+                                          candidate_list& list) noexcept {
+    std::size_t i = 0;
+    while (i + block <= count) {
+      marked_strip strip;
+      std::size_t const from = i;
+      for (std::size_t b = 0; b < marked_strip::blocks && i + block <= count; ++b, i += block)
+        strip.put(b, std::exchange(*marks++, 0));
+      strip.append<Level, Zeros>(values + from, static_cast<index_type>(first + from), list);
+    }
+    for (auto left = std::exchange(*marks, 0); left != 0; left &= left - 1)
+      append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 1, list);
   }
 
   /// Where the elements end of which a threshold keeps all ties.

@@ -14,9 +14,11 @@
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/host/buffer.hpp>
-#include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/passes/kept.hpp>
 #include <gradsieve/host/passes/sample.hpp>
 #include <gradsieve/host/passes/scope.hpp>
+#include <gradsieve/host/simd/append.hpp>
+#include <gradsieve/host/simd/kth.hpp>
 
 namespace gradsieve {
 
@@ -121,62 +123,64 @@ class host_ranking {
   [[nodiscard]] kept& count_of(int worker) noexcept { return worker_counts_[static_cast<std::size_t>(worker)]; }
   [[nodiscard]] split& split_of(int worker) noexcept { return worker_splits_[static_cast<std::size_t>(worker)]; }
 
-  /// Two keys from a sample of the candidates have the answer between them nearly always: the few there are packed,
-  /// and searched. Cost: one read of the candidates' values, else at most four.
+  /// Few candidates are searched as they are. Of many, two keys from a sample have the answer between them nearly
+  /// always: the few there are packed, and searched. Cost: one read of the candidates' values, else at most four.
   [[nodiscard]] threshold kth_of_candidates(host_scope const& scope, accumulator_ref const acc, index_type k,
                                             std::uint64_t count) noexcept {
-    if (k > 0 && k <= count && count <= std::min<std::uint64_t>(few_candidates, scope.keys.size()))
-      return kth_of_few(scope, acc, k);
-    auto const [low, high] = bracket_of_candidates(scope, acc, k, count);
+    auto const lowest = scope.found.candidate_threshold_of(acc.id);
+    if (k == 0) return {infinite_key - 1, 0};
+    if (count < k) return {lowest - 1, 0};
+    if (count <= few_candidates) {
+      std::uint64_t taken = 0;
+      for (int w = 0; w < scope.team.size(); ++w)
+        taken += pack(scope, acc, w, {lowest, infinite_key - 1}, taken, scope.keys.size() - taken).inside;
+      return kth_of(scope.level, scope.keys.first(taken), k);
+    }
+    auto const between = bracket_of_candidates(scope, acc, k, count);
     auto const room = scope.keys.size() / static_cast<std::size_t>(scope.team.size());
-    auto const packed = [&](int worker) { return scope.keys.data() + static_cast<std::size_t>(worker) * room; };
     scope.team.run(count, [&](int worker) {
-      auto const mine = scope.found.of(acc, worker).values;
-      split_of(worker) = host_kernels::run<host_kernels::split_keys>(scope.level, mine.data(), mine.size(), low, high,
-                                                                     packed(worker), std::uint64_t{room});
+      split_of(worker) = pack(scope, acc, worker, between, static_cast<std::uint64_t>(worker) * room, room);
     });
     split all;
     for (int w = 0; w < scope.team.size(); ++w) {
       auto const& part = split_of(w);
+      std::copy_n(scope.keys.data() + static_cast<std::size_t>(w) * room, part.inside, scope.keys.data() + all.inside);
       all = {all.above + part.above, all.inside + part.inside, all.complete && part.complete};
     }
-    bool const hit = all.complete && all.above < k && k <= all.above + all.inside;
-    digit_search const start = hit ? digit_search{low, high, static_cast<index_type>(k - all.above)}
-                                   : digit_search{scope.found.candidate_threshold_of(acc.id), infinite_key - 1, k};
-    return search(start, scope.team, [&](auto const& counter) {
-      scope.team.run(hit ? all.inside : count, [&](int worker) {
+    if (all.complete && all.above < k && k <= all.above + all.inside)
+      return kth_of(scope.level, scope.keys.first(all.inside), static_cast<index_type>(k - all.above));
+    return search({lowest, infinite_key - 1, k}, scope.team, [&](auto const& counter) {
+      scope.team.run(count, [&](int worker) {
         auto const add = counter(worker);
-        if (hit)
-          for (key_type const key : std::span{packed(worker), split_of(worker).inside}) add(key);
-        else
-          for (float const value : scope.found.of(acc, worker).values) add(magnitude_key(value));
+        for (float const value : scope.found.of(acc, worker).values) add(magnitude_key(value));
       });
     });
   }
 
-  /// Candidates that are ranked by one thread: below this, histograms take longer to clear than all of them to read.
-  static constexpr std::uint64_t few_candidates = 1024;
-
-  /// @pre no more candidates than there is room for keys, and k of them at least
-  [[nodiscard]] static threshold kth_of_few(host_scope const& scope, accumulator_ref const acc, index_type k) noexcept {
-    std::size_t count = 0;
-    for (int w = 0; w < scope.team.size(); ++w)
-      for (float const value : scope.found.of(acc, w).values) scope.keys[count++] = magnitude_key(value);
-    auto const keys = scope.keys.first(count);
-    auto const nth = keys.begin() + static_cast<std::ptrdiff_t>(k) - 1;
-    std::nth_element(keys.begin(), nth, keys.end(), std::greater{});
-    key_type const key = *nth;
-    auto const equal = static_cast<index_type>(std::count(keys.begin(), keys.end(), key));
-    auto const taken = static_cast<index_type>(std::count(keys.begin(), nth + 1, key));
-    return taken == equal ? threshold{key - 1, 0} : threshold{key, taken};
+  /// Writes those keys of a worker's candidates that lie between two to scope.keys, at most `room` from `at` on.
+  [[nodiscard]] static split pack(host_scope const& scope, accumulator_ref const acc, int worker,
+                                  std::pair<key_type, key_type> const between, std::uint64_t at,
+                                  std::uint64_t room) noexcept {
+    auto const from = scope.found.of(acc, worker).values;
+    return host_kernels::run<host_kernels::split_keys>(scope.level, from.data(), from.size(), between.first,
+                                                       between.second, scope.keys.data() + at, room);
   }
 
-  /// Keys that have the k-th largest candidate between them: five standard deviations of a sample's rank apart,
-  /// and one key where the sample is all there is; the whole range where there is nothing to sample.
+  /// Candidates that are searched as they are: to find two keys around the answer would take as long.
+  static constexpr std::uint64_t few_candidates = 4096;
+
+  /// The threshold that keeps k of these keys. @pre 1 <= k <= keys.size()
+  [[nodiscard]] static threshold kth_of(simd level, std::span<key_type const> keys, index_type k) noexcept {
+    auto const key = host_kernels::run<host_kernels::kth_key>(level, keys.data(), keys.size(), std::uint64_t{k});
+    auto const equal = static_cast<index_type>(std::ranges::count(keys, key));
+    auto const above = static_cast<index_type>(std::ranges::count_if(keys, [&](key_type each) { return each > key; }));
+    return k - above == equal ? threshold{key - 1, 0} : threshold{key, k - above};
+  }
+
+  /// Keys that have the k-th largest candidate between them: five standard deviations of a sample's rank apart.
   [[nodiscard]] static std::pair<key_type, key_type> bracket_of_candidates(host_scope const& scope,
                                                                            accumulator_ref const acc, index_type k,
                                                                            std::uint64_t count) noexcept {
-    if (count == 0) return {scope.found.candidate_threshold_of(acc.id), infinite_key - 1};
     auto const size =
         std::min<std::uint64_t>({count, scope.keys.size(), std::clamp<std::uint64_t>(count / 16, 1024, 4096)});
     std::size_t taken = 0;
@@ -187,15 +191,13 @@ class host_ranking {
         scope.keys[taken] = magnitude_key(mine[count * taken / size - passed]);
       passed += mine.size();
     }
-    auto const keys = scope.keys.first(taken);
     double const share = static_cast<double>(k) / static_cast<double>(count);
     double const rank = share * static_cast<double>(size);
-    double const margin = size == count ? 0 : 5 * std::sqrt(rank * std::max(0.0, 1 - share)) + 4;
+    double const margin = 5 * std::sqrt(rank * std::max(0.0, 1 - share)) + 4;
     auto const ranked = [&](double place, key_type beyond) {
       if (place < 1 || place > static_cast<double>(size)) return beyond;
-      auto const nth = keys.begin() + static_cast<std::ptrdiff_t>(place) - 1;
-      std::nth_element(keys.begin(), nth, keys.end(), std::greater{});
-      return *nth;
+      return host_kernels::run<host_kernels::kth_key>(scope.level, static_cast<key_type const*>(scope.keys.data()),
+                                                      taken, static_cast<std::uint64_t>(place));
     };
     key_type const high = ranked(std::floor(rank - margin), infinite_key - 1);
     return {ranked(std::ceil(rank + margin), scope.found.candidate_threshold_of(acc.id)), high};

@@ -13,23 +13,24 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/scope.hpp>
+#include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve {
 
-/// Keys from a segment, in memory of the workspace that has drawn them. Every question costs one look at each.
+/// Keys from a segment, in memory of the workspace that has drawn them. A question costs one look at each, where it
+/// does not say otherwise.
 class key_sample {
  public:
-  explicit key_sample(std::span<key_type> keys) noexcept : keys_{keys} {}
+  explicit key_sample(std::span<key_type> keys, simd level = host_kernels::best_simd()) noexcept
+      : keys_{keys}, level_{level} {}
 
   [[nodiscard]] std::uint64_t size() const noexcept { return keys_.size(); }
 
-  /// The key of a rank; the largest is of rank 1. Changes the order of the keys. @pre 1 <= rank <= size()
-  [[nodiscard]] key_type kth_largest(std::uint64_t rank) noexcept {
-    if (keys_.size() >= many) return kth_by_digits(rank);
-    auto const nth = keys_.begin() + static_cast<std::ptrdiff_t>(rank - 1);
-    std::nth_element(keys_.begin(), nth, keys_.end(), std::greater{});
-    return *nth;
+  /// The key of a rank; the largest is of rank 1. Cost: as kth_key's. @pre 1 <= rank <= size()
+  [[nodiscard]] key_type kth_largest(std::uint64_t rank) const noexcept {
+    return host_kernels::run<host_kernels::kth_key>(level_, static_cast<key_type const*>(keys_.data()), keys_.size(),
+                                                    rank);
   }
 
   [[nodiscard]] std::uint64_t count_at_least(key_type key) const noexcept {
@@ -40,7 +41,7 @@ class key_sample {
     return count_if([](key_type each) { return each != 0; });
   }
 
-  /// Sum of the magnitudes, in the order of the keys: ask before kth_largest().
+  /// Sum of the magnitudes, in the order of the keys.
   [[nodiscard]] double sum_abs() const noexcept {
     double sum = 0;
     for (key_type const key : keys_) sum += static_cast<double>(magnitude_of(key));
@@ -55,25 +56,8 @@ class key_sample {
     return static_cast<std::uint64_t>(std::ranges::count_if(keys_, wanted));
   }
 
-  /// From this size on three passes with histograms are faster than a partial sort, whose branches no processor can
-  /// predict.
-  static constexpr std::size_t many = 2048;
-
-  [[nodiscard]] key_type kth_by_digits(std::uint64_t rank) const noexcept {
-    key_type found = 0;  // its upper bits are known
-    for (unsigned const shift : {20u, 10u, 0u}) {
-      unsigned const known = shift + (shift == 20 ? 11 : 10);  // a key has 31 bits
-      std::array<std::uint32_t, 2048> counts{};
-      for (key_type const key : keys_)
-        if (key >> known == found >> known) ++counts[(key >> shift) & (shift == 20 ? 2047u : 1023u)];
-      key_type digit = shift == 20 ? 2047 : 1023;
-      for (; rank > counts[digit]; --digit) rank -= counts[digit];
-      found |= digit << shift;
-    }
-    return found;
-  }
-
   std::span<key_type> keys_;
+  simd level_;
 };
 
 namespace host_kernels {
@@ -131,7 +115,7 @@ template <class Read>
       keys[j] = magnitude_key(read(acc.first + places[j]));
     }
   });
-  return key_sample{keys};
+  return key_sample{keys, scope.level};
 }
 
 /// What a selector's predict() gets before the accumulate pass: a workspace that can draw samples, and nothing else.

@@ -1,139 +1,217 @@
-// Which elements of a tile are kept, as one bit each: found bin by bin, appended all together.
+// Blocks of elements at once: which of them reach a key, as one bit each, and those that do packed together. The only
+// code that is written for each instruction set; everything else is made of it.
 #pragma once
 
-#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/simd.hpp>
 
 namespace gradsieve::host_kernels {
 
-/// Bits of 64 elements each.
+/// Elements of a block, and bits of a mark_word.
+inline constexpr std::size_t block = 64;
 using mark_word = std::uint64_t;
-static_assert(block == 64);
-
-/// Words for the marks of `count` elements: what mark_scores and append_marked read and write.
-[[nodiscard]] constexpr std::size_t mark_words(std::size_t count) noexcept { return (count + 512) / 512 * 8 + 1; }
-
-/// Sets the bits `at` and following to those of `found`. @pre these were 0
-GRADSIEVE_INLINE void put_marks(mark_word* marks, std::size_t at, mark_word found) noexcept {
-  marks[at / block] |= found << (at % block);
-  marks[at / block + 1] |= found >> 1 >> (block - 1 - at % block);
-}
 
 /// The lowest `count` bits, all from 64 on.
-[[nodiscard]] GRADSIEVE_INLINE mark_word first_marks(std::size_t count) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE constexpr mark_word first_marks(std::size_t count) noexcept {
   return count < block ? (mark_word{1} << count) - 1 : ~mark_word{0};
 }
 
-/// Marks those of `count` elements whose score's key is at least `least`; the first of them has bit `at`. Of the scores
-/// `readable` >= count may be read.
-template <simd Level>
-struct mark_scores {
-  static void run(float const* scores, std::size_t count, std::size_t, key_type least, std::size_t at,
-                  mark_word* marks) noexcept {
-    for (std::size_t begin = 0; begin < count; begin += block) {
-      std::size_t const size = std::min(block, count - begin);
-      if (max_key(scores + begin, size) < least) continue;
-      mark_word found = 0;
-      for (std::size_t i = 0; i < size; ++i)
-        found |= mark_word{magnitude_key(scores[begin + i]) >= least ? 1u : 0u} << i;
-      put_marks(marks, at + begin, found);
-    }
-  }
-};
-
-#if GRADSIEVE_X86
-template <>
-struct mark_scores<simd::avx2> {
-  GRADSIEVE_AVX2 static void run(float const* scores, std::size_t count, std::size_t readable, key_type least,
-                                 std::size_t at, mark_word* marks) noexcept {
-    auto const magnitude = _mm256_set1_epi32(0x7FFF'FFFF);
-    auto const below = _mm256_set1_epi32(signed_below(least));
-    std::size_t i = 0;
-    for (; i < count && i + block <= readable; i += block) {
-      mark_word found = 0;
-      for (std::size_t v = 0; v < block / 8; ++v) {
-        auto const score = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(scores + i + 8 * v));
-        auto const over = _mm256_cmpgt_epi32(_mm256_and_si256(score, magnitude), below);
-        auto const mask = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(over)));
-        found |= mark_word{mask} << (8 * v);
-      }
-      put_marks(marks, at + i, found & first_marks(count - i));
-    }
-    if (i < count) mark_scores<simd::portable>::run(scores + i, count - i, 0, least, at + i, marks);
-  }
-};
-
-template <>
-struct mark_scores<simd::avx512> {
-  GRADSIEVE_AVX512 static void run(float const* scores, std::size_t count, std::size_t readable, key_type least,
-                                   std::size_t at, mark_word* marks) noexcept {
-    auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
-    auto const lower = _mm512_set1_epi32(static_cast<int>(least));
-    std::size_t i = 0;
-    for (; i < count && i + block <= readable; i += block) {
-      mark_word found = 0;
-      for (std::size_t v = 0; v < block / 16; ++v) {
-        auto const key = _mm512_and_si512(_mm512_loadu_si512(scores + i + 16 * v), magnitude);
-        found |= mark_word{_mm512_cmpge_epu32_mask(key, lower)} << (16 * v);
-      }
-      put_marks(marks, at + i, found & first_marks(count - i));
-    }
-    if (i < count) mark_scores<simd::portable>::run(scores + i, count - i, 0, least, at + i, marks);
-  }
-};
+/// How many bits are set, and where the lowest one is. @pre lowest_mark: one is
+[[nodiscard]] GRADSIEVE_INLINE std::size_t count_marks(mark_word marks) noexcept {
+#if defined(__GNUC__)
+  return static_cast<std::size_t>(__builtin_popcountll(marks));
+#else
+  return static_cast<std::size_t>(std::popcount(marks));
 #endif
+}
+[[nodiscard]] GRADSIEVE_INLINE std::size_t lowest_mark(mark_word marks) noexcept {
+#if defined(__GNUC__)
+  return static_cast<std::size_t>(__builtin_ctzll(marks));
+#else
+  return static_cast<std::size_t>(std::countr_zero(marks));
+#endif
+}
 
-/// Appends the marked elements of a tile, but for zeros, and takes the marks back.
+[[nodiscard]] GRADSIEVE_INLINE key_type max_key(float const* values, std::size_t count) noexcept {
+  std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
+  for (std::size_t i = 0; i < count; ++i)
+    largest = larger(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
+  return static_cast<key_type>(largest);
+}
+
+/// Marks of at most a block's elements whose key is at least `least`.
+[[nodiscard]] GRADSIEVE_INLINE mark_word marks_of(float const* values, std::size_t count, key_type least) noexcept {
+  mark_word found = 0;
+  for (std::size_t i = 0; i < count; ++i) found |= mark_word{magnitude_key(values[i]) >= least ? 1u : 0u} << i;
+  return found;
+}
+
+/// What an instruction set does with the 64 elements of a block.
+///   at_least(values, least)   marks those whose key is at least `least`
+///   pack(marks, from, to)     writes the bits of the marked ones of `from`, back to back
+///   places(marks, first, to)  writes first + the place of each mark
+/// The last two overwrite up to a block behind `to`. pack() may write where it reads, but not further on.
 template <simd Level>
-struct append_marked {
-  static void run(float const* values, std::size_t count, index_type first, mark_word* marks,
-                  candidate_list& list) noexcept {
-    for (std::size_t begin = 0; begin < count; begin += block, ++marks) {
-      for (mark_word found = *marks; found != 0; found &= found - 1) {
-        std::size_t const i = begin + static_cast<std::size_t>(std::countr_zero(found));
-        list.indices[list.count] = first + static_cast<index_type>(i);
-        list.values[list.count] = values[i];
-        list.count += magnitude_key(values[i]) != 0 ? 1u : 0u;
-      }
-      *marks = 0;
-    }
+struct block_of {
+  GRADSIEVE_INLINE static mark_word at_least(float const* values, key_type least) noexcept {
+    return max_key(values, block) < least ? 0 : marks_of(values, block, least);
+  }
+  template <class From, class To>
+  GRADSIEVE_INLINE static void pack(mark_word marks, From const* from, To* to) noexcept {
+    for (; marks != 0; marks &= marks - 1) *to++ = gradsieve::bit_cast<To>(from[lowest_mark(marks)]);
+  }
+  GRADSIEVE_INLINE static void places(mark_word marks, index_type first, index_type* to) noexcept {
+    for (; marks != 0; marks &= marks - 1) *to++ = first + static_cast<index_type>(lowest_mark(marks));
   }
 };
 
 #if GRADSIEVE_X86
-template <>
-struct append_marked<simd::avx512> {
-  /// No branch depends on how many elements of a vector are marked: it is the one thing that cannot be predicted.
-  GRADSIEVE_AVX512 static void run(float const* values, std::size_t count, index_type first, mark_word* marks,
-                                   candidate_list& list) noexcept {
-    auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
-    auto const lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    auto* indices = list.indices + list.count;
-    auto* kept = list.values + list.count;
-    for (std::size_t begin = 0; begin < count; begin += 512, marks += 8) {
-      auto const all = _mm512_loadu_si512(marks);
-      for (auto found = _mm512_test_epi16_mask(all, all); found != 0; found &= found - 1) {
-        auto const v = static_cast<std::size_t>(std::countr_zero(found));
-        auto const marked = static_cast<__mmask16>(marks[v / 4] >> (v % 4 * 16));
-        auto const value = _mm512_maskz_loadu_ps(marked, values + begin + 16 * v);
-        auto const mask = _mm512_test_epi32_mask(_mm512_castps_si512(value), magnitude);
-        auto const here = _mm512_set1_epi32(static_cast<int>(first + static_cast<index_type>(begin + 16 * v)));
-        _mm512_storeu_si512(indices, _mm512_maskz_compress_epi32(mask, _mm512_add_epi32(here, lanes)));
-        _mm512_storeu_ps(kept, _mm512_maskz_compress_ps(mask, value));
-        auto const more = std::popcount(static_cast<std::uint32_t>(mask));
-        indices += more;
-        kept += more;
-      }
-      _mm512_storeu_si512(marks, _mm512_setzero_si512());
+/// For every 8-bit mask the lanes of its set bits, then anything.
+struct lane_table {
+  std::uint32_t lanes[256][8]{};
+
+  constexpr lane_table() noexcept {
+    for (std::uint32_t mask = 0; mask < 256; ++mask) {
+      std::size_t at = 0;
+      for (std::uint32_t lane = 0; lane < 8; ++lane)
+        if ((mask >> lane & 1u) != 0) lanes[mask][at++] = lane;
     }
-    list.count = static_cast<std::uint64_t>(indices - list.indices);
   }
+};
+inline constexpr lane_table marked_lanes;
+
+template <>
+struct block_of<simd::avx2> {
+  GRADSIEVE_AVX2 static mark_word at_least(float const* values, key_type least) noexcept {
+    // Vectors compare signed numbers only: a key, which is below 2^31, is at least `least` if it is greater than this.
+    auto const below = _mm256_set1_epi32(static_cast<std::int32_t>(smaller(least, key_type{1} << 31) - 1));
+    auto const magnitude = _mm256_set1_epi32(0x7FFF'FFFF);
+    auto const order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    std::array<std::uint32_t, 2> halves;
+    for (std::size_t half = 0; half < 2; ++half) {
+      auto const* const from = reinterpret_cast<__m256i const*>(values + block / 2 * half);
+      __m256i over[4];
+      for (int v = 0; v < 4; ++v)
+        over[v] = _mm256_cmpgt_epi32(_mm256_and_si256(_mm256_loadu_si256(from + v), magnitude), below);
+      auto const mixed = _mm256_packs_epi16(_mm256_packs_epi32(over[0], over[1]), _mm256_packs_epi32(over[2], over[3]));
+      halves[half] = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(mixed, order)));
+    }
+    return halves[0] | mark_word{halves[1]} << 32;
+  }
+  template <class From, class To>
+  GRADSIEVE_AVX2 static void pack(mark_word marks, From const* from, To* to) noexcept {
+    for (std::size_t v = 0; v < block / 8; ++v, marks >>= 8) {
+      auto const order = lanes_of(marks & 0xFF);
+      auto const held = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + 8 * v));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(held, order));
+      to += count_marks(marks & 0xFF);
+    }
+  }
+  GRADSIEVE_AVX2 static void places(mark_word marks, index_type first, index_type* to) noexcept {
+    for (std::size_t v = 0; v < block / 8; ++v, marks >>= 8) {
+      auto const here = _mm256_set1_epi32(static_cast<int>(first + 8 * static_cast<index_type>(v)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_add_epi32(here, lanes_of(marks & 0xFF)));
+      to += count_marks(marks & 0xFF);
+    }
+  }
+
+ private:
+  GRADSIEVE_AVX2 GRADSIEVE_INLINE static __m256i lanes_of(mark_word byte) noexcept {
+    return _mm256_loadu_si256(reinterpret_cast<__m256i const*>(marked_lanes.lanes[byte]));
+  }
+};
+
+template <>
+struct block_of<simd::avx512> {
+  GRADSIEVE_AVX512 static mark_word at_least(float const* values, key_type least) noexcept {
+    auto const low = _mm512_set1_epi32(static_cast<int>(least));
+    auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
+    __mmask16 over[4];
+    for (int v = 0; v < 4; ++v)
+      over[v] = _mm512_cmpge_epu32_mask(_mm512_and_si512(_mm512_loadu_si512(values + 16 * v), magnitude), low);
+    return _mm512_kunpackd(_mm512_kunpackw(over[3], over[2]), _mm512_kunpackw(over[1], over[0]));
+  }
+  template <class From, class To>
+  GRADSIEVE_AVX512 static void pack(mark_word marks, From const* from, To* to) noexcept {
+    for (std::size_t v = 0; v < block / 16;
+         ++v, marks >>= 16) {  // to a register first: the memory form is slow on some
+      auto const held = _mm512_loadu_si512(from + 16 * v);
+      _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(marks), held));
+      to += count_marks(marks & 0xFFFF);
+    }
+  }
+  GRADSIEVE_AVX512 static void places(mark_word marks, index_type first, index_type* to) noexcept {
+    auto lanes = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first)),
+                                  _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    for (std::size_t v = 0; v < block / 16; ++v, marks >>= 16) {
+      _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(marks), lanes));
+      lanes = _mm512_add_epi32(lanes, _mm512_set1_epi32(16));
+      to += count_marks(marks & 0xFFFF);
+    }
+  }
+};
+#elif GRADSIEVE_NEON
+/// For every 4-bit mask the bytes of the lanes of its set bits, then anything.
+struct lane_table {
+  std::uint8_t bytes[16][16]{};
+
+  constexpr lane_table() noexcept {
+    for (std::uint32_t mask = 0; mask < 16; ++mask) {
+      std::size_t at = 0;
+      for (std::uint32_t lane = 0; lane < 4; ++lane)
+        for (std::uint32_t byte = 0; byte < 4 && (mask >> lane & 1u) != 0; ++byte)
+          bytes[mask][at++] = static_cast<std::uint8_t>(4 * lane + byte);
+    }
+  }
+};
+inline constexpr lane_table marked_lanes;
+
+template <>
+struct block_of<simd::neon> {
+  static mark_word at_least(float const* values, key_type least) noexcept {
+    constexpr std::array<std::uint8_t, 16> bits{1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    auto const weights = vld1q_u8(bits.data());
+    auto const low = vdupq_n_u32(least);
+    uint8x16_t found[4];
+    for (std::size_t part = 0; part < 4; ++part) {
+      uint16x8_t over[4];  // all bits of a lane are alike
+      for (std::size_t v = 0; v < 4; ++v) {
+        auto const held = vreinterpretq_u32_f32(vld1q_f32(values + 16 * part + 4 * v));
+        over[v] = vreinterpretq_u16_u32(vcgeq_u32(vandq_u32(held, vdupq_n_u32(0x7FFF'FFFF)), low));
+      }
+      auto const first = vreinterpretq_u8_u16(vuzp1q_u16(over[0], over[1]));
+      auto const second = vreinterpretq_u8_u16(vuzp1q_u16(over[2], over[3]));
+      found[part] = vandq_u8(vuzp1q_u8(first, second), weights);
+    }
+    auto const pairs = vpaddq_u8(vpaddq_u8(found[0], found[1]), vpaddq_u8(found[2], found[3]));
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(pairs, pairs)), 0);
+  }
+  template <class From, class To>
+  static void pack(mark_word marks, From const* from, To* to) noexcept {
+    for (std::size_t v = 0; v < block / 4; ++v, marks >>= 4) {
+      auto const held = vld1q_u8(reinterpret_cast<std::uint8_t const*>(from + 4 * v));
+      vst1q_u8(reinterpret_cast<std::uint8_t*>(to), vqtbl1q_u8(held, bytes_of(marks & 0xF)));
+      to += count_marks(marks & 0xF);
+    }
+  }
+  static void places(mark_word marks, index_type first, index_type* to) noexcept {
+    constexpr std::array<std::uint32_t, 4> steps{0, 1, 2, 3};
+    auto lanes = vaddq_u32(vdupq_n_u32(first), vld1q_u32(steps.data()));
+    for (std::size_t v = 0; v < block / 4; ++v, marks >>= 4) {
+      auto const here = vqtbl1q_u8(vreinterpretq_u8_u32(lanes), bytes_of(marks & 0xF));
+      vst1q_u32(to, vreinterpretq_u32_u8(here));
+      lanes = vaddq_u32(lanes, vdupq_n_u32(4));
+      to += count_marks(marks & 0xF);
+    }
+  }
+
+ private:
+  static uint8x16_t bytes_of(mark_word nibble) noexcept { return vld1q_u8(marked_lanes.bytes[nibble]); }
 };
 #endif
 

@@ -1,0 +1,112 @@
+// What a threshold keeps: counting it, and writing it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/simd/marks.hpp>
+#include <gradsieve/host/simd/prefetch.hpp>
+#include <gradsieve/host/simd/simd.hpp>
+
+namespace gradsieve::host_kernels {
+
+/// Elements between two requests to memory.
+inline constexpr std::size_t asked = 256;
+
+[[nodiscard]] GRADSIEVE_INLINE std::uint64_t count_at_least(float const* values, std::size_t count,
+                                                            key_type key) noexcept {
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < count; ++i) found += magnitude_key(values[i]) >= key ? 1u : 0u;
+  return found;
+}
+
+struct count_tile {
+  template <simd>
+  GRADSIEVE_INLINE static std::uint64_t run(float const* values, std::size_t count, key_type key) noexcept {
+    std::uint64_t found = 0;
+    for (std::size_t at = 0; at < count; at += asked) {
+      prefetch(values + at + ahead, asked);
+      found += count_at_least(values + at, smaller(asked, count - at), key);
+    }
+    return found;
+  }
+};
+
+/// Elements of a part that a threshold keeps: above its key, and equal to it. Later: where the part writes its first
+/// entry, and how many ties it takes.
+struct kept {
+  std::uint64_t above = 0;
+  std::uint64_t equal = 0;
+};
+
+template <class Keep>
+[[nodiscard]] GRADSIEVE_INLINE kept count_kept(float const* values, std::size_t count, key_type key,
+                                               Keep const& keep) noexcept {
+  std::uint32_t above = 0;
+  std::uint32_t equal = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    key_type const here = magnitude_key(values[i]);
+    std::uint32_t const wanted = keep(values[i]) ? 1 : 0;
+    above += here > key ? wanted : 0u;
+    equal += here == key ? wanted : 0u;
+  }
+  return {above, equal};
+}
+
+struct count_tile_kept {
+  template <simd, class Keep>
+  GRADSIEVE_INLINE static kept run(float const* values, std::size_t count, key_type key, Keep const keep) noexcept {
+    kept found;
+    for (std::size_t at = 0; at < count; at += asked) {
+      prefetch(values + at + ahead, asked);
+      auto const here = count_kept(values + at, smaller(asked, count - at), key, keep);
+      found = {found.above + here.above, found.equal + here.equal};
+    }
+    return found;
+  }
+};
+
+/// Writes what a threshold keeps of a part to [at.above, end), with the first at.equal ties.
+template <class Keep, class Index>
+void write_kept(float const* values, std::size_t count, key_type key, Keep const& keep, kept at, std::uint64_t end,
+                selection_span out, Index const& index) noexcept {
+  for (std::size_t i = 0; i < count && at.above < end; ++i) {
+    key_type const here = magnitude_key(values[i]);
+    if (here < key || (here == key && at.equal == 0) || !keep(values[i])) continue;
+    at.equal -= here == key ? 1u : 0u;
+    out.indices[at.above] = index(i);
+    out.values[at.above++] = values[i];
+  }
+}
+
+struct count_candidates {
+  template <simd>
+  GRADSIEVE_INLINE static kept run(float const* values, std::size_t count, key_type key) noexcept {
+    return count_kept(values, count, key, keep_all{});
+  }
+};
+
+/// Writes the candidates that a threshold keeps to [at.above, end).
+struct write_candidates {
+  template <simd Level>
+  GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key,
+                                   kept at, std::uint64_t end, index_type* indices, float* out) noexcept {
+    std::size_t i = 0;
+    for (; i + block <= count && at.above + 2 * block <= end; i += block) {  // as long as there is room to overwrite
+      mark_word wanted = block_of<Level>::at_least(values + i, key_above(key));
+      if (at.equal > 0) {
+        mark_word ties = block_of<Level>::at_least(values + i, key) & ~wanted;
+        for (; ties != 0 && at.equal > 0; --at.equal, ties &= ties - 1) wanted |= ties & (0 - ties);
+      }
+      block_of<Level>::pack(wanted, from + i, indices + at.above);
+      block_of<Level>::pack(wanted, values + i, out + at.above);
+      at.above += count_marks(wanted);
+    }
+    write_kept(values + i, count - i, key, keep_all{}, at, end, {{indices, end}, {out, end}, {}},
+               [&](std::size_t j) { return from[i + j]; });
+  }
+};
+
+}  // namespace gradsieve::host_kernels

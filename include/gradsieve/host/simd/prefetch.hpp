@@ -1,0 +1,23 @@
+// Asking memory ahead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::host_kernels {
+
+/// How many elements ahead of the work memory is asked for: one core's own guesses leave half of what memory could give
+/// unused.
+inline constexpr std::size_t ahead = 2048;
+
+/// Asks for `count` elements that will be needed soon; they may lie behind the array's end.
+template <class T>
+GRADSIEVE_INLINE void prefetch(T const* values, std::size_t count) noexcept {
+  auto const from = reinterpret_cast<std::uintptr_t>(values);
+  for (std::size_t line = 0; line < count * sizeof(T); line += 64)
+    __builtin_prefetch(reinterpret_cast<void const*>(from + line));
+}
+
+}  // namespace gradsieve::host_kernels
