@@ -42,7 +42,8 @@ class communicator_of {
           comm.all_to_all(where, out, given, in, got);
         }},
         threads_{[comm] {
-          if constexpr (requires { comm.require_threads(); }) comm.require_threads();
+          [[maybe_unused]] auto const& it = comm;
+          if constexpr (requires { it.require_threads(); }) it.require_threads();
         }} {}
 
   [[nodiscard]] int rank() const { return rank_; }

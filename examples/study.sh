@@ -11,7 +11,7 @@
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
 #   density 1, selection 5, laws 1, estimates 2, memories 3, bins 5, unpleasant 10, equal 5, sizes 5, schedules 1,
-#   links 9, hook 6, networks 36, codec 1
+#   links 4, hook 2, networks 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
