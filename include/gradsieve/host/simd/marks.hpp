@@ -55,7 +55,7 @@ using mark_word = std::uint64_t;
 ///   at_least(values, least)   marks those whose key is at least `least`
 ///   pack(marks, from, to)     writes the bits of the marked ones of `from`, back to back
 ///   places(marks, first, to)  writes first + the place of each mark
-/// The last two overwrite up to a block behind `to`. pack() may write where it reads, but not further on.
+/// The last two overwrite up to a block behind `to`.
 template <simd Level>
 struct block_of {
   GRADSIEVE_INLINE static mark_word at_least(float const* values, key_type least) noexcept {
