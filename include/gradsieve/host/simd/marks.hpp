@@ -138,8 +138,8 @@ struct block_of<simd::avx512> {
   }
   template <class From, class To>
   GRADSIEVE_AVX512 static void pack(mark_word marks, From const* from, To* to) noexcept {
-    for (std::size_t v = 0; v < block / 16;
-         ++v, marks >>= 16) {  // to a register first: the memory form is slow on some
+    for (std::size_t v = 0; v < block / 16; ++v, marks >>= 16) {
+      // To a register first: the form that writes to memory is slow on some processors.
       auto const held = _mm512_loadu_si512(from + 16 * v);
       _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(marks), held));
       to += count_marks(marks & 0xFFFF);
