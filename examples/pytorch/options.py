@@ -225,11 +225,11 @@ def check(chosen: argparse.Namespace) -> None:
     for option in ("save", "resume", "stop"):
         if getattr(chosen, option) is not None and len(chosen.hook) > 1:
             raise UsageError(f"--{option} goes with one --hook, not with {len(chosen.hook)}")
+        if chosen.plan is not None and getattr(chosen, option) is not None:
+            raise UsageError(f"--{option} does not go with --plan, whose buckets follow from what it measures")
     if (chosen.save or chosen.resume) and chosen.hook[0].kind == "local":
         raise UsageError("--save and --resume: with local each rank has weights of its own, which this program does "
                          "not keep")
-        if chosen.plan is not None and getattr(chosen, option) is not None:
-            raise UsageError(f"--{option} does not go with --plan, whose buckets follow from what it measures")
     for hook in chosen.hook:
         if chosen.plan is not None and hook.kind != "gradsieve":
             raise UsageError(f"--plan is for gradsieve's hook, which times its exchanges; --hook {hook.name} does not")

@@ -280,6 +280,22 @@ def case_nodes():
 
 
 @needs_fsdp
+def case_a_failure_across_is_one_of_the_whole_node():
+    class Failing:
+        def end_step(self):
+            pass
+
+        def exchange(self, unit, shard):
+            if dist.get_rank() == 0:
+                raise MemoryError("no room")
+
+    unit = _shards.Unit("one", dist.group.WORLD, [[("one", 4)]] * 2, {"one": 8}, None)
+    exchange = _shards.ShardExchange(Failing(), [unit], dist.group.WORLD)
+    assert_raises((MemoryError, RuntimeError), "no room" if dist.get_rank() == 0 else "another rank of this node",
+                  lambda: exchange._exchange(0, torch.ones(8), torch.empty(4)))
+
+
+@needs_fsdp
 def case_what_cannot_be_is_refused():
     for shard in kinds():
         model = shard(small_model())
@@ -336,6 +352,7 @@ test_hook.TWO_RANKS = [
     case_stopped_and_continued_is_as_if_not,
     case_accumulation_mixed_precision_and_discard,
     case_units_that_some_steps_do_without,
+    case_a_failure_across_is_one_of_the_whole_node,
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_shards_are_what_ddp_leaves]

@@ -30,8 +30,9 @@ inline constexpr bool chosen_at_run_time = false;
 #else
 inline constexpr bool chosen_at_run_time = true;
 #endif
-using run_time_selector = gs::any_selector<gs::radix, gs::hierarchical, gs::laplacian, gs::trimmed,
-                                           gs::threshold_search, gs::ldte, gs::sidco, gs::one_sign, gs::random_k>;
+using run_time_selector =
+    gs::any_selector<gs::radix, gs::hierarchical, gs::laplacian, gs::trimmed, gs::threshold_search, gs::ldte, gs::sidco,
+                     gs::one_sign, gs::random_k, gs::fixed_threshold>;
 using run_time_indices =
     gs::any_indices<gs::automatic, gs::raw32, gs::delta, gs::elias_fano, gs::bitmap, gs::fixed_width>;
 using run_time_values = gs::any_values<gs::fp32, gs::fp16, gs::bf16, gs::int8, gs::int4, gs::int2, gs::ternary,

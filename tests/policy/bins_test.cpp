@@ -209,13 +209,15 @@ TEST_CASE("adacomp: a list that is full still gives the largest of the layer") {
   narrow.density = 0.0001;
   std::vector<float> values(n, 1.0f);  // all of it is kept by the bins, far more than there is room for
   values[777'777] = 3;
-  for (int const threads : {1, 4}) {
-    gs::compressor reducer{gs::host{threads}, gs::layout{{"fc", n}}, narrow};
-    auto const sent = listed(reducer.compress(values));
-    CHECK(sent.size() == 100);
-    CHECK(std::find_if(sent.begin(), sent.end(), [](entry const& e) { return e.index == 777'777; }) != sent.end());
-    CHECK(sent.front().index == 0);
-  }
+  for (std::uint32_t const length : {500u, gs::bin_lengths::longest})
+    for (int const threads : {1, 4}) {
+      narrow.selector.bins.otherwise = length;
+      gs::compressor reducer{gs::host{threads}, gs::layout{{"fc", n}}, narrow};
+      auto const sent = listed(reducer.compress(values));
+      CHECK(sent.size() == 100);
+      CHECK(std::find_if(sent.begin(), sent.end(), [](entry const& e) { return e.index == 777'777; }) != sent.end());
+      CHECK(sent.front().index == 0);
+    }
 }
 
 TEST_CASE("adacomp needs bins that fit its layers") {

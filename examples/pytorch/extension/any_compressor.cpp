@@ -31,7 +31,7 @@ std::optional<std::size_t> take(names& tokens, names const& choices, std::string
 
 /// Any selector without bins.
 using without_bins = gs::any_selector<gs::radix, gs::hierarchical, gs::laplacian, gs::trimmed, gs::threshold_search,
-                                      gs::ldte, gs::sidco, gs::one_sign, gs::random_k>;
+                                      gs::ldte, gs::sidco, gs::one_sign, gs::random_k, gs::fixed_threshold>;
 
 }  // namespace
 

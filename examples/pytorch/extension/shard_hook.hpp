@@ -43,8 +43,8 @@ class shard_hook {
   }
 
   /// Replaces a unit's gradient by what all ranks' exchange leaves here: with shards the mean in this rank's own, and
-  /// nothing of use elsewhere. The first unit after end_step(), and
-  /// one that comes again, begin a step. Waits for the other ranks.
+  /// nothing of use elsewhere. The first unit after end_step(), and one that comes again, begin a step. Waits for the
+  /// other ranks.
   /// @throws as bucket_exchange::exchange(); std::invalid_argument for a gradient that is not contiguous in host
   /// memory.
   void exchange(std::size_t unit, at::Tensor const& gradient) {

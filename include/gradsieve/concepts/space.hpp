@@ -49,16 +49,13 @@ concept segment_sums = requires(S const sums) {
 };
 
 /// What a selector may call on the workspace that it gets, in every space; `acc` is its segment.
-/// - `sample(acc, count, seed)`: keys of about `count` elements at random places, the same for the same step. The
-/// preview
-///   that `predict` gets has nothing else, and samples what the accumulate pass will write.
-/// - `collected(acc)`: the candidates of the accumulate pass, or of `collect_again(acc, lower)`, which reads the
-/// segment.
+/// - `sample(acc, count, seed)`: keys of about `count` elements at random places, the same for the same step. What
+///   `predict` gets has nothing else, and samples what the accumulate pass will write.
+/// - `collected(acc)`: the candidates of the accumulate pass, or of `collect_again(acc, lower)`: one pass.
 /// - `measure(acc)`, `mean_abs(acc)`: sums over the segment; a pass, unless the accumulate pass has measured.
 /// - `count_at_least(acc, key)`: elements whose key is `key` or more; a pass.
-/// - `kth_largest(acc, k)`: the threshold that keeps exactly k elements, or all nonzero ones; from the candidates if
-/// they
-///   suffice, else some passes. With `low`, a key that at least k elements reach.
+/// - `kth_largest(acc, k)`: the threshold that keeps exactly k elements, or all nonzero ones; some passes, unless the
+///   candidates suffice. With `low`, a key that at least k elements reach.
 /// - `compact(acc, threshold, out)`: writes the elements that a threshold keeps in index order; returns their number.
 /// - The last two with `keep(value) -> bool` choose from the elements only for which it is true.
 template <class W>

@@ -181,8 +181,7 @@ class host_selection_stage {
            shares_memory(std::as_bytes(chosen.values), std::as_bytes(values_.span()));
   }
 
-  // ---- Steps and warm thresholds
-  // ---------------------------------------------------------------------------------------
+  // ---- Steps and warm thresholds -------------------------------------------------------------------------------
 
   void end_step() noexcept { ++steps_; }
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }

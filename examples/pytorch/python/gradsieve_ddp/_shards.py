@@ -84,7 +84,7 @@ class ShardExchange:
         failure = None
         try:
             self._native.exchange(number, shard)
-        except RuntimeError as error:
+        except Exception as error:  # whatever it is, the others of this node wait to hear of it
             failure = error
         failures = torch.tensor([0 if failure is None else 1])
         dist.all_reduce(failures, group=self._inside)

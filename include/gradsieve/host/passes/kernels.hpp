@@ -51,12 +51,10 @@ GRADSIEVE_INLINE std::uint64_t accumulate_element(Residual const& policy, std::a
 }
 
 /// The same for a block, in half the instructions: gradients are taken to be finite, and those that are not are entered
-/// after all. A policy may so be called with what is not finite; its result is then thrown away. `largest`: no new
-/// state 0 has a key above it.
+/// after all. A policy may so be called with what is not finite; its result is then thrown away.
 template <class Residual, class T, std::size_t States, class Seen>
 GRADSIEVE_INLINE std::uint64_t accumulate_block(Residual const& policy, std::array<float*, States> const& states,
-                                                T const* gradient, float factor, Seen const& seen,
-                                                key_type& largest) noexcept {
+                                                T const* gradient, float factor, Seen const& seen) noexcept {
   constexpr auto finite = static_cast<std::int32_t>(infinite_key - 1);
   float* const* const state = states.data();
   std::int32_t most = 0;  // keys fit 31 bits, and signed comparisons vectorise everywhere
@@ -75,7 +73,6 @@ GRADSIEVE_INLINE std::uint64_t accumulate_block(Residual const& policy, std::arr
     for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s] = key > finite ? before[s] : now[s];
     seen(i, now[0], entered);
   }
-  largest = static_cast<key_type>(most);
   if (most <= finite) [[likely]]
     return 0;
   for (std::size_t i = 0; i < block; ++i) {
@@ -147,10 +144,9 @@ struct accumulate_tile {
       marked_strip marked;
       std::size_t i = 0;
       for (; i + block <= size; i += block) {
-        key_type largest = 0;
         prefetch(gradient + at + i + ahead, block);
         for (auto const* const state : states) prefetch(state + ahead, block);
-        bad += accumulate_block(policy, states, gradient + at + i, factor, seen, largest);
+        bad += accumulate_block(policy, states, gradient + at + i, factor, seen);
         marked.put(i / block, block_of<Level>::at_least(states[0], least));
         for (auto& state : states) state += block;
         seen.advance(block);
@@ -175,20 +171,24 @@ struct enter_tile {
   }
 };
 
-/// Keeping candidates of at most a tile.
+/// Keeping candidates of a tile, which has more than tile_size elements where its bin has.
 struct append_tile {
   template <simd Level>
   GRADSIEVE_INLINE static void run(float const* values, std::size_t count, std::uint64_t first,
                                    key_type candidate_threshold, candidate_list* list) noexcept {
-    marked_strip marked;
-    std::size_t i = 0;
-    for (; i + block <= count; i += block) {
-      prefetch(values + i + ahead, block);
-      marked.put(i / block, block_of<Level>::at_least(values + i, candidate_threshold));
+    for (std::size_t at = 0; at < count; at += tile_size) {
+      std::size_t const size = smaller<std::size_t>(tile_size, count - at);
+      float const* const from = values + at;
+      auto const start = static_cast<index_type>(first + at);
+      marked_strip marked;
+      std::size_t i = 0;
+      for (; i + block <= size; i += block) {
+        prefetch(from + i + ahead, block);
+        marked.put(i / block, block_of<Level>::at_least(from + i, candidate_threshold));
+      }
+      marked.append<Level>(from, start, *list);
+      append_rest(from + i, size - i, start + static_cast<index_type>(i), candidate_threshold, *list);
     }
-    auto const start = static_cast<index_type>(first);
-    marked.append<Level>(values, start, *list);
-    append_rest(values + i, count - i, start + static_cast<index_type>(i), candidate_threshold, *list);
   }
 };
 

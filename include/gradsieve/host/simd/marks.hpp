@@ -55,7 +55,7 @@ using mark_word = std::uint64_t;
 ///   at_least(values, least)   marks those whose key is at least `least`
 ///   pack(marks, from, to)     writes the bits of the marked ones of `from`, back to back
 ///   places(marks, first, to)  writes first + the place of each mark
-/// The last two overwrite up to a block behind `to`. pack() may write where it reads, but not further on.
+/// The last two overwrite up to a block behind `to`.
 template <simd Level>
 struct block_of {
   GRADSIEVE_INLINE static mark_word at_least(float const* values, key_type least) noexcept {
@@ -138,8 +138,8 @@ struct block_of<simd::avx512> {
   }
   template <class From, class To>
   GRADSIEVE_AVX512 static void pack(mark_word marks, From const* from, To* to) noexcept {
-    for (std::size_t v = 0; v < block / 16;
-         ++v, marks >>= 16) {  // to a register first: the memory form is slow on some
+    for (std::size_t v = 0; v < block / 16; ++v, marks >>= 16) {
+      // To a register first: the form that writes to memory is slow on some processors.
       auto const held = _mm512_loadu_si512(from + 16 * v);
       _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(marks), held));
       to += count_marks(marks & 0xFFFF);
