@@ -162,7 +162,9 @@ struct accumulate_bins {
         ++sums.bins;
       }
     }
-    append_all<Level, scored<Chosen>>(values, count, first, scratch.marks, *list);
+    std::uint64_t const before = list->count;
+    append_all<Level>(values, count, first, scratch.marks, *list);
+    if constexpr (scored<Chosen>) drop_zeros(*list, before);
     return sums;
   }
 
@@ -215,8 +217,8 @@ struct accumulate_bins {
     if (i < count) put_marks(marks, at + i, marks_of(scores + i, count - i, least));
   }
 
-  /// Appends the marked elements of a tile, but for zeros where some may be marked, and takes the marks back.
-  template <simd Level, bool Zeros>
+  /// Appends the marked elements of a tile, and takes the marks back.
+  template <simd Level>
   GRADSIEVE_INLINE static void append_all(float const* values, std::size_t count, std::uint64_t first, mark_word* marks,
                                           candidate_list& list) noexcept {
     std::size_t i = 0;
@@ -225,10 +227,10 @@ struct accumulate_bins {
       std::size_t const from = i;
       for (std::size_t b = 0; b < marked_strip::blocks && i + block <= count; ++b, i += block)
         strip.put(b, std::exchange(*marks++, 0));
-      strip.append<Level, Zeros>(values + from, static_cast<index_type>(first + from), list);
+      strip.append<Level>(values + from, static_cast<index_type>(first + from), list);
     }
     for (auto left = std::exchange(*marks, 0); left != 0; left &= left - 1)
-      append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 1, list);
+      append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 0, list);
   }
 
   /// Where the elements end of which a threshold keeps all ties.
