@@ -180,6 +180,21 @@ TEST_CASE("adacomp: bins of zeros send nothing, equal ones everything") {
   CHECK(reducer.residual()[700] == -1.0f);
 }
 
+TEST_CASE("adacomp: a gradient that brings an accumulator to zero is not sent, however large") {
+  gs::compressor reducer{gs::host{}, gs::layout{{"fc", 1500}}, plain};
+  std::vector<float> values(1500);
+  values[500] = -1;
+  values[1490] = -1;
+  for (std::size_t const i : {501u, 1491u}) values[i] = 4;
+  REQUIRE(reducer.compress(values).indices.size() == 2);
+  for (std::size_t const i : {500u, 1490u}) values[i] = 1;   // their residual is -1
+  for (std::size_t const i : {501u, 1491u}) values[i] = -1;  // theirs is 4 / 3: a third is left, the bin's maximum
+  auto const sent = listed(reducer.compress(values));
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0].index == 501);
+  CHECK(sent[1].index == 1491);
+}
+
 TEST_CASE("adacomp: a bin of subnormal values sends nothing, however few the others") {
   gs::compressor reducer{gs::host{}, gs::layout{{"fc", 5000}}, plain};
   std::vector<float> values(5000);

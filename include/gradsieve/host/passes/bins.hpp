@@ -57,10 +57,16 @@ inline constexpr std::size_t lanes = 16;
 template <simd Level>
 class host_bin {
  public:
-  /// `guess`: the key of the bin before, and then of this one.
-  host_bin(float const* values, std::size_t size, binned_tile const& in, std::uint64_t position, key_type* scratch,
-           key_type& guess) noexcept
-      : values_{values}, size_{size}, in_{in}, position_{position}, scratch_{scratch}, guess_{guess} {}
+  /// Of the values `readable` >= size may be read. `guess`: the key of the bin before, and then of this one.
+  host_bin(float const* values, std::size_t size, std::size_t readable, binned_tile const& in, std::uint64_t position,
+           key_type* scratch, key_type& guess) noexcept
+      : values_{values},
+        size_{size},
+        readable_{readable},
+        in_{in},
+        position_{position},
+        scratch_{scratch},
+        guess_{guess} {}
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] index_type budget() const noexcept {
@@ -69,14 +75,14 @@ class host_bin {
   }
   [[nodiscard]] GRADSIEVE_INLINE key_type max_key() const noexcept {
     if (largest_ != unknown) return largest_;
-    if (size_ < lanes) return largest_ = host_kernels::max_key(values_, size_);
-    // Whole vectors, the last of them once more over elements that have been seen.
-    std::array<std::size_t, 2> const from{0, size_ - lanes};
-    std::array<std::size_t, 2> const count{size_, lanes};
+    // Whole vectors, of the last one only what belongs to the bin: one loop and one reduction.
+    std::size_t const whole = whole_vectors(size_ + lanes - 1);
+    if (whole > smaller(readable_, long_bin)) return largest_ = host_kernels::max_key(values_, size_);
+    auto const end = static_cast<std::int32_t>(whole);
+    auto const size = static_cast<std::int32_t>(size_);
     std::int32_t largest = 0;
-    for (std::size_t part = 0; part < 2; ++part)
-      for (std::size_t i = 0, whole = whole_vectors(count[part]); i < whole; ++i)
-        largest = std::max(largest, static_cast<std::int32_t>(magnitude_key(values_[from[part] + i])));
+    for (std::int32_t i = 0; i < end; ++i)
+      largest = larger(largest, i < size ? static_cast<std::int32_t>(magnitude_key(values_[i])) : 0);
     return largest_ = static_cast<key_type>(largest);
   }
 
@@ -97,6 +103,7 @@ class host_bin {
 
  private:
   static constexpr key_type unknown = ~key_type{0};
+  static constexpr std::size_t long_bin = std::size_t{1} << 16;  ///< for which a loop's rest does not matter
 
   /// The keys of at least `low` to the scratch; how many.
   [[nodiscard]] GRADSIEVE_INLINE std::uint64_t collect(key_type low) const noexcept {
@@ -114,6 +121,7 @@ class host_bin {
 
   float const* values_;
   std::size_t size_;
+  std::size_t readable_;
   binned_tile const& in_;
   std::uint64_t position_;  // in the segment, elements in passthrough ranges not counted
   key_type* scratch_;
@@ -147,11 +155,11 @@ struct accumulate_bins {
         auto here = states;
         for (auto& state : here) state += entered;
         auto const seen = scores_of(chosen, scratch.scores + entered);
-        sums.bad += accumulate_tile::run<Level>(policy, here, gradient + entered, factor, next, first + entered, next,
-                                                0, list, pending, nullptr, seen);
+        sums.bad += accumulate_tile::run<Level, false>(policy, here, gradient + entered, factor, next, first + entered,
+                                                       next, 0, list, pending, nullptr, seen);
         entered += next;
       }
-      host_bin<Level> const bin{values + at, size, tile, tile.position + at, scratch.keys, guess};
+      host_bin<Level> const bin{values + at, size, count - at, tile, tile.position + at, scratch.keys, guess};
       threshold const kept = chosen.threshold_of(bin);
       if constexpr (scored<Chosen>)  // there is room behind the scores
         mark_kept<Level>(scratch.scores + at, size, size + block, kept, at, scratch.marks);
@@ -162,7 +170,9 @@ struct accumulate_bins {
         ++sums.bins;
       }
     }
-    append_all<Level, scored<Chosen>>(values, count, first, scratch.marks, *list);
+    std::uint64_t const before = list->count;
+    append_all<Level>(values, count, first, scratch.marks, *list);
+    if constexpr (scored<Chosen>) drop_zeros(*list, before);
     return sums;
   }
 
@@ -215,8 +225,8 @@ struct accumulate_bins {
     if (i < count) put_marks(marks, at + i, marks_of(scores + i, count - i, least));
   }
 
-  /// Appends the marked elements of a tile, but for zeros where some may be marked, and takes the marks back.
-  template <simd Level, bool Zeros>
+  /// Appends the marked elements of a tile, and takes the marks back.
+  template <simd Level>
   GRADSIEVE_INLINE static void append_all(float const* values, std::size_t count, std::uint64_t first, mark_word* marks,
                                           candidate_list& list) noexcept {
     std::size_t i = 0;
@@ -225,10 +235,10 @@ struct accumulate_bins {
       std::size_t const from = i;
       for (std::size_t b = 0; b < marked_strip::blocks && i + block <= count; ++b, i += block)
         strip.put(b, std::exchange(*marks++, 0));
-      strip.append<Level, Zeros>(values + from, static_cast<index_type>(first + from), list);
+      strip.append<Level>(values + from, static_cast<index_type>(first + from), list);
     }
     for (auto left = std::exchange(*marks, 0); left != 0; left &= left - 1)
-      append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 1, list);
+      append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 0, list);
   }
 
   /// Where the elements end of which a threshold keeps all ties.

@@ -119,7 +119,7 @@ GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, S
 /// Removing what is pending, accumulating, measuring and keeping candidates of at most a tile. Each block asks memory
 /// for one that comes later, and marks its candidates; when all of a strip are done the marked ones are appended. So no
 /// branch waits for what an addition gives: of blocks with candidates and without no processor can predict which comes
-/// next.
+/// next. Without `Candidates` none are looked for.
 struct accumulate_tile {
   static constexpr std::size_t remove_ahead = 256;  // a vector load right behind a scalar store would wait for it
 
@@ -129,7 +129,7 @@ struct accumulate_tile {
     return gradient_bytes < streamed_bytes ? tile_size : 512;
   }
 
-  template <simd Level, class Residual, class T, std::size_t States, class Seen = unseen>
+  template <simd Level, bool Candidates = true, class Residual, class T, std::size_t States, class Seen = unseen>
   GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
                                             float factor, std::size_t count, std::uint64_t first, std::size_t strip,
                                             key_type candidate_threshold, candidate_list* list, pending_list* pending,
@@ -147,14 +147,14 @@ struct accumulate_tile {
         prefetch(gradient + at + i + ahead, block);
         for (auto const* const state : states) prefetch(state + ahead, block);
         bad += accumulate_block(policy, states, gradient + at + i, factor, seen);
-        marked.put(i / block, block_of<Level>::at_least(states[0], least));
+        if constexpr (Candidates) marked.put(i / block, block_of<Level>::at_least(states[0], least));
         for (auto& state : states) state += block;
         seen.advance(block);
       }
-      marked.append<Level>(values, start, *list);
+      if constexpr (Candidates) marked.append<Level>(values, start, *list);
       if (i == size) continue;
       bad += accumulate_element<true>(policy, states, gradient + at + i, factor, size - i, seen);
-      append_rest(values + i, size - i, start + static_cast<index_type>(i), least, *list);
+      if constexpr (Candidates) append_rest(values + i, size - i, start + static_cast<index_type>(i), least, *list);
       for (auto& state : states) state += size - i;
     }
     if (sums != nullptr) *sums = measure_tile::run<Level>(states[0] - count, count);

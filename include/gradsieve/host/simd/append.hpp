@@ -25,8 +25,9 @@ struct alignas(128) candidate_list {
 /// Elements that a list has room for behind its capacity.
 inline constexpr std::size_t group = 4 * block;
 
-/// Appends the marked elements of a block whose first has the index `first`.
-template <simd Level>
+/// Appends the marked elements of a block whose first has the index `first`. `Many`: there are usually more than a few,
+/// and a branch on how many would be mispredicted.
+template <simd Level, bool Many>
 GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_word marks,
                                     candidate_list& list) noexcept {
   constexpr std::size_t few = 4;
@@ -34,7 +35,7 @@ GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_
   index_type* const indices = list.indices + list.count;
   float* const kept = list.values + list.count;
   list.count += more;
-  if (more > few) {
+  if (Many || more > few) {
     block_of<Level>::places(marks, first, indices);
     block_of<Level>::pack(marks, values, kept);
     return;
@@ -57,21 +58,27 @@ class marked_strip {
     any_ |= std::uint64_t{marks != 0 ? 1u : 0u} << place;
   }
 
-  /// Appends the marked elements, with `Zeros` those of them that are not zero; `values` and `first` are of the first
-  /// block.
-  template <simd Level, bool Zeros = false>
+  /// Appends the marked elements; `values` and `first` are of the first block.
+  template <simd Level>
   GRADSIEVE_INLINE void append(float const* values, index_type first, candidate_list& list) const noexcept {
+    constexpr std::size_t nearly_all = blocks - blocks / 16;  // about three marks a block, where they fall at random
+    if (count_marks(any_) < nearly_all)
+      append_blocks<Level, false>(values, first, list);
+    else
+      append_blocks<Level, true>(values, first, list);
+  }
+
+ private:
+  template <simd Level, bool Many>
+  GRADSIEVE_INLINE void append_blocks(float const* values, index_type first, candidate_list& list) const noexcept {
     auto to = list;
     for (auto left = any_; left != 0 && !to.full(); left &= left - 1) {
       std::size_t const at = lowest_mark(left);
-      auto const* const from = values + block * at;
-      mark_word const marks = Zeros ? marks_[at] & block_of<Level>::at_least(from, 1) : marks_[at];
-      append_marked<Level>(from, first + static_cast<index_type>(block * at), marks, to);
+      append_marked<Level, Many>(values + block * at, first + static_cast<index_type>(block * at), marks_[at], to);
     }
     list.count = to.count;
   }
 
- private:
   std::uint64_t any_ = 0;
   mark_word marks_[blocks];
 };
@@ -84,6 +91,20 @@ GRADSIEVE_INLINE void append_rest(float const* values, std::size_t count, index_
     list.indices[list.count] = first + static_cast<index_type>(i);
     list.values[list.count++] = values[i];
   }
+}
+
+/// Takes back the entries from `from` on whose value is zero. A full list stays as it is.
+GRADSIEVE_INLINE void drop_zeros(candidate_list& list, std::uint64_t from) noexcept {
+  std::uint32_t zeros = 0;
+  for (std::uint64_t i = from; i < list.count; ++i) zeros += magnitude_key(list.values[i]) == 0 ? 1u : 0u;
+  if (zeros == 0 || list.full()) return;
+  std::uint64_t kept = from;
+  for (std::uint64_t i = from; i < list.count; ++i) {
+    if (magnitude_key(list.values[i]) == 0) continue;
+    list.indices[kept] = list.indices[i];
+    list.values[kept++] = list.values[i];
+  }
+  list.count = kept;
 }
 
 /// Counts the keys above `high` and writes those in [low, high] to `out`, at most `room` of them.
