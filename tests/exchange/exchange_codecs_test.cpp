@@ -216,7 +216,7 @@ TEST_CASE("a coded list that is damaged on its way to one rank makes all ranks t
           armed = step == 1;
           auto const how = ending([&] { compressor.exchange(flipping{{comm}, &armed}, std::span{update}); });
           bool const good =
-              step != 1 ? how.empty() : contains(how, comm.rank() == 2 ? "order or range" : "damaged on their way");
+              step != 1 ? how.empty() : contains(how, comm.rank() == 2 ? "out of order or out of range" : "damaged on their way");
           found.expect(good, "step " + std::to_string(step) + ": " + how);
           if (step == 1) found.expect(same_bits(residual_of(compressor), expected), "something was given up");
         }
