@@ -165,9 +165,9 @@ def parser() -> Parser:
     sent.add_argument("--route", choices=("python", "cpp"), default="python",
                       help="how gradsieve's hook is registered: by DDP's public call, or below Python [python]")
 
-    sent.add_argument("--outer-lr", type=number(0, 1000, above=True), metavar="X", default=0.7,
+    sent.add_argument("--outer-lr", type=number(0, 1000, above=True), metavar="X",
                       help="of local's step outside [0.7]")
-    sent.add_argument("--outer-momentum", type=number(0, 0.9999), metavar="X", default=0.9,
+    sent.add_argument("--outer-momentum", type=number(0, 0.9999), metavar="X",
                       help="of local's step outside, Nesterov's [0.9]")
     sent.add_argument("--plan", choices=("optimal", "mgwfbp", "free_merge", "wfbp", "single"),
                       help="steps with small buckets are timed first, then DDP gets the buckets that this planner "
@@ -197,8 +197,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         chosen.layers = 1 if chosen.model == "lstm" else 3
     if chosen.batch is None:
         chosen.batch = {"cnn": 128, "ncf": 512}.get(chosen.model, 16)
-    if chosen.warmup is None:
-        chosen.warmup = chosen.steps // 10
     if chosen.lr is None:
         of_sgd = {"transformer": 0.15, "cnn": 0.05, "lstm": 0.5, "ncf": 0.5}[chosen.model]
         chosen.lr = {"sgd": of_sgd, "novograd": 0.03 if chosen.model == "lstm" else 0.01}.get(chosen.optimizer, 0.002)
@@ -209,6 +207,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         check(chosen)
     except UsageError as wrong:
         reader.error(str(wrong))
+    if chosen.warmup is None:
+        chosen.warmup = chosen.steps // 10
+    if chosen.outer_lr is None:
+        chosen.outer_lr = 0.7
+    if chosen.outer_momentum is None:
+        chosen.outer_momentum = 0.9
     return chosen
 
 
@@ -222,6 +226,13 @@ def check(chosen: argparse.Namespace) -> None:
         raise UsageError("--model ncf needs ratings: --ratings with a file such as MovieLens's u.data")
     if chosen.stop is not None and chosen.stop > chosen.steps:
         raise UsageError(f"--stop {chosen.stop} lies beyond --steps {chosen.steps}")
+    kinds = {hook.kind for hook in chosen.hook}
+    for option, needs, why in (("outer_lr", "local", "is of local steps"), ("outer_momentum", "local", "is of local steps"),
+                               ("trace", "gradsieve", "has rows of gradsieve's hook")):
+        if getattr(chosen, option) is not None and needs not in kinds:
+            raise UsageError(f"--{option.replace('_', '-')} {why}: no --hook here is {needs}")
+    if chosen.warmup is not None and not kinds & {"powersgd", "gradsieve"}:
+        raise UsageError("--warmup is of powersgd and gradsieve: no --hook here is either")
     for option in ("save", "resume", "stop"):
         if getattr(chosen, option) is not None and len(chosen.hook) > 1:
             raise UsageError(f"--{option} goes with one --hook, not with {len(chosen.hook)}")

@@ -209,6 +209,9 @@ class OptionsTest(unittest.TestCase):
                 (["--stop", "600", "--hook", "none"], "--stop 600 lies beyond --steps 500"),
                 (["--hook", "local:0"], "'0' is not a whole number from 1"),
                 (["--save", "file", "--hook", "local:4"], "each rank has weights of its own"),
+                (["--hook", "none", "--outer-lr", "1"], "--outer-lr is of local steps"),
+                (["--hook", "none", "--trace", "file"], "--trace has rows of gradsieve's hook"),
+                (["--hook", "local:4", "--warmup", "5"], "--warmup is of powersgd and gradsieve"),
                 (["--save", "file"], "--save goes with one --hook, not with 3"),
                 (["--sped"], "unrecognized arguments: --sped")):
             self.assertIn(why, self.refuse(*arguments))

@@ -88,6 +88,7 @@ struct options {
   std::string accumulators;
   int accumulators_every = 50;
   bool help = false;
+  names given;  ///< the options that were written
 };
 
 struct option {
@@ -192,6 +193,7 @@ struct option {
     if (found->value.empty() && attached) throw usage_error(name + " takes no value");
     if (!found->value.empty() && !attached && i + 1 == arguments.size())
       throw usage_error(name + " needs a value: " + found->value + ", " + found->help);
+    chosen.given.push_back(name);
     if (found->value.empty()) {
       found->set(chosen, "");
     } else {

@@ -134,6 +134,24 @@ template <class Space, class Selector, class Exchange, class Body>
   return recipe;
 }
 
+/// @throws usage_error for an option of a policy that no recipe has.
+inline void check_given(options const& chosen, std::vector<named_recipe> const& recipes) {
+  auto const any = [&](auto const& has) {
+    return std::ranges::any_of(recipes, [&](auto const& each) { return each.policies && has(*each.policies); });
+  };
+  auto const require = [&](names const& of_policy, char const* policy, auto const& has) {
+    for (auto const& option : of_policy)
+      if (std::ranges::count(chosen.given, option) > 0 && !any(has))
+        throw usage_error(option + " is of " + policy + ", which no recipe here has");
+  };
+  require({"--bins"}, "adacomp", [](auto const& it) { return it.adapts(); });
+  require({"--threshold", "--most"}, "fixed_threshold",
+          [](auto const& it) { return std::holds_alternative<gs::fixed_threshold>(it.selector); });
+  require({"--sharing", "--rotate-every"}, "deft",
+          [](auto const& it) { return std::holds_alternative<gs::deft>(it.partitioner); });
+  require({"--beta"}, "filtered", [](auto const& it) { return std::holds_alternative<gs::filtered>(it.residual); });
+}
+
 /// What to train: dense first, then in the order given.
 [[nodiscard]] inline std::vector<named_recipe> parse_recipes(options const& chosen) {
   names wanted = chosen.compare;
@@ -144,6 +162,7 @@ template <class Space, class Selector, class Exchange, class Body>
       if (earlier.name == name) throw usage_error("--compare names '" + name + "' twice");
     recipes.insert(name == "dense" ? recipes.begin() : recipes.end(), parse_recipe(name, chosen));
   }
+  check_given(chosen, recipes);
   return recipes;
 }
 
