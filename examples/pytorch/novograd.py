@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Callable, Iterable
 
 import torch
@@ -23,11 +24,11 @@ class NovoGrad(torch.optim.Optimizer):
             for each in group["params"]:
                 if each.grad is None:
                     continue
-                state, square = self.state[each], each.grad.double().square().sum()
-                if not state:
+                state, square = self.state[each], each.grad.double().square().sum().item()
+                if not state:  # the square is a float of Python's: load_state_dict() would round a tensor to each's type
                     state["square"], state["first"] = square, torch.zeros_like(each)
                 else:
                     state["square"] = group["decay"] * state["square"] + (1 - group["decay"]) * square
-                scale = 1 / (state["square"].sqrt().item() + 1e-8)
+                scale = 1 / (math.sqrt(state["square"]) + 1e-8)
                 state["first"].mul_(group["momentum"]).add_(each.grad, alpha=scale)
                 each.add_(state["first"], alpha=-group["lr"])
