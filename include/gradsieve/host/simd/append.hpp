@@ -30,22 +30,23 @@ inline constexpr std::size_t group = 4 * block;
 template <simd Level, bool Many>
 GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_word marks,
                                     candidate_list& list) noexcept {
-  constexpr std::size_t few = 4;
+  [[maybe_unused]] constexpr std::size_t few = 4;
   std::size_t const more = count_marks(marks);
   index_type* const indices = list.indices + list.count;
   float* const kept = list.values + list.count;
   list.count += more;
-  if (Many || more > few) {
-    block_of<Level>::places(marks, first, indices);
-    block_of<Level>::pack(marks, values, kept);
-    return;
+  if constexpr (!Many) {
+    if (more <= few) {  // as many as may be, whether they are there or not: how many there are no processor can predict
+      for (std::size_t j = 0; j < few; ++j, marks &= marks - 1) {
+        std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
+        indices[j] = first + static_cast<index_type>(i);
+        kept[j] = values[i];
+      }
+      return;
+    }
   }
-  // As many as may be, whether they are there or not: how many there are no processor can predict.
-  for (std::size_t j = 0; j < few; ++j, marks &= marks - 1) {
-    std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
-    indices[j] = first + static_cast<index_type>(i);
-    kept[j] = values[i];
-  }
+  block_of<Level>::places(marks, first, indices);
+  block_of<Level>::pack(marks, values, kept);
 }
 
 /// The marks of up to 64 blocks, and which of these have any.
