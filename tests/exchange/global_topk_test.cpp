@@ -145,7 +145,7 @@ void check_definition() {
   auto const noise = [](std::uint64_t n) {
     return maker{[n](int rank, std::uint64_t step) { return gradient(n, rank, step); }};
   };
-  for (int const world : {1, 2, 3, 4, 5, 7, 8, 13}) {
+  for (int const world : sanitized ? std::vector{1, 2, 3, 5} : std::vector{1, 2, 3, 4, 5, 7, 8, 13}) {
     CAPTURE(world);
     for (double const density : {0.0, 0.002, 0.05, 0.4})
       CHECK(against_definition<Exchange>(world, 700, density, noise(700)) == "");
