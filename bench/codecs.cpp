@@ -67,7 +67,8 @@ void write_zeros(gs::host_team const& team, std::span<float> to) {
   team.run(to.size(), [&](int worker) {
     auto const [begin, end] = team.part(to.size(), worker);
     for (auto at = begin; at < end; at += zeros.size())
-      gs::host_kernels::stream(zeros.data(), to.data() + at, std::min<std::size_t>(zeros.size(), end - at));
+      gs::host_kernels::run<gs::host_kernels::stream_copy>(gs::host_kernels::best_simd(), zeros.data(), to.data() + at,
+                                                           std::min<std::size_t>(zeros.size(), end - at));
     gs::host_kernels::stream_fence();
   });
 }

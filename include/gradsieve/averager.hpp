@@ -72,8 +72,8 @@ class averager {
     work_.reserve_updates(messages.size());
     if (passthrough_mean_.size() < info_.passthrough)
       passthrough_mean_ = typename workspace::template buffer<float>(info_.passthrough);
-    for (auto const& each : messages)
-      decoded_.add(codec_, info(), each, most_entries(codec_, info_, each, each.size()));
+    decoded_.add_all(work_, codec_, info(), messages,
+                     [&](std::size_t m) { return most_entries(codec_, info_, messages[m], messages[m].size()); });
     auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
     auto applied = work_.apply(decoded_.messages(), divisor, out);
     for (std::size_t i = 0; i < info_.passthrough; ++i) passthrough_mean_[i] = mean_of_passthrough(i, divisor);

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <gradsieve/compressor.hpp>
@@ -257,7 +258,7 @@ TEST_CASE("updates are added up alike below and above the size that goes past th
     sums.reserve(team, 2);
     std::vector<float> memory(n + 1, 7.0f);
     auto const out = std::span{memory}.subspan(1);  // not where vectors begin
-    CHECK(sums.apply(team, std::span{both}, 3.0f, out).entries == a.size());
+    CHECK(sums.apply(team, best_simd(), std::span{both}, 3.0f, out).entries == a.size());
     CHECK(memory[0] == 7.0f);
     for (std::size_t i = 0; i < a.size(); ++i) {
       bool const shared = std::ranges::binary_search(b, a[i]);
@@ -265,6 +266,87 @@ TEST_CASE("updates are added up alike below and above the size that goes past th
       out[a[i]] = 0;
     }
     CHECK(std::ranges::count(out, 0.0f) == static_cast<std::ptrdiff_t>(n));
+  }
+}
+
+namespace {
+
+/// The mean as apply() promises it, element by element.
+template <class T>
+applied_update simple_mean(std::span<selection_view const> updates, float divisor, std::span<T> out) {
+  applied_update done;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    bool has = false;
+    float sum = 0;
+    double wide = 0;
+    for (auto const& each : updates)
+      if (auto const at = std::ranges::lower_bound(each.indices, i); at != each.indices.end() && *at == i) {
+        float const value = each.values[static_cast<std::size_t>(at - each.indices.begin())];
+        float const volatile rounded = has ? sum + value : value;  // NOLINT: one rounding a sum
+        sum = rounded;
+        wide += static_cast<double>(value);
+        has = true;
+      }
+    float mean = has ? sum / divisor : 0.0f;
+    if (!is_finite(mean)) mean = static_cast<float>(wide / static_cast<double>(divisor));
+    done.entries += has ? 1u : 0u;
+    if constexpr (std::is_same_v<T, float>) {
+      out[i] = mean;
+    } else {
+      done.saturated += exceeds<T>(mean) ? 1u : 0u;
+      out[i] = from_float_saturated<T>(mean);
+    }
+  }
+  return done;
+}
+
+template <class T>
+void check_means(std::span<selection_view const> updates, std::size_t n) {
+  host_team const team{1};
+  host_updates sums;
+  sums.reserve(team, updates.size());
+  for (float const divisor : {1.0f, 2.0f, 8.0f, 3.0f, 0.75f, 7.0f}) {
+    CAPTURE(divisor);
+    std::vector<T> expected(n);
+    auto const counts = simple_mean(updates, divisor, std::span{expected});
+    for (auto const level : levels()) {
+      CAPTURE(static_cast<int>(level));
+      std::vector<T> out(n, T{});
+      auto const got = sums.apply(team, level, updates, divisor, std::span{out});
+      CHECK(got.entries == counts.entries);
+      CHECK(got.saturated == counts.saturated);
+      CHECK(std::memcmp(out.data(), expected.data(), n * sizeof(T)) == 0);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("means of any finite values: signs of zero, subnormals, sums that cancel and that overflow") {
+  data::generator random{5};
+  constexpr std::size_t n = 3 * tile_size + 77;
+  float const largest = std::numeric_limits<float>::max();
+  float const smallest = std::numeric_limits<float>::denorm_min();
+  std::vector<float> const odd{0.0f, -0.0f, 1.0f, -1.0f, largest, -largest, smallest, -smallest, 70000.0f, -70000.0f};
+  for (bool const usual : {true, false}) {  // tiles where no value needs care, and where many do
+    for (double const density : {0.003, 0.2, 0.9}) {
+      CAPTURE(density);
+      std::array<std::vector<index_type>, 5> indices;
+      std::array<std::vector<float>, 5> values;
+      std::vector<selection_view> updates;
+      for (std::size_t u = 0; u < 5; ++u) {
+        for (index_type i = 0; i < n; ++i)
+          if (random.uniform() < density) {
+            indices[u].push_back(i);
+            auto const any = static_cast<float>(random.laplace());
+            values[u].push_back(usual || i > 2 * tile_size ? any : odd[random.bits() % odd.size()]);
+          }
+        updates.push_back({indices[u], values[u], {}});
+      }
+      check_means<float>(updates, n);
+      check_means<float16>(updates, n);
+      check_means<bfloat16>(updates, n);
+    }
   }
 }
 

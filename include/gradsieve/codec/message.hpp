@@ -11,6 +11,7 @@
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/simd.hpp>
 
 namespace gradsieve {
 
@@ -74,26 +75,37 @@ void store_one(std::span<std::byte> to, T value) noexcept {
 }
 
 /// A word of a message, mixed with its position: a summand of checksum().
-[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t mixed(std::uint64_t word, std::uint64_t position) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t mixed(std::uint64_t word,
+                                                                          std::uint64_t position) noexcept {
   std::uint64_t x = (word ^ (position * 0x9E37'79B9'7F4A'7C15u)) * 0xD6E8'FEB8'6659'FD93u;
   return (x ^ (x >> 32)) * 0xD6E8'FEB8'6659'FD93u;
 }
 
+/// Sums up mixed() words, of which the first has the position 1.
+struct mix_words {
+  template <simd>
+  GRADSIEVE_INLINE static std::uint64_t run(std::byte const* bytes, std::size_t words) noexcept {
+    std::uint64_t total = 0;
+    for (std::size_t i = 0; i < words; ++i) {
+      std::uint64_t word = 0;
+      __builtin_memcpy(&word, bytes + 8 * i, 8);
+      if constexpr (std::endian::native != std::endian::little) word = __builtin_bswap64(word);
+      total += mixed(word, i + 1);
+    }
+    return total;
+  }
+};
+
 /// The sum of all 8-byte words and the size, each mixed with its position. It finds damage, not forgery. As it is a
 /// sum, any number of threads can compute it.
 [[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
+  std::size_t const words = bytes.size() / 8;
   std::uint64_t total = mixed(bytes.size(), 0);
-  std::uint64_t position = 1;
-  std::size_t at = 0;
-  // Four at once: their mixings, which take longer than one addition, lie beside each other.
-  for (; at + 32 <= bytes.size(); at += 32, position += 4)
-    for (std::size_t i = 0; i < 4; ++i)
-      total += mixed(load_one<std::uint64_t>(bytes.subspan(at + 8 * i)), position + i);
-  for (; at + 8 <= bytes.size(); at += 8) total += mixed(load_one<std::uint64_t>(bytes.subspan(at)), position++);
-  if (at < bytes.size()) {
+  total += host_kernels::run<mix_words>(host_kernels::best_simd(), bytes.data(), words);
+  if (auto const rest = bytes.subspan(8 * words); !rest.empty()) {
     std::array<std::byte, 8> last{};
-    std::memcpy(last.data(), bytes.data() + at, bytes.size() - at);
-    total += mixed(load_one<std::uint64_t>(last), position);
+    std::memcpy(last.data(), rest.data(), rest.size());
+    total += mixed(load_one<std::uint64_t>(last), words + 1);
   }
   return total;
 }

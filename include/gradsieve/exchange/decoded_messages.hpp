@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,7 +24,7 @@ template <class Codec>
     return info.n - info.passthrough;
 }
 
-/// Decoded messages, back to back in the order of add(). Owns their memory.
+/// Decoded messages, in the order in which they were added. Owns their memory.
 template <class Workspace>
 class decoded_messages {
  public:
@@ -34,6 +35,8 @@ class decoded_messages {
   void reserve(std::size_t senders, std::uint64_t entries, std::uint64_t passthrough) {
     clear();
     messages_.reserve(senders);
+    starts_.reserve(senders + 1);
+    errors_.reserve(senders);
     if (indices_.size() < entries || values_.size() < entries) {
       indices_ = {};
       indices_ = typename Workspace::template buffer<index_type>(entries + entries / 2);
@@ -67,11 +70,44 @@ class decoded_messages {
     used_passthrough_ += info.passthrough;
   }
 
+  /// Decodes messages on the workspace's threads, which call the codec's decode() side by side. Message m has at most
+  /// most(m) entries. @pre reserve() made room for so many @throws corrupt_message as decode() of the first that
+  /// throws; it is empty then.
+  template <class Codec, class Most>
+  void add_all(Workspace& work, Codec const& how, message_info const& info,
+               std::span<std::span<std::byte const> const> messages, Most const& most) {
+    std::size_t const before = messages_.size();
+    starts_.assign(1, used_);
+    for (std::size_t m = 0; m < messages.size(); ++m) starts_.push_back(starts_.back() + most(m));
+    messages_.resize(before + messages.size());
+    errors_.assign(messages.size(), nullptr);
+    work.run_each(starts_.back() - used_, messages.size(), [&](std::size_t m) {
+      std::uint64_t const entries = starts_[m + 1] - starts_[m];
+      try {
+        messages_[before + m] =
+            how.decode(info, messages[m],
+                       {indices_.span().subspan(starts_[m], entries), values_.span().subspan(starts_[m], entries),
+                        passthrough_.span().subspan(used_passthrough_ + m * info.passthrough, info.passthrough)});
+      } catch (...) {
+        errors_[m] = std::current_exception();
+      }
+    });
+    used_ = starts_.back();
+    used_passthrough_ += messages.size() * info.passthrough;
+    for (auto const& error : errors_) {
+      if (!error) continue;
+      clear();
+      std::rethrow_exception(error);
+    }
+  }
+
   /// The decoded messages; valid until clear() or reserve().
   [[nodiscard]] std::span<selection_view const> messages() const noexcept { return messages_; }
 
  private:
   std::vector<selection_view> messages_;
+  std::vector<std::uint64_t> starts_;       // of add_all(): where each message's entries begin, and the end
+  std::vector<std::exception_ptr> errors_;  // of each message
   typename Workspace::template buffer<index_type> indices_;
   typename Workspace::template buffer<float> values_, passthrough_;
   std::uint64_t used_ = 0;

@@ -30,6 +30,7 @@ struct gather {
       auto const ranks = static_cast<std::size_t>(world);
       std::uint64_t const bytes = (how.max_bytes(info.n, capacity, 0) + 7) / 8 * 8;
       sizes_.resize(ranks);
+      messages_.resize(ranks);
       mine_ = typename Workspace::template buffer<std::byte>(bytes);
       all_ = typename Workspace::template buffer<std::byte>(bytes * ranks);
       decoded_.reserve(ranks, capacity * ranks, 0);
@@ -57,8 +58,8 @@ struct gather {
       exchange_result result{{}, round.own, {}, bytes, round.ranks.total() - bytes, mine_.first(bytes)};
       try {
         std::size_t at = 0;
-        for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++])
-          decoded_.add(round.how, info, all.subspan(at, sizes_[r]), capacity_);
+        for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++]) messages_[r] = all.subspan(at, sizes_[r]);
+        decoded_.add_all(round.work, round.how, info, messages_, [&](std::size_t) { return capacity_; });
         result.updates = decoded_.messages();
       } catch (...) {
         result.damage = std::current_exception();
@@ -68,6 +69,7 @@ struct gather {
 
    private:
     std::vector<std::size_t> sizes_;
+    std::vector<std::span<std::byte const>> messages_;
     std::uint64_t capacity_ = 0;  // entries of one message at most
     typename Workspace::template buffer<std::byte> mine_, all_;
     decoded_messages<Workspace> decoded_;

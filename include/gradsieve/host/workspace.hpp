@@ -314,7 +314,7 @@ class host_workspace {
   /// entry. Returns how many elements were written that are in an update, and how many were clamped.
   template <class T>
   applied_update apply(std::span<selection_view const> updates, float divisor, std::span<T> out) {
-    return updates_.apply(scope_.team, updates, divisor, out);
+    return updates_.apply(scope_.team, scope_.level, updates, divisor, out);
   }
 
   /// Writes the union of the updates' indices; returns its size.
@@ -324,6 +324,14 @@ class host_workspace {
 
   /// Room for apply() and merge(). Allocates.
   void reserve_updates(std::size_t updates) { updates_.reserve(scope_.team, updates); }
+
+  /// Calls body(i) for each i below `count`, on all threads; each takes a run of them. `work`: as of host_team::run().
+  template <class Body>
+  void run_each(std::uint64_t work, std::uint64_t count, Body const& body) const {
+    scope_.split(work, count, [&](std::uint64_t begin, std::uint64_t end, int) {
+      for (auto i = begin; i < end; ++i) body(i);
+    });
+  }
 
   /// Writes zeros, by the threads that will use the memory.
   void fill_zero(std::span<float> memory) const noexcept {

@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
-#include <gradsieve/host/simd/simd.hpp>
 
 namespace gradsieve::host_kernels {
 

@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/measure.hpp>
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
-#include <gradsieve/host/simd/simd.hpp>
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
-#include <gradsieve/host/simd/simd.hpp>
 
 namespace gradsieve::host_kernels {
 

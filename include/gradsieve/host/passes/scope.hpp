@@ -8,11 +8,11 @@
 #include <span>
 
 #include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/passes/candidates.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/passes/tiles.hpp>
-#include <gradsieve/host/simd/simd.hpp>
 #include <gradsieve/host/team.hpp>
 
 namespace gradsieve {

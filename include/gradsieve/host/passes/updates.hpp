@@ -11,8 +11,10 @@
 #include <vector>
 
 #include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/passes/means.hpp>
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/team.hpp>
 
@@ -39,21 +41,35 @@ class host_updates {
   /// Overwrites `out` with (sum of the updates, one after the other) / divisor, zero where none has an entry.
   /// The sum of an element starts with the first update that has it, so every rank that applies the same updates gets
   /// the same bits. A sum that overflows is formed again in binary64: the mean of finite values is finite.
-  /// Cost: n writes and O(entries); one tile of scratch a worker. @pre reserve() for as many updates.
+  /// Cost: n writes and O(entries); one tile of scratch a worker. @pre reserve() for as many updates; divisor > 0
   template <class T>
-  applied_update apply(host_team const& team, std::span<selection_view const> updates, float divisor,
+  applied_update apply(host_team const& team, simd level, std::span<selection_view const> updates, float divisor,
                        std::span<T> out) {
     auto const tiles = (out.size() + host_kernels::tile_size - 1) / host_kernels::tile_size;
     bool const streamed = out.size_bytes() >= host_kernels::streamed_bytes;
+    float const factor = exact_reciprocal(divisor);
     team.run(out.size(), [&](int worker) {
       auto const [begin, end] = team.part(tiles, worker);
       auto const cursors =
           std::span{cursors_}.subspan(static_cast<std::size_t>(worker) * updates.size(), updates.size());
       start(updates, begin * host_kernels::tile_size, cursors);
-      tile_sums sums;
+      std::array<float, host_kernels::tile_size> sums;
+      sums.fill(gradsieve::bit_cast<float>(host_kernels::no_entry));
       applied_update mine;
-      for (auto t = begin; t < end; ++t)
-        apply_tile(updates, cursors, sums, t * host_kernels::tile_size, divisor, streamed, out, mine);
+      for (auto t = begin; t < end; ++t) {
+        std::uint64_t const first = t * host_kernels::tile_size;
+        auto const part = out.subspan(first, std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first));
+        auto const added = host_kernels::run<host_kernels::add_entries>(
+            level, updates.data(), updates.size(), cursors.data(), first, first + part.size(), sums.data());
+        bool usual = added.usual;
+        if (factor == 0)
+          usual = host_kernels::run<host_kernels::divide_sums>(level, sums.data(), part.size(), divisor) && usual;
+        applied_update done{added.entries,
+                            host_kernels::run<host_kernels::write_means>(
+                                level, sums.data(), part.size(), factor == 0 ? 1.0f : factor, streamed, part.data())};
+        if (!usual) done = apply_tile(updates, first, divisor, part);
+        mine = {mine.entries + done.entries, mine.saturated + done.saturated};
+      }
       if (streamed) host_kernels::stream_fence();
       counts_[static_cast<std::size_t>(worker)] = mine;
     });
@@ -99,59 +115,41 @@ class host_updates {
     }
   }
 
-  /// One worker's sums of one tile. Between tiles all are zero.
-  struct tile_sums {
+  /// 1 / divisor if a product with it is the quotient, for powers of two; else 0.
+  [[nodiscard]] static float exact_reciprocal(float divisor) noexcept {
+    auto const bits = gradsieve::bit_cast<std::uint32_t>(divisor);
+    bool const exact = (bits & 0x007F'FFFFu) == 0 && divisor >= 1.0f && divisor <= 0x1p64f;
+    return exact ? gradsieve::bit_cast<float>(0x7F00'0000u - bits) : 0.0f;
+  }
+
+  /// A tile that has a value of -0, or a mean that is zero or not finite: the same, for any values.
+  template <class T>
+  GRADSIEVE_PRECISE static applied_update apply_tile(std::span<selection_view const> updates, std::uint64_t first,
+                                                     float divisor, std::span<T> out) noexcept {
     std::array<float, host_kernels::tile_size> total{};
     std::array<bool, host_kernels::tile_size> has{};
-    std::array<std::uint16_t, host_kernels::tile_size + 1> places;  // that an update has, each once, and the next
-  };
-
-  template <class T>
-  GRADSIEVE_PRECISE static void apply_tile(std::span<selection_view const> updates, std::span<std::size_t> cursors,
-                                           tile_sums& sums, std::uint64_t first, float divisor, bool streamed,
-                                           std::span<T> out, applied_update& done) noexcept {
-    std::uint64_t const size = std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first);
-    auto& [total, has, places] = sums;
-    std::uint64_t touched = 0;
-    for (std::size_t u = 0; u < updates.size(); ++u) {
-      auto const indices = updates[u].indices;
-      for (; cursors[u] < indices.size() && indices[cursors[u]] < first + size; ++cursors[u]) {
-        auto const at = indices[cursors[u]] - first;
-        float const value = updates[u].values[cursors[u]];
-        total[at] = has[at] ? add(total[at], value) : value;
-        places[touched] = static_cast<std::uint16_t>(at);
-        touched += has[at] ? 0u : 1u;
+    for (auto const& each : updates) {
+      auto const begin = std::lower_bound(each.indices.begin(), each.indices.end(), first);
+      for (auto e = static_cast<std::size_t>(begin - each.indices.begin());
+           e < each.indices.size() && each.indices[e] < first + out.size(); ++e) {
+        auto const at = each.indices[e] - first;
+        total[at] = has[at] ? add(total[at], each.values[e]) : each.values[e];
         has[at] = true;
       }
     }
-    bool const few = touched < size / 8;  // to divide and to clear every zero would take as long as to write it
-    bool finite = true;
-    if (few) {
-      for (std::uint64_t i = 0; i < touched; ++i) {
-        float& mean = total[places[i]];
-        mean = divide(mean, divisor);
-        finite = finite & is_finite(mean);
-      }
-    } else {
-      for (std::uint64_t i = 0; i < size; ++i) {
-        total[i] = divide(total[i], divisor);
-        finite = finite & is_finite(total[i]);
+    applied_update done;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      float mean = has[i] ? divide(total[i], divisor) : 0.0f;
+      if (!is_finite(mean)) mean = wide_mean(updates, first + i, divisor);
+      done.entries += has[i] ? 1u : 0u;
+      if constexpr (std::is_same_v<T, float>) {
+        out[i] = mean;
+      } else {
+        done.saturated += exceeds<T>(mean) ? 1u : 0u;
+        out[i] = from_float_saturated<T>(mean);
       }
     }
-    if (!finite)
-      for (std::uint64_t i = 0; i < touched; ++i)
-        if (float& mean = total[places[i]]; !is_finite(mean)) mean = wide_mean(updates, first + places[i], divisor);
-    done.entries += touched;
-    done.saturated += write(std::span<float const>{total}.first(size), streamed, out.subspan(first, size));
-    if (few) {
-      for (std::uint64_t i = 0; i < touched; ++i) {
-        total[places[i]] = 0;
-        has[places[i]] = false;
-      }
-    } else {
-      total.fill(0);
-      has.fill(false);
-    }
+    return done;
   }
 
   /// The mean of an element, summed up in binary64. Cost: O(updates * log entries).
@@ -164,24 +162,6 @@ class host_updates {
         sum += static_cast<double>(each.values[static_cast<std::size_t>(found - each.indices.begin())]);
     }
     return static_cast<float>(sum / static_cast<double>(divisor));
-  }
-
-  /// Returns how many are clamped to the largest value of the format.
-  template <class T>
-  static std::uint64_t write(std::span<float const> values, [[maybe_unused]] bool streamed, std::span<T> out) noexcept {
-    std::uint32_t saturated = 0;
-    if constexpr (std::is_same_v<T, float>) {
-      if (streamed)
-        host_kernels::stream(values.data(), out.data(), values.size());
-      else
-        std::ranges::copy(values, out.begin());
-    } else {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        out[i] = from_float_saturated<T>(values[i]);
-        saturated += exceeds<T>(values[i]) ? 1u : 0u;
-      }
-    }
-    return saturated;
   }
 
   std::vector<std::size_t> cursors_;    // of each worker and update

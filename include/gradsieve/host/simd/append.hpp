@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
-#include <gradsieve/host/simd/simd.hpp>
 
 namespace gradsieve::host_kernels {
 

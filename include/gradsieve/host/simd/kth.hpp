@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/host/simd/simd.hpp>
 
 namespace gradsieve::host_kernels {
 

@@ -7,8 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/host/simd/simd.hpp>
+#include <gradsieve/host/simd/intrinsics.hpp>
 
 namespace gradsieve::host_kernels {
 

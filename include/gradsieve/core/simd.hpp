@@ -1,13 +1,7 @@
-// Which vector instructions this processor has, and kernels compiled once for each; the intrinsics for them.
+// Which vector instructions this processor has, and kernels compiled once for each.
 #pragma once
 
 #include <gradsieve/core/config.hpp>
-
-#if GRADSIEVE_X86
-#include <immintrin.h>
-#elif GRADSIEVE_NEON
-#include <arm_neon.h>
-#endif
 
 namespace gradsieve {
 

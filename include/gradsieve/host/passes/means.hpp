@@ -1,0 +1,163 @@
+// Inner loops that add up several updates, over one tile of the gradient.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/simd.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/simd/intrinsics.hpp>
+#include <gradsieve/host/simd/marks.hpp>
+#include <gradsieve/host/simd/prefetch.hpp>
+#include <gradsieve/host/simd/stream.hpp>
+
+namespace gradsieve::host_kernels {
+
+/// Bits of -0, which all sums start from: -0 + x is x for every x. A sum that is still -0 has no entry, or only
+/// entries that are -0.
+inline constexpr std::uint32_t no_entry = 0x8000'0000u;
+
+/// Adds the updates' entries below `end`, one update after the other, to sums[index - first], and moves the cursors
+/// behind them.
+struct add_entries {
+  struct result {
+    std::uint32_t entries = 0;  ///< elements that have one
+    bool usual = true;          ///< no entry is -0, and all sums are finite
+  };
+  static constexpr std::size_t ahead_in_update = 192;  // entries that memory is asked for ahead
+
+  template <simd>
+  GRADSIEVE_INLINE static result run(selection_view const* updates, std::size_t count, std::size_t* cursors,
+                                     std::uint64_t first, std::uint64_t end, float* sums) noexcept {
+    std::uint32_t entries = 0;
+    std::int32_t least = 0;  // of the entries' bits: as a signed number -0 is the least there is
+    std::int32_t most = 0;   // key of a sum
+    for (std::size_t u = 0; u < count; ++u) {
+      index_type const* const indices = updates[u].indices.data();
+      float const* const values = updates[u].values.data();
+      std::size_t const size = updates[u].indices.size();
+      std::size_t at = cursors[u];
+      for (; at < size && indices[at] < end; ++at) {
+        float& sum = sums[indices[at] - first];
+        entries += gradsieve::bit_cast<std::uint32_t>(sum) == no_entry ? 1u : 0u;
+        sum = gradsieve::add(sum, values[at]);
+        least = smaller(least, gradsieve::bit_cast<std::int32_t>(values[at]));
+        most = larger(most, static_cast<std::int32_t>(magnitude_key(sum)));
+      }
+      cursors[u] = at;
+      prefetch(indices + at + ahead_in_update, block);
+      prefetch(values + at + ahead_in_update, block);
+    }
+    return {entries,
+            least != std::numeric_limits<std::int32_t>::min() && most < static_cast<std::int32_t>(infinite_key)};
+  }
+};
+
+/// Divides the sums of a tile. Returns whether all are finite after it, and those that were not zero still are not.
+struct divide_sums {
+  template <simd Level>
+  GRADSIEVE_INLINE static bool run(float* sums, std::size_t size, float divisor) noexcept {
+    bool good = true;
+    std::size_t i = 0;
+    for (; i + block <= size; i += block)
+      if (auto const marks = block_of<Level>::at_least(sums + i, 1); marks != 0)
+        good = divide(sums + i, marks, divisor) && good;
+    if (i < size) good = divide(sums + i, marks_of(sums + i, size - i, 1), divisor) && good;
+    return good;
+  }
+
+ private:
+  GRADSIEVE_PRECISE static bool divide(float* sums, mark_word marks, float divisor) noexcept {
+    key_type least = infinite_key - 1;
+    key_type most = 1;
+    for (; marks != 0; marks &= marks - 1) {
+      float& sum = sums[lowest_mark(marks)];
+      sum = gradsieve::divide(sum, divisor);
+      least = smaller(least, magnitude_key(sum));
+      most = larger(most, magnitude_key(sum));
+    }
+    return least != 0 && most < infinite_key;
+  }
+};
+
+/// sum * factor, and zero where there is no entry.
+[[nodiscard]] GRADSIEVE_INLINE float mean_of(float sum, float factor) noexcept {
+  float const mean = multiply(sum, factor);
+  return gradsieve::bit_cast<std::uint32_t>(sum) != no_entry ? mean : 0.0f;
+}
+
+/// Writes the means of 16 sums to where a cache line begins, past the caches if the instruction set can, and clears the
+/// sums.
+template <simd Level>
+struct line_of_means {
+  GRADSIEVE_INLINE static void stream(float* sums, float factor, float* out) noexcept {
+    float means[line_floats];
+    for (std::size_t i = 0; i < line_floats; ++i) means[i] = mean_of(sums[i], factor);
+    line_of<Level>::stream(means, out);
+    std::fill_n(sums, line_floats, gradsieve::bit_cast<float>(no_entry));
+  }
+};
+
+#if GRADSIEVE_X86
+template <>
+struct line_of_means<simd::avx2> {
+  GRADSIEVE_AVX2 static void stream(float* sums, float factor, float* out) noexcept {
+    auto const none = _mm256_set1_epi32(static_cast<int>(no_entry));
+    for (std::size_t i = 0; i < line_floats; i += 8) {
+      auto const sum = _mm256_loadu_ps(sums + i);
+      auto const empty = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_castps_si256(sum), none));
+      _mm256_stream_ps(out + i, _mm256_andnot_ps(empty, _mm256_mul_ps(sum, _mm256_set1_ps(factor))));
+      _mm256_storeu_ps(sums + i, _mm256_castsi256_ps(none));
+    }
+  }
+};
+
+template <>
+struct line_of_means<simd::avx512> {
+  GRADSIEVE_AVX512 static void stream(float* sums, float factor, float* out) noexcept {
+    auto const none = _mm512_set1_epi32(static_cast<int>(no_entry));
+    auto const sum = _mm512_loadu_ps(sums);
+    auto const here = _mm512_cmpneq_epi32_mask(_mm512_castps_si512(sum), none);
+    _mm512_stream_ps(out, _mm512_maskz_mul_ps(here, sum, _mm512_set1_ps(factor)));
+    _mm512_storeu_ps(sums, _mm512_castsi512_ps(none));
+  }
+};
+#endif
+
+/// Writes the sums of a tile, times `factor`, and zero where there is no entry; then all sums are -0. Returns how many
+/// are clamped to the largest value of T.
+struct write_means {
+  template <simd Level, class T>
+  GRADSIEVE_INLINE static std::uint64_t run(float* sums, std::size_t size, float factor, bool streamed,
+                                            T* out) noexcept {
+    if constexpr (std::is_same_v<T, float>) {
+      if (streamed) {
+        std::size_t i = smaller(size, before_line(out));
+        write(sums, i, factor, out);
+        for (; i + line_floats <= size; i += line_floats) line_of_means<Level>::stream(sums + i, factor, out + i);
+        return write(sums + i, size - i, factor, out + i);
+      }
+    }
+    return write(sums, size, factor, out);
+  }
+
+ private:
+  template <class T>
+  GRADSIEVE_INLINE static std::uint64_t write(float* sums, std::size_t count, float factor, T* out) noexcept {
+    std::uint32_t saturated = 0;
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) {
+      float const mean = mean_of(sums[i], factor);
+      out[i] = from_float_saturated<T>(mean);
+      saturated += exceeds<T>(mean) ? 1u : 0u;
+      sums[i] = gradsieve::bit_cast<float>(no_entry);
+    }
+    return saturated;
+  }
+};
+
+}  // namespace gradsieve::host_kernels
