@@ -177,26 +177,39 @@ inline void check_seal(std::span<std::byte const> message) {
   if (here != stored) throw corrupt_message("gradsieve: message checksum does not match: the bytes are damaged");
 }
 
-/// Whether test(i) holds for any i from `first` to before `count`. Compilers vectorise its blocks, which have a fixed
-/// length and no branch.
+/// Whether test(i) holds for any i from `first` to before `count`, in blocks without a branch.
 template <class Test>
-[[nodiscard]] bool any_of_blocks(std::size_t count, std::size_t first, Test const& test) {
-  constexpr std::size_t block = 64;
-  std::size_t at = first;
-  for (; at + block <= count; at += block) {
+[[nodiscard]] GRADSIEVE_INLINE bool any_of_blocks(std::size_t first, std::size_t count, Test const& test) noexcept {
+  constexpr std::size_t block = 1024;
+  for (std::size_t at = first; at < count; at += block) {
     std::uint32_t found = 0;
-    for (std::size_t i = 0; i < block; ++i) found |= test(at + i) ? 1u : 0u;
+    std::size_t const end = smaller(count, at + block);
+    for (std::size_t i = at; i < end; ++i) found |= test(i) ? 1u : 0u;
     if (found != 0) return true;
   }
-  for (; at < count; ++at)
-    if (test(at)) return true;
   return false;
 }
+
+/// Whether an index is not larger than the one before it.
+struct any_falls {
+  template <simd>
+  GRADSIEVE_INLINE static bool run(index_type const* indices, std::size_t count) noexcept {
+    return any_of_blocks(1, count, [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return indices[i - 1] >= indices[i]; });
+  }
+};
+
+/// Whether a value is not finite.
+struct any_infinite {
+  template <simd>
+  GRADSIEVE_INLINE static bool run(float const* values, std::size_t count) noexcept {
+    return any_of_blocks(0, count, [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return !is_finite(values[i]); });
+  }
+};
 
 /// Checks that the indices increase and stay below n. Cost: one pass.
 /// @throws corrupt_message
 inline void check_indices(std::uint64_t n, std::span<index_type const> indices) {
-  if (any_of_blocks(indices.size(), 1, [&](std::size_t i) { return indices[i - 1] >= indices[i]; })) {
+  if (host_kernels::run<any_falls>(host_kernels::best_simd(), indices.data(), indices.size())) {
     std::size_t i = 1;
     while (indices[i - 1] < indices[i]) ++i;
     throw corrupt_message("gradsieve: message indices do not rise strictly: " + std::to_string(indices[i - 1]) +
@@ -209,7 +222,7 @@ inline void check_indices(std::uint64_t n, std::span<index_type const> indices) 
 
 /// Checks that all values are finite. @throws corrupt_message
 inline void check_finite(std::span<float const> values) {
-  if (any_of_blocks(values.size(), 0, [&](std::size_t i) { return !is_finite(values[i]); }))
+  if (host_kernels::run<any_infinite>(host_kernels::best_simd(), values.data(), values.size()))
     throw corrupt_message("gradsieve: message holds a value that is not finite");
 }
 

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <ostream>
 #include <span>
-#include <type_traits>
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/simd.hpp>
 
 namespace gradsieve {
 
@@ -40,42 +40,57 @@ struct half_values {
   }
 
   void quantise(message_info const&, std::span<index_type const>, std::span<float> values) const noexcept {
-    in_blocks(values.size(), [&](std::size_t at, auto const size) {
-      float* const x = values.data() + at;
-      for (std::size_t i = 0; i < size; ++i) x[i] = to_float(rounded(x[i]));
+    in_blocks(values.size(), [&](std::size_t at, std::span<std::uint16_t> bits) {
+      convert<to_bits>(values.data() + at, bits.data(), bits.size());
+      convert<from_bits>(bits.data(), values.data() + at, bits.size());
     });
   }
 
   void encode(message_info const&, std::span<index_type const>, std::span<float const> values,
               std::span<std::byte> to) const noexcept {
-    in_blocks(values.size(), [&](std::size_t at, auto const size) {
-      std::array<std::uint16_t, block> bits;
-      float const* const x = values.data() + at;
-      for (std::size_t i = 0; i < size; ++i) bits[i] = rounded(x[i]).bits;
-      wire::store(to.subspan(2 * at), std::span<std::uint16_t const>{bits.data(), size});
+    in_blocks(values.size(), [&](std::size_t at, std::span<std::uint16_t> bits) {
+      convert<to_bits>(values.data() + at, bits.data(), bits.size());
+      wire::store(to.subspan(2 * at), std::span<std::uint16_t const>{bits});
     });
   }
   void decode(message_info const&, std::span<index_type const>, std::span<std::byte const> from,
               std::span<float> values) const noexcept {
-    in_blocks(values.size(), [&](std::size_t at, auto const size) {
-      std::array<std::uint16_t, block> bits;
-      wire::load(std::span{bits.data(), std::size_t{size}}, from.subspan(2 * at));
-      float* const x = values.data() + at;
-      for (std::size_t i = 0; i < size; ++i) x[i] = to_float(Format{bits[i]});
+    in_blocks(values.size(), [&](std::size_t at, std::span<std::uint16_t> bits) {
+      wire::load(bits, from.subspan(2 * at));
+      convert<from_bits>(bits.data(), values.data() + at, bits.size());
     });
   }
 
   friend bool operator==(half_values const&, half_values const&) = default;
 
  private:
-  static constexpr std::size_t block = 64;
+  static constexpr std::size_t block = 1024;
 
-  /// Calls f(first, size) for blocks of a size that the compiler knows, which it vectorises, and for the rest.
+  struct to_bits {
+    template <simd>
+    GRADSIEVE_INLINE static void run(float const* from, std::uint16_t* to, std::size_t count) noexcept {
+      GRADSIEVE_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) to[i] = rounded(from[i]).bits;
+    }
+  };
+  struct from_bits {
+    template <simd>
+    GRADSIEVE_INLINE static void run(std::uint16_t const* from, float* to, std::size_t count) noexcept {
+      GRADSIEVE_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) to[i] = to_float(Format{from[i]});
+    }
+  };
+
+  template <class Kernel, class From, class To>
+  static void convert(From const* from, To* to, std::size_t count) noexcept {
+    host_kernels::run<Kernel>(host_kernels::best_simd(), from, to, count);
+  }
+
+  /// Calls f(first, scratch) for blocks; the scratch has the block's size.
   template <class F>
   static void in_blocks(std::size_t count, F const& f) noexcept {
-    std::size_t at = 0;
-    for (; at + block <= count; at += block) f(at, std::integral_constant<std::size_t, block>{});
-    if (at < count) f(at, count - at);
+    std::array<std::uint16_t, block> bits;
+    for (std::size_t at = 0; at < count; at += block) f(at, std::span{bits}.first(smaller(block, count - at)));
   }
 };
 
