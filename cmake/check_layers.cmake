@@ -68,7 +68,7 @@ set(transport_may_include core/config core/error core/process core/types concept
 # through, and how a gradient is split into tiles.
 set(device_may_include host/workspace host/passthrough host/passes/tiles)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
-set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/team.hpp" "immintrin.h=host/simd/simd.hpp" "arm_neon.h=host/simd/simd.hpp"
+set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/team.hpp" "immintrin.h=host/simd/intrinsics.hpp" "arm_neon.h=host/simd/intrinsics.hpp"
     "sys/mman.h=host/buffer.hpp" "unistd.h=core/process.hpp")
 set(cuda_toolkit "^(cuda.*|cub/.*|thrust/.*|cooperative_groups.*|nv/.*)$")
 

@@ -149,6 +149,24 @@ TEST_CASE("the same bits on any number of threads, and from any span of the grad
   }
 }
 
+TEST_CASE("of several damaged messages the first one is named, whichever thread reads it") {
+  auto const layers = gs::layout{{"w", 100'000}};
+  auto const all = sent_by(4, layers, gs::recipe{.density = 0.3});
+  auto bad = all;
+  bad[1].pop_back();
+  bad[2][0] ^= std::byte{1};
+  bad[3][100] ^= std::byte{1};
+  for (int const threads : {1, 2, 4}) {
+    CAPTURE(threads);
+    gs::averager server{gs::host{.threads = threads}, layers};
+    std::vector<float> update(layers.size(), 5.0f);
+    CHECK(contains(ending([&] { server.apply(spans_of(bad), update); }), "message size"));
+    CHECK(update == std::vector<float>(layers.size(), 5.0f));
+    server.apply(spans_of(all), update);
+    CHECK(same_bits(update, documented_mean(all, layers, {}, gs::coo{})));
+  }
+}
+
 TEST_CASE("layers that pass through are the averager's fourth argument, as in the sender's recipe") {
   auto const layers = mixed_layers();
   auto const check = [&](gs::passthrough_layers const& passes) {
