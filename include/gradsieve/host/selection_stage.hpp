@@ -127,8 +127,7 @@ class host_selection_stage {
       bool measure = partitioner_type::needs_norms;
       if constexpr (partitioner_type::needs_norms) {
         for (std::size_t s = 0; s < segments_.size() && predicts_warm(); ++s)
-          candidate_thresholds_[s] =
-              selects(s, role.rank, role.exchanging) ? segments_.warm_thresholds()[s].key : 0;
+          candidate_thresholds_[s] = selects(s, role.rank, role.exchanging) ? segments_.warm_thresholds()[s].key : 0;
       } else {
         host_kernels::incoming const read{states, in.gradient, in.factor, recipe_.residual};
         auto preview = work_.preview(read, [&] { memory_.flush_pending(); });
