@@ -264,6 +264,80 @@ TEST_CASE("a prediction from the step before spares the second pass") {
   CHECK(missed <= 1);
 }
 
+TEST_CASE("with norms too: the accumulate pass finds the candidates by the last step's budgets") {
+  std::uint64_t const n = 200'000;
+  std::array<gs::range, 3> const layers{{{0, 60'000}, {60'000, 40'000}, {100'000, n - 100'000}}};
+  gs::recipe const recipe{.density = 0.01, .partitioner = gs::deft{}};
+  gs::host_workspace work{gs::host{2}, n};
+  gs::residual_memory<gs::host_workspace, gs::error_feedback> memory{work, recipe.residual, n};
+  gs::step_report report;
+  gs::host_selection_stage stage{recipe, work, memory, report};
+  stage.segments().plan(recipe.partitioner, layers, n, 0.01, 1);
+  auto const room = stage.segments().most();
+  work.plan(stage.segments().all(), {}, room);
+  stage.reserve(room);
+  memory.reserve(room);
+  int missed = 0;
+  for (std::uint64_t step = 0; step < 8; ++step) {
+    auto const gradient = data::drifting(n, step, 6);
+    stage.accumulate(stage.prepare(std::span<float const>{gradient}, 1), {});
+    std::vector<std::uint64_t> found;
+    for (std::size_t s = 0; s < layers.size(); ++s)
+      found.push_back(work.collected(stage.segments().view(memory.state(0), s, step)).count);
+    stage.decide_by_norms(gs::no_ranks{}, {}, gs::held_failure{});
+    for (std::size_t s = 0; s < layers.size(); ++s) missed += found[s] >= stage.segments()[s].k ? 0 : 1;
+    auto const own = stage.select({});
+    CHECK(own.indices.size() == 2000);
+    memory.remove_sent(own);
+    stage.end_step();
+  }
+  CHECK(missed <= 4);  // three in the first step
+}
+
+TEST_CASE("candidates from two passes are those that one finds, also where the first one finds too many") {
+  std::uint64_t const n = 200'000;
+  std::array<gs::segment, 5> const segments{
+      {{0, 30'000}, {30'000, 64}, {30'064, 100'000}, {140'000, 1}, {150'000, n - 150'000}}};
+  gs::key_type const few = gs::magnitude_key(0.03f);
+  gs::key_type const more = gs::magnitude_key(0.02f);
+  using thresholds = std::array<gs::key_type, segments.size()>;
+  thresholds const wanted{few, more, few, 1, 0};
+  auto const gradient = data::make(data::law::laplace, n);
+  for (int const threads : {1, 3})
+    for (thresholds const& first :
+         {thresholds{}, wanted, thresholds{few, few, 0, 0, few}, thresholds{more, more, few, 1, 0},
+          thresholds{few, more, 1, 1, 1}, thresholds{1, 1, 1, 1, 1}}) {
+      std::vector<float> state(n);
+      gs::host_workspace once{gs::host{threads}, n};
+      gs::host_workspace twice{gs::host{threads}, n};
+      once.plan(segments, {}, 100);
+      twice.plan(segments, {}, 100);
+      twice.accumulate(gs::error_feedback{}, std::array{state.data()}, std::span<float const>{gradient}, 1.0f, false,
+                       first);
+      twice.collect_others(state, wanted);
+      once.collect(state, wanted);
+      for (std::size_t s = 0; s < segments.size(); ++s) {
+        CAPTURE(s);
+        gs::accumulator_ref const acc{std::span{state}.subspan(segments[s].offset, segments[s].size),
+                                      segments[s].offset, s};
+        auto const found = twice.collected(acc);
+        auto const expected = once.collected(acc);
+        CHECK(found.count == expected.count);
+        CHECK(found.threshold == wanted[s]);
+        CHECK(found.complete == (wanted[s] != 0));
+        CHECK((found.count > 0) == found.complete);
+        auto const entries = [&](gs::host_workspace& work) {
+          data::chosen all{std::vector<gs::index_type>(found.count), std::vector<float>(found.count)};
+          work.take_candidates(acc, {all.indices, all.values, {}}, [](float value) { return value; });
+          return all;
+        };
+        if (found.complete) CHECK(entries(twice) == entries(once));
+        twice.collect_again(acc, more);
+        CHECK(twice.collected(acc).count == once.count_at_least(acc, more));
+      }
+    }
+}
+
 TEST_CASE_TEMPLATE("any number of threads gives the same entries", Case, radix_case, exact_cold_case, exact_warm_case,
                    band_cold_case, band_warm_case, hierarchical_case) {
   auto const gradients = jumping(60'000);

@@ -99,8 +99,9 @@ concept predicting_warm_members = requires(P const p) {
 };
 
 /// `predicts_warm()` is true if `predict` returns the warm threshold wherever one fits the budget. A device then skips
-/// `predict` in steps with the budgets of the step before. An inherited member does not count, as it does not know the
-/// `predict` of the class that inherits it.
+/// `predict` in steps with the budgets of the step before; with norms, which come after the accumulate pass, the host's
+/// pass sets aside what reaches the warm threshold. Results do not change. An inherited member does not count, as it
+/// does not know the `predict` of the class that inherits it.
 template <class P>
 concept warm_selector = predicting_warm_members<P> && std::same_as<detail::class_of<decltype(&P::predicts_warm)>, P>;
 

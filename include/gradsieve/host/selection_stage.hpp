@@ -109,8 +109,9 @@ class host_selection_stage {
     return work_.count_non_finite(recipe_.residual, memory_.pointers(), in.gradient, in.factor);
   }
 
-  /// Accumulates the gradient; in the same pass sets candidates aside, in the segments that this rank selects from if
-  /// they are decided already.
+  /// Accumulates the gradient; in the same pass sets candidates aside, in the segments that this rank selects from. If
+  /// these are not decided yet, the last step's warm thresholds, budgets and owners stand in; select() looks again
+  /// wherever that was wrong.
   template <class T>
   void accumulate(host_incoming<T> const& in, step_role const role) {
     auto const states = memory_.pointers();
@@ -124,7 +125,10 @@ class host_selection_stage {
                                 steps_, candidate_thresholds_, memory_.pending());
     } else {
       bool measure = partitioner_type::needs_norms;
-      if constexpr (!partitioner_type::needs_norms) {
+      if constexpr (partitioner_type::needs_norms) {
+        for (std::size_t s = 0; s < segments_.size() && predicts_warm(); ++s)
+          candidate_thresholds_[s] = selects(s, role.rank, role.exchanging) ? segments_.warm_thresholds()[s].key : 0;
+      } else {
         host_kernels::incoming const read{states, in.gradient, in.factor, recipe_.residual};
         auto preview = work_.preview(read, [&] { memory_.flush_pending(); });
         predict(preview, mine);
@@ -144,7 +148,7 @@ class host_selection_stage {
     auto const mine = [&](std::size_t s) { return selects(s, role.rank, role.exchanging); };
     if constexpr (partitioner_type::needs_norms) {
       predict(work_, mine);
-      work_.collect(memory_.state(0), candidate_thresholds_);
+      work_.collect_others(memory_.state(0), candidate_thresholds_);
     }
     report_.thresholds = work_.take_threshold_counts();  // of a step that failed
     std::size_t found = 0;
@@ -205,6 +209,12 @@ class host_selection_stage {
     return segments_.gives(each) &&
            !(full_taken && gives_full_segments<selector_type> && segments_.sent_in_full(each)) &&
            (each.owner == segment::every_rank || each.owner == rank);
+  }
+
+  /// Whether the selector's prediction is the warm threshold where there is one.
+  [[nodiscard]] bool predicts_warm() const noexcept {
+    if constexpr (warm_selector<selector_type>) return recipe_.selector.predicts_warm();
+    return false;
   }
 
   /// The keys from which candidates are collected.

@@ -162,6 +162,13 @@ class host_workspace {
     scope_.collect(accumulator, candidate_thresholds);
   }
 
+  /// The same after accumulate(), whose candidates stay where the threshold has not changed.
+  /// Cost: one pass over the other segments.
+  void collect_others(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
+    ranking_.forget();
+    scope_.collect_others(accumulator, candidate_thresholds);
+  }
+
   // ---- What selectors ask ----------------------------------------------------------------------------------
 
   /// Collects the candidates of one segment again, for another key.

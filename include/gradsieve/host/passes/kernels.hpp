@@ -136,6 +136,7 @@ struct accumulate_tile {
                                             statistics* sums, Seen seen = {}) noexcept {
     key_type const least = candidate_threshold == 0 ? ~key_type{0} : candidate_threshold;
     std::uint64_t bad = 0;
+    running_sums<Level> running;
     for (std::size_t at = 0; at < count; at += strip) {
       std::size_t const size = smaller(strip, count - at);
       remove_before(policy, states, first + at, size + remove_ahead, *pending);
@@ -151,13 +152,14 @@ struct accumulate_tile {
         for (auto& state : states) state += block;
         seen.advance(block);
       }
+      if (sums != nullptr) running.add(values, i);
       if constexpr (Candidates) marked.append<Level>(values, start, *list);
       if (i == size) continue;
       bad += accumulate_element<true>(policy, states, gradient + at + i, factor, size - i, seen);
       if constexpr (Candidates) append_rest(values + i, size - i, start + static_cast<index_type>(i), least, *list);
       for (auto& state : states) state += size - i;
     }
-    if (sums != nullptr) *sums = measure_tile::run<Level>(states[0] - count, count);
+    if (sums != nullptr) *sums = running.end(states[0] - count % block, count % block);
     return bad;
   }
 };

@@ -29,55 +29,99 @@ struct statistics {
   }
 };
 
-/// Four lanes at a time, in the compiler's own vectors: loops over lanes are vectorised by some compilers and levels
-/// only, and eight sums in fixed lanes are the same for any of them.
-struct measure_tile {
-  template <simd>
-  GRADSIEVE_INLINE static statistics run(float const* values, std::size_t count) noexcept {
-    constexpr std::size_t width = 4;
-    constexpr std::size_t lanes = 2 * width;
-    using doubles [[gnu::vector_size(width * sizeof(double))]] = double;
-    using floats [[gnu::vector_size(width * sizeof(float))]] = float;
-    using keys [[gnu::vector_size(width * sizeof(float))]] = std::int32_t;
-    doubles sum_abs[2]{};
-    doubles sum_squares[2]{};
-    keys largest[2]{};
-    keys nonzero[2]{};
-    auto const add = [&](float const* from) GRADSIEVE_LAMBDA_INLINE {
-      for (std::size_t h = 0; h < 2; ++h) {
-        keys key;
-        std::memcpy(&key, from + width * h, sizeof key);
-        key &= 0x7FFF'FFFF;
-        floats magnitude;
-        std::memcpy(&magnitude, &key, sizeof key);
-        doubles const x = __builtin_convertvector(magnitude, doubles);
-        sum_abs[h] += x;
-        doubles const square = x * x;
-        sum_squares[h] += square;
-        largest[h] = key > largest[h] ? key : largest[h];
-        nonzero[h] -= key != 0;  // true is -1
+/// A vector of floats as doubles, `width` of them. GCC's own conversion takes half of them through memory.
+template <simd Level>
+struct widening {
+  static constexpr std::size_t width = 4;
+  template <class Doubles, class Floats>
+  GRADSIEVE_INLINE static void run(Floats const& from, Doubles& to) noexcept {
+    to = __builtin_convertvector(from, Doubles);
+  }
+};
+#if GRADSIEVE_X86
+template <>
+struct widening<simd::avx2> {
+  static constexpr std::size_t width = 4;
+  GRADSIEVE_AVX2 static void run(__m128 const& from, __m256d& to) noexcept { to = _mm256_cvtps_pd(from); }
+};
+template <>
+struct widening<simd::avx512> {
+  static constexpr std::size_t width = 8;
+  GRADSIEVE_AVX512 static void run(__m256 const& from, __m512d& to) noexcept { to = _mm512_maskz_cvtps_pd(0xFF, from); }
+};
+#endif
+
+/// Sums of a tile that is given piece by piece. In the compiler's own vectors: loops over lanes are vectorised by some
+/// compilers and levels only, and eight sums in fixed lanes are the same for any of them.
+template <simd Level>
+class running_sums {
+ public:
+  /// A multiple of eight elements.
+  GRADSIEVE_INLINE void add(float const* values, std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; i += lanes) add_lanes(values + i);
+  }
+
+  /// Adds the last elements, any number, and returns the sums of all.
+  [[nodiscard]] GRADSIEVE_INLINE statistics end(float const* values, std::size_t count) noexcept {
+    std::size_t const whole = count / lanes * lanes;
+    add(values, whole);
+    if (whole < count) {
+      std::array<float, lanes> rest{};
+      std::copy(values + whole, values + count, rest.begin());
+      add_lanes(rest.data());
+    }
+    statistics result;
+    for (std::size_t h = 0; h < parts; ++h)
+      for (std::size_t lane = 0; lane < width; ++lane) {
+        result.sum_abs += sum_abs_[h][lane];
+        result.sum_squares += sum_squares_[h][lane];
+        result.max_key = larger(result.max_key, static_cast<key_type>(largest_[h][lane]));
+        result.nonzero += static_cast<std::uint64_t>(nonzero_[h][lane]);
       }
-    };
+    return result;
+  }
+
+ private:
+  static constexpr std::size_t lanes = 8;
+  static constexpr std::size_t width = widening<Level>::width;
+  static constexpr std::size_t parts = lanes / width;
+  using doubles [[gnu::vector_size(width * sizeof(double))]] = double;
+  using floats [[gnu::vector_size(width * sizeof(float))]] = float;
+  using keys [[gnu::vector_size(width * sizeof(float))]] = std::int32_t;
+
+  GRADSIEVE_INLINE void add_lanes(float const* from) noexcept {
+    for (std::size_t h = 0; h < parts; ++h) {
+      keys key;
+      std::memcpy(&key, from + width * h, sizeof key);
+      key &= 0x7FFF'FFFF;
+      floats magnitude;
+      std::memcpy(&magnitude, &key, sizeof key);
+      doubles x;
+      widening<Level>::run(magnitude, x);
+      sum_abs_[h] += x;
+      doubles const square = x * x;
+      sum_squares_[h] += square;
+      largest_[h] = key > largest_[h] ? key : largest_[h];
+      nonzero_[h] -= key != 0;  // true is -1
+    }
+  }
+
+  doubles sum_abs_[parts]{};
+  doubles sum_squares_[parts]{};
+  keys largest_[parts]{};
+  keys nonzero_[parts]{};
+};
+
+struct measure_tile {
+  template <simd Level>
+  GRADSIEVE_INLINE static statistics run(float const* values, std::size_t count) noexcept {
+    running_sums<Level> sums;
     std::size_t i = 0;
     for (; i + block <= count; i += block) {
       prefetch(values + i + ahead, block);
-      for (std::size_t j = 0; j < block; j += lanes) add(values + i + j);
+      sums.add(values + i, block);
     }
-    for (; i + lanes <= count; i += lanes) add(values + i);
-    if (i < count) {
-      std::array<float, lanes> rest{};
-      std::copy(values + i, values + count, rest.begin());
-      add(rest.data());
-    }
-    statistics result;
-    for (std::size_t h = 0; h < 2; ++h)
-      for (std::size_t lane = 0; lane < width; ++lane) {
-        result.sum_abs += sum_abs[h][lane];
-        result.sum_squares += sum_squares[h][lane];
-        result.max_key = larger(result.max_key, static_cast<key_type>(largest[h][lane]));
-        result.nonzero += static_cast<std::uint64_t>(nonzero[h][lane]);
-      }
-    return result;
+    return sums.end(values + i, count - i);
   }
 };
 

@@ -75,19 +75,14 @@ struct host_scope {
   /// Candidates of all segments with candidate_threshold != 0.
   void collect(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
     found.start(candidate_thresholds);
-    std::uint64_t active = 0;
-    for (std::size_t s = 0; s < candidate_thresholds.size(); ++s)
-      active += candidate_thresholds[s] != 0 ? tiles.of(s).count() : 0;
-    split(active * host_kernels::tile_size, active, [&](std::uint64_t begin, std::uint64_t end, int worker) {
-      for (std::size_t s = 0; s < candidate_thresholds.size() && end > 0; ++s) {
-        if (candidate_thresholds[s] == 0) continue;
-        auto const [first, last] = tiles.of(s);
-        for (auto t = first + std::min(begin, last - first); t < first + std::min(end, last - first); ++t)
-          append(accumulator.data() + tiles[t].begin, t, candidate_thresholds[s], found.list_of(worker));
-        begin -= std::min(begin, last - first);
-        end -= std::min(end, last - first);
-      }
-    });
+    collect_wanted(accumulator, candidate_thresholds);
+  }
+
+  /// The same where a pass over this accumulator has collected before, maybe at other thresholds.
+  void collect_others(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
+    found.start_others(candidate_thresholds);
+    collect_wanted(accumulator, candidate_thresholds);
+    if (found.full()) collect(accumulator, candidate_thresholds);  // what nobody wants any more takes no room
   }
 
   /// Those of one segment anew.
@@ -108,6 +103,21 @@ struct host_scope {
   host_buffer<key_type> keys;  // of a sample; between two of them, scratch
 
  private:
+  void collect_wanted(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
+    std::uint64_t active = 0;
+    for (std::size_t s = 0; s < candidate_thresholds.size(); ++s) active += found.wants(s) ? tiles.of(s).count() : 0;
+    split(active * host_kernels::tile_size, active, [&](std::uint64_t begin, std::uint64_t end, int worker) {
+      for (std::size_t s = 0; s < candidate_thresholds.size() && end > 0; ++s) {
+        if (!found.wants(s)) continue;
+        auto const [first, last] = tiles.of(s);
+        for (auto t = first + std::min(begin, last - first); t < first + std::min(end, last - first); ++t)
+          append(accumulator.data() + tiles[t].begin, t, candidate_thresholds[s], found.list_of(worker));
+        begin -= std::min(begin, last - first);
+        end -= std::min(end, last - first);
+      }
+    });
+  }
+
   void append(float const* values, std::uint64_t t, key_type candidate_threshold,
               host_candidates::list& to) const noexcept {
     host_kernels::run<host_kernels::append_tile>(level, values, std::size_t{tiles[t].size}, tiles[t].begin,

@@ -1,5 +1,5 @@
-// Blocks of elements at once: which of them reach a key, as one bit each, and those that do packed together. The only
-// code that is written for each instruction set; everything else is made of it.
+// Blocks of elements at once: which of them reach a key, as one bit each, and those that do packed together. With
+// `widening` of sums the only code that is written for each instruction set; everything else is made of it.
 #pragma once
 
 #include <array>
