@@ -135,7 +135,7 @@ outcome accumulate_in_bins(simd level, Chosen chosen, std::vector<T> const& grad
   scratch.likely = likely;
   for (int again = 0; again < 2; ++again) {
     pending_list pending;
-    binned_tile const tile{length, length / 3u, 0, n, static_cast<index_type>(n / 3), 1};
+    binned_tile const tile{length, length / 3u, 0, n, static_cast<index_type>(n / 3), 1, again == 0 ? 512u : 4096u};
     auto const sums =
         run<accumulate_bins>(level, chosen, error_feedback{}, std::array<float*, 1>{result.states.data()},
                              gradient.data(), 0.5f, n, std::uint64_t{1000}, tile, &scratch, &list, &pending);

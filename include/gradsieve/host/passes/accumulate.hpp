@@ -66,8 +66,13 @@ class host_accumulate {
         return accumulate_element(scope, in, t, 0, to, due, nullptr);
       }
       auto const elements = scope.tiles.elements_of(id);
-      host_kernels::binned_tile const tile{bins_[id],      first - segments[id].offset, position, elements,
-                                           segments[id].k, mix(step) % elements};
+      host_kernels::binned_tile const tile{bins_[id],
+                                           first - segments[id].offset,
+                                           position,
+                                           elements,
+                                           segments[id].k,
+                                           mix(step) % elements,
+                                           host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes())};
       auto const done = host_kernels::run<host_kernels::accumulate_bins>(
           scope.level, chosen, in.policy, in.states_from(first), in.gradient.data() + first, in.factor,
           std::size_t{size}, first, tile, &scratch_[static_cast<std::size_t>(worker)], &to, &due);

@@ -26,6 +26,7 @@ struct binned_tile {
   std::uint64_t elements = 0;  ///< of all the segment's bins
   index_type k = 0;            ///< entries that the segment is to give
   std::uint64_t phase = 0;     ///< of share_of()
+  std::size_t strip = 512;     ///< elements that are accumulated before the bins among them are looked through
 };
 
 /// Words for the marks of `count` elements: what put_marks() writes.
@@ -36,9 +37,6 @@ GRADSIEVE_INLINE void put_marks(mark_word* marks, std::size_t at, mark_word foun
   marks[at / block] |= found << (at % block);
   marks[at / block + 1] |= found >> 1 >> (block - 1 - at % block);
 }
-
-/// Elements that are accumulated before the bins among them are looked through.
-inline constexpr std::size_t entered_at_once = 512;
 
 /// What one worker needs of memory: as many places as a tile has elements, and a group more; of marks mark_words() of
 /// that many, which are zero between tiles. On cache lines of its own, as every tile writes to it.
@@ -69,17 +67,23 @@ inline constexpr std::size_t lanes = 16;
 template <simd Level>
 class host_bin {
  public:
-  /// Of the values `readable` >= size may be read. `likely`: those of the bin that reach a key, `count` of them.
-  /// `least_rank`: becomes the key of a rank that was asked for, if that is less.
+  /// Those of the bin's values whose key reaches `least`.
+  struct reaching {
+    float const* values;
+    std::size_t count;
+    key_type least;
+  };
+
+  /// Of the values `readable` >= size may be read. `least_rank`: becomes the key of a rank that was asked for, if that
+  /// is less. `scratch`: room for the bin and a block.
   host_bin(float const* values, std::size_t size, std::size_t readable, binned_tile const& in, std::uint64_t position,
-           float const* likely, std::size_t count, key_type* scratch, key_type& least_rank) noexcept
+           reaching const likely, key_type* scratch, key_type& least_rank) noexcept
       : values_{values},
         size_{size},
         readable_{readable},
         in_{in},
         position_{position},
         likely_{likely},
-        likely_count_{count},
         scratch_{scratch},
         least_rank_{least_rank} {}
 
@@ -106,16 +110,19 @@ class host_bin {
   [[nodiscard]] GRADSIEVE_INLINE threshold kth_largest(index_type k) const noexcept {
     if (k == 0) return {infinite_key, 0};
     if (k >= size_) return {};
-    std::uint64_t inside = likely_count_;
-    if (inside >= k && inside <= 4 * std::uint64_t{k} + 2 * block) {
-      for (std::size_t i = 0; i < inside; ++i) scratch_[i] = magnitude_key(likely_[i]);
+    std::size_t inside = likely_.count;
+    key_type low = likely_.least;
+    if (inside >= k && inside <= 4 * std::size_t{k} + 2 * block) {
+      for (std::size_t i = 0; i < inside; ++i) scratch_[i] = magnitude_key(likely_.values[i]);
     } else {
-      inside = collect(sampled_bound(k));
-      if (inside < k) inside = collect(0);
+      inside = collect(low = sampled_bound(k));
+      if (inside < k) inside = collect(low = 0);
     }
-    key_type const key = kth_key::run<Level>(scratch_, inside, k);
+    std::size_t const whole = whole_vectors(inside + lanes - 1);
+    for (std::size_t i = 0; i < lanes; ++i) scratch_[inside + i] = low;  // as small as any: no rank of these changes
+    key_type const key = kth_key::run<Level>(scratch_, whole, k);
     least_rank_ = smaller(least_rank_, key);
-    return {key, k - static_cast<index_type>(count_keys(scratch_, inside, key_above(key)))};
+    return {key, k - static_cast<index_type>(count_keys(scratch_, whole, key_above(key)))};
   }
 
  private:
@@ -141,8 +148,7 @@ class host_bin {
   std::size_t readable_;
   binned_tile const& in_;
   std::uint64_t position_;  // in the segment, elements in passthrough ranges not counted
-  float const* likely_;
-  std::size_t likely_count_;
+  reaching likely_;
   key_type* scratch_;
   key_type& least_rank_;
   mutable key_type largest_ = unknown;
@@ -176,7 +182,7 @@ struct accumulate_bins {
       std::size_t const size = end - at;
       // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
       while (entered < end) {
-        std::size_t const next = std::min(entered_at_once, count - entered);
+        std::size_t const next = std::min(tile.strip, count - entered);
         auto here = states;
         for (auto& state : here) state += entered;
         auto const seen = scores_of(chosen, scratch->scores + entered);
@@ -189,8 +195,9 @@ struct accumulate_bins {
         read = found.count;
       else
         while (read < found.count && found.indices[read] < first + end) ++read;
-      host_bin<Level> const bin{values + at,         size,        count - at,    tile,      tile.position + at,
-                                found.values + from, read - from, scratch->keys, least_rank};
+      host_bin<Level> const bin{
+          values + at,   size,      count - at, tile, tile.position + at, {found.values + from, read - from, low},
+          scratch->keys, least_rank};
       threshold const kept = scored<Chosen> ? chosen.threshold_of(bin) : without_zeros(chosen.threshold_of(bin));
       if constexpr (scored<Chosen>) {  // there is room behind the scores
         mark_kept<Level>(scratch->scores + at, size, size + block, kept, at, scratch->marks);
