@@ -94,15 +94,11 @@ class host_bin {
   }
   [[nodiscard]] GRADSIEVE_INLINE key_type max_key() const noexcept {
     if (largest_ != unknown) return largest_;
-    // Whole vectors, of the last one only what belongs to the bin: one loop and one reduction.
-    std::size_t const whole = whole_vectors(size_ + lanes - 1);
-    if (whole > smaller(readable_, long_bin)) return largest_ = host_kernels::max_key(values_, size_);
-    auto const end = static_cast<std::int32_t>(whole);
-    auto const size = static_cast<std::int32_t>(size_);
-    std::int32_t largest = 0;
-    for (std::int32_t i = 0; i < end; ++i)
-      largest = larger(largest, i < size ? static_cast<std::int32_t>(magnitude_key(values_[i])) : 0);
-    return largest_ = static_cast<key_type>(largest);
+    std::size_t const whole = size_ & ~(block - 1);
+    key_type const most = whole > 0 ? host_kernels::max_key(values_, whole) : 0;
+    if (whole + block > readable_)
+      return largest_ = larger(most, host_kernels::max_key(values_ + whole, size_ - whole));
+    return largest_ = larger(most, max_key_in_block(values_ + whole, size_ - whole));
   }
 
   /// The threshold that keeps the k largest, ties to the smaller index. Cost: O(k) where the tile before had about the
@@ -127,7 +123,6 @@ class host_bin {
 
  private:
   static constexpr key_type unknown = ~key_type{0};
-  static constexpr std::size_t long_bin = std::size_t{1} << 16;  ///< for which a loop's rest does not matter
 
   /// The keys of at least `low` to the scratch; how many.
   [[nodiscard]] GRADSIEVE_INLINE std::uint64_t collect(key_type low) const noexcept {
