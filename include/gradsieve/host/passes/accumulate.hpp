@@ -157,14 +157,14 @@ class host_accumulate {
   /// Scratch for bins, with room for so many elements of each worker.
   void plan_scratch(std::size_t room, std::size_t workers) {
     std::size_t const words = room == 0 ? 0 : host_kernels::mark_words(room);
-    floats_ = host_buffer<float>(2 * room * workers);
+    values_ = host_buffer<float>(room * workers);
     keys_ = host_buffer<key_type>(room * workers);
     indices_ = host_buffer<index_type>(room * workers);
     marks_.assign(words * workers, 0);
     scratch_.assign(room == 0 ? 0 : workers, {});
     for (std::size_t w = 0; w < scratch_.size(); ++w) {
-      float* const values = floats_.data() + (2 * w + 1) * room;
-      scratch_[w] = {floats_.data() + 2 * w * room,
+      float* const values = values_.data() + w * room;
+      scratch_[w] = {values,
                      keys_.data() + w * room,
                      marks_.data() + w * words,
                      {indices_.data() + w * room, values, 0, room - host_kernels::group}};
@@ -175,7 +175,7 @@ class host_accumulate {
   bool measured_ = false;                           // they are the accumulator's
   std::vector<std::uint32_t> bins_;                 // their length in each segment, or empty
   std::vector<host_kernels::bin_scratch> scratch_;  // of each worker, in the memory below
-  host_buffer<float> floats_;
+  host_buffer<float> values_;
   host_buffer<key_type> keys_;
   host_buffer<index_type> indices_;
   std::vector<host_kernels::mark_word> marks_;

@@ -41,7 +41,7 @@ GRADSIEVE_INLINE void put_marks(mark_word* marks, std::size_t at, mark_word foun
 /// What one worker needs of memory: as many places as a tile has elements, and a group more; of marks mark_words() of
 /// that many, which are zero between tiles. On cache lines of its own, as every tile writes to it.
 struct alignas(128) bin_scratch {
-  float* scores = nullptr;
+  float* scores = nullptr;  ///< may be where found.values are: a selector with scores sets nothing aside
   key_type* keys = nullptr;
   mark_word* marks = nullptr;
   candidate_list found;                 ///< of a tile, what reaches `likely`
