@@ -77,7 +77,7 @@ class host_workspace {
   /// accumulated but never selected from; accumulators in passthrough ranges must be zero when selectors run.
   /// `expected`: entries that a step selects at most. `bins`: their length in each segment, for a selector with bins.
   /// Allocates: 72 bytes a tile, and the candidate lists of each thread. With bins a thread's list has room for all its
-  /// elements (address space of 8 bytes an element, touched as used), and 8 bytes for each element of a tile.
+  /// elements (address space of 8 bytes an element, touched as used), and 12 bytes for each element of a tile.
   void plan(std::span<segment const> segments, std::span<range const> passthrough, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     scope_.tiles.plan(scope_.n, segments, passthrough, bins);

@@ -16,8 +16,9 @@ namespace gradsieve {
 /// number of threads. Positions inside a chunk take few bits: see `fixed_width`.
 /// When not: where layers differ in scale, as a chunk of small values sends as many as one of large ones; where they
 /// are mostly zeros, as in embeddings; with k below the number of chunks, as each then sends only in some steps.
-/// Cost: the accumulate pass, and two reads of each chunk while it is in the cache.
-/// Memory: 8 bytes per element of a chunk and thread, and address space for 8 bytes an element, touched as used.
+/// Cost: the accumulate pass, which sets aside what may be sent, and O(k). On a device, and where a chunk's threshold
+/// is much below the one before: two reads of the chunk more, while it is in the cache.
+/// Memory: 12 bytes per element of a chunk and thread, and address space for 8 bytes an element, touched as used.
 /// Source: DeMo (Peng et al. 2024), without its transform.
 struct chunked {
   static constexpr char const* name = "chunked";

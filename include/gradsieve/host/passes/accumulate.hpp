@@ -32,10 +32,7 @@ class host_accumulate {
     bins_.assign(bins.begin(), bins.end());
     std::size_t longest = host_kernels::tile_size;
     for (auto const each : bins) longest = std::max<std::size_t>(longest, each);
-    room_ = bins.empty() ? 0 : longest + host_kernels::group;
-    scores_ = host_buffer<float>(room_ * workers);
-    keys_ = host_buffer<key_type>(room_ * workers);
-    marks_.assign(bins.empty() ? 0 : host_kernels::mark_words(room_) * workers, 0);
+    plan_scratch(bins.empty() ? 0 : longest + host_kernels::group, workers);
     std::vector<std::uint64_t> shares;
     for (int worker = 0; !bins.empty() && worker < scope.team.size(); ++worker) {
       auto const [begin, end] = scope.team.part(scope.tiles.size(), worker);
@@ -69,11 +66,16 @@ class host_accumulate {
         return accumulate_element(scope, in, t, 0, to, due, nullptr);
       }
       auto const elements = scope.tiles.elements_of(id);
-      host_kernels::binned_tile const tile{bins_[id],      first - segments[id].offset, position, elements,
-                                           segments[id].k, mix(step) % elements};
+      host_kernels::binned_tile const tile{bins_[id],
+                                           first - segments[id].offset,
+                                           position,
+                                           elements,
+                                           segments[id].k,
+                                           mix(step) % elements,
+                                           host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes())};
       auto const done = host_kernels::run<host_kernels::accumulate_bins>(
           scope.level, chosen, in.policy, in.states_from(first), in.gradient.data() + first, in.factor,
-          std::size_t{size}, first, tile, scratch_of(worker), &to, &due);
+          std::size_t{size}, first, tile, &scratch_[static_cast<std::size_t>(worker)], &to, &due);
       tile_sums_[t] = {done.sum_of_maxima, 0, 0, done.bins};
       return done.bad;
     });
@@ -152,17 +154,30 @@ class host_accumulate {
     return {all.indices.data() + skipped, all.values.data() + skipped, static_cast<std::uint64_t>(last - first)};
   }
 
-  [[nodiscard]] host_kernels::bin_scratch scratch_of(int worker) noexcept {
-    auto const w = static_cast<std::size_t>(worker);
-    return {scores_.data() + w * room_, keys_.data() + w * room_, marks_.data() + w * host_kernels::mark_words(room_)};
+  /// Scratch for bins, with room for so many elements of each worker.
+  void plan_scratch(std::size_t room, std::size_t workers) {
+    std::size_t const words = room == 0 ? 0 : host_kernels::mark_words(room);
+    values_ = host_buffer<float>(room * workers);
+    keys_ = host_buffer<key_type>(room * workers);
+    indices_ = host_buffer<index_type>(room * workers);
+    marks_.assign(words * workers, 0);
+    scratch_.assign(room == 0 ? 0 : workers, {});
+    for (std::size_t w = 0; w < scratch_.size(); ++w) {
+      float* const values = values_.data() + w * room;
+      scratch_[w] = {values,
+                     keys_.data() + w * room,
+                     marks_.data() + w * words,
+                     {indices_.data() + w * room, values, 0, room - host_kernels::group}};
+    }
   }
 
-  std::vector<statistics> tile_sums_;  // in the order of the tiles: the same for any number of threads
-  bool measured_ = false;              // they are the accumulator's
-  std::vector<std::uint32_t> bins_;    // their length in each segment, or empty
-  std::size_t room_ = 0;               // of one worker
-  host_buffer<float> scores_;
+  std::vector<statistics> tile_sums_;               // in the order of the tiles: the same for any number of threads
+  bool measured_ = false;                           // they are the accumulator's
+  std::vector<std::uint32_t> bins_;                 // their length in each segment, or empty
+  std::vector<host_kernels::bin_scratch> scratch_;  // of each worker, in the memory below
+  host_buffer<float> values_;
   host_buffer<key_type> keys_;
+  host_buffer<index_type> indices_;
   std::vector<host_kernels::mark_word> marks_;
 };
 

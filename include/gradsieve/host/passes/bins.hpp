@@ -26,6 +26,7 @@ struct binned_tile {
   std::uint64_t elements = 0;  ///< of all the segment's bins
   index_type k = 0;            ///< entries that the segment is to give
   std::uint64_t phase = 0;     ///< of share_of()
+  std::size_t strip = 512;     ///< elements that are accumulated before the bins among them are looked through
 };
 
 /// Words for the marks of `count` elements: what put_marks() writes.
@@ -37,15 +38,24 @@ GRADSIEVE_INLINE void put_marks(mark_word* marks, std::size_t at, mark_word foun
   marks[at / block + 1] |= found >> 1 >> (block - 1 - at % block);
 }
 
-/// Elements that are accumulated before the bins among them are looked through.
-inline constexpr std::size_t entered_at_once = 512;
-
-/// What one worker needs of memory: as many places as a tile has elements, and a block more; of marks mark_words() of
-/// that many, which are zero between tiles.
-struct bin_scratch {
-  float* scores = nullptr;
+/// What one worker needs of memory: as many places as a tile has elements, and a group more; of marks mark_words() of
+/// that many, which are zero between tiles. On cache lines of its own, as every tile writes to it.
+struct alignas(128) bin_scratch {
+  float* scores = nullptr;  ///< may be where found.values are: a selector with scores sets nothing aside
   key_type* keys = nullptr;
   mark_word* marks = nullptr;
+  candidate_list found;                 ///< of a tile, what reaches `likely`
+  key_type likely = 0;                  ///< `margin` below the least rank's key in the tile before; 0: not known
+  key_type margin = key_type{1} << 20;  ///< an eighth of an octave at first
+
+  /// Sets `likely` for the next tile: about twice as many elements as are `kept` should reach it.
+  GRADSIEVE_INLINE void expect(key_type least_rank, bool missed, std::uint64_t kept) noexcept {
+    if (missed)
+      margin = smaller(2 * margin, key_type{1} << 23);
+    else if (found.count > 2 * kept + block)
+      margin -= margin / 8;
+    likely = least_rank - smaller(least_rank, margin);
+  }
 };
 
 /// Loops over a multiple of this many elements, and the compiler sees that it is one, need no second loop for a rest;
@@ -57,16 +67,25 @@ inline constexpr std::size_t lanes = 16;
 template <simd Level>
 class host_bin {
  public:
-  /// Of the values `readable` >= size may be read. `guess`: the key of the bin before, and then of this one.
+  /// Those of the bin's values whose key reaches `least`.
+  struct reaching {
+    float const* values;
+    std::size_t count;
+    key_type least;
+  };
+
+  /// Of the values `readable` >= size may be read. `least_rank`: becomes the key of a rank that was asked for, if that
+  /// is less. `scratch`: room for the bin and a block.
   host_bin(float const* values, std::size_t size, std::size_t readable, binned_tile const& in, std::uint64_t position,
-           key_type* scratch, key_type& guess) noexcept
+           reaching const likely, key_type* scratch, key_type& least_rank) noexcept
       : values_{values},
         size_{size},
         readable_{readable},
         in_{in},
         position_{position},
+        likely_{likely},
         scratch_{scratch},
-        guess_{guess} {}
+        least_rank_{least_rank} {}
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] index_type budget() const noexcept {
@@ -75,35 +94,35 @@ class host_bin {
   }
   [[nodiscard]] GRADSIEVE_INLINE key_type max_key() const noexcept {
     if (largest_ != unknown) return largest_;
-    // Whole vectors, of the last one only what belongs to the bin: one loop and one reduction.
-    std::size_t const whole = whole_vectors(size_ + lanes - 1);
-    if (whole > smaller(readable_, long_bin)) return largest_ = host_kernels::max_key(values_, size_);
-    auto const end = static_cast<std::int32_t>(whole);
-    auto const size = static_cast<std::int32_t>(size_);
-    std::int32_t largest = 0;
-    for (std::int32_t i = 0; i < end; ++i)
-      largest = larger(largest, i < size ? static_cast<std::int32_t>(magnitude_key(values_[i])) : 0);
-    return largest_ = static_cast<key_type>(largest);
+    std::size_t const whole = size_ & ~(block - 1);
+    key_type const most = whole > 0 ? host_kernels::max_key(values_, whole) : 0;
+    if (whole + block > readable_)
+      return largest_ = larger(most, host_kernels::max_key(values_ + whole, size_ - whole));
+    return largest_ = larger(most, max_key_in_block(values_ + whole, size_ - whole));
   }
 
-  /// The threshold that keeps the k largest, ties to the smaller index. Cost: one read and O(k) where the bin before
-  /// had about the same threshold, else up to three.
+  /// The threshold that keeps the k largest, ties to the smaller index. Cost: O(k) where the tile before had about the
+  /// same threshold, else one to three reads more.
   [[nodiscard]] GRADSIEVE_INLINE threshold kth_largest(index_type k) const noexcept {
-    constexpr key_type quarter_octave = key_type{1} << 21;
     if (k == 0) return {infinite_key, 0};
     if (k >= size_) return {};
-    std::uint64_t inside = guess_ > quarter_octave ? collect(guess_ - quarter_octave) : 0;
-    if (inside < k || inside > 4 * std::uint64_t{k} + lanes) inside = collect(sampled_bound(k));
-    if (inside < k) inside = collect(0);
-    guess_ = kth_key::run<Level>(scratch_, inside, k);
-    auto const above = static_cast<index_type>(count_keys(scratch_, inside, key_above(guess_)));
-    bool const all_ties = count_keys(scratch_, inside, guess_) == k;  // usual, and needs no look at which ones
-    return all_ties ? threshold{guess_ - 1, 0} : threshold{guess_, k - above};
+    std::size_t inside = likely_.count;
+    key_type low = likely_.least;
+    if (inside >= k && inside <= 4 * std::size_t{k} + 2 * block) {
+      for (std::size_t i = 0; i < inside; ++i) scratch_[i] = magnitude_key(likely_.values[i]);
+    } else {
+      inside = collect(low = sampled_bound(k));
+      if (inside < k) inside = collect(low = 0);
+    }
+    std::size_t const whole = whole_vectors(inside + lanes - 1);
+    for (std::size_t i = 0; i < lanes; ++i) scratch_[inside + i] = low;  // as small as any: no rank of these changes
+    key_type const key = kth_key::run<Level>(scratch_, whole, k);
+    least_rank_ = smaller(least_rank_, key);
+    return {key, k - static_cast<index_type>(count_keys(scratch_, whole, key_above(key)))};
   }
 
  private:
   static constexpr key_type unknown = ~key_type{0};
-  static constexpr std::size_t long_bin = std::size_t{1} << 16;  ///< for which a loop's rest does not matter
 
   /// The keys of at least `low` to the scratch; how many.
   [[nodiscard]] GRADSIEVE_INLINE std::uint64_t collect(key_type low) const noexcept {
@@ -124,8 +143,9 @@ class host_bin {
   std::size_t readable_;
   binned_tile const& in_;
   std::uint64_t position_;  // in the segment, elements in passthrough ranges not counted
+  reaching likely_;
   key_type* scratch_;
-  key_type& guess_;
+  key_type& least_rank_;
   mutable key_type largest_ = unknown;
 };
 
@@ -140,39 +160,59 @@ struct accumulate_bins {
   template <simd Level, class Chosen, class Residual, class T, std::size_t States>
   GRADSIEVE_INLINE static result run(Chosen const chosen, Residual const policy, std::array<float*, States> states,
                                      T const* gradient, float factor, std::size_t count, std::uint64_t first,
-                                     binned_tile const tile, bin_scratch const scratch, candidate_list* list,
+                                     binned_tile const tile, bin_scratch* const scratch, candidate_list* list,
                                      pending_list* pending) noexcept {
     result sums;
     float const* const values = states[0];
     std::size_t entered = 0;
-    key_type guess = 0;
+    key_type const low = scored<Chosen> ? 0 : scratch->likely;  // of all the tile
+    key_type least_rank = infinite_key;
+    bool missed = false;
+    auto& found = scratch->found;
+    found.count = 0;
+    std::size_t read = 0;  // of `found`
+    std::uint64_t const before = list->count;
     std::size_t end = std::min<std::size_t>(tile.bin_length - tile.offset % tile.bin_length, count);
     for (std::size_t at = 0; at < count; at = end, end = std::min<std::size_t>(end + tile.bin_length, count)) {
       std::size_t const size = end - at;
       // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
       while (entered < end) {
-        std::size_t const next = std::min(entered_at_once, count - entered);
+        std::size_t const next = std::min(tile.strip, count - entered);
         auto here = states;
         for (auto& state : here) state += entered;
-        auto const seen = scores_of(chosen, scratch.scores + entered);
-        sums.bad += accumulate_tile::run<Level, false>(policy, here, gradient + entered, factor, next, first + entered,
-                                                       next, 0, list, pending, nullptr, seen);
+        auto const seen = scores_of(chosen, scratch->scores + entered);
+        sums.bad += accumulate_tile::run<Level, !scored<Chosen>>(
+            policy, here, gradient + entered, factor, next, first + entered, next, low, &found, pending, nullptr, seen);
         entered += next;
       }
-      host_bin<Level> const bin{values + at, size, count - at, tile, tile.position + at, scratch.keys, guess};
-      threshold const kept = chosen.threshold_of(bin);
-      if constexpr (scored<Chosen>)  // there is room behind the scores
-        mark_kept<Level>(scratch.scores + at, size, size + block, kept, at, scratch.marks);
+      std::size_t const from = read;
+      if (entered == end)
+        read = found.count;
       else
-        mark_kept<Level>(values + at, size, count - at, without_zeros(kept), at, scratch.marks);
+        while (read < found.count && found.indices[read] < first + end) ++read;
+      host_bin<Level> const bin{
+          values + at,   size,      count - at, tile, tile.position + at, {found.values + from, read - from, low},
+          scratch->keys, least_rank};
+      threshold const kept = scored<Chosen> ? chosen.threshold_of(bin) : without_zeros(chosen.threshold_of(bin));
+      if constexpr (scored<Chosen>) {  // there is room behind the scores
+        mark_kept<Level>(scratch->scores + at, size, size + block, kept, at, scratch->marks);
+      } else if (low == 0) {
+        mark_kept<Level>(values + at, size, count - at, kept, at, scratch->marks);
+      } else if (low <= (kept.ties > 0 ? kept.key : key_above(kept.key))) {
+        append_kept<Level>(found.values + from, found.indices + from, read - from, kept, *list);
+      } else {
+        missed = true;
+        mark_kept<Level>(values + at, size, count - at, kept, 0, scratch->marks);
+        append_all<Level>(values + at, size, first + at, scratch->marks, *list);
+      }
       if constexpr (quantising_selector<Chosen>) {
         sums.sum_of_maxima += static_cast<double>(magnitude_of(bin.max_key()));
         ++sums.bins;
       }
     }
-    std::uint64_t const before = list->count;
-    append_all<Level>(values, count, first, scratch.marks, *list);
+    if (low == 0) append_all<Level>(values, count, first, scratch->marks, *list);
     if constexpr (scored<Chosen>) drop_zeros(*list, before);
+    if (least_rank < infinite_key) scratch->expect(least_rank, missed, list->count - before);
     return sums;
   }
 
@@ -204,25 +244,43 @@ struct accumulate_bins {
     return kept.key == 0 ? threshold{} : kept;
   }
 
-  /// Marks what a threshold keeps.
-  template <simd Level>
-  GRADSIEVE_INLINE static void mark_kept(float const* scores, std::size_t count, std::size_t readable,
-                                         threshold const kept, std::size_t at, mark_word* marks) noexcept {
-    std::size_t const all = kept.ties > 0 ? end_of_ties(scores, count, kept) : 0;
-    if (all > 0) mark_scores<Level>(scores, all, readable, kept.key, at, marks);
-    if (all < count)
-      mark_scores<Level>(scores + all, count - all, readable - all, key_above(kept.key), at + all, marks);
+  /// The first `ties` of a block's marks, or all; counts those down.
+  [[nodiscard]] GRADSIEVE_INLINE static mark_word take_ties(mark_word marks, index_type& ties) noexcept {
+    mark_word taken = 0;
+    for (; marks != 0 && ties > 0; --ties, marks &= marks - 1) taken |= marks & (0 - marks);
+    return taken;
   }
 
-  /// Marks those of `count` elements whose score's key is at least `least`; the first of them has bit `at`. Of the
+  /// Marks those of `count` elements that a threshold keeps by their scores; the first of them has bit `at`. Of the
   /// scores `readable` >= count may be read.
   template <simd Level>
-  GRADSIEVE_INLINE static void mark_scores(float const* scores, std::size_t count, std::size_t readable, key_type least,
-                                           std::size_t at, mark_word* marks) noexcept {
-    std::size_t i = 0;
-    for (; i < count && i + block <= readable; i += block)
-      put_marks(marks, at + i, block_of<Level>::at_least(scores + i, least) & first_marks(count - i));
-    if (i < count) put_marks(marks, at + i, marks_of(scores + i, count - i, least));
+  GRADSIEVE_INLINE static void mark_kept(float const* scores, std::size_t count, std::size_t readable, threshold kept,
+                                         std::size_t at, mark_word* marks) noexcept {
+    for (std::size_t i = 0; i < count; i += block) {
+      std::size_t const size = smaller(block, count - i);
+      auto const look = [&](key_type least) GRADSIEVE_LAMBDA_INLINE {
+        return i + block <= readable ? block_of<Level>::at_least(scores + i, least) & first_marks(size)
+                                     : marks_of(scores + i, size, least);
+      };
+      mark_word wanted = look(key_above(kept.key));
+      if (kept.ties > 0) wanted |= take_ties(look(kept.key) & ~wanted, kept.ties);
+      put_marks(marks, at + i, wanted);
+    }
+  }
+
+  /// Appends what a threshold keeps of candidates, behind which there is room for a block.
+  template <simd Level>
+  GRADSIEVE_INLINE static void append_kept(float const* values, index_type const* indices, std::size_t count,
+                                           threshold kept, candidate_list& list) noexcept {
+    for (std::size_t i = 0; i < count; i += block) {
+      mark_word const here = first_marks(count - i);
+      mark_word wanted = block_of<Level>::at_least(values + i, key_above(kept.key)) & here;
+      if (kept.ties > 0)
+        wanted |= take_ties(block_of<Level>::at_least(values + i, kept.key) & here & ~wanted, kept.ties);
+      block_of<Level>::pack(wanted, indices + i, list.indices + list.count);
+      block_of<Level>::pack(wanted, values + i, list.values + list.count);
+      list.count += count_marks(wanted);
+    }
   }
 
   /// Appends the marked elements of a tile, and takes the marks back.
@@ -239,19 +297,6 @@ struct accumulate_bins {
     }
     for (auto left = std::exchange(*marks, 0); left != 0; left &= left - 1)
       append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 0, list);
-  }
-
-  /// Where the elements end of which a threshold keeps all ties.
-  [[nodiscard]] GRADSIEVE_INLINE static std::size_t end_of_ties(float const* scores, std::size_t count,
-                                                                threshold const at) noexcept {
-    std::size_t equal = 0;
-    for (std::size_t i = 0; i < count; ++i) equal += magnitude_key(scores[i]) == at.key ? 1u : 0u;
-    std::size_t end = count;
-    for (; equal > at.ties; --equal) {
-      do --end;
-      while (magnitude_key(scores[end]) != at.key);
-    }
-    return end;
   }
 };
 

@@ -29,6 +29,7 @@ struct kth_key {
       most = larger(most, static_cast<std::int32_t>(keys[i]));
       least = smaller(least, static_cast<std::int32_t>(keys[i]));
     }
+    if (rank == 1) return static_cast<key_type>(most);
     auto low = static_cast<key_type>(least);  // at least `rank` keys reach it
     auto high = static_cast<key_type>(most);  // fewer reach any key above it
     while (low < high) {

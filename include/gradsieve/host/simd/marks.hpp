@@ -45,6 +45,16 @@ using mark_word = std::uint64_t;
   return static_cast<key_type>(largest);
 }
 
+/// The same of the first `count` elements of a block, all of which may be read: a loop whose length the compiler knows
+/// has no rest, which in short bins would be half of the work.
+[[nodiscard]] GRADSIEVE_INLINE key_type max_key_in_block(float const* values, std::size_t count) noexcept {
+  auto const end = static_cast<std::int32_t>(count);
+  std::int32_t largest = 0;
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(block); ++i)
+    largest = larger(largest, i < end ? static_cast<std::int32_t>(magnitude_key(values[i])) : 0);
+  return static_cast<key_type>(largest);
+}
+
 /// Marks of at most a block's elements whose key is at least `least`.
 [[nodiscard]] GRADSIEVE_INLINE mark_word marks_of(float const* values, std::size_t count, key_type least) noexcept {
   mark_word found = 0;
