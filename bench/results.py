@@ -6,7 +6,7 @@ import sys
 
 class Row:
     """One row: its names ("step", "radix"), its axes (n, density, law, dtype, threads, ranks) and its figures.
-    `disturbed`: its floor took over 1.3 times as long as the least of its size, so something else ran meanwhile."""
+    `disturbed`: its floor took over 2.5 times as long as the least of its size, so something else ran meanwhile."""
 
     def __init__(self, entry):
         parts = [part for part in entry["name"].split("/") if part != "manual_time"]
@@ -63,7 +63,7 @@ class Results:
             self.rows.append(row)
         for row in self.rows:
             least = min(other.floor_ms for other in self.rows if other.same_floor(row))
-            row.disturbed = row.floor_ms > 1.3 * least and row.floor_ms > 1
+            row.disturbed = row.floor_ms > 2.5 * least and row.floor_ms > 1
         self.n = int(self.context.get("elements", 0))
         self.threads = int(self.context.get("threads", 0))
 

@@ -149,7 +149,7 @@ def write_floors(results, out):
     for row in results.rows:
         floors.setdefault((row.n, row.dtype, row.threads), []).append(row.floor_ms)
     print("## The floor\n", "Its least, median and largest median over the rows of one size. A row whose floor took over "
-          "1.3 times the least is disturbed: something else ran, and it counts for no goal.\n",
+          "2.5 times the least is disturbed: something else ran, and it counts for no goal.\n",
           "| n | type | threads | rows | least ms | median ms | largest ms | median GB/s |",
           "|--:|---|--:|--:|--:|--:|--:|--:|", sep="\n", file=out)
     for (n, dtype, threads), values in sorted(floors.items()):

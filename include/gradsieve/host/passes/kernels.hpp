@@ -50,13 +50,24 @@ GRADSIEVE_INLINE std::uint64_t accumulate_element(Residual const& policy, std::a
   return bad;
 }
 
+/// The largest key of a state and another one. No loop: without optimisation GCC does not vectorise around one that
+/// has a choice inside, though it is asked to optimise this function.
+template <std::size_t S = 0, std::size_t States>
+[[nodiscard]] GRADSIEVE_INLINE std::int32_t largest_key(element_state<States> const& state, std::int32_t key) noexcept {
+  if constexpr (S < States)
+    return largest_key<S + 1>(state, larger(key, static_cast<std::int32_t>(magnitude_key(state[S]))));
+  else
+    return key;
+}
+
 /// The same for a block, in half the instructions: gradients are taken to be finite, and those that are not are entered
 /// after all. A policy may so be called with what is not finite; its result is then thrown away.
 template <class Residual, class T, std::size_t States, class Seen>
 GRADSIEVE_INLINE std::uint64_t accumulate_block(Residual const& policy, std::array<float*, States> const& states,
                                                 T const* gradient, float factor, Seen const& seen) noexcept {
   constexpr auto finite = static_cast<std::int32_t>(infinite_key - 1);
-  float* const* const state = states.data();
+  float* state[States];  // a copy: stores of floats cannot change it, whatever the flags say of aliasing
+  for (std::size_t s = 0; s < States; ++s) state[s] = states.data()[s];
   std::int32_t most = 0;  // keys fit 31 bits, and signed comparisons vectorise everywhere
   std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
@@ -67,7 +78,7 @@ GRADSIEVE_INLINE std::uint64_t accumulate_block(Residual const& policy, std::arr
     float const entered = multiply(to_float(gradient[i]), factor);
     policy.accumulate_element(entered, now);
     auto key = static_cast<std::int32_t>(magnitude_key(entered));
-    for (std::size_t s = 0; s < States; ++s) key = larger(key, static_cast<std::int32_t>(magnitude_key(now[s])));
+    key = largest_key(now, key);
     most = larger(most, key);
     bad += key > finite ? 1u : 0u;
     for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s] = key > finite ? before[s] : now[s];
