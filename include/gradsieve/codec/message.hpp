@@ -81,8 +81,9 @@ void store_one(std::span<std::byte> to, T value) noexcept {
   return (x ^ (x >> 32)) * 0xD6E8'FEB8'6659'FD93u;
 }
 
-/// Sums up mixed() words, of which the first has the position 1.
+/// A part of checksum(), compiled for each instruction set.
 struct mix_words {
+  /// The sum of mixed() words, of which the first has the position 1.
   template <simd>
   GRADSIEVE_INLINE static std::uint64_t run(std::byte const* bytes, std::size_t words) noexcept {
     std::uint64_t total = 0;
@@ -190,16 +191,18 @@ template <class Test>
   return false;
 }
 
-/// Whether an index is not larger than the one before it.
+/// A part of check_indices(), compiled for each instruction set.
 struct any_falls {
+  /// Whether an index is not larger than the one before it.
   template <simd>
   GRADSIEVE_INLINE static bool run(index_type const* indices, std::size_t count) noexcept {
     return any_of_blocks(1, count, [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return indices[i - 1] >= indices[i]; });
   }
 };
 
-/// Whether a value is not finite.
+/// A part of check_finite(), compiled for each instruction set.
 struct any_infinite {
+  /// Whether a value is not finite.
   template <simd>
   GRADSIEVE_INLINE static bool run(float const* values, std::size_t count) noexcept {
     return any_of_blocks(0, count, [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return !is_finite(values[i]); });
