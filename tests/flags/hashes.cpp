@@ -1,9 +1,13 @@
 // Prints what a few recipes give on three ranks, as hashes: for each instruction set of this processor, which must not
 // matter, in builds whose flags must not matter.
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/comm/threads.hpp>
@@ -61,6 +65,28 @@ std::uint64_t steps(gs::simd limit, Recipe const& recipe) {
   return all.value();
 }
 
+/// What a tile sums up to, in a pass of its own and while it is accumulated.
+std::uint64_t sums(gs::simd limit) {
+  namespace kernels = gs::host_kernels;
+  auto const level = std::min(kernels::best_simd(), limit);
+  auto values = gradient<float>(kernels::tile_size - 19, 0, 7);
+  for (float& x : values) x = gs::is_finite(x) ? x : 0.0f;
+  std::vector<float> state(values.size());
+  kernels::candidate_list none;
+  kernels::pending_list nothing;
+  kernels::statistics both[2];
+  both[0] = kernels::run<kernels::measure_tile>(level, std::as_const(values).data(), values.size());
+  kernels::run<kernels::accumulate_tile>(level, gs::error_feedback{}, std::array<float*, 1>{state.data()},
+                                         std::as_const(values).data(), 1.0f, values.size(), std::uint64_t{0},
+                                         std::size_t{512}, gs::key_type{0}, &none, &nothing, &both[1]);
+  hash all;
+  for (auto const& each : both) {
+    all.add(std::as_bytes(std::span{&each.sum_abs, 1}));
+    all.add(std::as_bytes(std::span{&each.sum_squares, 1}));
+  }
+  return all.value();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -84,7 +110,7 @@ int main(int argc, char** argv) {
         .density = 0.05, .codec = gs::packed{.values = gs::ternary{}}, .exchange = gs::reduce_scatter{}};
     gs::recipe const owned{.density = 0.05, .exchange = gs::ok_topk{}};
     gs::recipe const tree{.density = 0.05, .exchange = gs::gtopk{}};
-    std::printf("%016llx %016llx %016llx %016llx %016llx\n",
+    std::printf("%016llx %016llx %016llx %016llx %016llx %016llx\n", static_cast<unsigned long long>(sums(limit)),
                 static_cast<unsigned long long>(steps<gs::float16>(limit, fading)),
                 static_cast<unsigned long long>(steps<float>(limit, shared_out)),
                 static_cast<unsigned long long>(steps<float>(limit, cut)),

@@ -94,8 +94,10 @@ class decoded_messages {
     });
     used_ = starts_.back();
     used_passthrough_ += messages.size() * info.passthrough;
-    for (auto const& error : errors_) {
-      if (!error) continue;
+    for (auto& each : errors_) {
+      if (!each) continue;
+      auto const error = std::exchange(each, nullptr);
+      errors_.clear();
       clear();
       std::rethrow_exception(error);
     }

@@ -49,8 +49,8 @@ struct add_entries {
         most = larger(most, static_cast<std::int32_t>(magnitude_key(sum)));
       }
       cursors[u] = at;
-      prefetch(indices + at + ahead_in_update, block);
-      prefetch(values + at + ahead_in_update, block);
+      prefetch(indices, block, at + ahead_in_update);
+      prefetch(values, block, at + ahead_in_update);
     }
     return {entries,
             least != std::numeric_limits<std::int32_t>::min() && most < static_cast<std::int32_t>(infinite_key)};

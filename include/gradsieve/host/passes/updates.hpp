@@ -122,7 +122,7 @@ class host_updates {
     return exact ? gradsieve::bit_cast<float>(0x7F00'0000u - bits) : 0.0f;
   }
 
-  /// A tile that has a value of -0, or a mean that is zero or not finite: the same, for any values.
+  /// The same of one tile for any values: of -0, with sums that are not finite, and means that are zero by rounding.
   template <class T>
   GRADSIEVE_PRECISE static applied_update apply_tile(std::span<selection_view const> updates, std::uint64_t first,
                                                      float divisor, std::span<T> out) noexcept {

@@ -1,5 +1,5 @@
-// Blocks of elements at once: which of them reach a key, as one bit each, and those that do packed together. With
-// `widening` of sums the only code that is written for each instruction set; everything else is made of it.
+// Blocks of elements at once: which of them reach a key, as one bit each, and those that do packed together. This,
+// `widening` of sums, and lines that go past the caches are written for each instruction set; all else is made of them.
 #pragma once
 
 #include <array>
