@@ -1,4 +1,6 @@
 // Messages: writing them, reading them, and adding up what the ranks have sent.
+#include <array>
+
 #include <gradsieve/host/simd/stream.hpp>
 
 #include "rows.hpp"
@@ -63,13 +65,15 @@ void add_parts(setting const& at) {
 
 /// Zeros past the caches: what any update of a gradient has to write.
 void write_zeros(gs::host_team const& team, std::span<float> to) {
-  std::vector<float> const zeros(4096);
+  namespace kernels = gs::host_kernels;
+  std::array<float, kernels::line_floats> const zeros{};
   team.run(to.size(), [&](int worker) {
-    auto const [begin, end] = team.part(to.size(), worker);
-    for (auto at = begin; at < end; at += zeros.size())
-      gs::host_kernels::run<gs::host_kernels::stream_copy>(gs::host_kernels::best_simd(), zeros.data(), to.data() + at,
-                                                           std::min<std::size_t>(zeros.size(), end - at));
-    gs::host_kernels::stream_fence();
+    auto [at, end] = team.part(to.size(), worker);
+    for (; at < end && kernels::before_line(to.data() + at) > 0; ++at) to[at] = 0;
+    for (; at + kernels::line_floats <= end; at += kernels::line_floats)
+      kernels::stream_line(zeros.data(), to.data() + at);
+    for (; at < end; ++at) to[at] = 0;
+    kernels::stream_fence();
   });
 }
 

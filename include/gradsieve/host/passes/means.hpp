@@ -10,6 +10,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/intrinsics.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
@@ -21,18 +22,23 @@ namespace gradsieve::host_kernels {
 /// entries that are -0.
 inline constexpr std::uint32_t no_entry = 0x8000'0000u;
 
+/// What add_entries has found.
+struct added_entries {
+  std::uint32_t entries = 0;  ///< elements that have one
+  bool usual = true;          ///< no entry is -0, and all sums are finite
+};
+
 /// Adds the updates' entries below `end`, one update after the other, to sums[index - first], and moves the cursors
-/// behind them.
+/// behind them. `places` gets the places in `sums` that have an entry, each once if no entry is -0;
+/// there is room for one more than a tile has elements.
 struct add_entries {
-  struct result {
-    std::uint32_t entries = 0;  ///< elements that have one
-    bool usual = true;          ///< no entry is -0, and all sums are finite
-  };
-  static constexpr std::size_t ahead_in_update = 192;  // entries that memory is asked for ahead
+  static constexpr std::uint32_t most_places = block * marked_strip::blocks;  // a tile's elements
+  static constexpr std::size_t ahead_in_update = 192;                         // entries that memory is asked for ahead
 
   template <simd>
-  GRADSIEVE_INLINE static result run(selection_view const* updates, std::size_t count, std::size_t* cursors,
-                                     std::uint64_t first, std::uint64_t end, float* sums) noexcept {
+  GRADSIEVE_INLINE static added_entries run(selection_view const* updates, std::size_t count, std::size_t* cursors,
+                                            std::uint64_t first, std::uint64_t end, float* sums,
+                                            std::uint16_t* places) noexcept {
     std::uint32_t entries = 0;
     std::int32_t least = 0;  // of the entries' bits: as a signed number -0 is the least there is
     std::int32_t most = 0;   // key of a sum
@@ -43,6 +49,7 @@ struct add_entries {
       std::size_t at = cursors[u];
       for (; at < size && indices[at] < end; ++at) {
         float& sum = sums[indices[at] - first];
+        places[smaller(entries, most_places)] = static_cast<std::uint16_t>(indices[at] - first);
         entries += gradsieve::bit_cast<std::uint32_t>(sum) == no_entry ? 1u : 0u;
         sum = gradsieve::add(sum, values[at]);
         least = smaller(least, gradsieve::bit_cast<std::int32_t>(values[at]));
@@ -57,32 +64,18 @@ struct add_entries {
   }
 };
 
-/// Divides the sums of a tile. Returns whether all are finite after it, and those that were not zero still are not.
-struct divide_sums {
-  template <simd Level>
-  GRADSIEVE_INLINE static bool run(float* sums, std::size_t size, float divisor) noexcept {
-    bool good = true;
-    std::size_t i = 0;
-    for (; i + block <= size; i += block)
-      if (auto const marks = block_of<Level>::at_least(sums + i, 1); marks != 0)
-        good = divide(sums + i, marks, divisor) && good;
-    if (i < size) good = divide(sums + i, marks_of(sums + i, size - i, 1), divisor) && good;
-    return good;
+/// Divides the sums at the given places. Returns whether all are finite after it, and none became zero.
+GRADSIEVE_PRECISE inline bool divide_sums(float* sums, std::uint16_t const* places, std::size_t count,
+                                          float divisor) noexcept {
+  std::uint32_t unusual = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    float& sum = sums[places[i]];
+    float const mean = gradsieve::divide(sum, divisor);
+    unusual |= magnitude_key(mean) - 1 >= infinite_key - 1 && magnitude_key(sum) != 0 ? 1u : 0u;
+    sum = mean;
   }
-
- private:
-  GRADSIEVE_PRECISE static bool divide(float* sums, mark_word marks, float divisor) noexcept {
-    key_type least = infinite_key - 1;
-    key_type most = 1;
-    for (; marks != 0; marks &= marks - 1) {
-      float& sum = sums[lowest_mark(marks)];
-      sum = gradsieve::divide(sum, divisor);
-      least = smaller(least, magnitude_key(sum));
-      most = larger(most, magnitude_key(sum));
-    }
-    return least != 0 && most < infinite_key;
-  }
-};
+  return unusual == 0;
+}
 
 /// sum * factor, and zero where there is no entry.
 [[nodiscard]] GRADSIEVE_INLINE float mean_of(float sum, float factor) noexcept {
@@ -97,7 +90,7 @@ struct line_of_means {
   GRADSIEVE_INLINE static void stream(float* sums, float factor, float* out) noexcept {
     float means[line_floats];
     for (std::size_t i = 0; i < line_floats; ++i) means[i] = mean_of(sums[i], factor);
-    line_of<Level>::stream(means, out);
+    stream_line(means, out);
     std::fill_n(sums, line_floats, gradsieve::bit_cast<float>(no_entry));
   }
 };

@@ -55,15 +55,16 @@ class host_updates {
       start(updates, begin * host_kernels::tile_size, cursors);
       std::array<float, host_kernels::tile_size> sums;
       sums.fill(gradsieve::bit_cast<float>(host_kernels::no_entry));
+      std::array<std::uint16_t, host_kernels::tile_size + 1> places;
       applied_update mine;
       for (auto t = begin; t < end; ++t) {
         std::uint64_t const first = t * host_kernels::tile_size;
         auto const part = out.subspan(first, std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first));
-        auto const added = host_kernels::run<host_kernels::add_entries>(
-            level, updates.data(), updates.size(), cursors.data(), first, first + part.size(), sums.data());
+        auto const added =
+            host_kernels::run<host_kernels::add_entries>(level, updates.data(), updates.size(), cursors.data(), first,
+                                                         first + part.size(), sums.data(), places.data());
         bool usual = added.usual;
-        if (factor == 0)
-          usual = host_kernels::run<host_kernels::divide_sums>(level, sums.data(), part.size(), divisor) && usual;
+        if (factor == 0) usual = usual && host_kernels::divide_sums(sums.data(), places.data(), added.entries, divisor);
         applied_update done{added.entries,
                             host_kernels::run<host_kernels::write_means>(
                                 level, sums.data(), part.size(), factor == 0 ? 1.0f : factor, streamed, part.data())};
