@@ -29,8 +29,8 @@ struct added_entries {
 };
 
 /// Adds the updates' entries below `end`, one update after the other, to sums[index - first], and moves the cursors
-/// behind them. `places` gets the places in `sums` that have an entry, each once if no entry is -0;
-/// there is room for one more than a tile has elements.
+/// behind them. `places`, unless null, gets the places in `sums` that have an entry, each once if no
+/// entry is -0; it has room for one more than a tile has elements.
 struct add_entries {
   static constexpr std::uint32_t most_places = block * marked_strip::blocks;  // a tile's elements
   static constexpr std::size_t ahead_in_update = 192;                         // entries that memory is asked for ahead
@@ -49,7 +49,7 @@ struct add_entries {
       std::size_t at = cursors[u];
       for (; at < size && indices[at] < end; ++at) {
         float& sum = sums[indices[at] - first];
-        places[smaller(entries, most_places)] = static_cast<std::uint16_t>(indices[at] - first);
+        if (places != nullptr) places[smaller(entries, most_places)] = static_cast<std::uint16_t>(indices[at] - first);
         entries += gradsieve::bit_cast<std::uint32_t>(sum) == no_entry ? 1u : 0u;
         sum = gradsieve::add(sum, values[at]);
         least = smaller(least, gradsieve::bit_cast<std::int32_t>(values[at]));

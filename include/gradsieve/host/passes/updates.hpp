@@ -60,9 +60,9 @@ class host_updates {
       for (auto t = begin; t < end; ++t) {
         std::uint64_t const first = t * host_kernels::tile_size;
         auto const part = out.subspan(first, std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first));
-        auto const added =
-            host_kernels::run<host_kernels::add_entries>(level, updates.data(), updates.size(), cursors.data(), first,
-                                                         first + part.size(), sums.data(), places.data());
+        auto const added = host_kernels::run<host_kernels::add_entries>(
+            level, updates.data(), updates.size(), cursors.data(), first, first + part.size(), sums.data(),
+            factor == 0 ? places.data() : nullptr);
         bool usual = added.usual;
         if (factor == 0) usual = usual && host_kernels::divide_sums(sums.data(), places.data(), added.entries, divisor);
         applied_update done{added.entries,
