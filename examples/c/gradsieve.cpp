@@ -155,6 +155,11 @@ void gradsieve_destroy(gradsieve_compressor* which) { delete which; }
 
 gradsieve_status gradsieve_exchange(gradsieve_compressor* which, gradsieve_communicator const* comm, float* gradient,
                                     std::size_t size) {
+  return gradsieve_exchange_skipping(which, comm, gradient, size, nullptr);
+}
+
+gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, gradsieve_communicator const* comm,
+                                             float* gradient, std::size_t size, unsigned char const* skipped) {
   return guarded([&] {
     need(which != nullptr, "compressor");
     need(comm != nullptr, "communicator");
@@ -165,7 +170,8 @@ gradsieve_status gradsieve_exchange(gradsieve_compressor* which, gradsieve_commu
                                  std::to_string(comm->size));
     need(gradient != nullptr || size == 0, "gradient");
     which->how->connect(*comm);
-    which->owner.exchange(which->comm, {gradient, size});
+    std::span const by_layer{skipped, skipped == nullptr ? 0 : which->owner.layers().count()};
+    which->owner.exchange(which->comm, {gradient, size}, by_layer);
   });
 }
 

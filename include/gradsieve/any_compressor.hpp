@@ -370,7 +370,11 @@ class any_compressor {
 
   /// As compressor::exchange().
   step_report exchange(any_communicator const& comm, std::span<float> gradient) {
-    return at_->exchange(comm, gradient);
+    return at_->exchange(comm, gradient, {});
+  }
+  /// As compressor::exchange() with layers that are skipped.
+  step_report exchange(any_communicator const& comm, std::span<float> gradient, skipped_layers const skipped) {
+    return at_->exchange(comm, gradient, skipped);
   }
   /// As compressor::compress().
   host_selection compress(std::span<float const> gradient) { return at_->compress(gradient); }
@@ -396,7 +400,7 @@ class any_compressor {
  private:
   struct base {
     virtual ~base() = default;
-    virtual step_report exchange(any_communicator const&, std::span<float>) = 0;
+    virtual step_report exchange(any_communicator const&, std::span<float>, skipped_layers) = 0;
     virtual host_selection compress(std::span<float const>) = 0;
     virtual std::span<std::byte const> encode(host_selection const&) = 0;
     virtual applied_update apply(std::span<std::span<std::byte const> const>, std::span<float>) = 0;
@@ -415,8 +419,9 @@ class any_compressor {
   struct holder final : base {
     using codec_type = decltype(Recipe::codec);
     holder(host where, layout about, Recipe const& recipe) : space{where}, owner{where, std::move(about), recipe} {}
-    step_report exchange(any_communicator const& comm, std::span<float> gradient) override {
-      return owner.exchange(comm, gradient);
+    step_report exchange(any_communicator const& comm, std::span<float> gradient,
+                         skipped_layers const skipped) override {
+      return owner.exchange(comm, gradient, skipped);
     }
     host_selection compress(std::span<float const> gradient) override { return owner.compress(gradient); }
     std::span<std::byte const> encode(host_selection const& chosen) override { return owner.encode(chosen); }

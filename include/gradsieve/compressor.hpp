@@ -17,6 +17,7 @@
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/step.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/recipe.hpp>
@@ -82,7 +83,22 @@ class compressor {
   /// next step is a mismatch on all: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
-    return run(comm, stages::span_of(gradient), failure_type{});
+    return run(comm, stages::span_of(gradient), {}, failure_type{});
+  }
+
+  /// The same where the caller will not use the update of some layers, as no rank used their parameters or they are
+  /// frozen. Their gradients are accumulated, and stay: nothing of a skipped layer is sent, also of one that passes
+  /// through, none of its elements takes the place of another, and the update is zero there. A later step that does not
+  /// skip the layer sends what it has kept; with the residual store `none` it is lost, as all that is not sent. All
+  /// ranks skip the same layers in a step. Rollback, checkpoints and rescale() treat these layers as any other.
+  /// Cost: a step that skips other layers than the last one walks over all layers, segments and tiles, and may allocate:
+  /// 4 bytes for each skipped element, and a little for each layer. Then one read and write of the skipped elements. On
+  /// a device a change of the skipped layers waits, and a graph repeats those of its capture.
+  /// @throws as exchange(); invalid_argument if `skipped` has neither an element for each layer nor none; mismatch on
+  /// every rank if ranks skip different layers.
+  template <communicator Comm, class Gradient>
+  report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
+    return run(comm, stages::span_of(gradient), skipped, failure_type{});
   }
 
   /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws, and no rank gives anything up.
@@ -94,7 +110,7 @@ class compressor {
   void fail(Comm const& comm, Gradient&& gradient) {
     auto const unused = here().without_values(stages::span_of(gradient));
     try {
-      run(comm, unused, failure_type::by_caller());
+      run(comm, unused, {}, failure_type::by_caller());
     } catch (typename failure_type::called_for const&) {
     }
   }
@@ -258,7 +274,7 @@ class compressor {
 
   /// One step of all ranks.
   template <class Comm, class T>
-  report_type run(Comm const& comm, std::span<T> gradient, failure_type failure) {
+  report_type run(Comm const& comm, std::span<T> gradient, skipped_layers const skipped, failure_type failure) {
     static_assert(exchangeable<Recipe, Space, Comm>);
     auto& at = here();
     arithmetic const exact;
@@ -270,6 +286,7 @@ class compressor {
     failure.attempt([&] {
       if (at.world != role.world) plan(role.world);
     });
+    failure.attempt([&] { skip(skipped); });
     auto const fault = begin(sizeof(T), role.world);
     typename stages::template incoming<T> in{};
     failure.attempt([&] { in = at.selection.prepare(std::span<T const>{gradient}, at.world); });
@@ -288,6 +305,7 @@ class compressor {
       if constexpr (exchange_type::encodes) failure.attempt([&] { at.quantise(own, most); });
       at.charge(&step_seconds::select);
       auto const result = at.exchange(comm, own, most_in_sum, failure);
+      at.put_back();
       at.remove(result);
       at.charge(&step_seconds::exchange);
       at.apply(result, gradient);
@@ -312,6 +330,7 @@ class compressor {
     at.last = {};
     check_gradient_size(gradient.size(), at.info.n);
     if (at.world == stages::no_world) plan(1);
+    skip({});
     auto const fault = begin(sizeof(T), role.world);
     auto const in = at.selection.prepare(gradient, at.world);
     if (at.recipe.on_non_finite == non_finite::fail)
@@ -329,6 +348,7 @@ class compressor {
       at.charge(&step_seconds::partition);
       own = at.select(role);
       at.quantise(own, largest_value<T>);
+      at.put_back();
       at.charge(&step_seconds::select);
     } catch (...) {
       at.abandon();
@@ -339,6 +359,20 @@ class compressor {
     auto const made = at.selected(own);
     at.raise(fault);
     return made;
+  }
+
+  /// From now on steps skip these layers. After an exception there is no plan; the next step makes one.
+  void skip(skipped_layers const skipped) {
+    auto& at = here();
+    skipped.check(at.layers.count());
+    if constexpr (stages::skips_layers) {
+      if (!at.now.skip(skipped)) return;
+      int const world = std::exchange(at.world, stages::no_world);
+      at.exclude(bin_lengths_of(at.recipe.selector, at.layers, at.selection.segments().all()));
+      at.world = world;
+    } else if (skipped.hash() != 0) {
+      throw invalid_argument("gradsieve: a device cannot skip layers");
+    }
   }
 
   /// Begins a step. Returns the failure of an earlier step that is still to be thrown.
@@ -418,7 +452,7 @@ class compressor {
                   world);
     auto const entries = static_cast<index_type>(segments.most());
     at.capacity = std::min<std::uint64_t>(selection_capacity(at.recipe.selector, entries), at.split.selected_elements);
-    at.work.plan(segments.all(), at.split.passthrough, at.capacity,
+    at.work.plan(segments.all(), at.now.excluded(), at.capacity,
                  bin_lengths_of(at.recipe.selector, at.layers, segments.all()));
     at.reserve(world);
     at.world = world;

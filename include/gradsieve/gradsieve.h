@@ -91,6 +91,12 @@ void gradsieve_destroy(gradsieve_compressor* which);
 gradsieve_status gradsieve_exchange(gradsieve_compressor* which, const gradsieve_communicator* comm, float* gradient,
                                     size_t size);
 
+/** The same where the caller will not use the update of some layers, such as those of parameters that no rank used.
+ * `skipped` has one byte for each layer, not 0 for a layer that is skipped; null: none is. Skipped layers send nothing,
+ * their gradients stay in the residual, and the update is zero there. All ranks skip the same layers in a step. */
+gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, const gradsieve_communicator* comm,
+                                             float* gradient, size_t size, const unsigned char* skipped);
+
 /** For a transport of one's own: selects what to send of the gradient and encodes it. The message lives until the next
  * call with this compressor. */
 gradsieve_status gradsieve_compress(gradsieve_compressor* which, const float* gradient, size_t size,

@@ -107,10 +107,11 @@ struct byte_breakdown {
 struct step_report {
   std::uint64_t step = 0;                  ///< counted from 0
   int world = 1;                           ///< number of ranks
-  index_type budget = 0;                   ///< k: entries that all segments were to give
+  index_type budget = 0;                   ///< k: entries that all ranks were asked for, without what is sent in full
   index_type selected = 0;                 ///< entries that this rank chose and sent
   index_type capacity = 0;                 ///< entries that this rank had room for
   std::uint64_t passthrough_elements = 0;  ///< sent without indices: layers that pass through, segments sent in full
+  std::uint64_t skipped_elements = 0;  ///< of layers that the step skips: neither sent nor selected from
   std::uint64_t union_size = 0;      ///< entries of the averaged update, without passthrough_elements: where all ranks
                                      ///< select, up to `world` times the budget
   std::uint64_t non_finite = 0;      ///< elements whose gradient was NaN or infinite, left out
@@ -132,6 +133,7 @@ struct step_report {
     selected += part.selected;
     capacity += part.capacity;
     passthrough_elements += part.passthrough_elements;
+    skipped_elements += part.skipped_elements;
     union_size += part.union_size;
     non_finite += part.non_finite;
     saturated += part.saturated;
@@ -159,6 +161,7 @@ struct step_report {
         << it.union_size << ", elements without indices " << it.passthrough_elements << ", sent " << it.bytes_sent
         << " B, received " << it.bytes_received << " B (uncompressed " << it.baseline_bytes << " B), not finite "
         << it.non_finite;
+    if (it.skipped_elements > 0) out << ", skipped " << it.skipped_elements;
     if (it.saturated > 0) out << ", saturated " << it.saturated;
     if (it.thresholds.all() > 0)
       out << ", thresholds estimated " << it.thresholds.of(threshold_origin::estimated) << ", remembered "

@@ -9,6 +9,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/step_layers.hpp>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
 
@@ -72,6 +73,7 @@ struct step_parts {
   layout layers;
   Recipe recipe;
   layer_split split;
+  step_layers now;                        ///< what the step does with each layer
   std::vector<std::uint32_t> layer_bins;  ///< length of the bins in each layer, where the selector has any
   message_info info;
   std::uint64_t capacity = 0;  ///< entries that one rank selects at most
@@ -83,6 +85,7 @@ struct step_parts {
       : layers{std::move(about)},
         recipe{std::move(policies)},
         split{layers, recipe.passthrough},
+        now{layers, split},
         layer_bins{layer_bins_of(recipe.selector, recipe.codec, layers)},
         info{layers.size(), layers.hash(), split.passthrough_elements, &layers, layer_bins} {}
   step_parts(step_parts const&) = delete;

@@ -17,6 +17,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/node_share.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/node_exchange.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/step.hpp>
@@ -57,7 +58,7 @@ two_level(Inside, Across) -> two_level<Inside, Across>;
 /// When not: with one rank a node, or where links inside are no faster than those across; use a compressor of all
 /// ranks.
 /// Cost: inside, a reduce-scatter of binary32 (an all_reduce where the transport has no reduce_scatter), an all-gather
-/// of the gradient's format, and two collectives of 20 bytes on the host, one of 4 bytes on a device; across, that of a
+/// of the gradient's format, and two collectives of 28 bytes on the host, one of 4 bytes on a device; across, that of a
 /// compressor for n / ranks elements.
 /// Memory: the compressor's for a part; n / ranks floats; for 16-bit formats, and where n is not a multiple of the
 /// ranks, also a copy of the gradient as binary32.
@@ -98,7 +99,16 @@ class two_level_compressor {
   /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
-    run(ranks, node_exchange::span_of(gradient), {});
+    run(ranks, node_exchange::span_of(gradient), {}, {});
+    return report();
+  }
+
+  /// As compressor::exchange() with layers that are skipped, which are those of the whole gradient: they are summed
+  /// inside of the node, and stay in the residuals of its ranks. On a device ranks of different nodes are compared, and
+  /// those of one node are not.
+  template <class Inside, class Across, class Gradient>
+  report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
+    run(ranks, node_exchange::span_of(gradient), skipped, {});
     return report();
   }
 
@@ -107,7 +117,7 @@ class two_level_compressor {
     requires std::same_as<Space, host>
   void fail(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     try {
-      run(ranks, node_exchange::span_of(gradient), held_failure::by_caller());
+      run(ranks, node_exchange::span_of(gradient), {}, held_failure::by_caller());
     } catch (held_failure::called_for const&) {
     }
   }
@@ -137,8 +147,14 @@ class two_level_compressor {
   [[nodiscard]] Recipe const& recipe() const { return compressor_.recipe(); }
 
  private:
+  template <class Across, class T>
+  void exchange_part(Across const& across, std::span<T> values) {
+    compressor_.exchange(across, values, skipped_layers{skipped_});
+  }
+
   template <class Inside, class Across, class T>
-  void run(two_level<Inside, Across> const& ranks, std::span<T> gradient, held_failure failure) {
+  void run(two_level<Inside, Across> const& ranks, std::span<T> gradient, skipped_layers const skipped,
+           held_failure failure) {
     static_assert(has_all_reduce<Inside, Space, float> && has_all_reduce<Inside, Space, std::uint32_t> &&
                       has_all_gather<Inside, Space>,
                   "two_level: the communicator inside of a node needs all_reduce for float and std::uint32_t, and "
@@ -155,6 +171,8 @@ class two_level_compressor {
                                std::to_string(ranks.inside.size()) + ", this compressor is rank " +
                                std::to_string(part_.rank) + "'s of a node of " + std::to_string(part_.ranks));
       check_gradient_size(gradient.size(), part_.n);
+      skipped.check(layers_.count());
+      part_.cut(layers_, skipped, skipped_);
       node_.template reserve<T, has_reduce_scatter<Inside, Space, float>>();
     };
     if constexpr (node_exchange::holds_failures)
@@ -162,7 +180,7 @@ class two_level_compressor {
     else
       check();
     constexpr std::uint64_t format = sizeof(T) + (std::same_as<T, bfloat16> ? 1 : 0);  // both halves have two bytes
-    node_.meet(ranks.inside, layers_.hash() ^ layers_.size() * format, recipe_hash_, failure);
+    node_.meet(ranks.inside, layers_.hash() ^ layers_.size() * format, recipe_hash_, skipped.hash(), failure);
     failure.attempt([&] { node_.average(ranks.inside, gradient); });
     auto const values = node_.template values<T>();
     if (failure) {
@@ -171,7 +189,7 @@ class two_level_compressor {
       } catch (...) {  // theirs; this rank throws its own
       }
     } else {
-      failure.attempt([&] { compressor_.exchange(ranks.across, values); });
+      failure.attempt([&] { exchange_part(ranks.across, values); });
     }
     node_.collect(ranks.inside, gradient, failure, compressor_);
   }
@@ -180,6 +198,7 @@ class two_level_compressor {
   node_share part_;
   layout layers_;
   std::uint64_t recipe_hash_;
+  std::vector<unsigned char> skipped_;  // layers of this part in this step; empty: none
   compressor_type compressor_;
   node_exchange node_;
 };

@@ -43,7 +43,7 @@ struct any_compressor {
   bool lossy_messages = false;  // encoding rounds values: an element may leave in part
   bool lossy_exchange = false;  // and so does the exchange
   bool own_order = false;       // values are not added in rank order
-  std::function<gs::step_report(communicator const&, std::span<float>)> exchange;
+  std::function<gs::step_report(communicator const&, std::span<float>, gs::skipped_layers)> exchange;
   std::function<gs::selection_view(std::span<float const>)> compress;
   std::function<gs::step_report()> report;
   std::function<std::vector<float>()> saved;                             // all states
@@ -69,8 +69,8 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
           lossy,
           lossy,
           std::is_same_v<decltype(Recipe::exchange), gs::gtopk>,
-          [made](communicator const& comm, std::span<float> gradient) {
-            auto const report = made->exchange(comm, gradient);
+          [made](communicator const& comm, std::span<float> gradient, gs::skipped_layers skipped) {
+            auto const report = made->exchange(comm, gradient, skipped);
             if constexpr (scatters) join_shards(comm, gradient);
             return report;
           },
@@ -89,6 +89,23 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
             policy.remove_sent(sent, own, full_layer);
             std::copy_n(own.value, residual::states, state.value);
           }};
+}
+
+/// Layers that all ranks skip in a step: none in some steps, all in one of 16.
+inline std::vector<unsigned char> random_skipped(std::uint64_t step) {
+  auto const bits = gs::mix(0x5C1Bu ^ step);
+  std::vector<unsigned char> skipped(mixed_layers().count());
+  for (std::size_t i = 0; i < skipped.size(); ++i) skipped[i] = bits % 16 == 0 || (bits % 4 != 1 && bits >> (8 + i) & 1);
+  return skipped;
+}
+
+/// The same by element.
+inline std::vector<bool> by_element(std::vector<unsigned char> const& skipped) {
+  auto const layers = mixed_layers();
+  std::vector<bool> all;
+  for (std::size_t i = 0; i < layers.count(); ++i)
+    all.insert(all.end(), layers[i].size, !skipped.empty() && skipped[i] != 0);
+  return all;
 }
 
 /// Whether an element's layer passes through uncompressed.
@@ -158,8 +175,10 @@ struct ledger {
 };
 
 /// Exchanges `count` steps on every rank, and holds each against the ledgers of all of them. Returns what went
-/// wrong, and in `trace` a hash of every update and every final state.
-inline std::string run(maker const& make, int world, std::uint64_t count, int threads, std::uint64_t& trace) {
+/// wrong, and in `trace` a hash of every update and every final state. If it `skips`, each step skips random layers, as
+/// all ranks do.
+inline std::string run(maker const& make, int world, std::uint64_t count, int threads, std::uint64_t& trace,
+                       bool skips = false) {
   auto const layers = mixed_layers();
   auto const n = layers.size();
   std::vector<std::uint64_t> traces(at(world));
@@ -175,9 +194,16 @@ inline std::string run(maker const& make, int world, std::uint64_t count, int th
     for (std::uint64_t step = 0; step < count; ++step) {
       auto const& gradient = pooled(n, comm.rank(), step);
       auto update = gradient;
-      auto const report = compressor.exchange(comm, std::span{update});
+      auto const skipped = skips ? random_skipped(step) : std::vector<unsigned char>{};
+      auto const is_skipped = by_element(skipped);
+      auto const report = compressor.exchange(comm, std::span{update}, skipped);
       selected += report.selected + report.passthrough_elements;
       auto after = compressor.saved();
+      found.expect(report.skipped_elements == at(static_cast<int>(std::ranges::count(is_skipped, true))),
+                   "the report counts other skipped elements, step " + std::to_string(step));
+      found.expect(report.selected <= report.capacity && report.union_size <= n - report.skipped_elements -
+                                                                                  report.passthrough_elements,
+                   "more entries than can be selected, step " + std::to_string(step));
       mine.check(compressor, compressor.lossy_exchange, before, gradient, after, found);
 
       // the update is the sum of what all ranks gave, in rank order, over P: to the last bit, where they gave all
@@ -194,7 +220,10 @@ inline std::string run(maker const& make, int world, std::uint64_t count, int th
       found.expect(exact, "the update is not the mean of what the ranks gave, step " + std::to_string(step));
 
       for (std::uint64_t i = 0; i < n; ++i)
-        found.expect(!passes(i) || after[i] == 0.0f, "a passthrough layer kept something");
+        if (is_skipped[i])
+          found.expect(update[i] == 0.0f && mine.given[i] == 0.0f, "a skipped layer gave something");
+        else
+          found.expect(!passes(i) || after[i] == 0.0f, "a passthrough layer kept something");
 
       h = hash(update, h);
       std::vector<std::uint64_t> all(at(world));
@@ -268,7 +297,7 @@ inline std::string run_full(maker const& make, int world) {
       auto averaged = update;
       comm.all_reduce(gs::host{}, std::span{averaged}, gs::reduction::sum);
       for (float& x : averaged) x /= static_cast<float>(world);
-      auto const report = compressor.exchange(comm, std::span{update});
+      auto const report = compressor.exchange(comm, std::span{update}, {});
       found.expect(update == averaged, "density 1 differs from a dense all-reduce, step " + std::to_string(step));
       found.expect(report.passthrough_elements == n && report.selected == 0, "density 1 did not pass whole");
     }
@@ -293,6 +322,10 @@ inline void all(std::string const& name, maker const& make) {
       CHECK(again == trace);
     }
   }
+  std::uint64_t trace = 0, again = 0;
+  for (int const world : {1, 3}) CHECK(run(make, world, step_count, 1, trace, true) == "");
+  CHECK(run(make, 3, step_count, 5, again, true) == "");
+  CHECK(again == trace);
   if (!make(gs::host{.threads = 1}, 1.0).momentum)
     for (int const world : {1, 3, 4}) CHECK(run_full(make, world) == "");
 }

@@ -50,9 +50,10 @@ template <class Space>
 class any_compressor {
  public:
   virtual ~any_compressor() = default;
-  virtual void exchange(peers_of<Space> const& peers, std::span<float> gradient) = 0;
-  virtual void exchange(peers_of<Space> const& peers, std::span<gs::float16> gradient) = 0;
-  virtual void exchange(peers_of<Space> const& peers, std::span<gs::bfloat16> gradient) = 0;
+  /// `skipped`: layers whose update the caller will not use.
+  virtual void exchange(peers_of<Space> const& peers, std::span<float> gradient, gs::skipped_layers skipped) = 0;
+  virtual void exchange(peers_of<Space> const& peers, std::span<gs::float16> gradient, gs::skipped_layers skipped) = 0;
+  virtual void exchange(peers_of<Space> const& peers, std::span<gs::bfloat16> gradient, gs::skipped_layers skipped) = 0;
   virtual gs::step_report report() = 0;  ///< of the last exchange; on a device this waits for it
   virtual void discard_step() = 0;
   virtual void rescale(float factor) = 0;

@@ -214,10 +214,11 @@ class bucket_exchange {
     std::unique_ptr<any_compressor<Space>> compressor;
     bool in_step = false;  // exchanged in the last step, which it need not be in a sharded model
 
+    /// `skipped`: which of the members' updates the caller will not use.
     template <class T>
-    void exchange(peers_of<Space> const& peers, std::span<T> gradient) {
+    void exchange(peers_of<Space> const& peers, std::span<T> gradient, gs::skipped_layers skipped = {}) {
       in_step = true;
-      compressor->exchange(peers, gradient);
+      compressor->exchange(peers, gradient, skipped);
     }
   };
 

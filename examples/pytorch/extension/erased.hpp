@@ -21,9 +21,15 @@ class erased final : public any_compressor<Space> {
   explicit erased(Space where, gs::layout const& layers, Arguments const&... arguments)
       : compressor_{where, layers, arguments...} {}
 
-  void exchange(peers_of<Space> const& peers, std::span<float> gradient) override { run(peers, gradient); }
-  void exchange(peers_of<Space> const& peers, std::span<gs::float16> gradient) override { run(peers, gradient); }
-  void exchange(peers_of<Space> const& peers, std::span<gs::bfloat16> gradient) override { run(peers, gradient); }
+  void exchange(peers_of<Space> const& peers, std::span<float> gradient, gs::skipped_layers skipped) override {
+    run(peers, gradient, skipped);
+  }
+  void exchange(peers_of<Space> const& peers, std::span<gs::float16> gradient, gs::skipped_layers skipped) override {
+    run(peers, gradient, skipped);
+  }
+  void exchange(peers_of<Space> const& peers, std::span<gs::bfloat16> gradient, gs::skipped_layers skipped) override {
+    run(peers, gradient, skipped);
+  }
   gs::step_report report() override {
     if constexpr (std::is_same_v<Space, gs::host>)
       return report_;
@@ -48,12 +54,12 @@ class erased final : public any_compressor<Space> {
   }
 
   template <class T>
-  void run(peers_of<Space> const& peers, std::span<T> gradient) {
+  void run(peers_of<Space> const& peers, std::span<T> gradient, gs::skipped_layers skipped) {
     report_ = {};  // of a failed exchange there is none
     if constexpr (std::is_same_v<Space, gs::host>)
-      report_ = compressor_.exchange(std::get<Peers>(peers), gradient);
+      report_ = compressor_.exchange(std::get<Peers>(peers), gradient, skipped);
     else if constexpr (std::is_same_v<T, float>)  // nvcc takes its time for each
-      static_cast<void>(compressor_.exchange(std::get<Peers>(peers), gradient));
+      static_cast<void>(compressor_.exchange(std::get<Peers>(peers), gradient, skipped));
     else
       throw usage_error("on a device gradients are float");
   }

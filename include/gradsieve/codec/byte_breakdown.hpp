@@ -26,7 +26,12 @@ namespace gradsieve {
       second == passthrough.end() ? passthrough.size() : static_cast<std::size_t>(second - passthrough.begin()) + 1;
   std::array lists{passthrough.first(size), passthrough.subspan(size)};
   byte_breakdown result;
+  auto skipped = info.skipped;
   for (std::size_t l = 0; l < layers.count(); ++l) {
+    if (!skipped.empty() && layers[l].size > 0 && skipped.front().offset == layers.offset(l)) {
+      skipped = skipped.subspan(1);
+      continue;
+    }
     std::uint64_t passes = 0;
     for (auto& list : lists) {
       while (!list.empty() && list.front().offset + list.front().size <= layers.offset(l)) list = list.subspan(1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
 
 namespace gradsieve {
 
@@ -50,6 +51,17 @@ struct node_share {
     }
     parts.push_back({"share " + std::to_string(rank) + " of " + std::to_string(ranks), 0});
     return layout{std::move(parts)};
+  }
+
+  /// Which layers of cut(all) are skipped where `skipped` are of the whole gradient, into `of_part`; nothing if none is.
+  void cut(layout const& all, skipped_layers const skipped, std::vector<unsigned char>& of_part) const {
+    of_part.clear();
+    if (skipped.hash() == 0) return;
+    for (std::size_t i = 0; i < all.count(); ++i) {
+      bool const is_here = std::max(begin(), all.offset(i)) < std::min(end(), all.offset(i) + all[i].size);
+      if (is_here || ranks == 1) of_part.push_back(skipped[i] ? 1 : 0);
+    }
+    if (ranks > 1) of_part.push_back(0);
   }
 
   friend bool operator==(node_share const&, node_share const&) = default;

@@ -177,6 +177,7 @@ struct message_info {
   std::uint64_t passthrough = 0;          ///< elements that pass through uncompressed
   layout const* layers = nullptr;         ///< the layout itself, host memory; null where the codec needs none
   std::span<std::uint32_t const> bins{};  ///< length of the bins in each layer, host memory; empty: no bins
+  std::span<range const> skipped{};       ///< layers that the step skips, host memory
 };
 
 }  // namespace gradsieve

@@ -153,7 +153,8 @@ class device_node_exchange {
 
   /// In the first step: the ranks compare layout and recipe. Waits, allocates. Collective.
   template <class Inside>
-  void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, held_failure& failure) {
+  void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, std::uint64_t /*skips*/,
+            held_failure& failure) {
     heard_before_ = faults_->take_heard();
     if (met_) return;
     where_.refuse_capture("the node's ranks meet");

@@ -22,8 +22,9 @@ class device_passthrough_part {
  public:
   using memory_type = device_residual_memory<Residual>;
 
-  device_passthrough_part(cuda_workspace const& work, memory_type const& memory, layer_split const& split)
-      : work_{work}, memory_{memory}, split_{split} {}
+  device_passthrough_part(cuda_workspace const& work, memory_type const& memory, layer_split const& split,
+                          step_layers const& now)
+      : work_{work}, memory_{memory}, split_{split}, now_{now} {}
 
   /// As passthrough_part's. Allocates.
   void reserve(std::size_t segments, std::uint64_t most) {
@@ -40,7 +41,7 @@ class device_passthrough_part {
   template <class Segmentation>
   void choose(Segmentation const& segments, bool full_segments) {
     std::vector<range> named;
-    name_passthrough_ranges(split_.passthrough, segments, full_segments, named);
+    name_passthrough_ranges(now_, segments, full_segments, named);
     uploaded_.synchronize();
     size_ = 0;
     range_count_ = 0;
@@ -54,9 +55,8 @@ class device_passthrough_part {
     uploaded_.record(work_.where());
   }
 
-  /// Elements in all ranges, and of those in segments that are sent in full.
+  /// Elements in all ranges.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  [[nodiscard]] std::uint64_t in_segments() const noexcept { return size_ - split_.passthrough_elements; }
 
   /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }
@@ -101,6 +101,7 @@ class device_passthrough_part {
   cuda_workspace const& work_;
   memory_type const& memory_;
   layer_split const& split_;
+  step_layers const& now_;
   cuda_buffer<element_state<Residual::states>> saved_;
   cuda_buffer<float> own_, sum_;
   cuda_buffer<cuda_kernels::passthrough_range> ranges_;   // layers, and after them the segments that are sent in full

@@ -37,6 +37,7 @@ class device_step : public step_parts<Recipe> {
 
  public:
   struct [[maybe_unused]] arithmetic {};  ///< a device rounds in one way only
+  static constexpr bool skips_layers = false;
   using failure_type = device_failure;
   using entries = cuda_workspace::entry_list;  ///< of this rank, before they are sent
   using selection_type = device_selection;     ///< what compress() returns
@@ -55,7 +56,7 @@ class device_step : public step_parts<Recipe> {
       : parts{std::move(about), std::move(policies)},
         work{where, layers.size()},
         memory{work, recipe.residual},
-        passthrough{work, memory, split},
+        passthrough{work, memory, split, parts::now},
         ranks{layers, recipe.hash(), 0},
         faults_{work},
         selection{recipe, work, memory, exchange_, faults_, record_} {}
@@ -164,9 +165,10 @@ class device_step : public step_parts<Recipe> {
   void take_passthrough(float limit) {
     passthrough.take(limit, faults_.saturated());
     record_.known.passthrough_elements = passthrough.size();
-    record_.known.union_size = passthrough.in_segments();
     taken_passthrough_ = true;
   }
+
+  static constexpr void put_back() noexcept {}
 
   [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
   void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }

@@ -51,19 +51,21 @@ class cuda_workspace {
 
   // ---- Outside of steps ------------------------------------------------------------------------------------
 
-  /// As host_workspace::plan(): segments and passthrough ranges are disjoint and in order. Allocates, and forgets all
+  /// As host_workspace::plan(): segments and excluded ranges are disjoint and in order. Allocates, and forgets all
   /// warm thresholds. `bins`: their length in each segment, for a selector that has them; 20 bytes a bin and a bit an
   /// element more.
-  void plan(std::span<segment const> segments, std::span<range const> passthrough, std::uint64_t expected,
+  void plan(std::span<segment const> segments, std::span<range const> excluded, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     host_tiles tiles;
-    tiles.plan(n_, segments, passthrough);
+    tiles.plan(n_, segments, excluded);
     static_assert(host_kernels::tile_size == cuda_kernels::cell_size);
     std::vector<cuda_kernels::tile> table(tiles.size());
+    std::vector<std::uint32_t> positions(tiles.size());
     std::vector<std::uint32_t> first_of_cell(cells_ + 1, static_cast<std::uint32_t>(tiles.size()));
     for (std::size_t t = tiles.size(); t-- > 0;) {
       auto const& from = tiles[t];
-      table[t] = {static_cast<std::uint32_t>(from.begin), from.size, from.segment, from.passthrough ? 1u : 0u};
+      table[t] = {static_cast<std::uint32_t>(from.begin), from.size, from.segment, from.excluded ? 1u : 0u};
+      positions[t] = from.position;
       first_of_cell[from.begin / cuda_kernels::cell_size] = static_cast<std::uint32_t>(t);
     }
     expected_ = expected;
@@ -80,6 +82,7 @@ class cuda_workspace {
     // Everything in stream order from here on: the old tables may still be in use.
     where_.synchronize();
     tiles_ = uploaded<cuda_kernels::tile>(table);
+    positions_ = uploaded<std::uint32_t>(positions);
     cell_tiles_ = uploaded<std::uint32_t>(first_of_cell);
     device_segments_ = uploaded<cuda_kernels::device_segment>(segments_);
     warm_thresholds_ = zeroed<warm_threshold>(segments.size());
@@ -101,15 +104,16 @@ class cuda_workspace {
     memory_ = {
         grid_state_.data(), {samples_.data(), of_all}, {samples_.data() + of_all, of_blocks ? samples_of_block : 0}};
     plan_choices(expected);
-    plan_bins(segments, passthrough, bins);
+    plan_bins(segments, excluded, bins);
     parts_indices_ = buffer<index_type>(where_, segments.size() > 1 ? expected : 0);
     parts_values_ = buffer<float>(where_, segments.size() > 1 ? expected : 0);
     tables_ = {n_,
                static_cast<std::uint32_t>(tiles.size()),
                cells_,
                static_cast<std::uint32_t>(segments.size()),
-               !passthrough.empty(),
+               !excluded.empty(),
                tiles_.data(),
+               positions_.data(),
                cell_tiles_.data(),
                device_segments_.data(),
                warm_thresholds_.data(),
@@ -345,13 +349,13 @@ class cuda_workspace {
     choices_.list_tickets = choice_words_.data() + 2;
   }
 
-  void plan_bins(std::span<segment const> segments, std::span<range const> passthrough,
+  void plan_bins(std::span<segment const> segments, std::span<range const> excluded,
                  std::span<std::uint32_t const> lengths) {
     bin_means_ = zeroed<float>(lengths.size());
     bins_ = {};
     if (lengths.empty()) return;
     host_tiles tiles;
-    tiles.plan(n_, segments, passthrough, lengths);
+    tiles.plan(n_, segments, excluded, lengths);
     std::vector<cuda_kernels::device_bin> all;
     std::vector<cuda_kernels::bin_group> groups;
     std::vector<std::uint32_t> first_group, elements;
@@ -360,7 +364,7 @@ class cuda_workspace {
       first_group.push_back(count(groups));
       for (auto at = tiles.of(s).first; at < tiles.of(s).last; ++at) {
         auto const& from = tiles[at];
-        if (from.passthrough) continue;
+        if (from.excluded) continue;
         auto const first = count(all);
         auto position = from.position;
         std::uint64_t const end = from.begin + from.size;
@@ -430,7 +434,7 @@ class cuda_workspace {
   buffer<std::uint64_t> steps_;  // so far
   buffer<cuda_kernels::taken_state> taken_;
   buffer<cuda_kernels::tile> tiles_;
-  buffer<std::uint32_t> cell_tiles_;
+  buffer<std::uint32_t> positions_, cell_tiles_;
   buffer<cuda_kernels::device_segment> device_segments_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_, bin_keys_;

@@ -53,8 +53,13 @@ class preflight {
     gather(comm, where, pack(mine, true, count, 0, failure != nullptr), failure);
   }
 
-  /// Meets with the size of what this rank sends, and a `decision` that is equal on ranks that divide the work alike.
-  /// size(rank) is then known for every rank. Collective. @pre reserve()
+  /// A number for meet() that is equal on ranks that divide the work alike and skip the same layers.
+  [[nodiscard]] static constexpr std::uint64_t decision(std::uint64_t divides, std::uint64_t skips) noexcept {
+    return fold(divides) | fold(skips) << 32;
+  }
+
+  /// Meets with the size of what this rank sends, and a `decision`. size(rank) is then known for every rank.
+  /// Collective. @pre reserve()
   /// @throws as meet_early(); mismatch if decisions differ or a rank announces more than `most`.
   template <class Comm, class Space>
   void meet(Comm const& comm, Space const& where, word const& mine, std::uint64_t size, std::uint64_t most,
@@ -62,9 +67,12 @@ class preflight {
     auto const said = pack(mine, false, size, decision, failure != nullptr);
     do gather(comm, where, said, failure);
     while (std::ranges::any_of(all_, &packed_word::early));
-    for (std::size_t r = 1; r < all_.size(); ++r)
-      if (all_[r].decision != all_[0].decision)
-        throw mismatch("gradsieve: rank " + std::to_string(r) + " and rank 0 differ in which rank selects where");
+    for (std::size_t r = 1; r < all_.size(); ++r) {
+      if (all_[r].decision == all_[0].decision) continue;
+      bool const skips = (all_[r].decision ^ all_[0].decision) >> 32 != 0;
+      throw mismatch("gradsieve: rank " + std::to_string(r) + " and rank 0 differ in " +
+                     (skips ? "the layers that they skip" : "which rank selects where"));
+    }
     for (std::size_t r = 0; r < all_.size(); ++r)
       if (all_[r].size > most)
         throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(all_[r].size) +

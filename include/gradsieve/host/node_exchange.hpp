@@ -51,14 +51,20 @@ class host_node_exchange {
       all_ = host_buffer<float>(part_.room_of_all());
   }
 
-  /// Compares layout and recipe of the node's ranks and exchanges failures. Unless this rank has failed, `failure`
+  /// Compares layout, recipe and skipped layers of the node's ranks and exchanges failures. Unless this rank has failed, `failure`
   /// becomes another rank's failure or a difference. Collective.
   template <class Inside>
-  void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, held_failure& failure) {
+  void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, std::uint64_t skips,
+            held_failure& failure) {
     constexpr std::uint32_t mask = 0x7FFF'FFFFu;  // for transports whose integers are signed
     auto const fold = [](std::uint64_t hash) { return static_cast<std::uint32_t>(hash ^ hash >> 32) & mask; };
-    std::array<std::uint32_t, 5> words{failure ? 1 + static_cast<std::uint32_t>(inside.rank()) : 0, fold(layers),
-                                       ~fold(layers) & mask, fold(recipe), ~fold(recipe) & mask};
+    std::array<std::uint32_t, 7> words{failure ? 1 + static_cast<std::uint32_t>(inside.rank()) : 0,
+                                       fold(layers),
+                                       ~fold(layers) & mask,
+                                       fold(recipe),
+                                       ~fold(recipe) & mask,
+                                       fold(skips),
+                                       ~fold(skips) & mask};
     held_failure heard;
     heard.attempt([&] {
       inside.all_reduce(where_, std::span<std::uint32_t>{words}, reduction::max);
@@ -67,6 +73,8 @@ class host_node_exchange {
                                   " of this node failed in this step; nothing was given up");
       if (words[1] != (~words[2] & mask)) throw mismatch("gradsieve: ranks of one node differ in layout or format");
       if (words[3] != (~words[4] & mask)) throw mismatch("gradsieve: ranks of one node differ in recipe or density");
+      if (words[5] != (~words[6] & mask))
+        throw mismatch("gradsieve: ranks of one node differ in the layers that they skip");
     });
     if (!failure) failure = heard;
   }
@@ -106,7 +114,7 @@ class host_node_exchange {
   template <class Inside, class Compressor, class T>
   void collect(Inside const& inside, std::span<T> gradient, held_failure& failure, Compressor& compressor) {
     bool const given = !failure;
-    meet(inside, 0, 0, failure);
+    meet(inside, 0, 0, 0, failure);
     if (failure) {
       if (given) compressor.discard_step();
       std::rethrow_exception(failure.why());

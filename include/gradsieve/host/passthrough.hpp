@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/step_layers.hpp>
 #include <gradsieve/host/memory.hpp>
 
 namespace gradsieve {
@@ -31,27 +33,30 @@ GRADSIEVE_PRECISE std::uint64_t write_ranges(std::span<range const> ranges, std:
 }
 
 /// Chooses the ranges of a step that are sent without indices: layers that pass through, and after them, if
-/// `full_segments`, the segments that are sent in full, without the layers that pass through inside of them.
+/// `full_segments`, the segments that are sent in full, without what is excluded inside of them. Cost: one walk over the
+/// segments and the excluded ranges.
 template <class Segmentation>
-void name_passthrough_ranges(std::span<range const> layers, Segmentation const& segments, bool full_segments,
+void name_passthrough_ranges(step_layers const& now, Segmentation const& segments, bool full_segments,
                              std::vector<range>& ranges) {
-  ranges.assign(layers.begin(), layers.end());
+  ranges.assign(now.passthrough().begin(), now.passthrough().end());
   if (!full_segments) return;
+  auto hole = now.excluded().begin();
   for (auto const& each : segments.all()) {
-    if (!Segmentation::sent_in_full(each)) continue;
     std::uint64_t begin = each.offset;
     std::uint64_t const end = each.offset + each.size;
-    for (auto const& passthrough : layers) {
-      if (passthrough.offset + passthrough.size <= begin || passthrough.offset >= end) continue;
-      if (passthrough.offset > begin) ranges.push_back({begin, passthrough.offset - begin});
-      begin = passthrough.offset + passthrough.size;
+    while (hole != now.excluded().end() && hole->offset + hole->size <= begin) ++hole;
+    if (!Segmentation::sent_in_full(each)) continue;
+    for (auto inside = hole; inside != now.excluded().end() && inside->offset < end; ++inside) {
+      if (inside->offset > begin) ranges.push_back({begin, inside->offset - begin});
+      begin = inside->offset + inside->size;
     }
     if (begin < end) ranges.push_back({begin, end - begin});
   }
 }
 
 /// Layers that pass through, and segments that are sent in full: their ranges, this rank's values, the ranks' sum, and
-/// the states that their elements had, for a rollback.
+/// the states that their elements had, for a rollback. From take() to put_back() their accumulators, and those of
+/// skipped layers, are zero, so that no selector finds anything there.
 template <class Workspace, class Residual>
 class passthrough_part {
  public:
@@ -59,8 +64,8 @@ class passthrough_part {
   using buffer = typename Workspace::template buffer<float>;
   using memory_type = residual_memory<Workspace, Residual>;
 
-  passthrough_part(Workspace& work, memory_type& memory, layer_split const& split)
-      : work_{work}, memory_{memory}, split_{split} {}
+  passthrough_part(Workspace& work, memory_type& memory, layer_split const& split, step_layers const& now)
+      : work_{work}, memory_{memory}, split_{split}, now_{now} {}
 
   /// Room for the layers that pass through and these segments, of which a step sends `most` elements whole. Allocates.
   void reserve(std::size_t segments, std::uint64_t most) {
@@ -69,44 +74,69 @@ class passthrough_part {
     own_ = buffer(elements);
     sum_ = buffer(elements + 1);
     if (saved_.size() < elements * states) saved_ = buffer(elements * states);
+    reserve_skipped();
+  }
+
+  /// Room for what the layers keep that a step skips. Allocates where it needs more than before.
+  void reserve_skipped() {
+    if (held_.size() < now_.skipped_elements()) held_ = buffer(now_.skipped_elements());
   }
 
   /// Chooses the ranges of a step. @pre reserve()
   template <class Segmentation>
   void choose(Segmentation const& segments, bool full_segments) {
-    name_passthrough_ranges(split_.passthrough, segments, full_segments, ranges_);
+    name_passthrough_ranges(now_, segments, full_segments, ranges_);
     count_ = 0;
     for (auto const& each : ranges_) count_ += each.size;
   }
 
   [[nodiscard]] std::span<range const> ranges() const noexcept { return ranges_; }
 
-  /// Elements in all ranges, and of those in segments that are sent in full.
+  /// Elements in all ranges.
   [[nodiscard]] std::uint64_t size() const noexcept { return count_; }
-  [[nodiscard]] std::uint64_t in_segments() const noexcept { return count_ - split_.passthrough_elements; }
 
   /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(count_); }
   /// Where they stand, of any step.
   [[nodiscard]] std::span<float const> room() const noexcept { return own_.span(); }
 
-  /// Takes the ranges out of the residual, of each value at most +-limit; the rest stays. Returns how many values were
-  /// clamped.
+  /// Takes the ranges out of the residual, of each value at most +-limit, and holds back what stays in them and what
+  /// skipped layers have until put_back(). Returns how many values were clamped.
   std::uint64_t take(float limit) {
-    taken_ = true;
+    taken_ = holds_ = true;
     std::atomic<std::uint64_t> clamped{0};
+    std::atomic<bool> stays{false};
     over_ranges([&](std::uint64_t place, auto& now) {
       for (std::size_t s = 0; s < states; ++s) saved_[place * states + s] = now[s];
       bool const beyond = magnitude_key(now[0]) > magnitude_key(limit);
       if (beyond) clamped.fetch_add(1, std::memory_order_relaxed);
       own_[place] = beyond ? with_sign_of(now[0], limit) : now[0];
       memory_.policy().remove_sent(own_[place], now, true);
+      if (magnitude_key(now[0]) == 0) return;
+      now[0] = 0;
+      stays.store(true, std::memory_order_relaxed);
     });
+    stays_ = stays.load();
+    over(now_.skipped(), [&](std::uint64_t place, auto& now) { held_[place] = std::exchange(now[0], 0.0f); });
     return clamped.load();
+  }
+
+  /// Ends what take() began: the accumulators get back what stays there. Idempotent.
+  void put_back() {
+    if (!std::exchange(holds_, false)) return;
+    if (std::exchange(stays_, false))
+      over_ranges([&](std::uint64_t place, auto& now) {
+        element_state<states> before{};
+        for (std::size_t s = 0; s < states; ++s) before[s] = saved_[place * states + s];
+        memory_.policy().remove_sent(own_[place], before, true);
+        now[0] = before[0];
+      });
+    over(now_.skipped(), [&](std::uint64_t place, auto& now) { now[0] = held_[place]; });
   }
 
   /// Restores exactly what take() took out in this step. Idempotent.
   void rollback() {
+    put_back();
     if (taken_)
       over_ranges([&](std::uint64_t place, auto& now) {
         for (std::size_t s = 0; s < states; ++s) now[s] = saved_[place * states + s];
@@ -141,11 +171,16 @@ class passthrough_part {
   }
 
  private:
-  /// Calls body(place, states) for the elements of all ranges, whose places are back to back.
   template <class Body>
   void over_ranges(Body const& body) {
+    over(ranges_, body);
+  }
+
+  /// Calls body(place, states) for the elements of ranges, whose places are back to back.
+  template <class Body>
+  void over(std::vector<range> const& ranges, Body const& body) {
     std::uint64_t at = 0;
-    for (auto const& each : ranges_) {
+    for (auto const& each : ranges) {
       work_.update(memory_.pointers(), each.offset, each.offset + each.size,
                    [&](std::uint64_t i, auto& now) { body(at + i - each.offset, now); });
       at += each.size;
@@ -155,10 +190,14 @@ class passthrough_part {
   Workspace& work_;
   memory_type& memory_;
   layer_split const& split_;
+  step_layers const& now_;
   std::vector<range> ranges_;
   buffer own_, sum_, saved_;
+  buffer held_;  // accumulators of skipped layers, from take() to put_back()
   std::uint64_t count_ = 0;
   bool taken_ = false;  // the ranges have left the residual in this step
+  bool holds_ = false;  // between take() and put_back()
+  bool stays_ = false;  // something of a range is held back, as it was clamped
 };
 
 }  // namespace gradsieve

@@ -82,12 +82,16 @@ class host_selection_stage {
   /// A number that is equal on ranks that decide alike.
   [[nodiscard]] std::uint64_t decision() const noexcept { return segments_.decision(steps_); }
 
-  /// Entries that all segments give together, all ranks' owners included, without those that are sent in full.
+  /// Entries that all segments give together, all ranks' owners included, without those that are sent in full and those
+  /// of which nothing can be selected.
   [[nodiscard]] index_type listed_budget() const noexcept {
     std::uint64_t total = 0;
-    for (auto const& each : segments_.all())
-      if (!(gives_full_segments<selector_type> && segments_.sent_in_full(each))) total += each.k;
-    return static_cast<index_type>(total);
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      auto const& each = segments_[s];
+      if (!(gives_full_segments<selector_type> && segments_.sent_in_full(each)) && work_.selectable(s) > 0)
+        total += each.k;
+    }
+    return static_cast<index_type>(std::min<std::uint64_t>(total, segments_.budget()));
   }
 
   // ---- Accumulate --------------------------------------------------------------------------------------------
@@ -161,7 +165,7 @@ class host_selection_stage {
                                   {indices_.span().subspan(found, room), values_.span().subspan(found, room), {}}));
     }
     report_.thresholds = work_.take_threshold_counts();
-    report_.budget = segments_.budget();
+    report_.budget = role.exchanging ? listed_budget() : segments_.budget();
     report_.selected = static_cast<index_type>(found);
     return {indices_.first(found), values_.first(found), {}};
   }
@@ -206,7 +210,7 @@ class host_selection_stage {
   /// Whether this rank selects from a segment; not if every rank sends it in full.
   [[nodiscard]] bool selects(std::size_t s, int rank, bool full_taken) const noexcept {
     auto const& each = segments_[s];
-    return segments_.gives(each) &&
+    return segments_.gives(each) && work_.selectable(s) > 0 &&
            !(full_taken && gives_full_segments<selector_type> && segments_.sent_in_full(each)) &&
            (each.owner == segment::every_rank || each.owner == rank);
   }

@@ -35,6 +35,7 @@ class host_step : public step_parts<Recipe> {
 
  public:
   using arithmetic = float_environment;  ///< lives as long as a call that computes
+  static constexpr bool skips_layers = true;
   using failure_type = held_failure;
   using entries = selection_view;         ///< of this rank, before they are sent
   using selection_type = host_selection;  ///< what compress() returns
@@ -53,7 +54,7 @@ class host_step : public step_parts<Recipe> {
       : parts{std::move(about), std::move(policies)},
         work{where, layers.size()},
         memory{work, recipe.residual, layers.size()},
-        passthrough{work, memory, split},
+        passthrough{work, memory, split, parts::now},
         ranks{layers, recipe.hash(), work.arithmetic(recipe.residual)},
         selection{recipe, work, memory, report_} {}
 
@@ -131,11 +132,23 @@ class host_step : public step_parts<Recipe> {
     selection.accumulate(in, role);
   }
 
-  /// Takes what passes through out of the residual, of each value at most +-limit.
+  /// After other layers are skipped than before: excludes them from selection. Allocates.
+  void exclude(std::span<std::uint32_t const> bins) {
+    passthrough.reserve_skipped();
+    work.plan(selection.segments().all(), parts::now.excluded(), capacity, bins);
+    info.skipped = parts::now.skipped();
+  }
+
+  /// Takes what passes through out of the residual, of each value at most +-limit, and holds back what skipped layers
+  /// have, until put_back().
   void take_passthrough(float limit) {
     report_.saturated += passthrough.take(limit);
     report_.passthrough_elements = passthrough.size();
+    report_.skipped_elements = parts::now.skipped_elements();
   }
+
+  /// Gives the accumulators back what this step leaves there.
+  void put_back() { passthrough.put_back(); }
 
   [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
   void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }
@@ -146,8 +159,8 @@ class host_step : public step_parts<Recipe> {
   [[nodiscard]] exchange_result exchange(Comm const& comm, entries const& own, float limit,
                                          failure_type const& failure) {
     auto const result = buffers_.run(exchange_round<Comm, host_workspace, codec_type>{
-        comm, work, recipe.codec, info, ranks, word(), selection.decision(), failure.why(), own, memory.state(0), limit,
-        selection.listed_budget()});
+        comm, work, recipe.codec, info, ranks, word(), preflight::decision(selection.decision(), parts::now.hash()),
+        failure.why(), own, memory.state(0), limit, selection.listed_budget()});
     auto const passthrough_bytes = passthrough.share(comm, result.damage != nullptr);
     if (result.damage) std::rethrow_exception(result.damage);
     if (passthrough.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");
@@ -168,7 +181,7 @@ class host_step : public step_parts<Recipe> {
   void apply(exchange_result const& result, std::span<T> gradient) {
     auto const divisor = static_cast<float>(world);
     auto const applied = work.apply(result.updates, divisor, gradient);
-    report_.union_size = applied.entries + passthrough.in_segments();
+    report_.union_size = applied.entries;
     report_.saturated += applied.saturated + passthrough.write(divisor, gradient);
   }
 

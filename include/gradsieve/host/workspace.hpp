@@ -73,17 +73,18 @@ class host_workspace {
 
   [[nodiscard]] host const& where() const noexcept { return where_; }  ///< its space
 
-  /// Prepares for segments that are disjoint and in order. Elements between them, or in a passthrough range, are
-  /// accumulated but never selected from; accumulators in passthrough ranges must be zero when selectors run.
+  /// Prepares for segments that are disjoint and in order. Elements between them, or in an excluded range, are
+  /// accumulated but never selected from; accumulators in excluded ranges must be zero when selectors run.
   /// `expected`: entries that a step selects at most. `bins`: their length in each segment, for a selector with bins.
-  /// Allocates: 72 bytes a tile, and the candidate lists of each thread. With bins a thread's list has room for all its
+  /// Where it was called before, it allocates what it needs more of. Memory: 72 bytes a tile, and the candidate lists of each thread. With bins a thread's list has room for all its
   /// elements (address space of 8 bytes an element, touched as used), and 12 bytes for each element of a tile.
-  void plan(std::span<segment const> segments, std::span<range const> passthrough, std::uint64_t expected,
+  void plan(std::span<segment const> segments, std::span<range const> excluded, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
-    scope_.tiles.plan(scope_.n, segments, passthrough, bins);
+    scope_.tiles.plan(scope_.n, segments, excluded, bins);
     auto const shares = accumulate_.plan(scope_, bins);
     scope_.found.plan(scope_.team.size(), segments.size(), std::min(scope_.n, 2 * expected + 65536), shares);
-    scope_.keys = buffer<key_type>(std::min(scope_.n, host_scope::most_samples) + host_kernels::group);
+    auto const samples = std::min(scope_.n, host_scope::most_samples) + host_kernels::group;
+    if (scope_.keys.size() < samples) scope_.keys = buffer<key_type>(samples);
     ranking_.plan(scope_);
   }
 
@@ -262,16 +263,24 @@ class host_workspace {
     return ranking_.take_candidates(scope_, acc, out, body);
   }
 
-  /// Writes the elements of a segment at places[0], places[1], ..., which increase: `count` of them, but at most
-  /// out.indices.size(). Returns their number. Zeros are written as well. Cost: O(count), scattered.
+  /// Elements of a segment that can be selected: all but those of layers that pass through or are skipped.
+  [[nodiscard]] std::uint64_t selectable(accumulator_ref const acc) const noexcept { return selectable(acc.id); }
+  [[nodiscard]] std::uint64_t selectable(std::uint64_t segment_id) const noexcept {
+    return scope_.tiles.elements_of(segment_id);
+  }
+
+  /// Writes the elements of a segment at places[0], places[1], ..., which increase and count only what can be selected:
+  /// `count` of them, but at most out.indices.size(). Returns their number. Zeros are written as well.
+  /// Cost: O(count), scattered; O(count log tiles) where not all can be selected. @pre places[count - 1] < selectable(acc)
   template <class Places>
   index_type take_places(accumulator_ref const acc, std::uint64_t count, Places const& places,
                          selection_span out) noexcept {
     count = smaller<std::uint64_t>(count, out.indices.size());
+    bool const all = selectable(acc) == acc.values.size();
     scope_.each(count, [&](std::uint64_t j) {
-      std::uint64_t const at = places[j];
-      out.indices[j] = static_cast<index_type>(acc.first + at);
-      out.values[j] = acc.values[at];
+      std::uint64_t const at = all ? acc.first + places[j] : scope_.tiles.selectable(acc.id, places[j]);
+      out.indices[j] = static_cast<index_type>(at);
+      out.values[j] = acc.values[at - acc.first];
     });
     return static_cast<index_type>(count);
   }

@@ -28,9 +28,9 @@ class random_places {
   std::uint64_t stream_;
 };
 
-/// Sends k elements of a segment at random positions: one in each of k strips of equal length, whatever its value.
-/// Seed, step and segment determine the positions, so that all ranks choose alike in every space; with the exchange
-/// `shared_choice` no index is sent.
+/// Sends k elements of a segment at random positions among those that can be selected: one in each of k strips of equal
+/// length, whatever its value. Seed, step, segment and layers determine the positions, so that all ranks choose alike in
+/// every space; with the exchange `shared_choice` no index is sent.
 /// When not: where a few elements matter more than the rest, which is nearly always so: at the same k it converges far
 /// slower than a selector that reads the values.
 /// Cost: the accumulate pass and k scattered reads.
@@ -47,7 +47,7 @@ struct random_k {
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k,
                                                selection_span out) const {
-    std::uint64_t const n = acc.values.size();
+    std::uint64_t const n = work.selectable(acc);
     std::uint64_t const count = smaller<std::uint64_t>(k, n);
     return work.take_places(acc, count, random_places{n, count, mix(seed ^ mix(acc.step ^ mix(acc.first)))}, out);
   }

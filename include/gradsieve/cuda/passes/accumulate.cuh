@@ -259,7 +259,7 @@ template <bool Collect, bool Measure, class T, class Residual>
 __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Residual> const in, tables const t) {
   __shared__ accumulate_memory shared;
   tile const mine = t.tiles[blockIdx.x];
-  bool const outside = mine.passthrough != 0 || mine.segment == no_segment;
+  bool const outside = mine.excluded != 0 || mine.segment == no_segment;
   tile_registers<T, Residual> own{in, mine};
   own.load();
   own.remove_pending(shared.pending, mine, t);

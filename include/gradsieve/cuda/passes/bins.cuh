@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(bin_threads)
   std::uint32_t const warps = gridDim.x * (bin_threads / 32);
   for (std::uint32_t at = (blockIdx.x * bin_threads + threadIdx.x) / 32; at < t.tile_count; at += warps) {
     tile const mine = t.tiles[at];
-    if (mine.passthrough != 0 || mine.segment == no_segment || t.segments[mine.segment].k == 0) continue;
+    if (mine.excluded != 0 || mine.segment == no_segment || t.segments[mine.segment].k == 0) continue;
     std::uint32_t const end = mine.begin + mine.size;
     // The marks of elements [32 w, 32 w + 32) that lie in the tile.
     auto const word = [&](std::uint32_t w) {

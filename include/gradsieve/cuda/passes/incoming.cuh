@@ -67,7 +67,7 @@ struct from_incoming {
   tables t;
 
   __device__ float operator()(std::uint32_t i) const {
-    if (t.has_passthrough && t.tiles[tile_of(t, i)].passthrough != 0) return 0;
+    if (t.has_excluded && t.tiles[tile_of(t, i)].excluded != 0) return 0;
     element_state<Residual::states> now;
     accumulated(in, *t.step, i, now);
     return now[0];

@@ -218,13 +218,18 @@ class kernel_workspace {
     for (std::uint64_t i = group_.thread(); i < values.size(); i += group_.threads()) values[i] = body(values[i]);
   }
 
-  /// As the host's: the elements at these places of a segment, which rise.
+  /// As the host's.
+  [[nodiscard]] __device__ std::uint64_t selectable(accumulator_ref const acc) const {
+    return cuda_kernels::selectable(t_, acc.id);
+  }
+
+  /// As the host's: the elements at these places of a segment, which rise and count only what can be selected.
   template <class Places>
   __device__ index_type take_places(accumulator_ref const acc, std::uint64_t count, Places const& places,
                                     selection_span out) const {
     count = smaller<std::uint64_t>(count, out.indices.size());
     for (std::uint64_t j = group_.thread(); j < count; j += group_.threads()) {
-      auto const at = static_cast<index_type>(acc.first + places[j]);
+      auto const at = selectable_element(t_, acc.id, static_cast<std::uint32_t>(places[j]));
       out.indices[j] = at;
       out.values[j] = read_(at);
     }

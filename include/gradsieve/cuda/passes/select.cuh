@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(collect_threads) collect(Stored const* accumul
   std::uint32_t const at = (blockIdx.x * collect_threads + threadIdx.x) / 32;
   if (at >= t.tile_count) return;
   tile const here = t.tiles[at];
-  if (here.passthrough != 0 || here.segment == no_segment) return;
+  if (here.excluded != 0 || here.segment == no_segment) return;
   key_type const reached = t.candidate_thresholds[here.segment];
   if (reached != 0) collect_tile<loads_at_once<true>>(t, read, at, here, reached);
 }

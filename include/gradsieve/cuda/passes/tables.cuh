@@ -14,13 +14,13 @@ inline constexpr std::uint32_t cell_size = 4096;
 inline constexpr std::uint32_t no_segment = ~std::uint32_t{0};
 inline constexpr std::uint32_t every_turn = ~std::uint32_t{0};
 
-/// A part of one cell that lies in one segment (or in none, or in a layer that passes through, which nothing is
-/// selected from).
+/// A part of one cell that lies in one segment (or in none, or in an excluded layer, which passes through or is skipped:
+/// nothing is selected from it).
 struct tile {
   std::uint32_t begin;
   std::uint32_t size;
   std::uint32_t segment;  // or no_segment
-  std::uint32_t passthrough;
+  std::uint32_t excluded;
 };
 
 /// A segment in one step.
@@ -89,8 +89,9 @@ struct tables {
   std::uint32_t tile_count = 0;
   std::uint32_t cell_count = 0;
   std::uint32_t segment_count = 0;
-  bool has_passthrough = false;
+  bool has_excluded = false;
   tile const* tiles = nullptr;
+  std::uint32_t const* positions = nullptr;   // of each tile: elements of its segment before it that can be selected
   std::uint32_t const* cell_tiles = nullptr;  // first tile of each cell
   device_segment const* segments = nullptr;
 
@@ -118,6 +119,26 @@ struct tables {
   key_type const reached = t.candidate_thresholds[s];
   std::uint32_t const count = t.found[s];
   return {count, reached, reached != 0 && count <= t.segments[s].room};
+}
+
+/// Elements of a segment that can be selected.
+[[nodiscard]] __device__ inline std::uint32_t selectable(tables const& t, std::uint64_t s) {
+  auto const& here = t.segments[s];
+  if (here.first == here.last) return 0;
+  auto const& end = t.tiles[here.last - 1];
+  return t.positions[here.last - 1] + (end.excluded != 0 ? 0 : end.size);
+}
+
+/// The element of a segment that is the one of this position among those that can be selected.
+[[nodiscard]] __device__ inline std::uint32_t selectable_element(tables const& t, std::uint64_t s,
+                                                                 std::uint32_t position) {
+  std::uint32_t low = t.segments[s].first;
+  std::uint32_t high = t.segments[s].last;
+  while (high - low > 1) {
+    std::uint32_t const middle = low + (high - low) / 2;
+    (t.positions[middle] <= position ? low : high) = middle;  // excluded tiles come before the next one's position
+  }
+  return t.tiles[low].begin + (position - t.positions[low]);
 }
 
 /// The tile that an element lies in.

@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(write_threads)
   run.each([&](std::uint32_t at) {
     tile const mine = t.tiles[at];
     kept_count kept;
-    if (mine.segment != no_segment && mine.passthrough == 0 &&
+    if (mine.segment != no_segment && mine.excluded == 0 &&
         c.choices[mine.segment].source == entry_source::candidates)
       kept = count_kept(t, at, c.choices[mine.segment].at, t.segments[mine.segment].base);
     if (threadIdx.x % 32 == 0) t.kept[at] = kept.packed();
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(write_threads)
       before = kept.entries(choice.at, about.out_room);
       float mean = 0;
       if constexpr (quantising_selector<Selector>) mean = t.means[mine.segment];
-      if (mine.passthrough == 0)
+      if (mine.excluded == 0)
         copy_kept(t, at, choice.at, about, kept, value_sent<Selector>{chosen, mean}, start, out);
     } else if (choice.source == entry_source::list) {
       std::uint32_t const count = t.starts[mine.segment + 1] - start;

@@ -47,7 +47,7 @@ class host_accumulate {
     measured_ = measure;
     return pass(scope, candidate_thresholds, pending, [&](std::uint64_t t, list& to, pending_list& due, int) {
       auto const& here = scope.tiles[t];
-      bool const outside = here.passthrough || here.segment == host_tiles::no_segment;
+      bool const outside = here.excluded || here.segment == host_tiles::no_segment;
       if (measure && outside) tile_sums_[t] = {};
       return accumulate_element(scope, in, t, outside ? 0 : candidate_thresholds[here.segment], to, due,
                                 measure && !outside ? &tile_sums_[t] : nullptr);
@@ -60,8 +60,8 @@ class host_accumulate {
                          std::span<key_type const> candidate_thresholds, selection_view pending) {
     measured_ = false;
     return pass(scope, candidate_thresholds, pending, [&](std::uint64_t t, list& to, pending_list& due, int worker) {
-      auto const& [first, size, id, passthrough, position] = scope.tiles[t];
-      if (passthrough || id == host_tiles::no_segment || candidate_thresholds[id] == 0) {
+      auto const& [first, size, id, excluded, position] = scope.tiles[t];
+      if (excluded || id == host_tiles::no_segment || candidate_thresholds[id] == 0) {
         tile_sums_[t] = {};
         return accumulate_element(scope, in, t, 0, to, due, nullptr);
       }
@@ -157,9 +157,11 @@ class host_accumulate {
   /// Scratch for bins, with room for so many elements of each worker.
   void plan_scratch(std::size_t room, std::size_t workers) {
     std::size_t const words = room == 0 ? 0 : host_kernels::mark_words(room);
-    values_ = host_buffer<float>(room * workers);
-    keys_ = host_buffer<key_type>(room * workers);
-    indices_ = host_buffer<index_type>(room * workers);
+    if (values_.size() < room * workers) {
+      values_ = host_buffer<float>(room * workers);
+      keys_ = host_buffer<key_type>(room * workers);
+      indices_ = host_buffer<index_type>(room * workers);
+    }
     marks_.assign(words * workers, 0);
     scratch_.assign(room == 0 ? 0 : workers, {});
     for (std::size_t w = 0; w < scratch_.size(); ++w) {

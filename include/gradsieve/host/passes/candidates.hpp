@@ -36,8 +36,10 @@ class host_candidates {
       lists_[l].capacity = l < shares.size() ? shares[l] : capacity;
       room += lists_[l].capacity + host_kernels::group;
     }
-    indices_ = host_buffer<index_type>(room);
-    values_ = host_buffer<float>(room);
+    if (indices_.size() < room) {
+      indices_ = host_buffer<index_type>(room);
+      values_ = host_buffer<float>(room);
+    }
     std::uint64_t at = 0;
     for (auto& each : lists_) {
       each.indices = indices_.data() + at;

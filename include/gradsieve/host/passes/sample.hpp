@@ -119,7 +119,7 @@ template <class Read>
 }
 
 /// What a selector's predict() gets before the accumulate pass: a workspace that can draw samples, and nothing else.
-/// `Read` gives the accumulators; those in passthrough ranges are 0. `flush_pending` is called once, before the first
+/// `Read` gives the accumulators; those in excluded ranges are 0. `flush_pending` is called once, before the first
 /// sample, if there is any. The workspace that it comes from must not be moved meanwhile.
 template <class Read, class Flush>
 class host_preview {
@@ -130,16 +130,16 @@ class host_preview {
   /// As host_workspace::sample().
   [[nodiscard]] key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
     if (!std::exchange(settled_, true)) settle_();
-    return draw_sample(scope_, acc, count, seed, outside_passthrough{scope_, read_});
+    return draw_sample(scope_, acc, count, seed, outside_excluded{scope_, read_});
   }
 
  private:
-  struct outside_passthrough {
+  struct outside_excluded {
     host_scope const& scope;
     Read const& read;
 
     [[nodiscard]] float operator()(std::uint64_t i) const noexcept {
-      return scope.tiles.in_passthrough(i) ? 0.0f : read(i);
+      return scope.tiles.is_excluded(i) ? 0.0f : read(i);
     }
     void prefetch(std::uint64_t i) const noexcept { read.prefetch(i); }
   };

@@ -12,8 +12,9 @@
 
 namespace gradsieve {
 
-/// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of a
-/// passthrough range, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads.
+/// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of an excluded
+/// range, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads. Nothing is
+/// selected from excluded ranges: layers that pass through, and those that a step skips.
 /// Of segments that have bins: whole bins, counted from the segment's first element, one at least. Memory: 24 bytes a
 /// tile.
 class host_tiles {
@@ -24,14 +25,14 @@ class host_tiles {
     std::uint64_t begin;
     std::uint32_t size;
     std::uint32_t segment;  // or no_segment
-    bool passthrough;
-    std::uint32_t position;  // elements of the segment before it, those in passthrough ranges not counted
+    bool excluded;
+    std::uint32_t position;  // elements of the segment before it, those in excluded ranges not counted
   };
 
-  /// Segments and passthrough ranges are each disjoint and in order. Allocates.
-  void plan(std::uint64_t n, std::span<segment const> segments, std::span<range const> passthrough,
+  /// Segments and excluded ranges are each disjoint and in order. Allocates.
+  void plan(std::uint64_t n, std::span<segment const> segments, std::span<range const> excluded,
             std::span<std::uint32_t const> bins = {}) {
-    passthrough_.assign(passthrough.begin(), passthrough.end());
+    excluded_.assign(excluded.begin(), excluded.end());
     tiles_.clear();
     bounds_.clear();
     elements_.clear();
@@ -63,12 +64,21 @@ class host_tiles {
   };
   [[nodiscard]] bounds const& of(std::uint64_t segment_id) const noexcept { return bounds_[segment_id]; }
 
-  /// Elements of a segment, those in passthrough ranges not counted.
+  /// Elements of a segment that can be selected: those in excluded ranges are not counted.
   [[nodiscard]] std::uint64_t elements_of(std::uint64_t segment_id) const noexcept { return elements_[segment_id]; }
 
-  [[nodiscard]] bool in_passthrough(std::uint64_t i) const noexcept {
-    auto const behind = passthrough_behind(i);
-    return behind != passthrough_.end() && behind->offset <= i;
+  /// The element of a segment that is the one of this position among those that can be selected. Cost: O(log tiles).
+  /// @pre position < elements_of(segment_id)
+  [[nodiscard]] std::uint64_t selectable(std::uint64_t segment_id, std::uint64_t position) const noexcept {
+    auto const first = tiles_.begin() + static_cast<std::ptrdiff_t>(of(segment_id).first);
+    auto const last = tiles_.begin() + static_cast<std::ptrdiff_t>(of(segment_id).last);
+    auto const behind = std::partition_point(first, last, [&](tile const& each) { return each.position <= position; });
+    return behind[-1].begin + (position - behind[-1].position);  // excluded tiles come before the next one's position
+  }
+
+  [[nodiscard]] bool is_excluded(std::uint64_t i) const noexcept {
+    auto const behind = excluded_behind(i);
+    return behind != excluded_.end() && behind->offset <= i;
   }
 
  private:
@@ -81,25 +91,25 @@ class host_tiles {
   void add(std::uint64_t begin, std::uint64_t end, std::uint32_t segment_id, grid const lines) {
     while (begin < end) {
       auto next = std::min(end, lines.first + ((begin - lines.first) / lines.step + 1) * lines.step);
-      auto const behind = passthrough_behind(begin);
-      bool const passthrough = behind != passthrough_.end() && behind->offset <= begin;
-      if (behind != passthrough_.end())
-        next = std::min(next, passthrough ? behind->offset + behind->size : behind->offset);
-      tiles_.push_back({begin, static_cast<std::uint32_t>(next - begin), segment_id, passthrough,
+      auto const behind = excluded_behind(begin);
+      bool const excluded = behind != excluded_.end() && behind->offset <= begin;
+      if (behind != excluded_.end())
+        next = std::min(next, excluded ? behind->offset + behind->size : behind->offset);
+      tiles_.push_back({begin, static_cast<std::uint32_t>(next - begin), segment_id, excluded,
                         static_cast<std::uint32_t>(position_)});
-      if (segment_id != no_segment && !passthrough) position_ += next - begin;
+      if (segment_id != no_segment && !excluded) position_ += next - begin;
       begin = next;
     }
   }
 
-  /// The first passthrough range that ends behind an element.
-  [[nodiscard]] std::vector<range>::const_iterator passthrough_behind(std::uint64_t i) const noexcept {
-    return std::partition_point(passthrough_.begin(), passthrough_.end(),
+  /// The first excluded range that ends behind an element.
+  [[nodiscard]] std::vector<range>::const_iterator excluded_behind(std::uint64_t i) const noexcept {
+    return std::partition_point(excluded_.begin(), excluded_.end(),
                                 [&](range const& each) { return each.offset + each.size <= i; });
   }
 
   std::uint64_t position_ = 0;  // of the segment that is being split
-  std::vector<range> passthrough_;
+  std::vector<range> excluded_;
   std::vector<tile> tiles_;
   std::vector<bounds> bounds_;
   std::vector<std::uint64_t> elements_;  // of each segment

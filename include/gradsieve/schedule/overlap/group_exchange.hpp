@@ -6,6 +6,7 @@
 #include <span>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/report.hpp>
 
 namespace gradsieve {
@@ -24,6 +25,14 @@ template <class E, class Comm, class T>
 concept failing_exchange =
     group_exchange<E, Comm, T> &&
     requires(E& exchange, Comm const& comm, std::span<T> gradient) { exchange.fail(comm, gradient); };
+
+/// A group_exchange that can skip layers, as compressor::exchange() does. Compressors have it.
+template <class E, class Comm, class T>
+concept skipping_exchange =
+    group_exchange<E, Comm, T> &&
+    requires(E& exchange, Comm const& comm, std::span<T> gradient, skipped_layers const skipped) {
+      { exchange.exchange(comm, gradient, skipped) } -> std::convertible_to<step_report>;
+    };
 
 /// A group_exchange whose last step can be taken back, so that a later step sends what it gave up. Compressors have it.
 template <class E>

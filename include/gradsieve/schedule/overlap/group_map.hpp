@@ -23,7 +23,8 @@ namespace gradsieve {
 /// The layers of one group, in the layout's order, and where they are in the gradient.
 struct group_layers {
   layout layers;
-  std::vector<range> pieces;  ///< neighbours joined; empty layers left out
+  std::vector<range> pieces;         ///< neighbours joined; empty layers left out
+  std::vector<std::size_t> members;  ///< the layers' numbers in the layout
 
   [[nodiscard]] std::size_t first() const noexcept { return pieces.empty() ? 0 : pieces.front().offset; }
 
@@ -117,6 +118,7 @@ class group_map {
         group.pieces.push_back({layers.offset(at), layers[at].size});
     }
     group.layers = layout{std::move(list)};
+    group.members = std::move(members);
     return group;
   }
 

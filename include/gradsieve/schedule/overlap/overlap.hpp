@@ -14,8 +14,10 @@
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/core/arguments.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/schedule/overlap/agree.hpp>
 #include <gradsieve/schedule/overlap/group_exchange.hpp>
@@ -87,6 +89,7 @@ class overlap {
     try {
       if constexpr (thread_checking_communicator<Comm>) comm_.require_threads();
       group_ = group_map{layers, plan_, ready_order, sizeof(T)};
+      skipped_.reserve(layers.count());
       for (auto const& each : group_.groups()) parts_.emplace_back(make, queue_, each);
       for (std::size_t g = 0; g < parts_.size(); ++g)
         if (layers_of(g).size() > 0) last_ = g;
@@ -137,19 +140,14 @@ class overlap {
   /// Begins a step. The gradient's memory is in use until wait() or cancel() returns, on a device until what they
   /// enqueue is done. @throws invalid_argument if a step is open; or if the gradient's size is not the layout's, in
   /// which case this rank cancels the step, so that the others throw as well, if the exchanges have fail().
-  void begin(std::span<T> gradient, writer by = {}) {
-    queue_.require_usable();
-    if (open_.load()) throw invalid_argument("gradsieve: begin() was called before wait() had ended the last step");
-    if (gradient.size() != size_) refuse(gradient.size(), by);
-    tracker_.reset();
-    cancelled_.store(false);
-    ended_.store(false);
-    gradient_ = gradient;
-    failure_ = nullptr;
-    open_.store(true);
-    queue_.begin(by);
+  void begin(std::span<T> gradient, writer by = {}) { begin_step(gradient, {}, by); }
+  /// The same where the caller will not use the update of some layers, see compressor::exchange(). They are ready like
+  /// any other. @throws as begin(); also if `skipped` has neither an element for each layer nor none.
+  void begin(std::span<T> gradient, skipped_layers const skipped, writer by = {})
+    requires skipping_exchange<Exchange, Comm, T>
+  {
+    begin_step(gradient, skipped, by);
   }
-
   /// The gradient of this layer is complete; on a device, the work that writes it is enqueued on the step's stream or
   /// on the one given. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete;
   /// on a device an event, and enqueueing the exchanges of groups that are complete.
@@ -245,15 +243,35 @@ class overlap {
  private:
   static constexpr bool cancels = failing_exchange<Exchange, Comm, T>;
 
-  [[noreturn]] void refuse(std::size_t size, [[maybe_unused]] writer by) {
+  void begin_step(std::span<T> gradient, skipped_layers const skipped, writer by) {
+    queue_.require_usable();
+    if (open_.load()) throw invalid_argument("gradsieve: begin() was called before wait() had ended the last step");
+    try {
+      check_gradient_size(gradient.size(), size_);
+      skipped.check(group_.count());
+    } catch (...) {
+      cancel_instead(by);
+      throw;
+    }
+    tracker_.reset();
+    cancelled_.store(false);
+    ended_.store(false);
+    gradient_ = gradient;
+    skipped_.clear();
+    for (std::size_t i = 0; i < skipped.size(); ++i) skipped_.push_back(skipped[i] ? 1 : 0);
+    failure_ = nullptr;
+    open_.store(true);
+    queue_.begin(by);
+  }
+
+  /// A step of this rank that it cancels, so that the others throw.
+  void cancel_instead([[maybe_unused]] writer by) {
     if constexpr (cancels) {
       auto const instead = queue_.template allocate<T>(size_);
       begin(instead.span(), by);
       cancel();
       queue_.drain();
     }
-    throw invalid_argument("gradsieve: gradient has " + std::to_string(size) + " elements, the layout has " +
-                           std::to_string(size_));
   }
 
   /// A failed group does not stop the ones behind it: if it failed on this rank only, the others exchange them.
@@ -263,7 +281,7 @@ class overlap {
       for (std::size_t place = places.begin; place < places.end; ++place)
         if (group_.range_of(place).size > 0) queue_.hold(place);
       queue_.start_group(g);
-      parts_[g].run(queue_, comm_, gradient_, cancelled_.load());
+      parts_[g].run(queue_, comm_, gradient_, cancelled_.load(), skipped_);
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
@@ -277,6 +295,7 @@ class overlap {
   tracker tracker_;
   std::deque<overlapped_group<Exchange, Comm, T, queue>> parts_;  // which do not move
 
+  std::vector<unsigned char> skipped_;  // layers of the layout; with the next: of the caller's thread, as said there
   std::span<T> gradient_;  // with failure_ and reports: of the caller's thread before begin() and after wait()
   std::exception_ptr failure_;
 

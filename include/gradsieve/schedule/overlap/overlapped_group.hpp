@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <gradsieve/schedule/overlap/group_exchange.hpp>
 #include <gradsieve/schedule/overlap/group_map.hpp>
@@ -21,15 +22,20 @@ struct overlapped_group {
   Exchange exchange;
   group_layers const& where;
   typename Queue::template buffer<T> packed;
-  std::optional<report_type> report;  ///< of the last step; none if that failed here
+  std::optional<report_type> report;   ///< of the last step; none if that failed here
+  std::vector<unsigned char> skipped;  ///< room for which of the group's layers a step skips
 
   /// Allocates the buffer. @throws what make(layout) throws. @pre `group` outlives this object
   template <class Make>
   overlapped_group(Make const& make, Queue const& queue, group_layers const& group)
-      : exchange(make(group.layers)), where{group}, packed{queue.template allocate<T>(group.packed_size())} {}
+      : exchange(make(group.layers)), where{group}, packed{queue.template allocate<T>(group.packed_size())} {
+    skipped.reserve(group.members.size());
+  }
 
+  /// `of_all`: which layers of the layout are skipped.
   /// Collective. @throws what exchange() or, of a cancelled step, fail() throws.
-  void run(Queue const& queue, Comm const& comm, std::span<T> gradient, [[maybe_unused]] bool cancelled) {
+  void run(Queue const& queue, Comm const& comm, std::span<T> gradient, [[maybe_unused]] bool cancelled,
+           skipped_layers const of_all) {
     report.reset();
     if (where.layers.size() == 0) return;  // on all ranks alike
     bool const packs = where.packed_size() > 0;
@@ -40,8 +46,20 @@ struct overlapped_group {
       queue.copy(std::as_bytes(from), std::as_writable_bytes(to));
     };
     if (packs) where.for_each_piece(gradient, whole, copy);
-    report.emplace(exchange.exchange(comm, whole));
+    report.emplace(exchange_without(comm, whole, of_all));
     if (packs) where.for_each_piece(gradient, whole, [&](auto piece, auto place) { copy(place, piece); });
+  }
+
+  [[nodiscard]] decltype(auto) exchange_without(Comm const& comm, std::span<T> gradient,
+                                                [[maybe_unused]] skipped_layers const of_all) {
+    if constexpr (skipping_exchange<Exchange, Comm, T>) {
+      skipped.clear();
+      if (of_all.size() > 0)
+        for (auto const each : where.members) skipped.push_back(of_all[each] ? 1 : 0);
+      return exchange.exchange(comm, gradient, skipped);
+    } else {
+      return exchange.exchange(comm, gradient);
+    }
   }
 };
 
