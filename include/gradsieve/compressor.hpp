@@ -195,7 +195,6 @@ class compressor {
   [[nodiscard]] double residual_norm() {
     auto& at = here();
     arithmetic const exact;
-    at.memory.flush_pending();
     return std::sqrt(at.memory.squared_norm());
   }
 
@@ -220,7 +219,6 @@ class compressor {
   [[nodiscard]] std::vector<std::byte> state() {
     auto& at = here();
     arithmetic const exact;
-    at.memory.flush_pending();
     return checkpoint{residual_type::states, kind_of_store(at.recipe.residual), at.info.n, at.info.layout_hash,
                       at.selection.steps(),  at.selection.warm_thresholds(),    {}}
         .write([&](std::size_t s) { return at.memory.read(s); });
@@ -234,7 +232,6 @@ class compressor {
     auto found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
     std::vector<float> values(at.info.n);
     arithmetic const exact;
-    at.memory.flush_pending();
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * at.info.n * s));
       at.memory.write(s, values);
@@ -255,12 +252,11 @@ class compressor {
     auto const found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
     std::vector<float> values(at.info.n);
     arithmetic const exact;
-    at.memory.flush_pending();
-    at.forget_step();
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * at.info.n * s));
       at.memory.absorb(s, values);
     }
+    at.forget_step();
   }
 
  private:
@@ -287,7 +283,7 @@ class compressor {
       if (at.world != role.world) plan(role.world);
     });
     failure.attempt([&] { skip(skipped); });
-    auto const fault = begin(sizeof(T), role.world);
+    auto const fault = begin(sizeof(T), role);
     typename stages::template incoming<T> in{};
     failure.attempt([&] { in = at.selection.prepare(std::span<T const>{gradient}, at.world); });
     bool const met = meet_before(comm, in, role, failure);
@@ -331,7 +327,7 @@ class compressor {
     check_gradient_size(gradient.size(), at.info.n);
     if (at.world == stages::no_world) plan(1);
     skip({});
-    auto const fault = begin(sizeof(T), role.world);
+    auto const fault = begin(sizeof(T), role);
     auto const in = at.selection.prepare(gradient, at.world);
     if (at.recipe.on_non_finite == non_finite::fail)
       if (auto const bad = at.selection.count_non_finite(in); bad > 0) {
@@ -376,10 +372,11 @@ class compressor {
   }
 
   /// Begins a step. Returns the failure of an earlier step that is still to be thrown.
-  std::uint64_t begin(std::size_t value_bytes, int world) {
+  std::uint64_t begin(std::size_t value_bytes, step_role const role) {
     auto& at = here();
-    at.begin_step(value_bytes, world);
-    return at.earlier_fault();
+    auto const fault = at.earlier_fault();
+    at.begin_step(value_bytes, role);
+    return fault;
   }
 
   /// Accumulates the gradient; before that decides, unless the partitioner needs norms.
@@ -442,12 +439,13 @@ class compressor {
   void plan(int world) {
     auto& at = here();
     arithmetic const exact;
+    auto warm_thresholds = at.selection.warm_thresholds();  // before anything changes, as a device waits here
     at.memory.flush_pending();
     at.forget_step();
     at.world = stages::no_world;
     at.met = false;
     auto& segments = at.selection.segments();
-    at.selection.set_warm_thresholds(at.selection.warm_thresholds());
+    at.selection.set_warm_thresholds(std::move(warm_thresholds));
     segments.plan(at.recipe.partitioner, at.split.selected, at.split.selected_elements, at.recipe.density.most(),
                   world);
     auto const entries = static_cast<index_type>(segments.most());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -80,18 +81,70 @@ TEST_CASE("small: a step that has to upload is refused in a capture, and harms n
     CHECK(entries{where, device.compress(gradient.span())} == expected);
   };
   step(0);
-  auto const no_graph = [&](auto const& call, char const* why) {
-    gs::throw_on_error(cudaStreamBeginCapture(own, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-    CHECK(steps::contains(steps::ending(call), why));
-    cudaGraph_t captured = nullptr;
-    gs::throw_on_error(cudaStreamEndCapture(own, &captured), "cudaStreamEndCapture");
-    cudaGraphDestroy(captured);
-  };
-  no_graph([&] { device.compress(gradient.span()); }, "budgets or owners differ from those of the last step");
-  no_graph([&] { static_cast<void>(device.residual_norm()); }, "it waits for the stream");
-  no_graph([&] { device.exchange(gs::self{}, gradient.span()); }, "it waits for the stream");  // no buffers for it yet
+  graph const refused{own, [&] {
+    CHECK(steps::contains(steps::ending([&] { device.compress(gradient.span()); }),
+                          "budgets or owners differ from those of the last step"));
+  }};
   for (std::uint64_t s = 1; s < 5; ++s) step(s);
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
+}
+
+/// Each call is refused in a capture after `before` and leaves nothing in the graph, which is launched then.
+template <class Before>
+void refused_in_capture(stream const& own, Before const& before, std::vector<std::function<void()>> const& calls) {
+  auto const nodes = graph{own, before}.nodes();
+  for (std::size_t each = 0; each < calls.size(); ++each) {
+    CAPTURE(each);
+    graph const captured{own, [&] {
+      before();
+      auto const why = steps::ending(calls[each]);
+      CAPTURE(why);
+      CHECK((steps::contains(why, "it waits for the stream") || steps::contains(why, "it allocates")));
+    }};
+    CHECK(captured.nodes() == nodes);
+    captured.launch();
+  }
+}
+
+TEST_CASE("small: a call that waits is refused in a capture, and leaves nothing in the graph") {
+  stream const own;
+  gs::device const where{own};
+  gs::recipe const recipe{.density = 0.03, .residual = gs::momentum_correction{}};
+  auto failing = recipe;
+  failing.on_non_finite = gs::non_finite::fail;
+  gs::compressor device{where, layers, recipe};
+  gs::compressor fails{where, layers, failing};
+  gs::compressor met{where, layers, recipe};
+  gs::compressor met_failing{where, layers, failing};
+  gs::compressor unsent{where, layers, recipe};
+  gs::averager mean{where, layers, recipe};
+  gs::staged const staged{gs::self{}};
+  array<float> const gradient{where, gradient_of(0)};
+  array<float> const update{where, n};
+  auto const sent = device.compress(gradient.span());
+  auto const chosen = unsent.compress(gradient.span());
+  auto const state = device.state();
+  std::span<std::byte const> message = device.encode(sent);
+  met.exchange(gs::self{}, update.span());
+  met_failing.exchange(gs::self{}, update.span());
+
+  using calls = std::vector<std::function<void()>>;
+  fails.compress(gradient.span());
+  refused_in_capture(own, [&] { device.compress(gradient.span()); },
+                     calls{[&] { static_cast<void>(device.report().get()); },
+                           [&] { static_cast<void>(device.residual_norm()); },
+                           [&] { static_cast<void>(device.step()); },
+                           [&] { static_cast<void>(device.state()); },
+                           [&] { device.restore(state); },
+                           [&] { device.absorb(state); },
+                           [&] { device.connect(gs::self{}); },
+                           [&] { device.exchange(gs::self{}, update.span()); },  // the ranks have not met
+                           [&] { static_cast<void>(unsent.encode(chosen)); },
+                           [&] { mean.apply(std::span{&message, 1}, update.span()); },
+                           [&] { fails.compress(gradient.span()); },
+                           [&] { met_failing.exchange(gs::self{}, update.span()); },
+                           [&] { static_cast<void>(gs::compressor{where, layers, recipe}); },
+                           [&] { staged.all_reduce(where, update.span(), gs::reduction::sum); }});
 }
 
 TEST_CASE("small: a gradient in a thrust::device_vector") {

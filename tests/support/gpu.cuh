@@ -73,6 +73,11 @@ class graph {
     cudaGraphDestroy(graph_);
   }
   void launch() const { gs::throw_on_error(cudaGraphLaunch(ready_, stream_), "cudaGraphLaunch"); }
+  [[nodiscard]] std::size_t nodes() const {
+    std::size_t count = 0;
+    gs::throw_on_error(cudaGraphGetNodes(graph_, nullptr, &count), "cudaGraphGetNodes");
+    return count;
+  }
 
  private:
   cudaStream_t stream_;

@@ -70,11 +70,11 @@ class averager<device, Codec> {
     auto const senders = static_cast<std::uint32_t>(messages.size());
     std::vector<std::array<std::byte, message_header::bytes>> headers(senders);
     std::vector<std::uint64_t> sizes;
-    for (std::size_t m = 0; m < senders; ++m) {
-      sizes.push_back(messages[m].size());
-      work_.where().copy(messages[m].first(std::min(messages[m].size(), headers[m].size())), headers[m]);
-    }
-    work_.where().synchronize();
+    for (auto const& each : messages) sizes.push_back(each.size());
+    work_.where().wait_for([&] {
+      for (std::size_t m = 0; m < senders; ++m)
+        work_.where().copy(messages[m].first(std::min(sizes[m], headers[m].size())), headers[m]);
+    });
     std::uint64_t most = 0;
     std::uint64_t bytes = message_header::bytes;
     for (std::size_t m = 0; m < senders; ++m) {

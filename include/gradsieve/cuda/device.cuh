@@ -100,7 +100,15 @@ struct device {
 
   /// Synchronises the stream. @throws invalid_argument as refuse_capture(); device_error.
   void synchronize() const {
+    wait_for([] {});
+  }
+
+  /// Runs enqueue(), which enqueues copies to or from host memory, and waits until they are done.
+  /// @throws invalid_argument as refuse_capture(), before it has enqueued anything; device_error.
+  template <class Enqueue>
+  void wait_for(Enqueue const& enqueue) const {
     refuse_capture("it waits for the stream");
+    enqueue();
     throw_on_error(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
 
@@ -121,11 +129,10 @@ template <class T>
 class cuda_buffer {
  public:
   cuda_buffer() noexcept = default;
-  /// Memory for `size` values, from the device's resource. @throws what the resource throws.
+  /// Memory for `size` values, from the device's resource. @throws what the resource throws; invalid_argument while the
+  /// stream is captured, as a graph would go on using memory that is freed.
   cuda_buffer(device const& where, std::uint64_t size)
-      : data_{size == 0 ? nullptr : static_cast<T*>(where.memory->allocate(size * sizeof(T), alignment))},
-        size_{size},
-        memory_{where.memory} {}
+      : data_{size == 0 ? nullptr : allocate(where, size)}, size_{size}, memory_{where.memory} {}
   /// Takes the memory over.
   cuda_buffer(cuda_buffer&& other) noexcept
       : data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_, 0)}, memory_{other.memory_} {}
@@ -148,6 +155,11 @@ class cuda_buffer {
 
  private:
   static constexpr std::size_t alignment = 256;
+
+  [[nodiscard]] static T* allocate(device const& where, std::uint64_t size) {
+    where.refuse_capture("it allocates");
+    return static_cast<T*>(where.memory->allocate(size * sizeof(T), alignment));
+  }
 
   T* data_ = nullptr;
   std::uint64_t size_ = 0;

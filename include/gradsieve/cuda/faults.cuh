@@ -52,8 +52,9 @@ class device_faults {
 
   /// Clears the error. Waits.
   void forget(device const& where) const {
-    throw_on_error(cudaMemsetAsync(error(), 0, sizeof(std::uint64_t), where.stream), "cudaMemsetAsync");
-    where.synchronize();
+    where.wait_for([&] {
+      throw_on_error(cudaMemsetAsync(error(), 0, sizeof(std::uint64_t), where.stream), "cudaMemsetAsync");
+    });
     heard_[0] = 0;
   }
 

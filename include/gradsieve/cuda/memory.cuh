@@ -106,38 +106,36 @@ class device_residual_memory {
     scale(reinterpret_cast<float*>(passthrough.data()), passthrough.size() * states);
   }
 
-  /// Sum of the accumulators' squares. Waits. Cost: one pass. @pre flush_pending()
+  // These flush what is pending, and wait.
+
+  /// Sum of the accumulators' squares. Cost: one pass.
   [[nodiscard]] double squared_norm() const {
-    sum_squares(static_cast<stored const*>(accumulator()));
-    std::vector<double> parts(parts_.size());
-    work_.where().copy(std::as_bytes(parts_.span()), std::as_writable_bytes(std::span{parts}));
-    work_.where().synchronize();
     double total = 0;
-    for (double const each : parts) total += each;
+    flush_now();
+    sum_squares(static_cast<stored const*>(accumulator()));
+    for (double const each : work_.downloaded(std::span<double const>{parts_.span()})) total += each;
     return total;
   }
 
-  /// A state's values on the host. Waits. @pre flush_pending()
+  /// A state's values on the host.
   [[nodiscard]] std::vector<float> read(std::size_t s) const {
-    std::vector<stored> kept(states_[s].size());
-    work_.where().copy(std::as_bytes(states_[s].span()), std::as_writable_bytes(std::span{kept}));
-    work_.where().synchronize();
+    flush_now();
+    auto const kept = work_.downloaded(state(s));
     std::vector<float> values(kept.size());
     std::ranges::transform(kept, values.begin(), [](stored x) { return to_float(x); });
     return values;
   }
 
-  /// Waits.
   void write(std::size_t s, std::span<float const> values) const {
+    flush_now();
     std::vector<stored> kept(values.size());
     std::ranges::transform(values, kept.begin(), [](float x) { return to_stored<stored>(x); });
-    work_.upload(std::span<stored const>{kept}, states_[s].span());
-    work_.where().synchronize();
+    work_.upload_now(std::span<stored const>{kept}, states_[s].span());
   }
 
-  /// Adds another memory's state, element by element. A sum that would not be finite is not made. Waits. @pre
-  /// flush_pending()
+  /// Adds another memory's state, element by element. A sum that would not be finite is not made.
   void absorb(std::size_t s, std::span<float const> values) const {
+    flush_now();
     auto const other = work_.template uploaded<float>(values);
     work_.over(values.size(), cuda_kernels::add_values<stored>, states_[s].data(), values.size(),
                static_cast<float const*>(other.data()));
@@ -145,6 +143,11 @@ class device_residual_memory {
   }
 
  private:
+  void flush_now() const {
+    work_.where().refuse_capture("it waits for the stream");
+    flush_pending();
+  }
+
   template <class T>
   void sum_squares(T const* values) const {
     work_.launch(cuda_kernels::sum_squares<T>, cuda_kernels::sum_blocks, cuda_kernels::sum_threads, values,

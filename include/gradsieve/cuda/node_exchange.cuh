@@ -166,10 +166,11 @@ class device_node_exchange {
                                    ~fold(recipe) & 0x7FFF'FFFFu};
       std::uint32_t found[4];
       cuda_buffer<std::uint32_t> const words{where_, 4};
-      where_.copy(std::as_bytes(std::span{own}), std::as_writable_bytes(words.span()));
-      inside.all_reduce(where_, words.span(), reduction::max);
-      where_.copy(std::as_bytes(words.span()), std::as_writable_bytes(std::span{found}));
-      where_.synchronize();
+      where_.wait_for([&] {
+        where_.copy(std::as_bytes(std::span{own}), std::as_writable_bytes(words.span()));
+        inside.all_reduce(where_, words.span(), reduction::max);
+        where_.copy(std::as_bytes(words.span()), std::as_writable_bytes(std::span{found}));
+      });
       if (found[0] != (~found[1] & 0x7FFF'FFFFu))
         throw mismatch("gradsieve: ranks of one node differ in layout or format");
       if (found[2] != (~found[3] & 0x7FFF'FFFFu))

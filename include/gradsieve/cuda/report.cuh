@@ -50,16 +50,17 @@ class device_report {
     if (step_->faults == nullptr) return report;  // no step yet
     std::uint32_t selected = 0;
     device_numbers numbers;
-    copy_one(step_->selected, selected);
-    copy_one(step_->non_finite, report.non_finite);
-    copy_one(step_->faults->numbers(), numbers);
-    copy_one(step_->thresholds, report.thresholds);
-    copy_one(step_->steps, report.step);
     cuda_kernels::message_state message;
-    if (step_->message != nullptr) copy_one(step_->message, message);
     step_decision words;
-    copy_one(reinterpret_cast<step_decision const*>(step_->words), words);
-    step_->where.synchronize();
+    step_->where.wait_for([&] {
+      copy_one(step_->selected, selected);
+      copy_one(step_->non_finite, report.non_finite);
+      copy_one(step_->faults->numbers(), numbers);
+      copy_one(step_->thresholds, report.thresholds);
+      copy_one(step_->steps, report.step);
+      if (step_->message != nullptr) copy_one(step_->message, message);
+      copy_one(reinterpret_cast<step_decision const*>(step_->words), words);
+    });
     if (numbers.error != 0) step_->faults->forget(step_->where);  // reported now, not again by the next call
     device_faults::raise(numbers.error);
     --report.step;
@@ -70,8 +71,7 @@ class device_report {
     report.passthrough_elements += words.listed;
     if (step_->message != nullptr && step_->breakdown && message.failed == 0) {
       std::vector<std::byte> bytes(message.bytes);
-      step_->where.copy({step_->sent, bytes.size()}, bytes);
-      step_->where.synchronize();
+      step_->where.wait_for([&] { step_->where.copy({step_->sent, bytes.size()}, bytes); });
       report.message = step_->breakdown(bytes);
     }
     return report;

@@ -171,18 +171,16 @@ class device_selection_stage {
   /// Also forgets what a partitioner has thrown. Waits.
   void set_steps(std::uint64_t steps) {
     steps_ = steps;
-    work_.upload(std::span<std::uint64_t const>{&steps_, 1}, work_.step());
-    work_.where().synchronize();
+    work_.upload_now(std::span<std::uint64_t const>{&steps_, 1}, work_.step());
     plan_.forget_failure();
   }
 
   /// Waits.
   [[nodiscard]] std::vector<warm_threshold> warm_thresholds() const {
-    if (!saved_warm_thresholds_.empty()) return saved_warm_thresholds_;
-    std::vector<warm_threshold> all(work_.warm_thresholds().size());
-    work_.where().copy(std::as_bytes(work_.warm_thresholds().span()), std::as_writable_bytes(std::span{all}));
+    if (saved_warm_thresholds_.empty())
+      return work_.downloaded(std::span<warm_threshold const>{work_.warm_thresholds().span()});
     work_.where().synchronize();
-    return all;
+    return saved_warm_thresholds_;
   }
 
   /// Warm thresholds of a checkpoint or of the world before, perhaps for another number of segments: kept until a step
@@ -211,8 +209,7 @@ class device_selection_stage {
     warm_ = false;
     work_.zero(work_.warm_thresholds());
     if (saved_warm_thresholds_.empty() || saved_warm_thresholds_.size() != work_.warm_thresholds().size()) return;
-    work_.upload(std::span<warm_threshold const>{saved_warm_thresholds_}, work_.warm_thresholds().span());
-    work_.where().synchronize();
+    work_.upload_now(std::span<warm_threshold const>{saved_warm_thresholds_}, work_.warm_thresholds().span());
   }
 
   Recipe const& recipe_;

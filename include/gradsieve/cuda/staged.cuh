@@ -51,7 +51,7 @@ class staged {
     requires has_all_reduce<Comm, host, T>
   void all_reduce(device const& where, std::span<T> in_out, reduction how) const {
     auto const bytes = std::as_writable_bytes(in_out);
-    auto const room = pinned_->first(bytes.size());
+    auto const room = pinned_->first(where, bytes.size());
     download(where, bytes, room);
     // Pinned memory is aligned for every T.
     inner_.all_reduce(host{}, std::span<T>{reinterpret_cast<T*>(room.data()), in_out.size()}, how);
@@ -61,7 +61,7 @@ class staged {
   template <class T>
     requires has_reduce_scatter<Comm, host, T>
   void reduce_scatter(device const& where, std::span<T const> all, std::span<T> mine, reduction how) const {
-    auto const room = pinned_->first(all.size_bytes() + mine.size_bytes());
+    auto const room = pinned_->first(where, all.size_bytes() + mine.size_bytes());
     auto const share = room.subspan(all.size_bytes());
     download(where, std::as_bytes(all), room);
     inner_.reduce_scatter(host{}, std::span<T const>{reinterpret_cast<T const*>(room.data()), all.size()},
@@ -92,7 +92,7 @@ class staged {
   void broadcast(device const& where, std::span<std::byte> in_out, int root) const
     requires has_broadcast<Comm, host>
   {
-    auto const room = pinned_->first(in_out.size());
+    auto const room = pinned_->first(where, in_out.size());
     download(where, root == rank() ? in_out : in_out.first(0), room);
     inner_.broadcast(host{}, room, root);
     if (root != rank()) upload(where, room, in_out);
@@ -102,7 +102,7 @@ class staged {
                     int from) const
     requires has_send_receive<Comm, host>
   {
-    auto const room = pinned_->first(out.size() + in.size());
+    auto const room = pinned_->first(where, out.size() + in.size());
     auto const received = room.subspan(out.size());
     download(where, out, room);
     inner_.send_receive(host{}, std::span<std::byte const>{room.first(out.size())}, to, received, from);
@@ -114,7 +114,7 @@ class staged {
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const
     requires has_all_to_all<Comm, host>
   {
-    auto const room = pinned_->first(out.size() + in.size());
+    auto const room = pinned_->first(where, out.size() + in.size());
     auto const received = room.subspan(out.size());
     download(where, out, room);
     inner_.all_to_all(host{}, std::span<std::byte const>{room.first(out.size())}, out_sizes, received, in_sizes);
@@ -140,7 +140,9 @@ class staged {
       memory = pinned_array<std::byte>{bytes};
     }
 
-    [[nodiscard]] std::span<std::byte> first(std::size_t bytes) {
+    /// @throws invalid_argument in a capture, as every call waits; device_error.
+    [[nodiscard]] std::span<std::byte> first(device const& where, std::size_t bytes) {
+      where.refuse_capture("it waits for the stream");
       reserve(bytes);
       return memory.span().first(bytes);
     }
@@ -152,9 +154,7 @@ class staged {
   /// Once this returns the bytes are in `room`, and nothing reads it any more.
   void download(device const& where, std::span<std::byte const> from, std::span<std::byte> room) const {
     pinned_->copied.synchronize();
-    if (from.empty()) return;
-    where.copy(from, room.first(from.size()));
-    where.synchronize();
+    if (!from.empty()) where.wait_for([&] { where.copy(from, room.first(from.size())); });
   }
 
   void upload(device const& where, std::span<std::byte const> room, std::span<std::byte> to) const {
@@ -167,7 +167,7 @@ class staged {
   void gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all, std::size_t offset,
               Call const& call) const {
     bool const fits = offset <= all.size() && mine.size() <= all.size() - offset;
-    auto const room = pinned_->first(fits ? all.size() : all.size() + mine.size());
+    auto const room = pinned_->first(where, fits ? all.size() : all.size() + mine.size());
     auto const place = room.subspan(fits ? offset : all.size(), mine.size());
     download(where, mine, place);
     call(std::span<std::byte const>{place}, room.first(all.size()));
@@ -256,12 +256,12 @@ class cuda_aware {
   /// communicator to refuse.
   static std::span<std::byte const> placed(device const& where, std::span<std::byte const> mine,
                                            std::span<std::byte> all, std::size_t offset) {
-    if (offset <= all.size() && mine.size() <= all.size() - offset) {
+    where.wait_for([&] {
+      if (offset > all.size() || mine.size() > all.size() - offset) return;
       auto const place = all.subspan(offset, mine.size());
       where.copy(mine, place);
       mine = place;
-    }
-    where.synchronize();
+    });
     return mine;
   }
 

@@ -20,6 +20,7 @@
 #include <gradsieve/cuda/through_device.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/preflight.hpp>
+#include <gradsieve/recipe.hpp>
 #include <gradsieve/step.hpp>
 
 namespace gradsieve {
@@ -113,7 +114,10 @@ class device_step : public step_parts<Recipe> {
     work.where().synchronize();
   }
 
-  void begin_step(std::size_t value_bytes, int of_world) {
+  /// @throws invalid_argument in a capture, before anything is enqueued, if the ranks meet or elements are counted first.
+  void begin_step(std::size_t value_bytes, step_role const role) {
+    if (recipe.on_non_finite == non_finite::fail || (role.exchanging && !this->met))
+      work.where().refuse_capture("it waits for the stream");
     ranks.forget_bytes();
     selection.begin_step();
     faults_.begin_step(work);
@@ -128,7 +132,7 @@ class device_step : public step_parts<Recipe> {
     record_.steps = work.step().data();
     auto& known = record_.known;
     known.step = selection.steps_begun();
-    known.world = of_world;
+    known.world = role.world;
     known.capacity = static_cast<index_type>(capacity);
     known.baseline_bytes = value_bytes * info.n;
     if constexpr (layer_bin_selector<selector_type> || accounting_codec<codec_type>)

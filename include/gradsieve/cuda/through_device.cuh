@@ -26,10 +26,11 @@ class through_device {
     requires has_broadcast<Comm, device>
   {
     cuda_buffer<std::byte> const there{where_, in_out.size()};
-    if (root == rank()) where_.copy(in_out, there.span());
-    comm_.broadcast(where_, there.span(), root);
-    where_.copy(there.span(), in_out);
-    where_.synchronize();
+    where_.wait_for([&] {
+      if (root == rank()) where_.copy(in_out, there.span());
+      comm_.broadcast(where_, there.span(), root);
+      where_.copy(there.span(), in_out);
+    });
   }
 
   void all_gather(host const&, std::span<std::byte const> mine, std::span<std::byte> all) const
@@ -53,10 +54,11 @@ class through_device {
     auto const there = fits ? room_ : own.span();
     auto const from = there.first(mine.size());
     auto const to = there.subspan(first, all.size());
-    where_.copy(mine, from);
-    call(std::span<std::byte const>{from}, to);
-    where_.copy(to, all);
-    where_.synchronize();
+    where_.wait_for([&] {
+      where_.copy(mine, from);
+      call(std::span<std::byte const>{from}, to);
+      where_.copy(to, all);
+    });
   }
 
   device where_;

@@ -171,8 +171,7 @@ class cuda_workspace {
   template <class T>
   [[nodiscard]] buffer<T> uploaded(std::span<T const> values) const {
     buffer<T> made(where_, values.size());
-    upload(values, made.span());
-    where_.synchronize();
+    upload_now(values, made.span());
     return made;
   }
 
@@ -181,12 +180,26 @@ class cuda_workspace {
     where_.copy(std::as_bytes(from), std::as_writable_bytes(to));
   }
 
+  /// From host memory, which may be freed at once. Waits.
+  template <class T>
+  void upload_now(std::span<T const> from, std::span<T> to) const {
+    where_.wait_for([&] { upload(from, to); });
+  }
+
+  /// Device memory on the host. Waits.
+  template <class T>
+  [[nodiscard]] std::vector<T> downloaded(std::span<T const> from) const {
+    std::vector<T> values(from.size());
+    where_.wait_for([&] { where_.copy(std::as_bytes(from), std::as_writable_bytes(std::span{values})); });
+    return values;
+  }
+
   /// One value of device memory. Waits.
   template <class T>
   [[nodiscard]] T download(T const* from) const {
     T value{};
-    where_.copy(std::as_bytes(std::span{from, 1}), std::as_writable_bytes(std::span{&value, 1}));
-    where_.synchronize();
+    where_.wait_for(
+        [&] { where_.copy(std::as_bytes(std::span{from, 1}), std::as_writable_bytes(std::span{&value, 1})); });
     return value;
   }
 

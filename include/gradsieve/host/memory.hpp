@@ -44,8 +44,30 @@ class residual_memory {
 
   /// One state of all elements. @pre flush_pending(), unless pending values may be in it
   [[nodiscard]] std::span<float const> state(std::size_t s) const noexcept { return states_[s].span(); }
-  [[nodiscard]] std::span<float const> read(std::size_t s) const noexcept { return state(s); }
-  void write(std::size_t s, std::span<float const> values) noexcept { std::ranges::copy(values, states_[s].data()); }
+
+  // These flush what is pending.
+
+  [[nodiscard]] std::span<float const> read(std::size_t s) {
+    flush_pending();
+    return state(s);
+  }
+  void write(std::size_t s, std::span<float const> values) {
+    flush_pending();
+    std::ranges::copy(values, states_[s].data());
+  }
+  /// Adds another memory's state, element by element. A sum that would not be finite is not made.
+  void absorb(std::size_t s, std::span<float const> other) {
+    flush_pending();
+    work_.update(std::array{states_[s].data()}, 0, other.size(), [&](std::uint64_t i, auto& now) {
+      float const sum = add(now[0], other[i]);
+      now[0] = is_finite(sum) ? sum : now[0];
+    });
+  }
+  /// Sum of the accumulators' squares. Cost: one pass.
+  [[nodiscard]] double squared_norm() {
+    flush_pending();
+    return work_.sum_squares(state(0));
+  }
 
   /// The entries that were sent and are still in the states.
   [[nodiscard]] selection_view pending() const noexcept { return left_ ? selection_view{} : taken_; }
@@ -96,17 +118,6 @@ class residual_memory {
     scale(saved_.first(final_ ? 0 : taken_.indices.size() * states));
     scale(passthrough);
   }
-
-  /// Adds another memory's state, element by element. A sum that would not be finite is not made. @pre flush_pending()
-  void absorb(std::size_t s, std::span<float const> other) {
-    work_.update(std::array{states_[s].data()}, 0, other.size(), [&](std::uint64_t i, auto& now) {
-      float const sum = add(now[0], other[i]);
-      now[0] = is_finite(sum) ? sum : now[0];
-    });
-  }
-
-  /// Sum of the accumulators' squares. Cost: one pass. @pre flush_pending()
-  [[nodiscard]] double squared_norm() { return work_.sum_squares(state(0)); }
 
  private:
   Workspace& work_;

@@ -100,13 +100,13 @@ class host_step : public step_parts<Recipe> {
     memory.reserve(std::max<std::uint64_t>(capacity, buffers_.most_sent()));
   }
 
-  void begin_step(std::size_t value_bytes, int of_world) {
+  void begin_step(std::size_t value_bytes, step_role const role) {
     forget_step();
     ranks.forget_bytes();
     watch_ = {};
     report_ = {};
     report_.step = selection.steps();
-    report_.world = of_world;
+    report_.world = role.world;
     report_.capacity = static_cast<index_type>(capacity);
     report_.baseline_bytes = value_bytes * info.n;
   }
