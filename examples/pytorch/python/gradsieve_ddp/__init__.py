@@ -25,7 +25,7 @@ if torch.__version__ != built_for:
     raise ImportError(f"gradsieve_ddp was built for torch {built_for}, here is {torch.__version__}: build it anew, "
                       "with pip install --force-reinstall --no-deps ./examples/pytorch")
 
-from . import _native, _shards
+from . import _arguments, _native, _shards
 from ._buckets import device_hook, host_hook
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
@@ -35,6 +35,8 @@ __all__ = ["Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report",
            "value_codecs"]
 
 STATE_VERSION = 2
+STATE_PARTS = {"rank": _arguments.is_count, "world": _arguments.is_count, "groups": _arguments.is_groups,
+               "totals": _arguments.is_totals}
 NODES_ARE_FIXED = "with nodes each rank keeps parts of the gradient that depend on their size"
 SHARDS_ARE_FIXED = "with a sharded model each rank keeps the gradient by shards that depend on their number"
 
@@ -56,9 +58,10 @@ class Hook:
     """
 
     def __init__(self, model: torch.nn.Module, native: Any, names: Sequence[str], place: tuple[int, int],
-                 options: dict[str, str], fixed_world: str | None) -> None:
+                 options: dict[str, str], fixed_world: str | None, on_non_finite: str) -> None:
         """`place`: this rank, and how many there are. `fixed_world`: why a state fits as many ranks only, if so."""
         self.options = options
+        self._on_non_finite = on_non_finite
         self._model = model
         self._native = native
         self._names = list(names)
@@ -88,6 +91,8 @@ class Hook:
         if _shards.kind_of(self._model):
             raise ValueError("gradsieve: trace() is for the buckets of DistributedDataParallel; a sharded model "
                              "exchanges by units, which are what it was wrapped in")
+        if path is not None:
+            (_arguments.writable if self._rank == 0 else _arguments.path)("path", path)
         return Recorder(self._model, self._native, self._names, path)
 
     def discard_step(self) -> None:
@@ -95,8 +100,9 @@ class Hook:
         self._native.discard_step()
 
     def rescale(self, factor: float) -> None:
-        """Multiplies what has not been sent, after a change of loss scale by new / old. ValueError unless finite."""
-        self._native.rescale(factor)
+        """Multiplies what has not been sent, after a change of loss scale by new / old. ValueError for what is not
+        finite or below 0."""
+        self._native.rescale(_arguments.number("factor", factor, 0))
 
     def residual_norm(self) -> float:
         """L2 norm of what this rank has not sent."""
@@ -105,7 +111,8 @@ class Hook:
     def scaler_step(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         """scaler.step(optimizer) and scaler.update(), of a torch GradScaler: a step that it skips is discarded, and
         the residual follows the new scale. Register with on_non_finite="propagate", so that the scaler sees what any
-        rank's gradient held."""
+        rank's gradient held: ValueError for a hook that hides it, as the scale would grow without end."""
+        _arguments.scaler(scaler, optimizer, self._on_non_finite)
         before = scaler.get_scale()
         scaler.step(optimizer)
         scaler.update()
@@ -138,15 +145,8 @@ class Hook:
         ValueError or RuntimeError if it is of other parameters, another recipe, or damaged.
         """
         rank, world = self._rank, self._world
-        alone = isinstance(state, dict)
-        if not alone and not state:
-            raise ValueError("gradsieve: expected the states of all ranks, the list is empty")
-        states = [state] if alone else list(state)
-        for each in states:
-            if each.get("version") != STATE_VERSION or not {"rank", "world", "groups", "totals"} <= each.keys():
-                raise ValueError(
-                    f"gradsieve: state has version {each.get('version')}, expected {STATE_VERSION}, or lacks a part"
-                )
+        alone = isinstance(state, Mapping)
+        states = _arguments.states(state, STATE_VERSION, STATE_PARTS, "hook.state_dict()")
         states.sort(key=lambda each: each["rank"])
         old = states[0]["world"]
         if any(each["world"] != old for each in states):
@@ -154,9 +154,11 @@ class Hook:
         if alone and old != world:
             raise ValueError(f"gradsieve: the state is of {old} ranks, here are {world}: load the list of all of them")
         if alone and states[0]["rank"] != rank:
-            raise ValueError(f"gradsieve: the state is of rank {states[0]['rank']}, this is rank {rank}")
+            raise ValueError(f"gradsieve: the state is of rank {states[0]['rank']}, this is rank {rank}: "
+                             f"{_arguments.ONE_KEY_EACH}")
         if not alone and [each["rank"] for each in states] != list(range(old)):
-            raise ValueError(f"gradsieve: expected the states of all {old} ranks, once each")
+            raise ValueError(f"gradsieve: expected the states of all {old} ranks, once each, and these are of ranks "
+                             f"{_arguments.shown([each['rank'] for each in states])}: {_arguments.ONE_KEY_EACH}")
         if old != world and self._fixed_world:
             raise ValueError(f"gradsieve: {self._fixed_world}: the states of {old} ranks do not fit {world}")
         own = states[0] if alone else states[rank % old]
@@ -189,15 +191,15 @@ def recipes() -> list[str]:
 def options(recipe: str) -> dict[str, str]:
     """What register() takes for this recipe as further keywords, with the values that they have else.
     ValueError for a recipe that there is not."""
-    return dict(_native.options(recipe, [], False))
+    return dict(_native.options(_arguments.recipe(recipe), [], False))
 
 
 def nodes(ranks_per_node: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
     """(inside, across) for register(): the ranks of this rank's node, where consecutive ranks share one, and the ranks
     that have its place in the other nodes. Collective over all ranks. ValueError unless nodes are of one size."""
     world, rank = dist.get_world_size(), dist.get_rank()
-    if ranks_per_node < 1 or world % ranks_per_node != 0:
-        raise ValueError(f"gradsieve: {world} ranks are not nodes of {ranks_per_node}")
+    if world % _arguments.whole("ranks_per_node", ranks_per_node, 1) != 0:
+        raise ValueError(f"gradsieve: {world} ranks are not nodes of {ranks_per_node}: choose a divisor of {world}")
     inside = [dist.new_group(range(first, first + ranks_per_node)) for first in range(0, world, ranks_per_node)]
     across = [dist.new_group(range(place, world, ranks_per_node)) for place in range(ranks_per_node)]
     return inside[rank // ranks_per_node], across[rank % ranks_per_node]
@@ -234,16 +236,18 @@ def register(
 
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
         or coo or binned; gradsieve_ddp.selectors and so on list them, recipes() what goes together. What is left open:
-        radix, whole, error_feedback, automatic, fp32 (with adacomp layerwise and binned).
-    density: fraction of the elements to send [0.01]; adacomp decides for itself and takes none.
+        radix, whole, error_feedback, automatic, fp32 (with adacomp layerwise and binned). Capitals, and spaces around
+        names, do not matter.
+    density: fraction of the elements to send, above 0 up to 1 [0.01]; adacomp decides for itself and takes none.
     passthrough: patterns of parameter names that are averaged in full ('*' any characters, '?' one).
     passthrough_up_to: parameters of at most so many elements are too.
     warmup: steps over which the density falls from initial_density [0.25], in warmup_stages stairs [0: smoothly].
+        initial_density is not below density.
     on_non_finite: "skip" counts NaN and infinity as zero; "fail" makes backward() raise, on every rank, with
         what is pending as it was; "propagate" makes the bucket's gradient NaN on every rank, and keeps the
         residual: what a GradScaler waits for. The last two cost a reading pass and a message.
-    threads: that one exchange works with, on the host. route: "python", DDP's public one; or "cpp", below Python,
-        without its lock.
+    threads: that one exchange works with, on the host, at least 1. route: "python", DDP's public one; or "cpp", below
+        Python, without its lock.
     process_group: of exactly the model's ranks, and used by nothing else; None: a new one.
     inside, across: instead of process_group, for nodes of several ranks: the ranks of a node add up their gradients in
         full, each a part of it, and exchange compressed parts with those of their place in other nodes. Used by nothing
@@ -253,31 +257,33 @@ def register(
         optimiser must not apply its own then), levels=16 for "qsgd", bins={"*conv*": 50, "": 500} for "adacomp".
     ValueError or TypeError for what cannot be obeyed. Memory: the recipe's residual, 4 to 8 bytes an element.
     """
+    _arguments.model(model)
     sharded = _shards.kind_of(model) is not None
     if not sharded:
         _check_model(model)
-    if on_non_finite not in ("skip", "fail", "propagate"):
-        raise ValueError(f"gradsieve: on_non_finite is '{on_non_finite}', expected skip, fail or propagate")
-    if route not in ("python", "cpp"):
-        raise ValueError(f"gradsieve: route is '{route}', expected python or cpp")
-    if isinstance(passthrough, str):
-        raise ValueError(f"gradsieve: passthrough is a list of patterns, not the string '{passthrough}'")
-    if warmup == 0 and (initial_density is not None or warmup_stages is not None):
-        raise ValueError("gradsieve: initial_density and warmup_stages are of a warm-up, and warmup is 0 steps")
+    recipe = _arguments.recipe(recipe)
+    _arguments.no_argument_is_meant(register, recipe, policy_options, options(recipe))
+    density = _arguments.density(density)
+    steps, first_density, stairs = _arguments.warm_up(warmup, initial_density, warmup_stages, density, (0.25, 0.01))
+    _arguments.choice("on_non_finite", on_non_finite, ("skip", "fail", "propagate"))
+    _arguments.choice("route", route, ("python", "cpp"))
+    threads = _arguments.whole("threads", threads, 1, _arguments.MOST_THREADS)
+    for name, group in (("process_group", process_group), ("inside", inside), ("across", across)):
+        _arguments.group(name, group)
     if (inside is None) != (across is None):
-        raise ValueError("gradsieve: nodes need both groups, inside and across")
+        raise ValueError("gradsieve: nodes need both groups, inside and across: nodes(ranks_per_node) makes them")
     if inside is not None and process_group is not None:
         raise ValueError("gradsieve: process_group is of ranks that are alike; with nodes it is inside and across")
 
     wishes = _native.Wishes()
     wishes.recipe = recipe
-    wishes.options = [(name, _option_text(name, value)) for name, value in policy_options.items()]
+    wishes.options = [(name, _arguments.policy_option(name, value)) for name, value in policy_options.items()]
     wishes.density = density
-    wishes.initial_density = 0.25 if initial_density is None else initial_density
-    wishes.warmup = warmup
-    wishes.warmup_stages = warmup_stages or 0
-    wishes.passthrough = list(passthrough)
-    wishes.passthrough_up_to = passthrough_up_to
+    wishes.initial_density = first_density
+    wishes.warmup = steps
+    wishes.warmup_stages = stairs
+    wishes.passthrough = _arguments.patterns(passthrough)
+    wishes.passthrough_up_to = _arguments.whole("passthrough_up_to", passthrough_up_to, 0)
     wishes.on_non_finite = on_non_finite
     if sharded:
         return _register_sharded(model, wishes, threads, route, process_group, inside, across)
@@ -305,13 +311,19 @@ def register(
         names=names,
         threads=threads,
     )
-    if route == "cpp":
-        native.attach(model.reducer)
-    else:
-        model.register_comm_hook(native, device_hook if on_device else host_hook)
+    try:
+        if route == "cpp":
+            native.attach(model.reducer)
+        else:
+            model.register_comm_hook(native, device_hook if on_device else host_hook)
+    except RuntimeError as error:
+        if "only be called once" not in str(error):
+            raise
+        raise ValueError("gradsieve: this model has a communication hook already, and DistributedDataParallel takes "
+                         "one: register on a new one") from error
     group = model.process_group
     return Hook(model, native, names, (dist.get_rank(group), dist.get_world_size(group)), known,
-                NODES_ARE_FIXED if inside is not None else None)
+                NODES_ARE_FIXED if inside is not None else None, on_non_finite)
 
 
 def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: str,
@@ -323,6 +335,8 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
     units = _shards.units_of(model)
     group = units[0].group
     rank, world = dist.get_rank(group), dist.get_world_size(group)
+    if world == 1:
+        raise ValueError(_shards.ON_ONE_RANK)
     if inside is not None:
         if dist.get_world_size(inside) != world:
             raise ValueError(f"gradsieve: the model is sharded among {world} ranks, inside has "
@@ -354,7 +368,8 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
     if across is not None:
         _shards.take_weights_of_first_node(model, across)
     _shards.ShardExchange(native, units, inside).attach(model)
-    return Hook(model, native, [name for name, _ in pieces], place, known, SHARDS_ARE_FIXED)
+    return Hook(model, native, [name for name, _ in pieces], place, known, SHARDS_ARE_FIXED,
+                wishes.on_non_finite)
 
 
 def _of_pieces(bins: str) -> str:
@@ -373,19 +388,6 @@ def _check_nodes(everyone: dist.ProcessGroup, inside: dist.ProcessGroup, across:
     world, one, other = (dist.get_world_size(each) for each in (everyone, inside, across))
     if one * other != world:
         raise ValueError(f"gradsieve: {one} ranks inside and {other} across make {one * other}; the model has {world}")
-
-
-def _option_text(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, str)):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, Mapping):
-        return ";".join(f"{pattern}={length}" if pattern else f"{length}" for pattern, length in value.items())
-    raise TypeError(f"gradsieve: option {name} is of type {type(value).__name__}, expected a bool, a number, a string "
-                    "or a dict")
 
 
 def _like(group: dist.ProcessGroup) -> dist.ProcessGroup:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _native
+from . import _arguments, _native
 
 MIB = 2**20
 
@@ -28,6 +28,14 @@ class Layer:
     backward: float
     forward: float
     dtype: int = 0
+
+    def __post_init__(self) -> None:
+        _arguments.text("the name of a layer", self.name, "a string")
+        of = f"of layer '{self.name}'"
+        _arguments.whole(f"bytes {of}", self.bytes, 0)
+        _arguments.number(f"backward {of}", self.backward, 0)
+        _arguments.number(f"forward {of}", self.forward, 0)
+        _arguments.whole(f"dtype {of}", self.dtype, 0, 2**32 - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +52,22 @@ class Trace:
     iteration: float = 0.0
     steps: int = 0
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.layers, (tuple, list)):
+            raise _arguments.refused("layers", self.layers, "a tuple of Layer")
+        for each in self.layers:
+            if not isinstance(each, Layer):
+                raise _arguments.refused("a layer of the trace", each, "a Layer")
+        if not isinstance(self.exchanges, (tuple, list)):
+            raise _arguments.refused("exchanges", self.exchanges, "a tuple of (bytes, seconds)")
+        for each in self.exchanges:
+            if not isinstance(each, (tuple, list)) or len(each) != 2:
+                raise _arguments.refused("an exchange of the trace", each, "(bytes, seconds)")
+            _arguments.whole("bytes of an exchange", each[0], 0)
+            _arguments.number("seconds of an exchange", each[1], 0)
+        _arguments.number("iteration", self.iteration, 0)
+        _arguments.whole("steps", self.steps, 0)
+
     @property
     def compute(self) -> float:
         """Seconds of the forward and the backward pass."""
@@ -54,13 +78,13 @@ class Trace:
         return _native.trace_text(_rows(self.layers))
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(_arguments.writable("path", path), "w", encoding="utf-8") as file:
             file.write(self.text())
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Trace:
         """Of the scheduler's CSV, which has layers only. ValueError or RuntimeError if it is none."""
-        with open(path, encoding="utf-8") as file:
+        with open(_arguments.path("path", path), encoding="utf-8") as file:
             return Trace(tuple(Layer(*row) for row in _native.read_trace(file.read())))
 
 
@@ -265,6 +289,8 @@ class Plan:
 
     def compared(self, measured: Trace) -> str:
         """One line: the predicted and the measured iteration, of a trace of a run with ddp_options()."""
+        if not isinstance(measured, Trace):
+            raise _arguments.refused("measured", measured, "a Trace, such as recorder.trace")
         if measured.iteration <= 0:
             raise ValueError("gradsieve: the trace has no iteration: record two steps or more")
         error = 100 * (self.predicted_here / measured.iteration - 1)
@@ -297,12 +323,22 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
     ValueError for what cannot be obeyed. Cost: the planner's for each of at most 65 caps.
     """
     if not isinstance(trace, Trace):
+        if not isinstance(trace, (str, os.PathLike)):
+            raise _arguments.refused("trace", trace, "a Trace, such as recorder.trace, or the path of its file")
         trace = Trace.read(trace)
+    _arguments.choice("planner", planner, _native.planners)
+    _arguments.choice("exchange", exchange, ("dense", "gather", "index_union", "leader"))
+    density = _arguments.density(density)
+    if workers is not None:
+        workers = _arguments.whole("workers", workers, 1, 2**24)
+    if entry_bytes is not None:
+        entry_bytes = _arguments.number("entry_bytes", entry_bytes, 0, 64, above=True)
     if not trace.layers:
         raise ValueError("gradsieve: the trace has no layers")
     if link is None:
         if workers is not None or exchange != "dense" or density is not None or entry_bytes is not None:
-            raise ValueError("gradsieve: workers, exchange, density and entry_bytes describe a link, and there is none")
+            raise ValueError("gradsieve: workers, exchange, density and entry_bytes describe a link, and there is none: "
+                             "name one, such as link=(1e-4, 8e-9)")
         times: dict[int, list[float]] = {}
         for size, seconds in trace.exchanges:
             times.setdefault(size, []).append(seconds)
@@ -314,13 +350,12 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
         if exchange == "dense" and density is not None:
             raise ValueError("gradsieve: a dense exchange has no density: choose gather, index_union or leader")
         if exchange != "dense" and density is None:
-            raise ValueError(f"gradsieve: exchange {exchange} needs a density")
+            raise ValueError(f"gradsieve: exchange {exchange} needs a density: name the share of elements that is sent")
         if exchange != "gather" and entry_bytes is not None:
             raise ValueError("gradsieve: entry_bytes are those of the exchange gather")
         if workers is None:
             workers = dist.get_world_size()
-        text = link if isinstance(link, str) else ",".join(repr(float(each)) for each in link)
-        a, b = _native.link_cost(text, exchange, workers, 1.0 if density is None else density,
+        a, b = _native.link_cost(_arguments.link(link), exchange, workers, 1.0 if density is None else density,
                                  8.0 if entry_bytes is None else entry_bytes)
     rows = _rows(trace.layers)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from . import _arguments
+
 STAGES = ("accumulate", "partition", "select", "exchange", "apply")
 REMEMBERED = 100_000  # steps whose numbers are kept for pictures
 
@@ -44,6 +46,8 @@ class Report(dict):  # type: ignore[type-arg]
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """matplotlib's figure of the bytes of a step, the ratio and the milliseconds, over the steps whose report was
         asked for; written to `path` where there is one. ImportError without matplotlib."""
+        if path is not None:
+            _arguments.writable("path", path)
         try:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure

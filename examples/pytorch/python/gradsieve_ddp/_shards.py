@@ -15,6 +15,9 @@ import torch
 import torch.distributed as dist
 
 
+ON_ONE_RANK = ("gradsieve: the model is sharded on one rank, where torch exchanges no gradients: take "
+               "DistributedDataParallel, whose hook works on one rank too")
+
 Exchange = Callable[[torch.Tensor, torch.Tensor], None]  #: of a gradient: fills this rank's shard
 
 
@@ -61,13 +64,18 @@ class ShardExchange:
 
     def attach(self, model: Any) -> None:
         """From now on the model's backward passes call this."""
-        exchanges = [(each.module, functools.partial(self._exchange, number))
+        exchanges = [(each.module, functools.partial(self._named_exchange, number))
                      for number, each in enumerate(self._units)]
         if kind_of(model) == "FSDP":
             _attach_flat(model, exchanges)
         else:
             for module, exchange in exchanges:
                 module.set_custom_reduce_scatter(_ReduceScatter(exchange))
+
+    def _named_exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor) -> None:
+        """As a range in torch's profiler."""
+        with torch.autograd.profiler.record_function(f"gradsieve: unit {self._units[number].name or 'root'}"):
+            self._exchange(number, gradient, shard)
 
     def _exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor) -> None:
         unit = self._units[number]
@@ -174,9 +182,10 @@ def _cut(ends: list[tuple[str, int]], each: int, world: int) -> list[list[tuple[
 
 def _check_flat(state: Any) -> None:
     strategy = state.sharding_strategy.name
+    if dist.get_world_size(state.process_group) == 1:
+        raise ValueError(ON_ONE_RANK)
     if strategy == "NO_SHARD":
-        raise ValueError("gradsieve: NO_SHARD, which FSDP takes on one rank too, keeps whole gradients on all ranks: "
-                         "take DistributedDataParallel")
+        raise ValueError("gradsieve: NO_SHARD keeps whole gradients on all ranks: take DistributedDataParallel")
     if strategy not in ("FULL_SHARD", "SHARD_GRAD_OP"):
         raise ValueError(f"gradsieve: FSDP has no hook for {strategy}: shard among the ranks of a node with "
                          "FULL_SHARD and process_group=inside, and register(..., inside=inside, across=across)")
@@ -215,6 +224,11 @@ def _fully_sharded_units(model: Any) -> Iterator[Unit]:
         seen.add(id(group))
         if isinstance(group._reduce_scatter_comm, _ReduceScatter):
             raise ValueError("gradsieve: this model has a hook already")
+        for each in trained:
+            if getattr(each, "is_dtensor", False):
+                raise ValueError(f"gradsieve: parameter '{names.get(id(each.sharded_param))}' was a distributed tensor "
+                                 "before fully_shard(), as tensor parallelism makes it, which is not served: call "
+                                 "fully_shard() on whole parameters, on a mesh of one dimension")
         mesh = trained[0].sharded_param.device_mesh
         _check_mesh(mesh)
         for each in trained:

@@ -7,11 +7,19 @@
         outer.step()        # the optimizer's step, and after every 50 of them a round
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from . import _arguments
+
 STATE_VERSION = 1
+STATE_PARTS = {
+    "done": _arguments.is_count, "rounds": _arguments.is_count, "outer": lambda value: isinstance(value, dict),
+    "hook": lambda value: isinstance(value, dict),
+    "common": lambda value: isinstance(value, (list, tuple)) and all(isinstance(each, torch.Tensor) for each in value)}
 
 
 class OuterStep:
@@ -42,21 +50,33 @@ class OuterStep:
                  nesterov=True, decay=1.0, process_group=None, hook_group=None, **options):
         from . import _shards, register
 
-        if isinstance(model, DistributedDataParallel) or any(_shards.kind_of(each) for each in model.modules()):
+        if isinstance(model, type) or not isinstance(model, nn.Module):
+            raise _arguments.refused("model", model, "the module that is trained")
+        if isinstance(model, (DistributedDataParallel, nn.DataParallel)) or any(
+                _shards.kind_of(each) for each in model.modules()):
             raise ValueError("gradsieve: OuterStep takes the bare module: DDP and FSDP would average the gradients of "
                              "each step")
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"gradsieve: every is {every!r}, expected a whole number from 1")
-        if not 0 <= decay <= 1:
-            raise ValueError(f"gradsieve: decay is {decay}, expected 0 to 1")
+        _arguments.optimizer(optimizer)
+        every = _arguments.whole("every", every, 1)
+        lr, momentum = _arguments.number("lr", lr, 0), _arguments.number("momentum", momentum, 0)
+        decay = _arguments.number("decay", decay, 0, 1)
+        _arguments.flag("nesterov", nesterov)
+        for name, group in (("process_group", process_group), ("hook_group", hook_group)):
+            _arguments.group(name, group)
+        recipe = _arguments.recipe(recipe)
         names = set(recipe.split("+"))
         if decay != 1 and names & {"momentum", "filtered", "none"}:
-            raise ValueError(f"gradsieve: decay goes with error_feedback, recipe '{recipe}' has another residual")
+            raise ValueError(f"gradsieve: decay goes with error_feedback, recipe '{recipe}' has another residual: "
+                             "leave decay out")
         if momentum != 0 and "momentum" in names:
             raise ValueError(f"gradsieve: recipe '{recipe}' carries the momentum: choose momentum=0 outside")
         trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
         if not trained:
-            raise ValueError("gradsieve: the model has no parameters with gradients")
+            raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to train")
+        stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if not any(id(each) in stepped for _, each in trained):
+            raise ValueError("gradsieve: the optimizer has none of the model's parameters: make it of "
+                             "model.parameters()")
         self.every, self.decay, self.rounds = every, decay, 0
         self._optimizer = optimizer
         self._done = 0  # inner steps of this round
@@ -120,17 +140,10 @@ class OuterStep:
         Hook.load_state_dict(). All ranks then begin with the common weights.
         ValueError or RuntimeError if it does not fit.
         """
-        alone = isinstance(state, dict)
-        states = [state] if alone else list(state)
-        if not states:
-            raise ValueError("gradsieve: expected the states of all ranks, the list is empty")
-        for each in states:
-            parts = {"done", "rounds", "common", "outer", "hook"}
-            if each.get("version") != STATE_VERSION or not parts <= each.keys():
-                raise ValueError(f"gradsieve: an outer step's state has version {each.get('version')}, expected "
-                                 f"{STATE_VERSION}, or lacks a part")
-            if not alone and each["done"] != 0:
-                raise ValueError("gradsieve: ranks join and leave between rounds, this state is of the middle of one")
+        alone = isinstance(state, Mapping)
+        states = _arguments.states(state, STATE_VERSION, STATE_PARTS, "outer.state_dict()")
+        if not alone and any(each["done"] != 0 for each in states):
+            raise ValueError("gradsieve: ranks join and leave between rounds, this state is of the middle of one")
         first = states[0]
         if [each.shape for each in first["common"]] != [each.shape for each in self._common]:
             raise ValueError("gradsieve: the outer step's state is of other parameters")
