@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -306,6 +307,57 @@ def case_loss_scale():
         assert torch.isfinite(weights(model)).all()
 
 
+def warnings_of(body):
+    """What body() warns of in this package's name."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        body()
+    return [str(each.message) for each in told if "gradsieve" in str(each.message)]
+
+
+def case_infinities_that_nobody_looks_for():
+    """A run of steps without a usable gradient is told once, and a few of them are not."""
+    def steps(model, usable):
+        for good, (x, y) in zip(usable, batches(len(usable))):
+            model.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            (loss * (1.0 if good or dist.get_rank() == 0 else float("inf"))).backward()
+
+    for route, how in itertools.product(("python", "cpp"), ("skip", "propagate")):
+        model = in_buckets(small_model())
+        hook = gradsieve_ddp.register(model, density=0.05, on_non_finite=how, route=route)
+        assert warnings_of(lambda: steps(model, [False] * 19 + [True] + [False] * 19 + [True])) == [], (route, how)
+        told = warnings_of(lambda: steps(model, [False] * 50))
+        concerned = dist.get_rank() == 1 or how == "propagate"  # where the average is NaN on all ranks
+        assert len(told) == concerned, (route, how, told)
+        assert not told or "last 20 steps" in told[0] and "scaler_step(scaler, optimizer)" in told[0], told
+        assert (hook.report()["non_finite"] > 0) == concerned
+        assert warnings_of(lambda: steps(model, [True] + [False] * 25)) == [], "told twice"
+
+
+def case_profiler_shows_buckets():
+    """A range a bucket, in the thread that exchanges it."""
+    for route in ("python", "cpp"):
+        model = in_buckets(small_model())
+        gradsieve_ddp.register(model, density=0.05, route=route)
+        optimizer = sgd(model)
+        train(model, optimizer, 2)
+        buckets = None
+        for profile in (torch.profiler.profile, torch.autograd.profiler.profile):
+            with profile() as profiled:
+                train(model, optimizer, 3)
+            found = profiled.events() if profile is torch.profiler.profile else profiled.function_events
+            ranges = [each for each in found if each.name.startswith("gradsieve: bucket ")]
+            names = sorted(each.name for each in ranges)
+            assert len(names) == 3 * len(set(names)) > 3, (route, names)
+            buckets = buckets or names
+            assert names == buckets
+            assert all(each.time_range.elapsed_us() > 0 for each in ranges)
+            backward = {each.thread for each in found if each.name.startswith("autograd::engine")}
+            assert backward and backward.isdisjoint(each.thread for each in ranges), "in the backward pass's thread"
+        train(model, optimizer, 1)
+
+
 def case_overflow_in_one_bucket_before_buckets_are_formed():
     """As a first loss scale often does: one bucket's step fails, the others' do not, and then buckets change."""
     model = in_buckets(small_model(), find_unused_parameters=False)
@@ -589,6 +641,8 @@ TWO_RANKS = [
     case_half_precision,
     case_discard_and_rescale,
     case_loss_scale,
+    case_infinities_that_nobody_looks_for,
+    case_profiler_shows_buckets,
     case_overflow_in_one_bucket_before_buckets_are_formed,
     case_errors_reach_every_rank,
     case_models_that_are_none,

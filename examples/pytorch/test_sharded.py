@@ -280,6 +280,26 @@ def case_nodes():
 
 
 @needs_fsdp
+def case_profiler_and_infinities():
+    """A range a unit, and one warning where much of the gradient stays infinite."""
+    for shard in kinds():
+        model = shard(small_model())
+        gradsieve_ddp.register(model, density=0.05)
+        optimizer = sgd(model)
+        with torch.profiler.profile() as profiled:
+            train(model, optimizer, 3)
+        names = [each.name for each in profiled.events() if each.name.startswith("gradsieve: unit ")]
+        assert {names.count(f"gradsieve: unit {layer}") for layer in ("0", "3", "5", "root")} == {3}, names
+
+        def overflow(model=model):
+            for x, y in batches(30):
+                (nn.functional.cross_entropy(model(x), y) * float("inf")).backward()
+
+        told = test_hook.warnings_of(overflow)
+        assert len(told) == 1 and "scaler_step" in told[0], told
+
+
+@needs_fsdp
 def case_a_failure_across_is_one_of_the_whole_node():
     class Failing:
         def end_step(self):
@@ -352,6 +372,7 @@ test_hook.TWO_RANKS = [
     case_stopped_and_continued_is_as_if_not,
     case_accumulation_mixed_precision_and_discard,
     case_units_that_some_steps_do_without,
+    case_profiler_and_infinities,
     case_a_failure_across_is_one_of_the_whole_node,
     case_what_cannot_be_is_refused,
 ]

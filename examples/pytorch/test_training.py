@@ -112,6 +112,13 @@ def case_a_round_that_failed_is_tried_again():
         torch.equal(ends[0][0], ends[1][0]), ends[0][1:], ends[1][1:])
 
 
+def case_profiler_shows_a_round():
+    model, optimizer, outer = started()
+    with torch.profiler.profile() as profiled:
+        train(model, outer, optimizer, 8)
+    assert [each.name for each in profiled.events()].count("gradsieve: bucket 0") == 2
+
+
 def case_what_cannot_be_is_refused():
     model = small_model()
     for text, options in (
@@ -163,6 +170,7 @@ test_hook.TWO_RANKS = [
     case_stopped_and_continued_is_as_if_not,
     case_decay_lets_the_old_fade,
     case_a_round_that_failed_is_tried_again,
+    case_profiler_shows_a_round,
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_dense_round_is_the_mean, case_ranks_join_and_leave_between_rounds]

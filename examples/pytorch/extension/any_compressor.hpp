@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,6 +35,7 @@ struct compression {
   names passthrough;         ///< patterns of layers that pass through
   std::uint64_t up_to = 0;   ///< elements of layers that pass through, whatever they are called
   bad_values on_non_finite = bad_values::skip;
+  std::function<void(std::string const&)> warn;  ///< tells the user, from any thread; may be empty
   bool shards = false;  ///< a rank wants the mean of its own shard alone, see gs::reduce_scatter
 };
 

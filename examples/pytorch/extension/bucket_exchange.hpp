@@ -22,6 +22,7 @@
 #include <gradsieve/schedule/dense_mean.hpp>
 
 #include "any_compressor.hpp"
+#include "non_finite_watch.hpp"
 
 namespace example {
 
@@ -122,6 +123,7 @@ class bucket_exchange {
       } catch (gs::non_finite_gradient const&) {
         if (chosen_.on_non_finite != bad_values::propagate) throw;
         memory::fill_with_nan(where_, bucket);
+        uncompressed_.non_finite += bucket.size() / parts();
       }
     }
   }
@@ -131,7 +133,10 @@ class bucket_exchange {
     auto all = uncompressed_;
     for (auto& each : groups_)
       if (each.in_step) all.add(each.compressor->report());
-    if (!std::exchange(counted_, true)) totals_.add(all);
+    if (!std::exchange(counted_, true)) {
+      totals_.add(all);
+      watch_.add(elements_in_step() / parts(), all.non_finite);
+    }
     return all;
   }
 
@@ -235,10 +240,24 @@ class bucket_exchange {
   void begin_step() {
     if (std::is_same_v<Space, gs::host> && !counted_) static_cast<void>(report());
     counted_ = false;
+    if (watch_.due() && chosen_.warn) chosen_.warn(non_finite_watch::sentence(chosen_.on_non_finite));
     uncompressed_ = {};
     for (auto& each : groups_) each.in_step = false;
     if (!std::exchange(fresh_, false)) keep_groups_ = false;
     place_kept();
+  }
+
+  [[nodiscard]] std::uint64_t elements_in_step() const {
+    std::uint64_t sum = 0;
+    for (auto const& each : groups_)
+      if (each.in_step) sum += each.compressor->layers().size();
+    return sum;
+  }
+
+  /// In how many parts the ranks of a node cut a bucket, of which each counts its own.
+  [[nodiscard]] std::uint64_t parts() const {
+    auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_);
+    return nodes == nullptr ? 1 : static_cast<std::uint64_t>(nodes->inside.size());
   }
 
   /// What waits for buckets that did not come, as a step was broken off, gets groups of one parameter.
@@ -418,6 +437,7 @@ class bucket_exchange {
   gs::step_report uncompressed_;
   running_totals totals_;
   bool counted_ = true;  // the last step is in totals_
+  non_finite_watch watch_;
 };
 
 }  // namespace example

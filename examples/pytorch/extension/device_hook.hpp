@@ -21,6 +21,7 @@
 #include "bucket_members.hpp"
 #include "device_memory.hpp"
 #include "process_group.hpp"
+#include "profiled.hpp"
 
 namespace example {
 
@@ -65,6 +66,7 @@ class device_hook {
 
   /// @throws what bucket_exchange does; std::invalid_argument for a bucket that is not of this GPU or not float.
   void start(c10d::GradBucket const& bucket) {
+    named_range const range{bucket_range(bucket.getIndex())};
     auto const& buffer = bucket.getBuffer();
     auto const type = buffer.scalar_type();
     bool const narrow = type == at::kHalf || type == at::kBFloat16;

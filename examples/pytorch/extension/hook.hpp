@@ -20,6 +20,7 @@
 #include "bucket_members.hpp"
 #include "gradient_values.hpp"
 #include "process_group.hpp"
+#include "profiled.hpp"
 
 namespace example {
 
@@ -55,7 +56,7 @@ class hook {
   void start(c10d::GradBucket const& bucket, done when_done) {
     {
       std::scoped_lock const lock{mutex_};
-      queue_.push_back({bucket, std::move(when_done)});
+      queue_.push_back({bucket, std::move(when_done), listeners::here()});
     }
     changed_.notify_all();
   }
@@ -87,6 +88,7 @@ class hook {
   struct job {
     c10d::GradBucket bucket;  // shares DDP's memory
     done when_done;
+    listeners backward;  // of the pass that the bucket is from
   };
 
   void communicate() noexcept {
@@ -101,7 +103,7 @@ class hook {
       std::exception_ptr failure;
       auto const begin = now();
       try {
-        exchange(next.bucket);
+        exchange(next);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -127,7 +129,10 @@ class hook {
     }
   }
 
-  void exchange(c10d::GradBucket const& bucket) {
+  void exchange(job const& next) {
+    auto const& bucket = next.bucket;
+    listening const heard{next.backward};
+    named_range const range{bucket_range(bucket.getIndex())};
     with_values(bucket.getBuffer(),
                 [&](auto values) { exchange_.exchange(bucket.getIndex(), values, members_.of(bucket)); });
   }

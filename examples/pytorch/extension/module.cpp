@@ -54,6 +54,13 @@ struct wishes {
   std::string on_non_finite;
 };
 
+/// Python's warnings.warn(), from any thread.
+void warn(std::string const& text) {
+  py::gil_scoped_acquire const acquire;
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0)  // where warnings are errors
+    py::error_already_set{}.discard_as_unraisable("gradsieve_ddp: a warning");
+}
+
 /// @throws usage_error; std::invalid_argument for a density outside its limits.
 compression compression_of(wishes const& asked, bool on_device) {
   auto chosen = parse_compression(asked.recipe, asked.options, on_device);
@@ -71,6 +78,7 @@ compression compression_of(wishes const& asked, bool on_device) {
   chosen.on_non_finite = asked.on_non_finite == "fail"        ? bad_values::fail
                          : asked.on_non_finite == "propagate" ? bad_values::propagate
                                                               : bad_values::skip;
+  chosen.warn = warn;
   return chosen;
 }
 
