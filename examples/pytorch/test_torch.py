@@ -362,8 +362,8 @@ def main():
         if outcome == "passed" and name in REASONS:
             print("  it passes now: take it out of REASONS")
     print(f"torch {torch.__version__}: {len(chosen)} tests in {time.monotonic() - began:.0f} s, of which {left} do not "
-          f"pass here without the hook; of the others {counts['pass']} pass with it, {counts['with a reason']} do not for a "
-          f"reason, {counts['fail']} fail")
+          f"pass here without the hook; of the others {counts['pass']} pass with it, {counts['with a reason']} do not "
+          f"for a reason, {counts['fail']} fail")
     sys.exit(1 if counts["fail"] else 0)
 
 

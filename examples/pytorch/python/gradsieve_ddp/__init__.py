@@ -245,7 +245,9 @@ def register(
         initial_density is not below density.
     on_non_finite: "skip" counts NaN and infinity as zero; "fail" makes backward() raise, on every rank, with
         what is pending as it was; "propagate" makes the bucket's gradient NaN on every rank, and keeps the
-        residual: what a GradScaler waits for. The last two cost a reading pass and a message.
+        residual: what a GradScaler waits for. The last two cost a reading pass and a message. A warning says so once if
+        a tenth of the gradient or more is not finite in each of 20 steps; on a GPU only steps count whose report was
+        asked for.
     threads: that one exchange works with, on the host, at least 1. route: "python", DDP's public one; or "cpp", below
         Python, without its lock.
     process_group: of exactly the model's ranks, and used by nothing else; None: a new one.
