@@ -146,7 +146,7 @@ class Hook:
         """
         rank, world = self._rank, self._world
         alone = isinstance(state, Mapping)
-        states = _arguments.states(state, STATE_VERSION, STATE_PARTS, "hook.state_dict()")
+        states = _arguments.states(state, (STATE_VERSION,), STATE_PARTS, "hook.state_dict()")
         states.sort(key=lambda each: each["rank"])
         old = states[0]["world"]
         if any(each["world"] != old for each in states):

@@ -202,9 +202,9 @@ def no_argument_is_meant(function: Callable[..., Any], recipe: str, options: Map
 # ---- states ----------------------------------------------------------------------------------------------------------
 
 
-def states(state: Any, version: int, parts: Mapping[str, Callable[[Any], bool]], whose: str) -> list[dict[str, Any]]:
-    """One rank's state or all ranks', as a list. `parts`: their names, and whether a value may be one.
-    `whose`: the call that makes one."""
+def states(state: Any, versions: Sequence[int], parts: Mapping[str, Callable[[Any], bool]], whose: str) -> list[dict[str, Any]]:
+    """One rank's state or all ranks', as a list. `versions`: that can be read, the newest last. `parts`: their names, and
+    whether a value may be one. `whose`: the call that makes one."""
     if not isinstance(state, Mapping) and (isinstance(state, (str, bytes)) or not isinstance(state, Sequence)):
         raise refused("state", state, f"what {whose} gave, or the list of what it gave on all ranks")
     found = [state] if isinstance(state, Mapping) else list(state)
@@ -215,9 +215,10 @@ def states(state: Any, version: int, parts: Mapping[str, Callable[[Any], bool]],
             raise refused("a state in the list", each, f"what {whose} gave on one rank")
         if "version" not in each:
             raise ValueError(f"gradsieve: state is a dict with {shown(list(each)[:3])}, expected what {whose} gave")
-        if each["version"] != version or not parts.keys() <= each.keys():
-            raise ValueError(f"gradsieve: state has version {shown(each['version'])}, expected {version}, or lacks a "
-                             f"part: expected what {whose} gave")
+        known = type(each["version"]) is int and each["version"] in versions
+        if not known or not parts.keys() <= each.keys():
+            raise ValueError(f"gradsieve: state has version {shown(each['version'])}, expected {versions[-1]}, or lacks "
+                             f"a part: expected what {whose} gave")
         for name, fits in parts.items():
             if not fits(each[name]):
                 raise ValueError(f"gradsieve: '{name}' of the state is {shown(each[name])}, which is damaged: expected "

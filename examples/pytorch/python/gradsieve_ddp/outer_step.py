@@ -141,7 +141,7 @@ class OuterStep:
         ValueError or RuntimeError if it does not fit.
         """
         alone = isinstance(state, Mapping)
-        states = _arguments.states(state, STATE_VERSION, STATE_PARTS, "outer.state_dict()")
+        states = _arguments.states(state, (STATE_VERSION,), STATE_PARTS, "outer.state_dict()")
         if not alone and any(each["done"] != 0 for each in states):
             raise ValueError("gradsieve: ranks join and leave between rounds, this state is of the middle of one")
         first = states[0]
