@@ -3,7 +3,7 @@ are, then with the hook at density 1 in every model. What passes as it is passes
 its reason.
 
     python3 test_torch.py             # a choice of them
-    python3 test_torch.py --all       # all; several minutes
+    python3 test_torch.py --all       # all; a few minutes
     python3 test_torch.py NAME...     # those whose names contain one of these
 
 Skipped (status 77) where torch or its test modules are missing.
@@ -68,8 +68,6 @@ import gradsieve_ddp  # noqa: E402
 REASONS = {
     "test_ddp_comm_hook_logging": "it expects a model without a hook",
     "test_ddp_grad_div_uneven_inputs": "divide_by_initial_world_size is ignored with any hook, as torch documents",
-    "test_ddp_profiling_autograd_profiler": "it counts torch's own all-reduces in the profile",
-    "test_ddp_profiling_torch_profiler": "it counts torch's own all-reduces in the profile",
 }
 
 #: What runs without --all.
@@ -78,8 +76,9 @@ CHOICE = {f"test_{name}" for name in (
     "DistributedDataParallel_with_amp_and_grad_is_view", "ddp_broadcast_buffer_via_hook",
     "ddp_build_debug_param_to_name_mapping", "ddp_create_graph", "ddp_forward_backward_hook", "ddp_ignore_params_arg",
     "ddp_join_model_equivalence", "ddp_logging_data_cpu", "ddp_multiple_nested_unused_params_error",
-    "ddp_new_tensor_in_fwd_static_graph", "ddp_static_graph_nested_types", "ddp_sync_module_states",
-    "ddp_uneven_input_exception", "ddp_uneven_input_join_disable", "ddp_unused_params_rebuild_buckets_exception",
+    "ddp_new_tensor_in_fwd_static_graph", "ddp_profiling_torch_profiler", "ddp_static_graph_nested_types",
+    "ddp_sync_module_states", "ddp_uneven_input_exception", "ddp_uneven_input_join_disable",
+    "ddp_unused_params_rebuild_buckets_exception",
     "detect_ddp_is_actually_static", "different_graph_across_ranks", "output_unused_in_loss_tuple_module",
     "post_localSGD_optimizer_parity_with_hierarchical_sgd", "stateless_api_with_ddp", "static_graph_api_cpu",
     "undefined_grad_parity_unused_parameters", "fsdp_nested", "fsdp_transformer_orig_params", "fully_shard_mlp_stack")}
