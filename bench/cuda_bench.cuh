@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -57,8 +58,8 @@ struct setting {
   std::string run = "eager";  ///< or graph: a captured step, replayed
 
   [[nodiscard]] std::string name() const {
-    char text[32];
-    std::snprintf(text, sizeof text, "%g", density);
+    char digits[32];
+    std::string const text{digits, std::to_chars(digits, digits + sizeof digits, density, std::chars_format::general, 6).ptr};
     return "n:" + std::to_string(n) + "/density:" + text + "/law:" + law + "/dtype:" + dtype + "/run:" + run;
   }
   [[nodiscard]] gs::index_type k() const { return gs::budget_of(density, n); }

@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <concepts>
@@ -73,8 +74,8 @@ struct setting {
   double seconds;
 
   [[nodiscard]] std::string name() const {
-    char text[32];
-    std::snprintf(text, sizeof text, "%g", density);
+    char digits[32];
+    std::string const text{digits, std::to_chars(digits, digits + sizeof digits, density, std::chars_format::general, 6).ptr};
     return "n:" + std::to_string(n) + "/density:" + text + "/law:" + law + "/dtype:" + dtype +
            "/threads:" + std::to_string(threads);
   }

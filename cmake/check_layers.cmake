@@ -7,7 +7,7 @@ cmake_minimum_required(VERSION 3.25)
 
 set(layers
     "core/config"
-    "core/fingerprint core/float_environment core/process core/random core/types core/view"
+    "core/fingerprint core/float_environment core/plain_output core/process core/random core/types core/view"
     "core/error core/text"
     "core/arguments core/density core/fields core/layout core/selection"
     "core/"

@@ -130,6 +130,7 @@ void print(gs::advice const& made) {
 /// One line a choice and bandwidth.
 void sweep(settings const& chosen, gs::layout const& layers, std::vector<gs::exchange_choice> const& menu) {
   std::ofstream csv{chosen.csv};
+  gs::plain_output const plain{csv};
   csv << "choice,gbit_per_second,milliseconds,speedup\n";
   for (int step = 0; step <= 56; ++step) {
     double const gbit = 1e-3 * std::pow(10.0, step / 10.0);
@@ -197,6 +198,7 @@ gs::local_cost local_cost_of(communicator const& comm, gs::layout const& layers,
 void append(settings const& chosen, double gbit, gs::advice const& made, std::span<double const> taken) {
   bool const fresh = !std::filesystem::exists(chosen.append);
   std::ofstream csv{chosen.append, std::ios::app};
+  gs::plain_output const plain{csv};
   if (fresh) csv << "choice,workers,gbit_per_second,predicted_ms,measured_ms\n";
   for (std::size_t i = 0; i < taken.size(); ++i)
     if (taken[i] > 0)

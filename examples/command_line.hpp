@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -39,6 +40,7 @@ template <class T>
   auto const [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failed != std::errc{} || end != text.data() + text.size() || !(value >= low && value <= high)) {
     auto message = std::ostringstream{};
+    message.imbue(std::locale::classic());
     message << option << " '" << text << "': choose a number from " << low << " to " << high;
     throw usage_error(message.str());
   }

@@ -32,7 +32,7 @@ def rows(pattern):
     for path in sorted(glob.glob(str(folder / pattern))):
         name = pathlib.Path(path).name.rsplit(".", 1)[0]
         if (folder / f"{name}.done").exists():
-            with open(path, newline="") as file:
+            with open(path, newline="", encoding="utf-8") as file:
                 for row in csv.DictReader(file):
                     yield name, row
 
@@ -60,7 +60,7 @@ def table(name, title, keys, columns, groups, shown=shown):
     header = keys + [column for column, _ in columns] + ["n"]
     lines = [list(map(str, key)) + [shown(values[c], d) for c, d in columns]
              + [str(max(len(values[c]) for c, _ in columns))] for key, values in groups.items()]
-    with open(folder / f"{name}.table.csv", "w", newline="") as file:
+    with open(folder / f"{name}.table.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header] + lines)
     document.append(f"## {title}\n\n|" + "|".join(header) + "|\n|" + "---|" * len(header) + "\n"
                     + "".join("|" + "|".join(line) + "|\n" for line in lines))

@@ -200,7 +200,7 @@ template <class Cost>
                      .cost = {},
                      .compute_ms = 1e3 * (profile.layers.compute() + profile.rest),
                      .step_ms = 1e3 * (played.metrics.iteration + profile.rest)};
-  auto text = std::ostringstream{};
+  auto text = gs::plain_text();
   text << costs.whole << (straight ? "" : ": planned with the measured times") << "; of it on its own core fixed "
        << gs::shortest{costs.local.fixed} << " + " << gs::shortest{costs.local.per_element} << " an element; " << plan;
   predicted.cost = text.str();

@@ -80,7 +80,7 @@ struct result {
 /// A number for people or for a file; "-" where there is none.
 [[nodiscard]] inline std::string shown(double value, int decimals) {
   if (!std::isfinite(value)) return std::isnan(value) ? "-" : "inf";
-  auto text = std::ostringstream{};
+  auto text = gs::plain_text();
   text << std::fixed << std::setprecision(decimals) << value;
   return text.str();
 }
@@ -94,7 +94,7 @@ class progress {
   void step(std::string const& recipe, int workers, int step, int steps, double loss) {
     ++done_;
     if (!speaks_ || !due()) return;
-    auto line = std::ostringstream{};
+    auto line = gs::plain_text();
     line << std::setw(3) << done_ * 100 / total_ << " %  " << recipe << ", " << workers
          << (workers == 1 ? " worker" : " workers") << ", step " << step << "/" << steps << ", loss " << shown(loss, 4);
     std::cerr << (terminal_ ? "\r\033[K" : "") << line.str() << (terminal_ ? "" : "\n") << std::flush;
@@ -125,6 +125,7 @@ using table_row = std::vector<std::string>;
 
 /// Columns as wide as their widest cell, the first flush left.
 inline void print_table(std::ostream& out, std::vector<table_row> const& rows) {
+  gs::plain_output const plain{out};
   std::vector<std::size_t> widths(rows.front().size());
   for (auto const& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -236,6 +237,7 @@ inline void print_growth(std::ostream& out, std::vector<result> const& results, 
 }
 
 inline void write_csv(std::ostream& out, std::vector<result> const& results, int steps) {
+  gs::plain_output const plain{out};
   out << "recipe,workers,density,steps,final_loss,test_accuracy,bytes_per_step,dense_bytes_per_step,select_ms,"
          "exchange_ms,step_ms,buildup,overlap,groups,median_step_ms,predicted_ms,compute_ms,received_per_step,entries_"
          "sent,"
@@ -252,6 +254,7 @@ inline void write_csv(std::ostream& out, std::vector<result> const& results, int
 }
 
 inline void write_curves(std::ostream& out, std::vector<result> const& results) {
+  gs::plain_output const plain{out};
   out << "recipe,step,loss,bytes,seconds,workers\n";
   for (auto const& each : results)
     for (std::size_t i = 0; i < each.curve.size(); ++i)

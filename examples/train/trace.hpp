@@ -34,7 +34,7 @@ struct trace_rows {
       "bytes_sent,residual_norm,accumulate_s,partition_s,select_s,exchange_s,apply_s\n";
   static constexpr char const* layer_columns = "recipe,workers,step,layer,elements,sent,density_sent,updated\n";
   [[nodiscard]] static std::string accumulator_columns() {
-    auto text = std::ostringstream{};
+    auto text = gradsieve::plain_text();
     text << "recipe,workers,step,layer,elements,zeros,mean,deviation,mean_magnitude,skewness,kurtosis,largest,emd_"
             "laplace,"
             "emd_gauss,residual_cosine,top_overlap";
@@ -108,7 +108,7 @@ class tracer {
   }
 
   [[nodiscard]] std::ostringstream begun() const {
-    auto row = std::ostringstream{};
+    auto row = gradsieve::plain_text();
     row << recipe_ << ',' << comm_.size() << ',' << step_ + 1;
     return row;
   }

@@ -11,6 +11,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/fingerprint.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/exchange/gather.hpp>
 #include <gradsieve/exchange/index_union.hpp>
 #include <gradsieve/exchange/leader.hpp>
@@ -44,6 +45,7 @@ struct recipe {
   friend bool operator==(recipe const&, recipe const&) = default;
 
   friend std::ostream& operator<<(std::ostream& out, recipe const& it) {
+    plain_output const plain{out};
     out << "density " << it.density << ", ";
     print(out, it.selector);
     print(out << ", ", it.partitioner);

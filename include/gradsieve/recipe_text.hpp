@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -16,6 +15,7 @@
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/plain_output.hpp>
 
 namespace gradsieve {
 
@@ -132,7 +132,7 @@ template <class P>
 /// The name, and those fields that are not as they come. What read_policy() reads, but for fields of several numbers.
 template <class P>
 [[nodiscard]] std::string write_policy(P const& policy) {
-  std::ostringstream out;
+  auto out = plain_text();
   out << P::name;
   char const* before = "(";
   detail::for_each_field<P>([&](auto const& each) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <ostream>
 
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/selection.hpp>
 
 namespace gradsieve {
@@ -84,6 +85,7 @@ struct byte_breakdown {
   }
 
   friend std::ostream& operator<<(std::ostream& out, byte_breakdown const& it) {
+    plain_output const plain{out};
     if (*it.index_codec != '\0') out << ", indices " << it.index_codec;
     if (*it.value_codec != '\0') out << ", values " << it.value_codec;
     char const* before = ", rate ";
@@ -157,6 +159,7 @@ struct step_report {
   }
 
   friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
+    plain_output const plain{out};
     out << "step " << it.step << ": entries sent " << it.selected << " (at most " << it.capacity << "), in the update "
         << it.union_size << ", elements without indices " << it.passthrough_elements << ", sent " << it.bytes_sent
         << " B, received " << it.bytes_received << " B (uncompressed " << it.baseline_bytes << " B), not finite "

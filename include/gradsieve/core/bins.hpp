@@ -13,6 +13,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fingerprint.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 
 namespace gradsieve {
@@ -74,6 +75,7 @@ struct bin_lengths {
 
   friend bool operator==(bin_lengths const&, bin_lengths const&) = default;
   friend std::ostream& operator<<(std::ostream& out, bin_lengths const& it) {
+    plain_output const plain{out};
     out << "bins{";
     for (auto const& one : it.rules)
       if (one.length > 0) out << one.pattern << ' ' << shortest{one.length} << ", ";

@@ -9,6 +9,7 @@
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 
 namespace gradsieve {
@@ -66,6 +67,7 @@ class density_schedule {
            a.ramp_.stages == b.ramp_.stages;
   }
   friend std::ostream& operator<<(std::ostream& out, density_schedule const& it) {
+    plain_output const plain{out};
     if (it.ramp_.steps == 0) return out << shortest{it.ramp_.final};
     return describe(out, "warm_up", std::pair{"initial", it.ramp_.initial}, std::pair{"final", it.ramp_.final},
                     std::pair{"steps", it.ramp_.steps}, std::pair{"stages", it.ramp_.stages});

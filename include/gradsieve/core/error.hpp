@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <limits>
 #include <ostream>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
@@ -70,6 +70,7 @@ class interval {
   }
 
   friend std::ostream& operator<<(std::ostream& out, interval const& it) {
+    plain_output const plain{out};
     if (it.low_.set)
       out << (it.low_.open ? "above " : "") << it.low_.value;
     else
@@ -109,7 +110,7 @@ class interval {
 /// Checks a value, which `what` names. @throws invalid_argument unless it is allowed.
 inline void require_in(std::string_view what, double value, interval const& allowed) {
   if (allowed.contains(value)) return;
-  std::ostringstream message;
+  auto message = plain_text();
   message << "gradsieve: " << what << " is " << value << ", expected " << allowed;
   throw invalid_argument(message.str());
 }

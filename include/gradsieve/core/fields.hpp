@@ -13,6 +13,7 @@
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 
 namespace gradsieve {
@@ -141,6 +142,7 @@ void print(std::ostream& out, T const& value) {
 /// Writes a policy that names its fields; see print().
 template <described P>
 std::ostream& operator<<(std::ostream& out, P const& policy) {
+  plain_output const plain{out};
   out << P::name;
   char const* separator = "{";
   detail::for_each_field<P>([&](auto const& each) {

@@ -9,6 +9,7 @@
 
 #include <gradsieve/core/fingerprint.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/text.hpp>
 
@@ -37,6 +38,7 @@ struct passthrough_layers {
 
   friend bool operator==(passthrough_layers const&, passthrough_layers const&) = default;
   friend std::ostream& operator<<(std::ostream& out, passthrough_layers const& it) {
+    plain_output const plain{out};
     out << "dense{up_to " << shortest{it.up_to};
     for (auto const& pattern : it.patterns) out << ", " << pattern;
     return out << '}';

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <gradsieve/core/plain_output.hpp>
+
 namespace gradsieve {
 
 /// Writes a number in the fewest digits that read back as the same number, whatever the stream's settings.
@@ -31,6 +33,7 @@ struct shortest {
 /// Writes name{field value, field value}; a field is a std::pair of its name and its number.
 template <class... Fields>
 std::ostream& describe(std::ostream& out, std::string_view name, Fields const&... fields) {
+  plain_output const plain{out};
   out << name;
   if constexpr (sizeof...(fields) > 0) {
     out << '{';

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +15,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/schedule/collectives.hpp>
 
 namespace gradsieve {
@@ -90,7 +90,7 @@ template <class Recipe>
   auto const k =
       std::max<std::uint64_t>(1, static_cast<std::uint64_t>(density * static_cast<double>(split.selected_elements)));
   auto const bytes = static_cast<double>(recipe.codec.max_bytes(layers.size(), k, 0));
-  std::ostringstream name;
+  auto name = plain_text();
   name << recipe;
   for (auto const& [text, kind] : known)
     if (text == std::string_view{decltype(recipe.exchange)::name})
@@ -235,12 +235,12 @@ struct elements {
     made.break_even_bandwidth = (dense_slope - sparse_slope) / (sparse_startup - dense_startup);
 
   auto const time = [](double seconds) {
-    std::ostringstream text;
+    auto text = plain_text();
     text.precision(3);
     text << (seconds < 1 ? 1e3 * seconds : seconds) << (seconds < 1 ? " ms" : " s");
     return text.str();
   };
-  std::ostringstream text;
+  auto text = plain_text();
   text.precision(3);
   text << (made.compress ? "Compress: " : "Do not compress: ") << menu[made.best].name << " takes "
        << time(made.choices[made.best].total()) << ", " << menu[made.compress ? dense : sparse].name << ' '

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <gradsieve/core/error.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/schedule/trace.hpp>
 
@@ -92,6 +93,7 @@ inline constexpr std::string_view trace_columns = "name,bytes,backward,forward,d
 
 /// Writes a trace as CSV: the columns of `trace_columns`, numbers in the fewest digits that read back as the same.
 inline void write_csv(std::ostream& out, trace const& of) {
+  plain_output const plain{out};
   out << trace_columns << '\n';
   for (auto const& each : of) {
     schedule_detail::write_csv_text(out, each.name);
@@ -140,6 +142,7 @@ inline void write_csv(std::ostream& out, trace const& of) {
 /// Writes a trace as JSON:
 /// `{"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ..., "dtype": ...}, ...]}`.
 inline void write_json(std::ostream& out, trace const& of) {
+  plain_output const plain{out};
   out << "{\"name\": ";
   schedule_detail::write_json_text(out, of.name());
   out << ", \"layers\": [";

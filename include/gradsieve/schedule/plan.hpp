@@ -14,6 +14,7 @@
 
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/error.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 
 namespace gradsieve {
@@ -176,6 +177,7 @@ class plan {
 
   /// For people: groups as [first-last], times in milliseconds.
   friend std::ostream& operator<<(std::ostream& out, plan const& it) {
+    plain_output const plain{out};
     out << "plan{" << it.count() << " layers, " << it.groups_.size() << " groups:";
     for (auto const& each : it.groups_) out << " [" << each.begin << '-' << each.end - 1 << ']';
     return out << ", finish " << shortest{1e3 * it.finish()} << " ms}";

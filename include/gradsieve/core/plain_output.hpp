@@ -1,0 +1,48 @@
+// Text for machines: the same characters whatever a stream's locale and settings are.
+#pragma once
+
+#include <ios>  // and std::locale, without all of <locale>
+#include <ostream>
+#include <sstream>
+
+namespace gradsieve {
+
+/// While it lives, a stream writes numbers in decimal, without groups, with a point, six digits and no padding, whatever
+/// its locale, flags, width and precision were; then it has these again, but for the width. All operator<< of this
+/// library, and all that writes a file, hold one.
+class plain_output {
+ public:
+  explicit plain_output(std::ostream& out)
+      : out_{out},
+        locale_{out.getloc()},
+        flags_{out.flags(std::ios_base::dec | std::ios_base::skipws | (out.flags() & std::ios_base::unitbuf))},
+        precision_{out.precision(6)},
+        fill_{out.fill(' ')} {
+    out.width(0);
+    if (locale_ != std::locale::classic()) out.imbue(std::locale::classic());  // which makes a file write what it has
+  }
+  ~plain_output() {
+    out_.fill(fill_);
+    out_.precision(precision_);
+    out_.flags(flags_);
+    if (locale_ != std::locale::classic()) out_.imbue(locale_);
+  }
+  plain_output(plain_output const&) = delete;
+  plain_output& operator=(plain_output const&) = delete;
+
+ private:
+  std::ostream& out_;
+  std::locale locale_;
+  std::ios_base::fmtflags flags_;
+  std::streamsize precision_;
+  char fill_;
+};
+
+/// A std::ostringstream that writes so from the start, whatever the program's locale is.
+[[nodiscard]] inline std::ostringstream plain_text() {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  return out;
+}
+
+}  // namespace gradsieve
