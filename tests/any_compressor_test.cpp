@@ -88,6 +88,9 @@ TEST_CASE("A recipe by text does what the same recipe in C++ does, bit for bit")
                   gs::recipe{.density = 0.05,
                              .partitioner = gs::deft{.sharing = gs::deft_sharing::by_layer},
                              .codec = gs::packed<gs::elias_fano, gs::fp32>{}});
+  check_same_bits("deft+packed:raw32,bf16@0.05", gs::recipe{.density = 0.05,
+                                                            .partitioner = gs::deft{},
+                                                            .codec = gs::packed<gs::raw32, gs::bf16>{}});
   check_same_bits(
       "sidco+packed:automatic,automatic_values@0.05",
       gs::recipe{.density = 0.05, .selector = gs::sidco{}, .codec = gs::packed<gs::automatic, gs::automatic_values>{}});
@@ -96,20 +99,41 @@ TEST_CASE("A recipe by text does what the same recipe in C++ does, bit for bit")
       gs::recipe{.density = 0.05, .selector = gs::random_k{.seed = 7}, .codec = gs::packed<gs::bitmap, gs::qsgd>{}});
 }
 
-TEST_CASE("The same between ranks") {
-  gs::threads::run(3, [](gs::threads::communicator_ref comm) {
-    gs::any_compressor<menu> by_text{gs::host{}, layers(), recipe_by_text::parse("deft+packed:delta,fp32@0.05")};
-    gs::compressor by_type{gs::host{}, layers(),
-                           gs::recipe{.density = 0.05, .partitioner = gs::deft{}, .codec = gs::packed<gs::delta>{}}};
+namespace {
+
+template <class Recipe>
+void check_same_between_ranks(std::string const& text, Recipe const& recipe) {
+  CAPTURE(text);
+  gs::threads::run(3, [&](gs::threads::communicator_ref comm) {
+    gs::any_compressor<menu> by_text{gs::host{}, layers(), recipe_by_text::parse(text)};
+    gs::compressor by_type{gs::host{}, layers(), recipe};
     gs::any_communicator const any{comm};
+    CHECK(by_text.hash() == recipe.hash());
     for (int step = 0; step < 3; ++step) {
       auto a = gradient_of(step + 10 * comm.rank());
       auto b = a;
-      by_text.exchange(any, a);
-      by_type.exchange(comm, b);
+      auto const sent = by_text.exchange(any, a).bytes_sent;
+      CHECK(sent == by_type.exchange(comm, b).bytes_sent);
       CHECK(a == b);
     }
+    CHECK(by_text.state() == by_type.state());
   });
+}
+
+}  // namespace
+
+TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
+  gs::deft const deft;
+  check_same_between_ranks("deft+packed:delta,fp32@0.05",
+                           gs::recipe{.density = 0.05, .partitioner = deft, .codec = gs::packed<gs::delta>{}});
+  check_same_between_ranks("deft+packed:delta,fp16@0.05",
+                           gs::recipe{.density = 0.05, .partitioner = deft, .codec = gs::packed<gs::delta, gs::fp16>{}});
+  check_same_between_ranks(
+      "radix+deft+momentum+packed:automatic,bf16@0.05",
+      gs::recipe{.density = 0.05,
+                 .partitioner = deft,
+                 .residual = gs::momentum_correction{},
+                 .codec = gs::packed<gs::automatic, gs::bf16>{}});
 }
 
 TEST_CASE("What parse() has read, text() writes, and parse() reads that the same") {
@@ -153,6 +177,9 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("random_k(seed=1.5)", "expected a whole number");
   says("random_k(seed=-1)", "expected a whole number");
   says("deft(sharing=none)", "expected one of by_");
-  says("deft+packed:delta,fp16", "sums values");
+  says("deft+packed:delta,int8",
+       "deft's exchange, index_union, sums values one by one: the codec is coo here, or packed with values fp32, fp16, "
+       "bf16, not int8");
+  says("packed:delta,automatic_values+deft", "fp16, bf16, not automatic_values");
   says("cyclic", "'cyclic' is not one");  // not on this menu
 }

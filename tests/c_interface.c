@@ -44,7 +44,12 @@ int main(void) {
   REFUSED(gradsieve_create("radix", layers, 1, NULL), "made is null");
   REFUSED(gradsieve_create("radish", layers, 1, &made), "'radish' is not one of the names");
   EXPECT(made == NULL);
+  REFUSED(gradsieve_create("radix+deft+packed:delta,int8@0.1", layers, 1, &made), "fp32, fp16, bf16, not int8");
   gradsieve_destroy(NULL);
+  EXPECT(gradsieve_create("radix+deft+packed:delta,fp16@0.1", layers, 1, &made) == GRADSIEVE_OK);
+  memcpy(mean, gradient, sizeof mean);
+  EXPECT(gradsieve_exchange(made, &comm, mean, n) == GRADSIEVE_OK);
+  gradsieve_destroy(made);
   EXPECT(gradsieve_create("radix+packed:delta,fp16@0.1", layers, 1, &made) == GRADSIEVE_OK);
 
   REFUSED(gradsieve_exchange(NULL, &comm, gradient, n), "compressor is null");

@@ -7,13 +7,13 @@
 #include <memory>
 #include <ostream>
 #include <span>
-#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/recipe_text.hpp>
 
@@ -36,6 +36,7 @@ struct any_policy {
   }
   friend bool operator==(any_policy const&, any_policy const&) = default;
   friend std::ostream& operator<<(std::ostream& out, any_policy const& it) {
+    plain_output const plain{out};
     std::visit([&](auto const& each) { print(out, each); }, it.chosen);
     return out;
   }
@@ -163,6 +164,24 @@ struct any_values : detail::any_policy<Types...> {
   friend bool operator==(any_values const&, any_values const&) = default;
 };
 
+/// The same of codecs that code each value by itself and lose bits (fp16, bf16), so that sums can be formed in the
+/// chosen one's format; see elementwise_values.
+template <class... Types>
+struct any_summed_values : any_values<Types...> {
+  [[nodiscard]] std::uint64_t value_bytes() const noexcept {
+    return std::visit([](auto const& it) { return it.value_bytes(); }, this->chosen);
+  }
+  void encode(message_info const& info, std::span<index_type const> places, std::span<float const> values,
+              std::span<std::byte> to) const noexcept {
+    std::visit([&](auto const& it) { it.encode(info, places, values, to); }, this->chosen);
+  }
+  void decode(message_info const& info, std::span<index_type const> places, std::span<std::byte const> from,
+              std::span<float> values) const {
+    std::visit([&](auto const& it) { it.decode(info, places, from, values); }, this->chosen);
+  }
+  friend bool operator==(any_summed_values const&, any_summed_values const&) = default;
+};
+
 // ---- Communicators -------------------------------------------------------------------------------------------
 
 /// Stands for any communicator of the host, so that a compressor is compiled once for all transports. Collectives that
@@ -264,6 +283,24 @@ struct any_of_list<Any, type_list<Types...>> {
 template <template <class...> class Any, class List>
 using any_of = typename any_of_list<Any, List>::type;
 
+template <class... A, class... B>
+type_list<A..., B...> operator+(type_list<A...>, type_list<B...>);
+
+/// Those of a list for which the predicate holds.
+template <template <class> class Predicate, class List>
+struct those;
+template <template <class> class Predicate, class... Types>
+struct those<Predicate, type_list<Types...>> {
+  using type =
+      decltype((type_list<>{} + ... + std::conditional_t<Predicate<Types>::value, type_list<Types>, type_list<>>{}));
+};
+/// Whether values of this codec can be summed.
+template <class Values>
+struct is_summed : std::bool_constant<elementwise_values<Values>> {};
+/// Whether they then lose bits.
+template <class Values>
+struct is_summed_rounded : std::bool_constant<elementwise_values<Values> && quantises<Values>> {};
+
 }  // namespace detail
 
 /// A recipe of policies that are chosen at run time, from a menu. What does not fit together is an exception here,
@@ -283,7 +320,7 @@ struct any_recipe {
   /// Reads a recipe such as "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp32@0.01": names joined by '+', at
   /// most one of each family and in any order, each with its fields in parentheses; then '@' and the density. `packed`
   /// has an index and a value codec behind its colon. A family that is not named has the menu's first; the codec is
-  /// then coo. Values that lose bits need the partitioner whole or layerwise: the exchanges of the others sum values.
+  /// then coo. The exchanges of deft, cyclic and micro sum values: with these, packed's values are fp32, fp16 or bf16.
   /// @throws invalid_argument listing the names that there are.
   [[nodiscard]] static any_recipe parse(std::string const& text) {
     any_recipe made;
@@ -302,7 +339,7 @@ struct any_recipe {
       return std::visit([](auto const& it) { return recipe_text::write_policy(it); }, of);
     };
     auto const codec = plain ? std::string{coo::name} : "packed:" + write(indices) + "," + write(values);
-    std::ostringstream number;
+    auto number = plain_text();
     number << density;
     return write(selector) + "+" + write(partitioner) + "+" + write(residual) + "+" + codec + "@" + number.str();
   }
@@ -343,12 +380,18 @@ struct any_recipe {
   }
 
   void check_pairs() const {
-    bool const sums = std::visit(
-        [](auto const& it) { return !std::remove_cvref_t<decltype(it)>::default_exchange::encodes; }, partitioner);
-    bool const exact =
-        plain || std::visit([](auto const& it) { return !quantises<std::remove_cvref_t<decltype(it)>>; }, values);
-    if (sums && !exact)
-      recipe_text::refuse("this partitioner's exchange sums values: the codec is coo or packed with fp32 here");
+    std::visit(
+        [&]<class Partitioner, class Values>(Partitioner const&, Values const& how) {
+          using exchange = typename Partitioner::default_exchange;
+          if constexpr (!exchange::encodes && !detail::is_summed<Values>::value)
+            if (!plain)
+              recipe_text::refuse(
+                  std::string{Partitioner::name} + "'s exchange, " + std::string{exchange::name} +
+                  ", sums values one by one: the codec is coo here, or packed with values " +
+                  recipe_text::names_of(typename detail::those<detail::is_summed, typename Menu::values>::type{}) +
+                  ", not " + std::string{how.name});
+        },
+        partitioner, values);
   }
 };
 
@@ -466,8 +509,24 @@ class any_compressor {
       any_values_type values;
       values.chosen = recipe_.values;
       with(packed<any_indices_type, any_values_type>{indices, values});
-    } else {
+    } else if (std::holds_alternative<fp32>(recipe_.values)) {
       with(packed<any_indices_type, fp32>{indices, {}});
+    } else {
+      make_summed(with, indices, typename detail::those<detail::is_summed_rounded, typename Menu::values>::type{});
+    }
+  }
+
+  /// With values that are summed in 16 bits, if the menu has such.
+  template <class With, class... Values>
+  void make_summed(With const& with, any_indices_type const& indices, type_list<Values...>) {
+    if constexpr (sizeof...(Values) > 0) {
+      any_summed_values<Values...> values;
+      std::visit(
+          [&]<class Chosen>(Chosen const& it) {
+            if constexpr ((std::is_same_v<Chosen, Values> || ...)) values.chosen = it;
+          },
+          recipe_.values);
+      with(packed<any_indices_type, any_summed_values<Values...>>{indices, values});
     }
   }
 
