@@ -7,7 +7,6 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -64,7 +63,9 @@ void compare(settings const& chosen) {
   auto csv = chosen.csv.empty() ? std::ofstream{} : created(chosen.csv);
   csv << "trace,network,workers,planner,groups,iteration_ms,exposed_ms,speedup,efficiency\n";
   outcome last;
+  int last_workers = 0;
 
+  for (auto const& on : networks) std::cout << on.note;
   std::cout << std::fixed << std::right;
   for (auto const& of : traces)
     for (auto const& on : networks) {
@@ -73,7 +74,8 @@ void compare(settings const& chosen) {
                 << " ms on one worker; ms an iteration (efficiency in %), fewest in *\n  workers";
       for (auto const& each : methods) std::cout << std::setw(18) << each.name;
       std::cout << '\n';
-      for (int const workers : chosen.workers) {
+      for (int const workers : workers_on(chosen, on)) {
+        last_workers = workers;
         auto const cost = cost_of(chosen, on, workers);
         std::vector<gs::schedule_metrics> row;
         for (auto const& by : methods) {
@@ -93,7 +95,7 @@ void compare(settings const& chosen) {
         for (auto const& each : row) least = std::min(least, each.iteration);
         std::cout << std::setw(9) << workers;
         for (auto const& each : row) {
-          auto text = std::ostringstream{};
+          auto text = gs::plain_text();
           text << std::fixed << std::setprecision(1) << (each.iteration <= least * (1 + 1e-9) ? "*" : "")
                << 1e3 * each.iteration << " (" << std::setprecision(0) << 100 * each.efficiency() << ')';
           std::cout << std::setw(18) << text.str();
@@ -106,7 +108,7 @@ void compare(settings const& chosen) {
   if (!chosen.chrome.empty()) {
     auto file = created(chosen.chrome);
     gs::write_chrome_trace(file, last.line, traces.back(), last.plan);
-    std::cout << "wrote " << chosen.chrome << ": " << methods.back().name << ", " << chosen.workers.back()
+    std::cout << "wrote " << chosen.chrome << ": " << methods.back().name << ", " << last_workers
               << " workers; open it at ui.perfetto.dev\n";
   }
   if (!chosen.write_trace.empty()) {

@@ -164,7 +164,8 @@ std::string plainly(writer const& by) {
 template <class Read>
 void reads_the_same(std::string const& name, std::string const& text, Read const& read) {
   CAPTURE(name);
-  auto const path = std::filesystem::temp_directory_path() / ("gradsieve_plain_output_" + std::to_string(getpid()) + name);
+  auto const path =
+      std::filesystem::temp_directory_path() / ("gradsieve_plain_output_" + std::to_string(getpid()) + name);
   std::ofstream{path, std::ios::binary} << text;
   auto const plain = read(path);
   {

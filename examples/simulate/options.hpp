@@ -36,6 +36,7 @@ struct settings {
   std::string write_trace;
   std::vector<std::uint64_t> sizes;
   bool exchange_given = false;
+  bool workers_given = false;
   bool help = false;
 };
 
@@ -73,7 +74,16 @@ struct priced_network {
   std::string name;
   gs::network by_name;
   std::map<int, gs::table> measured;  ///< by the number of workers, 0: of the only one; empty: by name
+  std::string note;                   ///< what was changed of the times
 };
+
+/// The numbers of workers to simulate: those of the command line, or else those that were measured.
+inline std::vector<int> workers_on(settings const& chosen, priced_network const& network) {
+  if (chosen.workers_given || network.measured.empty()) return chosen.workers;
+  std::vector<int> all;
+  for (auto const& each : network.measured) all.push_back(each.first);
+  return all;
+}
 
 struct planner {
   std::string name;
@@ -134,9 +144,13 @@ inline std::vector<option> option_table() {
            to.sizes.push_back(example::number<std::uint64_t>("--sizes", each, 0, gs::trace::limit - 1));
        }},
       {"--network", "NAME|A,B|FILE",
-       "its name, or a ring's seconds a message and a byte, or measured times as .csv; several times [v100-10gbe]",
+       "its name, or a ring's seconds a message and a byte, or a file of measured times; several times [v100-10gbe]",
        [](o to, s v) { to.networks.push_back(v); }},
-      {"--workers", "P,P", "[4,8,...,2048]", [](o to, s v) { to.workers = example::numbers("--workers", v, 1, many); }},
+      {"--workers", "P,P", "[4,8,...,2048, or those that were measured]",
+       [](o to, s v) {
+         to.workers_given = true;
+         to.workers = example::numbers("--workers", v, 1, many);
+       }},
       {"--planners", "NAMES", "by comma, or all [all]", [](o to, s v) { to.planners = split(v, ','); }},
       {"--exchange", "NAME",
        "dense, or sparse: gather, index_union, leader, shared_choice, reduce_scatter, ok_topk, gtopk [dense]",
@@ -236,9 +250,13 @@ traces, a row a layer in ready order (the network's last layer first), times in 
          from record_shapes=True, else --sizes; one forward time for all; on a GPU its times are those of launches
   --log  lines with [parameter, elements, backward us, us of its exchange, us of a merged one], from the input on
 
-measured networks, .csv: a line of columns, in any order: bytes, seconds (of one exchange of gradients of so many
-  bytes, by whichever exchange was measured), and workers; without that column --workers names one number. Sizes rise,
-  times never fall; straight lines between them, the first time below, the last slope above. `inf` forbids a size.
+measured networks:
+  .csv   a line of columns, in any order: bytes, seconds (of one exchange of gradients of so many bytes, by whichever
+         exchange was measured), and workers; without that column --workers names one number; `inf` forbids a size
+  else   what osu_allreduce prints (its average; --workers names one number), or nccl-tests (in place where that was
+         measured; the workers are its ranks)
+  Sizes rise; straight lines between them, the first time below, the last slope above. A time below that of a smaller
+  size is noise: the running maximum is taken, and said.
 )";
   std::cout << "\nnetworks:\n";
   for (auto const& each : gs::networks()) std::cout << "  " << std::setw(16) << each.name << each.source << '\n';

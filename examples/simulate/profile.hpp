@@ -22,7 +22,7 @@ namespace gs = gradsieve;
 /// Bytes of an element, by the names that profiles have for types; 0 for others.
 [[nodiscard]] inline std::uint64_t element_bytes(std::string const& type) {
   static std::map<std::string, std::uint64_t> const known{
-      {"float", 4}, {"double", 8}, {"c10::Half", 2}, {"c10::BFloat16", 2}, {"c10::complex<float>", 8}};
+      {"float", 4}, {"double", 8}, {"c10::Half", 2}, {"c10::BFloat16", 2}, {"c10::complex<float>", 8}, {"c10::complex<double>", 16}};
   auto const found = known.find(type);
   return found == known.end() ? 0 : found->second;
 }
@@ -115,6 +115,7 @@ namespace gs = gradsieve;
     auto const* types = each.arguments ? each.arguments->find("Input type") : nullptr;
     if (each.arguments && !types) types = each.arguments->find("Input Types");
     if (shapes && !shapes->items.empty() && types && !types->items.empty()) {
+      if (types->items[0].text.empty()) continue;  // a gradient that was not defined: there is none to exchange
       made.bytes = element_bytes(types->items[0].text);
       if (made.bytes == 0) fail("a gradient has the type '" + types->items[0].text + "', of no known size");
       auto const& type = types->items[0].text;
@@ -131,7 +132,7 @@ namespace gs = gradsieve;
     passes.back().gradients.push_back(std::move(made));
   }
   std::erase_if(passes, [](pass const& each) { return each.gradients.empty(); });
-  if (passes.empty()) fail("it has no '" + std::string{accumulation} + "': profile a backward pass on the CPU side");
+  if (passes.empty()) fail("it has no '" + std::string{accumulation} + "' of a gradient: profile a backward pass on the CPU side");
 
   auto& last = passes.back().gradients;
   if (!sizes.empty()) {

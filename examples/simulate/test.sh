@@ -73,12 +73,28 @@ takes 1 'it has no shapes' --trace "$profiles/torch-1.13.json"
 takes 0 '4 layers, 0.0 MB, 0.4 ms on one worker' --trace "$profiles/torch-1.13.json" --sizes 40,5120,512,32768
 takes 1 'has 4 gradients, --sizes names 3' --trace "$profiles/torch-1.13.json" --sizes 40,5120,512
 printf '{"traceEvents": [{"ph": "X", "name": "aten::mm", "ts": 1, "dur": 1}]}' >forward.json
-takes 1 "it has no 'torch::autograd::AccumulateGrad'" --trace forward.json
+takes 1 "it has no 'torch::autograd::AccumulateGrad' of a gradient" --trace forward.json
+# Gradients that were not defined have no size and no type: they are left out, their time counts.
+cat >undefined.json <<'TEXT'
+{"traceEvents": [
+{"ph": "X", "cat": "cpu_op", "name": "autograd::engine::evaluate_function: AddmmBackward0", "ts": 100, "dur": 90, "args": {"Sequence number": 1}},
+{"ph": "X", "cat": "cpu_op", "name": "torch::autograd::AccumulateGrad", "ts": 200, "dur": 10, "args": {"Input Dims": [[]], "Input type": [""]}},
+{"ph": "X", "cat": "cpu_op", "name": "torch::autograd::AccumulateGrad", "ts": 290, "dur": 10, "args": {"Input Dims": [[7]], "Input type": ["float"]}},
+{"ph": "X", "cat": "cpu_op", "name": "torch::autograd::AccumulateGrad", "ts": 310, "dur": 10, "args": {"Input Dims": [[]], "Input type": ["float"]}},
+{"ph": "X", "cat": "cpu_op", "name": "torch::autograd::AccumulateGrad", "ts": 330, "dur": 10, "args": {"Input Dims": [[]], "Input type": [""]}}
+]}
+TEXT
+takes 0 '2 layers' --trace undefined.json --write-trace written.csv
+cut -d, -f1,2 written.csv >written
+printf 'name,bytes\ngradient 1 7,28\ngradient 2,4\n' >expected
+cmp -s written expected || { echo "undefined: $(cat written)"; failed=1; }
+sed 's/\[7\]/[]/; s/"float"/""/' undefined.json >nothing.json
+takes 1 "it has no 'torch::autograd::AccumulateGrad' of a gradient" --trace nothing.json
 
 # Networks as they were measured: 4000 bytes wait 1 ms for 2 ms, 8000 are ready at 3 ms and take 4 ms.
 printf 'bytes,seconds\n4000,0.002\n8000,0.004\n' >net.csv
 takes 0 '*7.0 (43)' --trace short.csv --network net.csv --planners wfbp
-takes 2 'has no column workers' --trace short.csv --network net.csv --workers 2,4
+takes 2 'does not say of how many workers' --trace short.csv --network net.csv --workers 2,4
 takes 2 "are those of its own exchange" --trace short.csv --network net.csv --exchange gather
 takes 2 "'robust': goes with" --trace short.csv --network net.csv --planners robust
 printf 'workers,bytes,seconds\n4,4000,0.002\n4,8000,0.004\n2,4000,0.001\n' >nets.csv
@@ -90,6 +106,84 @@ printf 'size,seconds\n8000,0.002\n' >named.csv
 takes 1 "line 1 of 'named.csv'" --trace short.csv --network named.csv
 printf 'bytes,seconds\n8000\n' >cut.csv
 takes 1 "line 2 of 'cut.csv'" --trace short.csv --network cut.csv
+printf 'bytes,seconds\n4000,-0.002\n8000,0.002\n' >negative.csv
+takes 2 'seconds at 4000 bytes in a cost table is -0.002' --trace short.csv --network negative.csv --workers 4
+printf 'bytes,seconds\n4000,0.002\n8000,-1\n' >negative.csv
+takes 2 'seconds at 8000 bytes in a cost table is -1' --trace short.csv --network negative.csv --workers 4
+printf 'bytes,seconds\n4000,inf\n8000,1\n' >infinite.csv
+takes 2 'seconds at 8000 bytes in a cost table is 1' --trace short.csv --network infinite.csv --workers 4
+
+# Noise: a time below that of a smaller size.
+printf 'bytes,seconds\n2000,0.002\n4000,0.00198\n6000,0.0019\n8000,0.004\n' >noisy.csv
+takes 0 'noisy: 2 of 4 times are below that of a smaller size, by up to 5 %; the running maximum is taken' \
+  --trace short.csv --network noisy.csv
+takes 0 '*7.0 (43)' --trace short.csv --network noisy.csv --planners wfbp
+printf 'bytes,seconds\n1000,0.0010\n2000,0.0020\n3000,0.0031\n3500,0.0030\n' >plateau.csv # 1 ms, and 8 ms for 8000 bytes
+takes 0 'above the largest size the slope of a line' --trace short.csv --network plateau.csv
+takes 0 '*12.0 (25)' --trace short.csv --network plateau.csv --planners wfbp
+
+# What osu_allreduce prints: sizes in bytes, microseconds; with -f more columns.
+cat >osu.txt <<'TEXT'
+
+# OSU MPI Allreduce Latency Test v7.4
+# Datatype: MPI_CHAR.
+# Size       Avg Latency(us)
+1                       1.53
+4000                 2000.00
+6000                 1999.00
+8000                 4000.00
+TEXT
+takes 0 '*7.0 (43)' --trace short.csv --network osu.txt --planners wfbp
+takes 0 'osu: 1 of 4 times are below' --trace short.csv --network osu.txt
+takes 2 'does not say of how many workers' --trace short.csv --network osu.txt --workers 2,4
+cat >osu_full.txt <<'TEXT'
+WARNING: a launcher says something
+# OSU MPI Allreduce Latency Test v5.9
+# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
+4000                 2000.00           1900.00           2100.00         100
+8000                 4000.00           3900.00           4100.00         100
+TEXT
+takes 0 '*7.0 (43)' --trace short.csv --network osu_full.txt --planners wfbp
+printf '# OSU MPI Bandwidth Test v5.9\n# Size      Bandwidth (MB/s)\n1  2.5\n' >osu_bw.txt
+takes 1 "line 3 of 'osu_bw.txt' follows columns without an average time" --trace short.csv --network osu_bw.txt
+printf '1  2.5\n' >headless.txt
+takes 1 'stands before the line that names the columns' --trace short.csv --network headless.txt
+printf '# Size Avg Latency(us)\n4 abc\n' >damaged.txt
+takes 1 "line 2 of 'damaged.txt' has no size and time" --trace short.csv --network damaged.txt
+printf 'no rows\n' >empty.txt
+takes 1 'there was no row' --trace short.csv --network empty.txt
+printf '# Size Avg Latency(us)\n2,4000 1000\n4,4000 2000\n4,8000 4000\n' >osu_workers.txt
+sed -i 's/^4,8000.*/&\n/' osu_workers.txt
+takes 0 '*7.0 (43)' --trace short.csv --network osu_workers.txt --planners wfbp
+
+# What nccl-tests print: ranks, then out of place and in place.
+cat >nccl.txt <<'TEXT'
+# nThread 1 nGpus 1 minBytes 0 maxBytes 8000 step: 4000(bytes) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
+#
+# Using devices
+#  Rank  0 Group  0 Pid   4242 on      node1 device  0 [0x07] NVIDIA A100-SXM4-40GB
+#  Rank  1 Group  0 Pid   4243 on      node1 device  1 [0x0f] NVIDIA A100-SXM4-40GB
+#  Rank  2 Group  0 Pid   4244 on      node2 device  0 [0x07] NVIDIA A100-SXM4-40GB
+#  Rank  3 Group  0 Pid   4245 on      node2 device  1 [0x0f] NVIDIA A100-SXM4-40GB
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+           0             0     float     sum      -1     6.20    0.00    0.00      0     5.95    0.00    0.00      0
+           0             0     float     sum      -1     5.20    0.00    0.00      0     4.95    0.00    0.00      0
+        4000          1000     float     sum      -1   2222.2    0.00    0.00      0   2000.0    0.00    0.00      0
+        8000          2000     float     sum      -1   4444.4    0.00    0.00      0   4000.0    0.00    0.00      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 0.0031
+#
+TEXT
+takes 0 '*7.0 (43)' --trace short.csv --network nccl.txt --planners wfbp
+takes 2 'has no times of 8 workers' --trace short.csv --network nccl.txt --workers 8
+sed 's/ root / /; s/ -1 / /g' nccl.txt >nccl_old.txt
+takes 0 '*7.0 (43)' --trace short.csv --network nccl_old.txt --planners wfbp
+sed -E 's/ 0 +[0-9.]+ +0.00 +0.00 +0$/ 0 N\/A N\/A N\/A N\/A/' nccl.txt >nccl_out.txt # out of place only
+sed -i -E 's/2222.2/2000.0/; s/4444.4/4000.0/' nccl_out.txt
+takes 0 '*7.0 (43)' --trace short.csv --network nccl_out.txt --planners wfbp
 
 # Selection: 1 ms a group holds up the backward pass: 4000 bytes are ready at 2 ms, 8000 at 5, done at 9.
 takes 0 '*9.0 (33)' --trace short.csv --network net.csv --planners wfbp --selection 0.001,0

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <locale>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include <gradsieve/schedule.hpp>
 
 #include "json.hpp"
+#include "networks.hpp"
 #include "options.hpp"
 #include "profile.hpp"
 
@@ -25,14 +27,9 @@
 
 namespace simulation {
 
-inline std::ifstream opened(std::filesystem::path const& path) {
-  std::ifstream file{path, std::ios::binary};
-  if (!file) throw std::runtime_error("cannot read '" + path.string() + "'");
-  return file;
-}
-
 inline std::ofstream created(std::string const& path) {
   std::ofstream file{path, std::ios::binary};
+  file.imbue(std::locale::classic());
   if (!file) throw std::runtime_error("cannot write '" + path + "'");
   return file;
 }
@@ -84,61 +81,6 @@ inline gs::trace from_json(std::istream& in, std::string const& name, std::vecto
   if (listed && begins_with("bytes")) return from_layers(whole.items, name);
   throw std::runtime_error("'" + name +
                            "' is JSON, and no trace: neither 'layers' nor 'traceEvents' nor a list of them");
-}
-
-/// Measured times as CSV.
-inline priced_network read_network(std::string const& path) {
-  auto file = opened(path);
-  auto const name = std::filesystem::path{path}.stem().string();
-  auto const fail = [&](std::size_t line, std::string const& why) {
-    throw std::runtime_error("line " + std::to_string(line) + " of '" + path + "' " + why);
-  };
-  std::vector<std::string> columns;
-  std::vector<std::string> fields;
-  std::size_t line = 1;
-  gs::schedule_detail::read_csv_record(file, line, columns);
-  auto const place = [&](char const* wanted) {
-    return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), wanted) - columns.begin());
-  };
-  std::size_t const bytes = place("bytes"), seconds = place("seconds"), workers = place("workers");
-  if (bytes == columns.size() || seconds == columns.size() || columns.size() != (workers < columns.size() ? 3U : 2U))
-    fail(1, "names the columns '" + example::joined(columns, ",").substr(0, 60) +
-                "', expected bytes, seconds and perhaps workers");
-  priced_network made{name, {}, {}};
-  for (std::size_t begin = line; gs::schedule_detail::read_csv_record(file, line, fields); begin = line) {
-    if (fields.size() == 1 && fields[0].empty()) continue;
-    gs::table::point each;
-    int of = 0;
-    if (fields.size() != columns.size() || !gs::schedule_detail::parse_number(fields[bytes], each.bytes) ||
-        !gs::schedule_detail::parse_number(fields[seconds], each.seconds) ||
-        (workers < columns.size() && (!gs::schedule_detail::parse_number(fields[workers], of) || of < 1)))
-      fail(begin, "is not '" + example::joined(columns, ",") + "'");
-    made.measured[of].points.push_back(each);
-  }
-  if (made.measured.empty()) fail(1, "is followed by no row");
-  for (auto const& [of, all] : made.measured) all.check();
-  return made;
-}
-
-inline std::vector<priced_network> load_networks(settings const& chosen) {
-  std::vector<priced_network> all;
-  for (auto const& each : chosen.networks) {
-    if (std::filesystem::path{each}.extension() != ".csv") {
-      all.push_back({each, gs::network_named(each), {}});
-      continue;
-    }
-    if (chosen.exchange_given)
-      throw usage_error("--exchange '" + chosen.exchange + "': the times of '" + each +
-                        "' are those of its own exchange");
-    all.push_back(read_network(each));
-    auto const& measured = all.back().measured;
-    if (measured.contains(0) && chosen.workers.size() != 1)
-      throw usage_error("--network '" + each + "': has no column workers, so that --workers names one number");
-    for (int const workers : chosen.workers)
-      if (workers > 1 && !measured.contains(0) && !measured.contains(workers))
-        throw usage_error("--network '" + each + "': has no times of " + std::to_string(workers) + " workers");
-  }
-  return all;
 }
 
 inline gs::trace load(std::string const& text, std::vector<std::uint64_t> const& sizes) {

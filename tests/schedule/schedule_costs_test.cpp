@@ -401,6 +401,13 @@ TEST_CASE("negative costs are refused, and so are plans that cannot be") {
                        "gradsieve: a group of 16 bytes costs -2 seconds, expected 0 or more", gs::invalid_argument);
 }
 
+TEST_CASE("noise in a table: the running maximum") {
+  gs::table const noisy{{{1, 1.0}, {2, 0.5}, {3, 2.0}, {4, 1.99}}};
+  CHECK_THROWS_AS(noisy.check(), gs::invalid_argument);
+  CHECK(noisy.rising() == gs::table{{{1, 1.0}, {2, 1.0}, {3, 2.0}, {4, 2.0}}});
+  noisy.rising().check();
+}
+
 TEST_CASE("a table that ends") {
   gs::table const cost{{{10, 1}, {20, 2}, {30, infinity}, {40, infinity}}};
   CHECK_NOTHROW(cost.check());

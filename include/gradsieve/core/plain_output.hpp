@@ -7,9 +7,9 @@
 
 namespace gradsieve {
 
-/// While it lives, a stream writes numbers in decimal, without groups, with a point, six digits and no padding, whatever
-/// its locale, flags, width and precision were; then it has these again, but for the width. All operator<< of this
-/// library, and all that writes a file, hold one.
+/// While it lives, a stream writes numbers in decimal, without groups, with a point, six digits and no padding,
+/// whatever its locale, flags, width and precision were; then it has these again, but for the width. All operator<< of
+/// this library, and all that writes a file, hold one.
 class plain_output {
  public:
   explicit plain_output(std::ostream& out)

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
@@ -34,6 +35,7 @@ struct selection_cost {
 
   friend bool operator==(selection_cost const&, selection_cost const&) = default;
   friend std::ostream& operator<<(std::ostream& out, selection_cost const& it) {
+    plain_output const plain{out};
     if (it == selection_cost{}) return out << "n log2 k";
     return out << shortest{it.fixed} << " + " << shortest{it.per_element} << " n + " << shortest{it.per_selected}
                << " k";

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <limits>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gradsieve/core/error.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/core/types.hpp>
 
@@ -39,7 +39,7 @@ inline constexpr std::uint64_t infinity_bits = 0x7FF0'0000'0000'0000u;
 inline constexpr std::uint64_t minus_infinity_bits = 0xFFF0'0000'0000'0000u;
 
 [[noreturn]] inline void refuse_seconds(std::uint64_t bytes, double seconds, char const* expected) {
-  std::ostringstream message;
+  auto message = plain_text();
   message << "gradsieve: a group of " << bytes << " bytes costs " << seconds << " seconds, expected " << expected;
   throw invalid_argument(message.str());
 }
@@ -128,6 +128,14 @@ struct table {
     if (!is_finite(right->seconds)) return bytes == left.bytes ? left.seconds : right->seconds;
     double const slope = (right->seconds - left.seconds) / static_cast<double>(right->bytes - left.bytes);
     return left.seconds + slope * static_cast<double>(bytes - left.bytes);
+  }
+
+  /// The same, with the running maximum of the times, for those that noise has made fall. Cost: O(points). Allocates.
+  [[nodiscard]] table rising() const {
+    table made{points};
+    for (std::size_t i = 1; i < made.points.size(); ++i)
+      made.points[i].seconds = std::max(made.points[i].seconds, made.points[i - 1].seconds);
+    return made;
   }
 
   /// Checks all points. @throws invalid_argument unless there is one, bytes increase, and seconds never decrease and

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <gradsieve/core/error.hpp>
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/schedule/cost.hpp>
 
 namespace gradsieve {
@@ -28,14 +29,10 @@ struct affine_fit {
   std::vector<measured_point> points;  ///< what was measured
 
   /// The measured times themselves as a cost, made nondecreasing, for where no straight line fits.
-  [[nodiscard]] table measured() const {
-    table cost_table{points};
-    for (std::size_t i = 1; i < cost_table.points.size(); ++i)
-      cost_table.points[i].seconds = std::max(cost_table.points[i].seconds, cost_table.points[i - 1].seconds);
-    return cost_table;
-  }
+  [[nodiscard]] table measured() const { return table{points}.rising(); }
 
   friend std::ostream& operator<<(std::ostream& out, affine_fit const& it) {
+    plain_output const plain{out};
     return out << it.cost << ", R^2 " << shortest{std::round(1e4 * it.r2) / 1e4} << ", largest error "
                << shortest{std::round(1e3 * it.max_error) / 10} << " % of " << it.points.size() << " sizes";
   }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/schedule/csv.hpp>
 #include <gradsieve/schedule/plan.hpp>
@@ -19,6 +20,7 @@ namespace gradsieve {
 /// Writes a timeline as one JSON object with the array `traceEvents`: every span as "X" on its lane, in microseconds;
 /// the names of process and lanes; an arrow from what a group waited for last to its exchange. `rank` is the process.
 inline void write_chrome_trace(std::ostream& out, timeline const& run, trace const& of, plan const& by, int rank = 0) {
+  plain_output const plain{out};
   auto const text = [&out](std::string_view value) { schedule_detail::write_json_text(out, value); };
   std::string_view separator = "\n";
   auto const open = [&](char const* phase, std::uint32_t lane) {
