@@ -40,6 +40,7 @@ set(layers
     "schedule/cost schedule/trace"
     "schedule/"
     "schedule/planners/"
+    "schedule/exchange_choice"
     "schedule/advise schedule/make_plan schedule/measure/ schedule/overlap/ schedule/simulate/"
     "gradsieve recipe_text schedule"
     "any_compressor"

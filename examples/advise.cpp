@@ -2,6 +2,7 @@
 // at hand, which it measures, and then also what they really take. `advise --help` lists the options.
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -39,10 +40,13 @@ namespace {
 
 constexpr char const* usage = R"(advise [option value]...
   --trace NAME|FILE  a model's layers as CSV, or a trace of the examples [resnet50]
-  --elements N       instead: one layer of so many
+  --elements N       instead: one layer of so many, up to 2^52
   --workers P        [8]
   --bandwidth RATE   of a link, each way: 100mbit, 1gbit, 12.5gbit, ... [1gbit]
   --latency-us X     seconds a message, in millionths [30]
+  --cores X          of each rank; less than 1 where ranks share cores, such as 0.5 for 4 ranks on 2 [2]
+  --byte-ns X        what it takes a core to send or receive a byte, in billionths of a second: 1 or 2 where it runs TCP [0]
+  --wire X           bytes on the link for each of a message [1.062, TCP's on Ethernet]
   --density X        [0.01]
   --csv FILE         writes speed-ups from 1 Mbit/s to 400 Gbit/s, for plot_advise.py
   --measure          under mpirun, with two ranks or more: workers and link are what it finds, the local cost is
@@ -54,6 +58,10 @@ constexpr char const* usage = R"(advise [option value]...
 struct settings {
   std::string trace = "resnet50";
   std::uint64_t elements = 0;
+  double cores = 2;
+  double byte = 0;
+  std::optional<double> wire;
+  bool transport_given = false;
   int workers = 8;
   std::optional<double> bits_a_second;
   double latency = 30e-6;
@@ -83,13 +91,19 @@ settings parse(std::span<char*> arguments) {
     if (name == "--trace")
       chosen.trace = value;
     else if (name == "--elements")
-      chosen.elements = example::number<std::uint64_t>(name, value, 1, 1ull << 31);
+      chosen.elements = example::number<std::uint64_t>(name, value, 1, 1ull << 52);
     else if (name == "--workers")
       chosen.workers = example::number(name, value, 1, 1 << 20);
     else if (name == "--bandwidth")
       chosen.bits_a_second = rate(value);
     else if (name == "--latency-us")
       chosen.latency = 1e-6 * example::number(name, value, 0.0, 1e9);
+    else if (name == "--cores")
+      chosen.cores = example::number(name, value, 1e-3, 1e6), chosen.transport_given = true;
+    else if (name == "--byte-ns")
+      chosen.byte = 1e-9 * example::number(name, value, 0.0, 1e9), chosen.transport_given = true;
+    else if (name == "--wire")
+      chosen.wire = example::number(name, value, 1.0, 1e3), chosen.transport_given = true;
     else if (name == "--density")
       chosen.density = example::number(name, value, 0.0, 1.0);
     else if (name == "--csv")
@@ -100,21 +114,35 @@ settings parse(std::span<char*> arguments) {
       throw example::usage_error("no option " + name + "; see --help");
   }
   if (!chosen.append.empty() && !chosen.measure) throw example::usage_error("--append goes with --measure");
+  if (chosen.measure && chosen.transport_given)
+    throw example::usage_error("--cores, --byte-ns and --wire go without --measure, which measures what they stand for");
   if (chosen.measure && chosen.append.empty() && chosen.bits_a_second)
     throw example::usage_error("--bandwidth with --measure goes with --append: the link is measured");
   return chosen;
 }
 
-gs::layout layers_of(settings const& chosen) {
-  if (chosen.elements > 0) return gs::layout::flat(chosen.elements);
+gs::trace trace_of(settings const& chosen) {
+  if (chosen.elements > 0) return gs::trace{{"", 4 * chosen.elements, 0, 0, 0}};
   auto const shipped = std::filesystem::path{GRADSIEVE_EXAMPLE_TRACES} / (chosen.trace + ".csv");
   auto const path = std::filesystem::exists(shipped) ? shipped : std::filesystem::path{chosen.trace};
   std::ifstream file{path};
   if (!file) throw example::usage_error("--trace '" + chosen.trace + "': no such file, and no trace of the examples");
+  return gs::read_csv(file, path.stem().string());
+}
+
+#if defined(GRADSIEVE_EXAMPLE_MPI)
+/// @throws gs::invalid_argument for more elements than a compressor holds
+gs::layout layers_of(gs::trace const& of) {
   std::vector<gs::layer> layers;
-  auto const model = gs::read_csv(file, path.stem().string());
-  for (auto const& each : model.layers()) layers.push_back({each.name, each.bytes / 4});
+  for (auto const& each : of) layers.push_back({each.name, each.elements()});
   return gs::layout{layers};
+}
+#endif
+
+gs::transport_cost transport_of(settings const& chosen) {
+  auto made = gs::transport_cost::ethernet(chosen.cores, chosen.byte);
+  made.wire = chosen.wire.value_or(made.wire);
+  return made;
 }
 
 void print(gs::advice const& made) {
@@ -128,14 +156,15 @@ void print(gs::advice const& made) {
 }
 
 /// One line a choice and bandwidth.
-void sweep(settings const& chosen, gs::layout const& layers, std::vector<gs::exchange_choice> const& menu) {
+void sweep(settings const& chosen, gs::model_size const& size, std::vector<gs::exchange_choice> const& menu,
+           gs::transport_cost const& transport) {
   std::ofstream csv{chosen.csv};
   gs::plain_output const plain{csv};
   csv << "choice,gbit_per_second,milliseconds,speedup\n";
   for (int step = 0; step <= 56; ++step) {
     double const gbit = 1e-3 * std::pow(10.0, step / 10.0);
-    for (auto const& each :
-         gs::advise(layers, chosen.workers, {.alpha = chosen.latency, .beta = 8e-9 / gbit}, std::span{menu}).choices)
+    gs::network_link const link{.alpha = chosen.latency, .beta = 8e-9 / gbit};
+    for (auto const& each : gs::advise(size, chosen.workers, link, std::span{menu}, transport).choices)
       csv << '"' << each.choice.name << "\"," << gbit << ',' << 1e3 * each.total() << ',' << each.speedup << '\n';
   }
   csv.flush();
@@ -191,7 +220,26 @@ gs::local_cost local_cost_of(communicator const& comm, gs::layout const& layers,
   double const few = step_seconds(comm, gs::self{}, layers, gs::recipe{.density = density / 10});
   double const entry = std::max(0.0, (many - few) / (0.9 * density * n));
   double const element = std::max(0.0, (few - entry * density / 10 * n) / n);
-  return {element, entry * 2 / 3, entry / 3};
+  return {element, entry / 2, entry / 2};
+}
+
+/// What it costs that ranks work and then meet, beyond the work and a meeting by themselves: those that wait take the
+/// cores of those that still work, where cores are shared.
+double wait_of(communicator const& comm, gs::layout const& layers, double density) {
+  gs::compressor compressor{gs::host{1}, layers, gs::recipe{.density = density}};
+  auto const gradient = noise(layers.size(), comm.rank());
+  auto update = gradient;
+  auto const work = [&] {
+    std::copy(gradient.begin(), gradient.end(), update.begin());
+    compressor.exchange(gs::self{}, std::span{update});
+  };
+  auto const meet = [&] {
+    std::array<std::byte, 32> const mine{};
+    std::vector<std::byte> all(32 * static_cast<std::size_t>(comm.size()));
+    comm.all_gather(gs::host{1}, std::span<std::byte const>{mine}, std::span{all});
+  };
+  double const both = measured(comm, 9, [&] { work(), meet(); });
+  return std::max(0.0, both - measured(comm, 9, work) - measured(comm, 9, meet));
 }
 
 /// One line for each choice that was measured, and for the dense one.
@@ -215,8 +263,16 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
   auto const fit = gs::measure_all_reduce(comm, options);
   auto const link = gs::link_of_ring(fit.cost, comm.size());
   auto const local = local_cost_of(comm, layers, chosen.density);
+  gs::transport_cost const transport{.wait = wait_of(comm, layers, chosen.density)};
   auto const menu = gs::usual_choices(chosen.density, local);
-  auto const made = gs::advise(layers, comm.size(), link, std::span{menu});
+  auto const size = gs::model_size::of(layers);
+  auto made = gs::advise(size, comm.size(), link, std::span{menu}, transport);
+  // Large messages may be faster than a line through all sizes says: what was measured at a dense size counts there.
+  auto const at_size = fit.measured();
+  for (auto& each : made.choices)
+    if (each.choice.kind == gs::exchange_kind::dense)
+      each.exchange = at_size(static_cast<std::uint64_t>(static_cast<double>(layers.size()) * each.choice.entry_bytes));
+  for (auto& each : made.choices) each.speedup = made.choices[0].total() / each.total();
 
   std::vector<double> taken(menu.size());
   auto const bytes = noise(layers.size(), comm.rank());
@@ -233,7 +289,7 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
   taken[5] = step_seconds(comm, comm, layers, gs::recipe{.density = d, .partitioner = gs::cyclic{}});
   if (comm.rank() != 0) return EXIT_SUCCESS;
   std::cout << comm.size() << " workers, measured link: " << 1e6 * link.alpha << " us a message, " << 8e-9 / link.beta
-            << " Gbit/s\n";
+            << " Gbit/s; " << 1e3 * transport.wait << " ms of waiting\n";
   print(made);
   std::cout << "predicted and measured, ms:\n" << std::setprecision(3);
   for (std::size_t i = 0; i < menu.size(); ++i)
@@ -241,20 +297,22 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
       std::cout << std::left << std::setw(28) << menu[i].name << std::right << std::setw(12)
                 << 1e3 * made.choices[i].total() << std::setw(12) << 1e3 * taken[i] << std::setw(8)
                 << std::setprecision(2) << made.choices[i].total() / taken[i] << std::setprecision(3) << '\n';
-  if (!chosen.csv.empty()) sweep(chosen, layers, menu);
+  if (!chosen.csv.empty()) sweep(chosen, size, menu, transport);
   if (!chosen.append.empty()) append(chosen, chosen.bits_a_second.value_or(8 / link.beta) * 1e-9, made, taken);
   return EXIT_SUCCESS;
 }
 #endif
 
 int run(settings const& chosen) {
-  auto const layers = layers_of(chosen);
+  auto const size = gs::model_size::of(trace_of(chosen));
   auto const menu = gs::usual_choices(chosen.density);
+  auto const transport = transport_of(chosen);
   double const bits_a_second = chosen.bits_a_second.value_or(1e9);
-  std::cout << layers.size() << " elements, " << chosen.workers << " workers, " << 1e-9 * bits_a_second << " Gbit/s, "
+  std::cout << size.elements << " elements, " << chosen.workers << " workers, " << 1e-9 * bits_a_second << " Gbit/s, "
             << 1e6 * chosen.latency << " us a message, density " << chosen.density << '\n';
-  print(gs::advise(layers, chosen.workers, {.alpha = chosen.latency, .beta = 8 / bits_a_second}, std::span{menu}));
-  if (!chosen.csv.empty()) sweep(chosen, layers, menu);
+  gs::network_link const link{.alpha = chosen.latency, .beta = 8 / bits_a_second};
+  print(gs::advise(size, chosen.workers, link, std::span{menu}, transport));
+  if (!chosen.csv.empty()) sweep(chosen, size, menu, transport);
   return EXIT_SUCCESS;
 }
 
@@ -272,7 +330,7 @@ int main(int argc, char** argv) try {
   gs::mpi::session const session{argc, argv};
   gs::mpi::communicator_ref const comm{MPI_COMM_WORLD};
   if (comm.size() < 2) throw example::usage_error("--measure needs two ranks or more: mpirun -n 2 advise --measure");
-  return run_on(comm, chosen, layers_of(chosen));
+  return run_on(comm, chosen, layers_of(trace_of(chosen)));
 #else
   throw example::usage_error("--measure: this program was built without MPI");
 #endif

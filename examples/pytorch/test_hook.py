@@ -497,6 +497,10 @@ def case_trace_and_plan():
         if dist.get_rank() == 0:
             read = gradsieve_ddp.Trace.read(file)
             assert [each.name for each in read.layers] == [each.name for each in trace.layers]
+            half = gradsieve_ddp.Trace((gradsieve_ddp.Layer("a", 6, 0.5, 0.25, 1, element_bytes=2),))
+            half.write(file)
+            assert gradsieve_ddp.Trace.read(file) == half
+    assert {each.element_bytes for each in trace.layers} == {4}
     sizes = {name: 4 * each.numel() for name, each in model.module.named_parameters()}
     assert {each.name: each.bytes for each in trace.layers} == sizes
     assert trace.layers[0].name.startswith("5."), "the last layer's gradient is ready first"

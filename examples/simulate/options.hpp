@@ -29,7 +29,7 @@ struct settings {
   std::string exchange = "dense";
   double density = 0.01;
   double overhead = 0;
-  double bytes = 4;  ///< of an element
+  double bytes = 4;  ///< of an element, if they are given
   gs::simulation_options run;
   std::string csv;
   std::string chrome;
@@ -37,6 +37,7 @@ struct settings {
   std::vector<std::uint64_t> sizes;
   bool exchange_given = false;
   bool workers_given = false;
+  bool bytes_given = false;
   bool help = false;
 };
 
@@ -162,8 +163,11 @@ inline std::vector<option> option_table() {
        }},
       {"--density", "X", "of a sparse exchange [0.01]",
        real("--density", 0, 1, [](o t) -> auto& { return t.density; })},
-      {"--bytes", "X", "bytes of a gradient's element: 4, or 2 for half precision [4]",
-       [](o to, s v) { to.bytes = example::number("--bytes", v, 1.0, 4.0); }},
+      {"--bytes", "X", "bytes of an element in a dense exchange, such as 2 for half precision [as the trace has it]",
+       [](o to, s v) {
+         to.bytes_given = true;
+         to.bytes = example::number("--bytes", v, 1.0, 8.0);
+       }},
       {"--overhead", "S", "seconds that each collective costs besides [0]",
        real("--overhead", 0, 1, [](o t) -> auto& { return t.overhead; })},
       {"--selection", "F,E[,C]",
@@ -217,6 +221,8 @@ inline settings parse(names const& arguments) {
       throw usage_error(name + (found->value.empty() ? " takes no value" : " needs a value: " + found->value));
     found->set(chosen, found->value.empty() ? "" : attached ? arguments[i].substr(equals + 1) : arguments[++i]);
   }
+  if (chosen.bytes_given && chosen.exchange != "dense")
+    throw usage_error("--bytes: goes with dense exchanges; '" + chosen.exchange + "' sends entries of binary32 gradients");
   if (chosen.traces.empty() && chosen.logs.empty()) chosen.traces = {"resnet50"};
   if (chosen.networks.empty()) chosen.networks = {"v100-10gbe"};
   if (chosen.networks == names{"all"}) {
@@ -243,9 +249,11 @@ inline void print_help() {
   std::cout << R"(
 traces, a row a layer in ready order (the network's last layer first), times in seconds:
   .csv   a line of columns, in any order: bytes (of the gradient), backward (from the gradient before it to its own),
-         and if they are there name, forward, dtype (layers of different numbers are not merged), else empty, 0, 0
-  .json  {"name": "a", "layers": [{"name": "b", "bytes": 4, "backward": 1e-3, "forward": 5e-4, "dtype": 0}, ...]}, or
-         the list alone; name, forward, dtype may be left out, and --write-trace writes it;
+         and if they are there name, forward, dtype (layers of different numbers are not merged), else empty, 0, 0;
+         element_bytes (4, or 2 for half precision), else 2 for dtypes 2 and 3, and where 4 do not divide the bytes
+  .json  {"name": "a", "layers": [{"name": "b", "bytes": 4, "backward": 1e-3, "forward": 5e-4, "dtype": 0, "element_bytes": 4},
+         ...]}, or
+         the list alone; name, forward, dtype, element_bytes may be left out, and --write-trace writes it;
          or a profile of PyTorch (torch.profiler, export_chrome_trace) of one training step or several: medians, shapes
          from record_shapes=True, else --sizes; one forward time for all; on a GPU its times are those of launches
   --log  lines with [parameter, elements, backward us, us of its exchange, us of a merged one], from the input on

@@ -68,6 +68,7 @@ namespace gs = gradsieve;
   struct gradient {
     std::uint64_t bytes = 0;
     std::uint32_t dtype = 0;
+    std::uint32_t element = 4;
     std::string shape;
     double backward = 0;
     bool operator==(gradient const& other) const {
@@ -118,6 +119,7 @@ namespace gs = gradsieve;
       if (types->items[0].text.empty()) continue;  // a gradient that was not defined: there is none to exchange
       made.bytes = element_bytes(types->items[0].text);
       if (made.bytes == 0) fail("a gradient has the type '" + types->items[0].text + "', of no known size");
+      made.element = static_cast<std::uint32_t>(made.bytes);
       auto const& type = types->items[0].text;
       made.dtype = type == "float" ? 0 : type == "c10::BFloat16" ? 3 : static_cast<std::uint32_t>(made.bytes);
       for (auto const& length : shapes->items[0].items) {
@@ -158,7 +160,7 @@ namespace gs = gradsieve;
   for (std::size_t i = 0; i < last.size(); ++i) {
     auto const shape = last[i].shape.empty() ? "" : " " + last[i].shape;
     layers.push_back({"gradient " + std::to_string(i + 1) + shape, last[i].bytes,
-                      median([&](pass const& each) { return each.gradients[i].backward; }), 0, last[i].dtype});
+                      median([&](pass const& each) { return each.gradients[i].backward; }), 0, last[i].dtype, last[i].element});
   }
   layers.back().forward = median([](pass const& each) { return each.forward; });
   return gs::trace{std::move(layers), name};

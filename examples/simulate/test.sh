@@ -32,9 +32,34 @@ same() {
 
 # CSV: columns may be left out, and come in any order.
 printf 'backward,bytes\n0.001,4000\n0.002,8000\n' >short.csv
-printf 'name,bytes,backward,forward,dtype\n,4000,0.001,0,0\n,8000,0.002,0,0\n' >long.csv
+printf 'name,bytes,backward,forward,dtype,element_bytes\n,4000,0.001,0,0,4\n,8000,0.002,0,0,4\n' >long.csv
 takes 0 '2 layers' --trace short.csv --write-trace written.csv
 same long.csv
+printf 'bytes,backward,dtype\n4000,0.001,3\n8002,0.002,1\n8004,0.002,1\n8,1,8\n' >old.csv # before element_bytes
+printf ',4000,0.001,0,3,2\n,8002,0.002,0,1,2\n,8004,0.002,0,1,2\n,8,1,0,8,8\n' >new.csv
+sed -i '1i name,bytes,backward,forward,dtype,element_bytes' new.csv
+takes 0 '4 layers' --trace old.csv --write-trace written.csv
+same new.csv
+takes 0 '4 layers' --trace new.csv --write-trace written.csv
+same new.csv
+takes 0 '4 layers' --trace new.csv --write-trace written.json
+takes 0 '4 layers' --trace written.json --write-trace written.csv
+same new.csv
+printf '[{"bytes": 4, "backward": 1, "element_bytes": 2}, {"bytes": 4, "backward": 1}]' >some.json
+takes 1 "some of its layers have 'element_bytes'" --trace some.json
+printf 'bytes,backward,element_bytes\n4000,1,0\n' >zero.csv
+takes 2 "bytes of an element of layer '' is 0" --trace zero.csv
+# Entries are of binary32 gradients: a model in half precision takes what it takes in single precision.
+printf 'bytes,backward,element_bytes\n4000000,0.001,4\n' >single.csv
+printf 'bytes,backward,element_bytes\n2000000,0.001,2\n' >half.csv
+for trace in single half; do
+  "$program" --trace $trace.csv --workers 8 --planners single --exchange gather --csv $trace.rows >/dev/null
+  cut -d, -f2- $trace.rows >$trace.cut
+done
+cmp -s single.cut half.cut || { echo "gather: $(cat single.cut half.cut)"; failed=1; }
+takes 2 "--bytes: goes with dense exchanges" --trace single.csv --exchange gather --bytes 2
+takes 0 '1 layers, 2.0 MB' --trace single.csv --bytes 2
+takes 0 '1 layers, 4.0 MB' --trace half.csv --bytes 4
 printf 'bytes,forward\n4000,1\n' >without.csv
 takes 2 'bytes and backward are needed' --trace without.csv
 printf 'bytes,backward,colour\n4000,1,2\n' >unknown.csv

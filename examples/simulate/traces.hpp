@@ -37,6 +37,7 @@ inline std::ofstream created(std::string const& path) {
 /// Layers of the library's JSON, with or without the object around them.
 inline gs::trace from_layers(std::vector<json> const& items, std::string const& name) {
   std::vector<gs::traced_layer> layers;
+  bool said = false;  // how many bytes an element has
   for (auto const& each : items) {
     auto const fail = [&](std::string const& why) {
       throw std::runtime_error("'" + name + "' is no trace: layer " + std::to_string(layers.size() + 1) + " " + why);
@@ -56,8 +57,13 @@ inline gs::trace from_layers(std::vector<json> const& items, std::string const& 
     auto const* const called = each.find("name");
     layers.push_back({called ? called->text : "", static_cast<std::uint64_t>(whole("bytes", true, 0x1p53)),
                       number("backward", true), number("forward", false),
-                      static_cast<std::uint32_t>(whole("dtype", false, 0x1p32))});
+                      static_cast<std::uint32_t>(whole("dtype", false, 0x1p32)),
+                      static_cast<std::uint32_t>(whole("element_bytes", false, 17))});
+    said = said || each.find("element_bytes") != nullptr;
   }
+  if (said && std::any_of(layers.begin(), layers.end(), [](auto const& each) { return each.element_bytes == 0; }))
+    throw std::runtime_error("'" + name + "' is no trace: some of its layers have 'element_bytes', and others none or 0");
+  if (!said) gs::schedule_detail::guess_element_bytes(layers);
   return gs::trace{std::move(layers), name};
 }
 
@@ -116,13 +122,17 @@ inline std::vector<gs::trace> load_all(settings const& chosen) {
     auto file = opened(each);
     traces.push_back(gs::read_mgwfbp_log(file, std::filesystem::path{each}.stem().string()));
   }
-  if (chosen.bytes == 4) return traces;
-  for (auto& of : traces) {
-    auto layers = of.layers();
-    for (auto& each : layers)
-      each.bytes = static_cast<std::uint64_t>(static_cast<double>(each.bytes) * chosen.bytes / 4);
-    of = gs::trace{std::move(layers), of.name()};
-  }
+  // Compressed exchanges send entries of binary32 gradients, whatever the model's own format is.
+  bool const sparse = chosen.exchange != "dense";
+  if (sparse || chosen.bytes_given)
+    for (auto& of : traces) {
+      auto layers = of.layers();
+      for (auto& each : layers) {
+        auto const elements = static_cast<double>(each.bytes) / each.element_bytes;
+        each.bytes = static_cast<std::uint64_t>(elements * (sparse ? 4 : chosen.bytes));
+      }
+      of = gs::trace{std::move(layers), of.name()};
+    }
   return traces;
 }
 

@@ -23,20 +23,21 @@ namespace gs = gradsieve;
 namespace py = pybind11;
 
 /// As gs::traced_layer.
-using layer_row = std::tuple<std::string, std::uint64_t, double, double, std::uint32_t>;
+using layer_row = std::tuple<std::string, std::uint64_t, double, double, std::uint32_t, std::uint32_t>;
 /// Where a group ends, its bytes, its start and its finish.
 using group_row = std::tuple<std::size_t, std::uint64_t, double, double>;
 
 gs::trace trace_of(std::vector<layer_row> const& rows) {
   std::vector<gs::traced_layer> layers;
-  for (auto const& [name, bytes, backward, forward, dtype] : rows)
-    layers.push_back({name, bytes, backward, forward, dtype});
+  for (auto const& [name, bytes, backward, forward, dtype, element_bytes] : rows)
+    layers.push_back({name, bytes, backward, forward, dtype, element_bytes});
   return gs::trace{std::move(layers)};
 }
 
 std::vector<layer_row> rows_of(gs::trace const& of) {
   std::vector<layer_row> rows;
-  for (auto const& each : of) rows.emplace_back(each.name, each.bytes, each.backward, each.forward, each.dtype);
+  for (auto const& each : of)
+    rows.emplace_back(each.name, each.bytes, each.backward, each.forward, each.dtype, each.element_bytes);
   return rows;
 }
 

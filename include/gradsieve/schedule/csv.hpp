@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <istream>
+#include <map>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -89,7 +90,23 @@ template <class T>
 }  // namespace schedule_detail
 
 /// The columns of a trace as CSV: a row a layer, in ready order; bytes, and seconds.
-inline constexpr std::string_view trace_columns = "name,bytes,backward,forward,dtype";
+inline constexpr std::string_view trace_columns = "name,bytes,backward,forward,dtype,element_bytes";
+
+namespace schedule_detail {
+
+/// Bytes of an element where a file does not say them: 2 for dtypes 2 and 3 and 8 for 8, as simulate numbers float16,
+/// bfloat16 and double; else 4, or 2 where only 2 divides the bytes of each layer of the dtype.
+inline void guess_element_bytes(std::vector<traced_layer>& layers) {
+  std::map<std::uint32_t, std::uint64_t> low_bits;  // of all bytes of a dtype
+  for (auto const& each : layers) low_bits[each.dtype] |= each.bytes % 8;
+  for (auto& each : layers) {
+    auto const bits = low_bits.at(each.dtype);
+    bool const half = each.dtype == 2 || each.dtype == 3 || bits % 4 == 2;
+    each.element_bytes = half ? 2 : each.dtype == 8 && bits == 0 ? 8 : 4;
+  }
+}
+
+}  // namespace schedule_detail
 
 /// Writes a trace as CSV: the columns of `trace_columns`, numbers in the fewest digits that read back as the same.
 inline void write_csv(std::ostream& out, trace const& of) {
@@ -98,20 +115,22 @@ inline void write_csv(std::ostream& out, trace const& of) {
   for (auto const& each : of) {
     schedule_detail::write_csv_text(out, each.name);
     out << ',' << shortest{each.bytes} << ',' << shortest{each.backward} << ',' << shortest{each.forward} << ','
-        << shortest{each.dtype} << '\n';
+        << shortest{each.dtype} << ',' << shortest{each.element_bytes} << '\n';
   }
 }
 
 /// Reads a trace from CSV. Columns come in any order; without `name`, `forward` or `dtype` these are empty, 0 and 0.
+/// Without `element_bytes` (files before version 0.3) they are 2 for the dtypes 2 and 3, 8 for 8, and else 4, or 2 where
+/// of these only 2 divides the bytes of all layers of that dtype.
 /// @throws invalid_argument, naming the line, unless the first line names columns of `trace_columns`, bytes and
 /// backward among them and none twice, and all others are such rows.
 [[nodiscard]] inline trace read_csv(std::istream& in, std::string name = {}) {
-  constexpr std::array<std::string_view, 5> known{"name", "bytes", "backward", "forward", "dtype"};
+  constexpr std::array<std::string_view, 6> known{"name", "bytes", "backward", "forward", "dtype", "element_bytes"};
   std::vector<traced_layer> layers;
   std::vector<std::string> fields;
   std::size_t line = 1;
   std::string header;
-  std::array<std::size_t, 5> place{};  // of each known column, counted from 1; 0: left out
+  std::array<std::size_t, 6> place{};  // of each known column, counted from 1; 0: left out
   bool fits = true;
   if (schedule_detail::read_csv_record(in, line, fields))
     for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -131,16 +150,18 @@ inline void write_csv(std::ostream& out, trace const& of) {
       return place[column] == 0 || schedule_detail::parse_number(fields[place[column] - 1], value);
     };
     if (fields.size() != columns || !read(1, each.bytes) || !read(2, each.backward) || !read(3, each.forward) ||
-        !read(4, each.dtype))
+        !read(4, each.dtype) || !read(5, each.element_bytes))
       throw invalid_argument("gradsieve: line " + std::to_string(begin) + " of a trace is not '" + header + "'");
     if (place[0] != 0) each.name = std::move(fields[place[0] - 1]);
     layers.push_back(std::move(each));
   }
+  if (place[5] == 0) schedule_detail::guess_element_bytes(layers);
   return trace{std::move(layers), std::move(name)};
 }
 
 /// Writes a trace as JSON:
-/// `{"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ..., "dtype": ...}, ...]}`.
+/// `{"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ..., "dtype": ..., "element_bytes":
+/// ...}, ...]}`.
 inline void write_json(std::ostream& out, trace const& of) {
   plain_output const plain{out};
   out << "{\"name\": ";
@@ -151,7 +172,8 @@ inline void write_json(std::ostream& out, trace const& of) {
     out << separator << "{\"name\": ";
     schedule_detail::write_json_text(out, each.name);
     out << ", \"bytes\": " << shortest{each.bytes} << ", \"backward\": " << shortest{each.backward}
-        << ", \"forward\": " << shortest{each.forward} << ", \"dtype\": " << shortest{each.dtype} << '}';
+        << ", \"forward\": " << shortest{each.forward} << ", \"dtype\": " << shortest{each.dtype} << ", \"element_bytes\": "
+        << shortest{each.element_bytes} << '}';
     separator = ",\n";
   }
   out << "\n]}\n";

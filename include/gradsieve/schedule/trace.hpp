@@ -20,6 +20,10 @@ struct traced_layer {
   double backward = 0;      ///< seconds from the arrival of the gradient before it to its own
   double forward = 0;       ///< seconds of its forward pass
   std::uint32_t dtype = 0;  ///< layers of different numbers are merged only with merge_constraints::mix_dtypes
+  std::uint32_t element_bytes = 4;  ///< of one of its elements: 4, or 2 for half precision, 8 for double
+
+  /// Whole elements of its gradient.
+  [[nodiscard]] std::uint64_t elements() const noexcept { return bytes / element_bytes; }
   friend bool operator==(traced_layer const&, traced_layer const&) = default;
 };
 
@@ -35,7 +39,7 @@ class trace {
 
   /// These layers, in ready order.
   /// @throws invalid_argument, naming the layer and the value, if a time is negative, NaN or infinite, if the sum of
-  /// all times is not finite, or if the bytes sum to 2^53 or more.
+  /// all times is not finite, if the bytes sum to 2^53 or more, or if an element has no byte, or more than 16.
   trace(std::initializer_list<traced_layer> layers) : trace(std::vector<traced_layer>(layers)) {}
   /// The same, with a name for people. @throws invalid_argument as above.
   explicit trace(std::vector<traced_layer> layers, std::string name = {})
@@ -47,6 +51,7 @@ class trace {
       };
       require_between(what("backward"), each.backward, 0, longest);
       require_between(what("forward"), each.forward, 0, longest);
+      require_between("bytes of an element of layer '" + each.name + "'", each.element_bytes, 1, 16);
       if (each.bytes >= limit - bytes_)
         throw invalid_argument("gradsieve: trace reaches 2^53 bytes at layer '" + each.name + "' (" +
                                std::to_string(each.bytes) + " bytes)");

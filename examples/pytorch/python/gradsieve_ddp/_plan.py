@@ -21,13 +21,15 @@ MIB = 2**20
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """A parameter. `bytes` of its gradient without compression; seconds of its backward pass since the gradient before
-    it was ready, and of its forward pass; parameters with different `dtype` numbers share no bucket."""
+    it was ready, and of its forward pass; parameters with different `dtype` numbers share no bucket; `element_bytes` of
+    each element."""
 
     name: str
     bytes: int
     backward: float
     forward: float
     dtype: int = 0
+    element_bytes: int = 4
 
     def __post_init__(self) -> None:
         _arguments.text("the name of a layer", self.name, "a string")
@@ -74,7 +76,7 @@ class Trace:
         return sum(each.backward + each.forward for each in self.layers)
 
     def text(self) -> str:
-        """The scheduler's CSV: name,bytes,backward,forward,dtype."""
+        """The scheduler's CSV: name,bytes,backward,forward,dtype,element_bytes."""
         return _native.trace_text(_rows(self.layers))
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -204,7 +206,7 @@ def _seconds(begin: Any, end: Any) -> float:
     return max(0.0, end - begin if isinstance(begin, float) else 1e-3 * begin.elapsed_time(end))
 
 
-def _rows(layers: Sequence[Layer]) -> list[tuple[str, int, float, float, int]]:
+def _rows(layers: Sequence[Layer]) -> list[tuple[str, int, float, float, int, int]]:
     return [dataclasses.astuple(each) for each in layers]  # type: ignore[misc]
 
 
@@ -233,7 +235,7 @@ def _summed_up(steps: list[dict[str, Any]], names: list[str], parameters: dict[s
         parameter = parameters[name]
         share = forward[name] * total / timed if timed > 0 else total / len(ready)
         layers.append(Layer(name, parameter.numel() * parameter.element_size(), ready[name] - before, share,
-                            dtypes.index(parameter.dtype)))
+                            dtypes.index(parameter.dtype), parameter.element_size()))
         before = ready[name]
     per_step = len(exchanges) // len(steps)
     kept = exchanges[per_step:] or exchanges
