@@ -75,7 +75,8 @@ struct setting {
 
   [[nodiscard]] std::string name() const {
     char digits[32];
-    std::string const text{digits, std::to_chars(digits, digits + sizeof digits, density, std::chars_format::general, 6).ptr};
+    std::string const text{digits,
+                           std::to_chars(digits, digits + sizeof digits, density, std::chars_format::general, 6).ptr};
     return "n:" + std::to_string(n) + "/density:" + text + "/law:" + law + "/dtype:" + dtype +
            "/threads:" + std::to_string(threads);
   }

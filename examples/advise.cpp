@@ -45,7 +45,7 @@ constexpr char const* usage = R"(advise [option value]...
   --bandwidth RATE   of a link, each way: 100mbit, 1gbit, 12.5gbit, ... [1gbit]
   --latency-us X     seconds a message, in millionths [30]
   --cores X          of each rank; less than 1 where ranks share cores, such as 0.5 for 4 ranks on 2 [2]
-  --byte-ns X        what it takes a core to send or receive a byte, in billionths of a second: 1 or 2 where it runs TCP [0]
+  --byte-ns X        of a core to send or receive a byte, in billionths of a second: 1 or 2 where it runs TCP [0]
   --wire X           bytes on the link for each of a message [1.062, TCP's on Ethernet]
   --density X        [0.01]
   --csv FILE         writes speed-ups from 1 Mbit/s to 400 Gbit/s, for plot_advise.py
@@ -115,7 +115,8 @@ settings parse(std::span<char*> arguments) {
   }
   if (!chosen.append.empty() && !chosen.measure) throw example::usage_error("--append goes with --measure");
   if (chosen.measure && chosen.transport_given)
-    throw example::usage_error("--cores, --byte-ns and --wire go without --measure, which measures what they stand for");
+    throw example::usage_error(
+        "--cores, --byte-ns and --wire go without --measure, which measures what they stand for");
   if (chosen.measure && chosen.append.empty() && chosen.bits_a_second)
     throw example::usage_error("--bandwidth with --measure goes with --append: the link is measured");
   return chosen;

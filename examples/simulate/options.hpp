@@ -162,14 +162,16 @@ inline std::vector<option> option_table() {
              {"dense", "gather", "index_union", "leader", "shared_choice", "reduce_scatter", "ok_topk", "gtopk"});
        }},
       {"--density", "X", "of a sparse exchange [0.01]",
-       real("--density", 0, 1, [](o t) -> auto& { return t.density; })},
+       real(
+           "--density", 0, 1, [](o t) -> auto& { return t.density; })},
       {"--bytes", "X", "bytes of an element in a dense exchange, such as 2 for half precision [as the trace has it]",
        [](o to, s v) {
          to.bytes_given = true;
          to.bytes = example::number("--bytes", v, 1.0, 8.0);
        }},
       {"--overhead", "S", "seconds that each collective costs besides [0]",
-       real("--overhead", 0, 1, [](o t) -> auto& { return t.overhead; })},
+       real(
+           "--overhead", 0, 1, [](o t) -> auto& { return t.overhead; })},
       {"--selection", "F,E[,C]",
        "seconds of a group's selection on the compute stream: F, E an element, C an element and bit of their number "
        "[0]",
@@ -181,11 +183,14 @@ inline std::vector<option> option_table() {
          to.run.selection = {values[0], values[1], values[2]};
        }},
       {"--interference", "X", "factor by which computing beside a collective is slower [1]",
-       real("--interference", 1, 100, [](o t) -> auto& { return t.run.interference; })},
+       real(
+           "--interference", 1, 100, [](o t) -> auto& { return t.run.interference; })},
       {"--jitter", "X", "relative deviation of the layers' times [0]",
-       real("--jitter", 0, 10, [](o t) -> auto& { return t.run.jitter; })},
+       real(
+           "--jitter", 0, 10, [](o t) -> auto& { return t.run.jitter; })},
       {"--straggler", "X", "factor by which one worker is slower [1]",
-       real("--straggler", 1, 100, [](o t) -> auto& { return t.run.straggler; })},
+       real(
+           "--straggler", 1, 100, [](o t) -> auto& { return t.run.straggler; })},
       {"--streams", "N", "collectives at once [1]",
        [](o to, s v) { to.run.streams = example::number("--streams", v, 1, 64); }},
       {"--iterations", "N", "[1; 4 where the next forward pass overlaps]",
@@ -222,7 +227,8 @@ inline settings parse(names const& arguments) {
     found->set(chosen, found->value.empty() ? "" : attached ? arguments[i].substr(equals + 1) : arguments[++i]);
   }
   if (chosen.bytes_given && chosen.exchange != "dense")
-    throw usage_error("--bytes: goes with dense exchanges; '" + chosen.exchange + "' sends entries of binary32 gradients");
+    throw usage_error("--bytes: goes with dense exchanges; '" + chosen.exchange +
+                      "' sends entries of binary32 gradients");
   if (chosen.traces.empty() && chosen.logs.empty()) chosen.traces = {"resnet50"};
   if (chosen.networks.empty()) chosen.networks = {"v100-10gbe"};
   if (chosen.networks == names{"all"}) {
@@ -250,10 +256,10 @@ inline void print_help() {
 traces, a row a layer in ready order (the network's last layer first), times in seconds:
   .csv   a line of columns, in any order: bytes (of the gradient), backward (from the gradient before it to its own),
          and if they are there name, forward, dtype (layers of different numbers are not merged), else empty, 0, 0;
-         element_bytes (4, or 2 for half precision), else 2 for dtypes 2 and 3, and where 4 do not divide the bytes
-  .json  {"name": "a", "layers": [{"name": "b", "bytes": 4, "backward": 1e-3, "forward": 5e-4, "dtype": 0, "element_bytes": 4},
-         ...]}, or
-         the list alone; name, forward, dtype, element_bytes may be left out, and --write-trace writes it;
+         element_bytes (4, or 2 for half precision), else 2 for dtypes 2 and 3, and where only 2 divides all bytes
+  .json  {"name": "a", "layers": [{"name": "b", "bytes": 4, "backward": 1e-3, "forward": 5e-4, "dtype": 0,
+         "element_bytes": 4}, ...]}, or the list alone; name, forward, dtype, element_bytes may be left out, and
+         --write-trace writes it;
          or a profile of PyTorch (torch.profiler, export_chrome_trace) of one training step or several: medians, shapes
          from record_shapes=True, else --sizes; one forward time for all; on a GPU its times are those of launches
   --log  lines with [parameter, elements, backward us, us of its exchange, us of a merged one], from the input on

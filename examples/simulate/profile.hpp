@@ -21,8 +21,12 @@ namespace gs = gradsieve;
 
 /// Bytes of an element, by the names that profiles have for types; 0 for others.
 [[nodiscard]] inline std::uint64_t element_bytes(std::string const& type) {
-  static std::map<std::string, std::uint64_t> const known{
-      {"float", 4}, {"double", 8}, {"c10::Half", 2}, {"c10::BFloat16", 2}, {"c10::complex<float>", 8}, {"c10::complex<double>", 16}};
+  static std::map<std::string, std::uint64_t> const known{{"float", 4},
+                                                          {"double", 8},
+                                                          {"c10::Half", 2},
+                                                          {"c10::BFloat16", 2},
+                                                          {"c10::complex<float>", 8},
+                                                          {"c10::complex<double>", 16}};
   auto const found = known.find(type);
   return found == known.end() ? 0 : found->second;
 }
@@ -134,7 +138,8 @@ namespace gs = gradsieve;
     passes.back().gradients.push_back(std::move(made));
   }
   std::erase_if(passes, [](pass const& each) { return each.gradients.empty(); });
-  if (passes.empty()) fail("it has no '" + std::string{accumulation} + "' of a gradient: profile a backward pass on the CPU side");
+  if (passes.empty())
+    fail("it has no '" + std::string{accumulation} + "' of a gradient: profile a backward pass on the CPU side");
 
   auto& last = passes.back().gradients;
   if (!sizes.empty()) {
@@ -160,7 +165,8 @@ namespace gs = gradsieve;
   for (std::size_t i = 0; i < last.size(); ++i) {
     auto const shape = last[i].shape.empty() ? "" : " " + last[i].shape;
     layers.push_back({"gradient " + std::to_string(i + 1) + shape, last[i].bytes,
-                      median([&](pass const& each) { return each.gradients[i].backward; }), 0, last[i].dtype, last[i].element});
+                      median([&](pass const& each) { return each.gradients[i].backward; }), 0, last[i].dtype,
+                      last[i].element});
   }
   layers.back().forward = median([](pass const& each) { return each.forward; });
   return gs::trace{std::move(layers), name};

@@ -209,8 +209,9 @@ class any_communicator {
   explicit any_communicator(std::shared_ptr<transport const> how) : how_{std::move(how)} {}
   /// Calls go to a copy of this communicator.
   template <class Comm>
-    requires(!std::is_same_v<Comm, any_communicator> && has_all_gather<Comm, host>)
-  explicit any_communicator(Comm const& comm) : how_{std::make_shared<over<Comm>>(comm)} {}
+  requires(!std::is_same_v<Comm, any_communicator> &&
+           has_all_gather<Comm, host>) explicit any_communicator(Comm const& comm)
+      : how_{std::make_shared<over<Comm>>(comm)} {}
 
   [[nodiscard]] int rank() const { return how_->rank(); }
   [[nodiscard]] int size() const { return how_->size(); }

@@ -28,8 +28,8 @@ gs::local_cost const free_of_charge{0, 0, 0};
 
 gs::network_link link_of(double gbit) { return {.alpha = 0, .beta = 8e-9 / gbit}; }
 
-/// The share of bandwidths at which the best choice that is not dense pays: at both ends it takes what the fastest dense
-/// one takes, and the verdict at this link is the interval's.
+/// The share of bandwidths at which the best choice that is not dense pays: at both ends it takes what the fastest
+/// dense one takes, and the verdict at this link is the interval's.
 void check_ends(gs::advice const& it, std::vector<gs::exchange_choice> const& menu, int workers, double alpha) {
   std::vector<gs::exchange_choice> mine;
   for (auto const& each : menu)
@@ -172,7 +172,10 @@ TEST_CASE("both ends of the interval, for menus, links and numbers of workers at
     for (double const bytes : {4.0, 2.0})
       menu.push_back({"dense", gs::exchange_kind::dense, 1, bytes, {random(1e-12, 1e-8), 0, 0}});
     for (int i = 1; i < 8; ++i)
-      menu.push_back({"s", static_cast<gs::exchange_kind>(i), random(1e-4, 1), random(1, 16),
+      menu.push_back({"s",
+                      static_cast<gs::exchange_kind>(i),
+                      random(1e-4, 1),
+                      random(1, 16),
                       {random(1e-12, 1e-8), random(1e-10, 1e-8), random(1e-10, 1e-8)}});
     int const workers = static_cast<int>(random(1, 1000));
     double const alpha = random(1e-7, 1e-1);
@@ -255,8 +258,8 @@ TEST_CASE("predicted speed-ups come within 30 % of those measured on links of li
   std::vector<double> of_best, of_median, of_run, seconds;
   for (double const gbit : {1.0, 0.5, 0.2, 0.1, 0.05}) {
     gs::network_link const link{.alpha = 30e-6, .beta = 8e-9 / gbit};
-    auto const it = gs::advise(gs::model_size{2'000'000, 0}, 4, link, std::span{menu},
-                               gs::transport_cost::ethernet(0.5, 1.5e-9));
+    auto const it =
+        gs::advise(gs::model_size{2'000'000, 0}, 4, link, std::span{menu}, gs::transport_cost::ethernet(0.5, 1.5e-9));
     auto const dense = measured.at({menu[0].name, gbit});
     for (auto const& each : it.choices) {
       if (!measured.contains({each.choice.name, gbit})) continue;
@@ -273,8 +276,8 @@ TEST_CASE("predicted speed-ups come within 30 % of those measured on links of li
   CHECK(of_best.size() == 20);
   CHECK(of_run.size() == 140);
   MESSAGE("median error of seconds " << 100 * median(seconds) << " %, of speed-ups " << 100 * median(of_best)
-                                     << " % of the best runs, " << 100 * median(of_median)
-                                     << " % of the median runs, " << 100 * median(of_run) << " % of single runs");
+                                     << " % of the best runs, " << 100 * median(of_median) << " % of the median runs, "
+                                     << 100 * median(of_run) << " % of single runs");
   CHECK(median(seconds) < 0.3);
   CHECK(median(of_best) < 0.3);
   CHECK(median(of_median) < 0.3);

@@ -19,8 +19,8 @@
 
 namespace gradsieve {
 
-/// What an exchange takes besides its messages on the link and the ranks' own work. By default nothing: for a link whose
-/// seconds were measured with messages. A link that is known by its rate needs ethernet() or numbers of your own.
+/// What an exchange takes besides its messages on the link and the ranks' own work. By default nothing: for a link
+/// whose seconds were measured with messages. A link that is known by its rate needs ethernet() or numbers of your own.
 struct transport_cost {
   double wire = 1;      ///< bytes on the link for each of a message: headers
   double byte = 0;      ///< seconds for each byte that a rank sends or receives: copies and the protocol
@@ -28,10 +28,10 @@ struct transport_cost {
   double slowdown = 1;  ///< factor on local_cost, where ranks have fewer cores than it was measured with
 
   /// TCP on Ethernet, for ranks of so many cores each. A full packet carries 1,448 of 1,538 bytes. A core sends or
-  /// receives a byte in `byte` seconds: none where the network card does it, about a nanosecond where the processor runs
-  /// TCP. With less than a core, ranks take turns, and wait for each other: 30 ms for each other rank on the core, as
-  /// four ranks on two cores did (bench/README.md). local_cost's defaults are of two cores; more of them change nothing,
-  /// as memory is the limit.
+  /// receives a byte in `byte` seconds: none where the network card does it, about a nanosecond where the processor
+  /// runs TCP. With less than a core, ranks take turns, and wait for each other: 30 ms for each other rank on the core,
+  /// as four ranks on two cores did (bench/README.md). local_cost's defaults are of two cores; more of them change
+  /// nothing, as memory is the limit.
   [[nodiscard]] static transport_cost ethernet(double cores = 2, double byte = 0) {
     require_between("cores of a rank", cores, 1e-3, 1e6);
     double const share = std::min(cores, 1.0);
@@ -65,10 +65,10 @@ struct advice {
   std::size_t best_sparse = 0;              ///< the fastest that is not dense
   bool compress = false;                    ///< whether the fastest is not dense
   double break_even_density = 0;            ///< below it, best_sparse is faster than the fastest dense choice; 0: never
-  double least_bandwidth = 0;       ///< bytes a second; above it best_sparse is faster than every dense choice; 0: there
-                                    ///< is no such end; infinity: never
+  double least_bandwidth = 0;  ///< bytes a second; above it best_sparse is faster than every dense choice; 0: there
+                               ///< is no such end; infinity: never
   double break_even_bandwidth = 0;  ///< bytes a second; below it likewise; infinity: there is no such end; 0: never
-  std::string sentence;                     ///< the result in words
+  std::string sentence;             ///< the result in words
 };
 
 namespace schedule_detail {
@@ -76,8 +76,9 @@ namespace schedule_detail {
 inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  // also with -ffast-math
 
 /// Link and local seconds of a choice, after the backward pass, with nothing beside it.
-[[nodiscard]] inline std::pair<double, double> seconds_of(exchange_choice const& it, model_size const& size, int workers,
-                                                          network_link const& link, transport_cost const& transport) {
+[[nodiscard]] inline std::pair<double, double> seconds_of(exchange_choice const& it, model_size const& size,
+                                                          int workers, network_link const& link,
+                                                          transport_cost const& transport) {
   auto const all = static_cast<double>(size.elements);
   auto const selected = static_cast<double>(size.selected());
   network_link loaded = link;
@@ -135,8 +136,7 @@ inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  
 /// Seconds of a choice as startup + slope * the link's seconds a byte.
 [[nodiscard]] inline affine line_of(exchange_choice const& it, model_size const& size, int workers,
                                     network_link const& link, transport_cost const& transport) {
-  auto const [exchange, local] =
-      seconds_of(it, size, workers, {link.alpha, 0, link.gamma}, transport);
+  auto const [exchange, local] = seconds_of(it, size, workers, {link.alpha, 0, link.gamma}, transport);
   return {exchange + local, seconds_of(it, size, workers, {0, 1, 0}, {transport.wire, 0, 0, 0}).first};
 }
 
@@ -253,7 +253,7 @@ struct beta_interval {
 
 /// The same for one recipe and for dense exchanges in 32 and 16 bits.
 template <class Recipe>
-  requires requires(Recipe const& recipe) { recipe.codec.max_bytes(1, 1, 0); }
+requires requires(Recipe const& recipe) { recipe.codec.max_bytes(1, 1, 0); }
 [[nodiscard]] advice advise(layout const& layers, int workers, network_link const& link, Recipe const& recipe,
                             local_cost const& local = {}, transport_cost const& transport = {}) {
   auto menu = usual_choices(0, local);

@@ -120,8 +120,8 @@ inline void write_csv(std::ostream& out, trace const& of) {
 }
 
 /// Reads a trace from CSV. Columns come in any order; without `name`, `forward` or `dtype` these are empty, 0 and 0.
-/// Without `element_bytes` (files before version 0.3) they are 2 for the dtypes 2 and 3, 8 for 8, and else 4, or 2 where
-/// of these only 2 divides the bytes of all layers of that dtype.
+/// Without `element_bytes` (files before version 0.3) they are 2 for the dtypes 2 and 3, 8 for 8, and else 4, or 2
+/// where of these only 2 divides the bytes of all layers of that dtype.
 /// @throws invalid_argument, naming the line, unless the first line names columns of `trace_columns`, bytes and
 /// backward among them and none twice, and all others are such rows.
 [[nodiscard]] inline trace read_csv(std::istream& in, std::string name = {}) {
@@ -160,7 +160,8 @@ inline void write_csv(std::ostream& out, trace const& of) {
 }
 
 /// Writes a trace as JSON:
-/// `{"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ..., "dtype": ..., "element_bytes":
+/// `{"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ..., "dtype": ...,
+/// "element_bytes":
 /// ...}, ...]}`.
 inline void write_json(std::ostream& out, trace const& of) {
   plain_output const plain{out};
@@ -172,8 +173,8 @@ inline void write_json(std::ostream& out, trace const& of) {
     out << separator << "{\"name\": ";
     schedule_detail::write_json_text(out, each.name);
     out << ", \"bytes\": " << shortest{each.bytes} << ", \"backward\": " << shortest{each.backward}
-        << ", \"forward\": " << shortest{each.forward} << ", \"dtype\": " << shortest{each.dtype} << ", \"element_bytes\": "
-        << shortest{each.element_bytes} << '}';
+        << ", \"forward\": " << shortest{each.forward} << ", \"dtype\": " << shortest{each.dtype}
+        << ", \"element_bytes\": " << shortest{each.element_bytes} << '}';
     separator = ",\n";
   }
   out << "\n]}\n";

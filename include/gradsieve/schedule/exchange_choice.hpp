@@ -17,8 +17,8 @@
 
 namespace gradsieve {
 
-/// What a rank computes besides the collective. The defaults are of a rank with two cores (bench/results); measure yours
-/// with bench/report.sh, or with measure_exchange() on a communicator of one rank.
+/// What a rank computes besides the collective. The defaults are of a rank with two cores (bench/results); measure
+/// yours with bench/report.sh, or with measure_exchange() on a communicator of one rank.
 struct local_cost {
   double element = 3.5e-10;  ///< seconds an element: accumulate, select, write the update
   double sent = 3e-9;        ///< seconds an entry that this rank sends
