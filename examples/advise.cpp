@@ -265,15 +265,17 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
   auto const link = gs::link_of_ring(fit.cost, comm.size());
   auto const local = local_cost_of(comm, layers, chosen.density);
   gs::transport_cost const transport{.wait = wait_of(comm, layers, chosen.density)};
-  auto const menu = gs::usual_choices(chosen.density, local);
+  auto menu = gs::usual_choices(chosen.density, local);
   auto const size = gs::model_size::of(layers);
-  auto made = gs::advise(size, comm.size(), link, std::span{menu}, transport);
   // Large messages may be faster than a line through all sizes says: what was measured at a dense size counts there.
   auto const at_size = fit.measured();
-  for (auto& each : made.choices)
-    if (each.choice.kind == gs::exchange_kind::dense)
-      each.exchange = at_size(static_cast<std::uint64_t>(static_cast<double>(layers.size()) * each.choice.entry_bytes));
-  for (auto& each : made.choices) each.speedup = made.choices[0].total() / each.total();
+  for (auto& each : menu)
+    if (double const bytes = static_cast<double>(layers.size()) * each.entry_bytes;
+        each.kind == gs::exchange_kind::dense && fit.cost.b > 0) {
+      double const moving = at_size(static_cast<std::uint64_t>(bytes)) - fit.cost.a;
+      each.wire = std::clamp(moving / (fit.cost.b * bytes), 0.0, 1e3);
+    }
+  auto const made = gs::advise(size, comm.size(), link, std::span{menu}, transport);
 
   std::vector<double> taken(menu.size());
   auto const bytes = noise(layers.size(), comm.rank());

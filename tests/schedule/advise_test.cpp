@@ -80,6 +80,22 @@ TEST_CASE("bytes on the link, by hand: 4 workers, 1 Gbit/s, no latency, nothing 
   CHECK(it.choices[it.best].choice.kind != gs::exchange_kind::dense);
 }
 
+TEST_CASE("what a transport costs besides, by hand") {
+  std::vector<gs::exchange_choice> menu{{"dense", gs::exchange_kind::dense, 1, 4, free_of_charge},
+                                        {"gather", gs::exchange_kind::gather, 0.01, 8, {1e-9, 0, 0}}};
+  gs::transport_cost const transport{.wire = 1.5, .byte = 1e-9, .wait = 0.25, .slowdown = 3};
+  auto const it = gs::advise(flat, 4, link_of(1), std::span{menu}, {.patterns = {}}, transport);
+  CHECK(it.choices[0].total() == doctest::Approx(0.25 + 6e7 * (1.5 * 8e-9 + 2e-9)));
+  CHECK(it.choices[1].exchange == doctest::Approx(0.25 + 2.4e6 * (1.5 * 8e-9 + 2e-9)));
+  CHECK(it.choices[1].local == doctest::Approx(3 * 1e-2));
+  menu[0].wire = 0.5;
+  CHECK(gs::advise(flat, 4, link_of(1), std::span{menu}).choices[0].total() == doctest::Approx(6e7 * 0.5 * 8e-9));
+  CHECK_THROWS_AS((void)gs::transport_cost::ethernet(0), gs::invalid_argument);
+  CHECK(gs::transport_cost::ethernet(2).wait == 0);
+  CHECK(gs::transport_cost::ethernet(8) == gs::transport_cost::ethernet(2));
+  CHECK(gs::transport_cost::ethernet(0.5).slowdown == 4);
+}
+
 TEST_CASE("what passes through is all-reduced, and local work counts") {
   gs::layout const layers{{"weight", 900'000}, {"bias", 100'000}};
   gs::local_cost const local{1e-9, 2e-9, 3e-9};

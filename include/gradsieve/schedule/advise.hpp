@@ -82,7 +82,7 @@ inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  
   auto const all = static_cast<double>(size.elements);
   auto const selected = static_cast<double>(size.selected());
   network_link loaded = link;
-  loaded.beta = link.beta * transport.wire + 2 * transport.byte;  // full duplex: what is sent is received elsewhere
+  loaded.beta = it.wire * link.beta * transport.wire + 2 * transport.byte;  // full duplex: what is sent is received elsewhere
   auto const on_link = [](affine const& cost, double bytes, double calls = 1) {
     return bytes > 0 ? calls * cost.a + cost.b * bytes : 0;
   };
