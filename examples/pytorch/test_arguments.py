@@ -83,6 +83,7 @@ def register(refusals):
     refusals.each("warmup_stages", (*NO_WHOLE[1:], -1, 10**30), call, model, warmup=5)
     refusals.each("passthrough_up_to", (*NO_WHOLE, -1, 10**30), call, model)
     refusals.each("on_non_finite", (*NO_TEXT, "", "hope", "Skip"), call, model)
+    refusals.each("undo", (None, 0, 1, "yes", [], {}, object(), bool), call, model)
     refusals.each("threads", (*NO_WHOLE, 0, -1, 10**6, 10**30), call, model)
     refusals.each("route", (*NO_TEXT, "", "rust", "CPP"), call, model)
     for name in ("process_group", "inside", "across"):
@@ -318,7 +319,7 @@ def nothing_is_forgotten():
     """Whoever adds a call or an argument adds its checks here."""
     assert arguments_of(gradsieve_ddp.register) == {
         "model", "recipe", "density", "passthrough", "warmup", "initial_density", "warmup_stages", "passthrough_up_to",
-        "on_non_finite", "threads", "route", "process_group", "inside", "across"}
+        "on_non_finite", "undo", "threads", "route", "process_group", "inside", "across"}
     assert arguments_of(gradsieve_ddp.plan) == {
         "trace", "link", "workers", "exchange", "density", "entry_bytes", "planner"}
     assert arguments_of(gradsieve_ddp.OuterStep) == {

@@ -36,6 +36,7 @@ struct compression {
   std::uint64_t up_to = 0;   ///< elements of layers that pass through, whatever they are called
   bad_values on_non_finite = bad_values::skip;
   std::function<void(std::string const&)> warn;  ///< tells the user, from any thread; may be empty
+  bool undo = false;    ///< whether what is pending before a step is kept, so that it can be undone
   bool shards = false;  ///< a rank wants the mean of its own shard alone, see gs::reduce_scatter
 };
 

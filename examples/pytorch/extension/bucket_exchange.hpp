@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,13 +15,14 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/checkpoint.hpp>
-#include <gradsieve/core/node_share.hpp>
 #include <gradsieve/layer_states.hpp>
 #include <gradsieve/schedule/dense_mean.hpp>
 
 #include "any_compressor.hpp"
+#include "node_states.hpp"
 #include "non_finite_watch.hpp"
+#include "parameter_use.hpp"
+#include "space_memory.hpp"
 
 namespace example {
 
@@ -30,29 +30,6 @@ namespace example {
 struct group_state {
   std::vector<std::size_t> members;  ///< parameters, in the bucket's order
   std::vector<std::byte> bytes;
-};
-
-/// What a space must offer beside compressors; a device's is in device_memory.hpp.
-template <class Space>
-struct memory_of;
-
-template <>
-struct memory_of<gs::host> {
-  template <class T>
-  using buffer = gs::host_buffer<T>;
-  template <class T>
-  [[nodiscard]] static buffer<T> room(gs::host const&, std::uint64_t size) {
-    return buffer<T>(size);
-  }
-  template <class T>
-  static void copy(gs::host const&, std::span<T> from, std::span<T> to) {
-    std::ranges::copy(from, to.begin());
-  }
-  template <class T>
-  static void fill_with_nan(gs::host const&, std::span<T> values) {
-    std::ranges::fill(values, gs::from_float<T>(std::numeric_limits<float>::quiet_NaN()));
-  }
-  static void finish(gs::host const&) {}
 };
 
 /// What the steps so far came to on this rank.
@@ -82,7 +59,8 @@ struct running_totals {
 /// was stopped goes on as if it had not been. With nodes of several ranks each rank keeps what its part of a bucket has
 /// not sent; when buckets change, the ranks of a node gather that and cut it anew.
 /// Collective: all ranks bring the same buckets in the same order. A step allocates nothing of its own, unless buckets
-/// have changed. One thread at a time.
+/// have changed or no rank used a parameter, or steps can be undone, which costs a copy of the residual each. One thread
+/// at a time.
 template <class Space>
 class bucket_exchange {
  public:
@@ -91,40 +69,42 @@ class bucket_exchange {
         peers_{std::move(peers)},
         parameters_{std::move(parameters)},
         chosen_{std::move(chosen)},
+        unused_{parameters_.count()},
         group_of_(parameters_.count(), none) {
     static_cast<void>(make_compressor(where_, chosen_, gs::layout{}, peers_));  // bad numbers are found here
     static_cast<void>(gs::layer_states{parameters_});                           // and names that are not unique
   }
 
   /// Replaces a bucket's gradient by the mean over all ranks of what they sent. `members`: the parameters in the order
-  /// of the bucket; `index` 0 begins a step.
-  /// @throws what gs::compressor::exchange does; std::invalid_argument if the members do not fit the bucket.
+  /// of the bucket. `begins`: a step begins with it. Where `mine` says that the framework leaves the gradients of
+  /// parameters that no rank used, those stay as they are, and what waits for them goes on waiting. After an exception
+  /// the bucket is zero; with bad_values::fail it undoes the step, and what comes until the next step is zero too.
+  /// @throws what gs::compressor::exchange and unused_parameters::find do; std::invalid_argument if the members do not
+  /// fit the bucket.
   template <class T>
-  void exchange(std::size_t index, std::span<T> bucket, std::span<std::size_t const> members) {
-    if (index == 0) begin_step();
-    check_size(bucket.size(), members);
-    if constexpr (std::is_same_v<T, double>) {
-      bool const plain = std::holds_alternative<gs::error_feedback>(chosen_.policies.residual) ||
-                         std::holds_alternative<gs::none>(chosen_.policies.residual);
-      if (chosen_.density.final < 1 || chosen_.density.steps > 0 || chosen_.policies.adapts() || !plain ||
-          chosen_.on_non_finite == bad_values::fail)
-        throw std::invalid_argument(
-            "gradsieve compresses float32, float16 and bfloat16 gradients; this bucket's are float64, which only "
-            "density 1 passes on as they are, without momentum, filter or a check for NaN");
-      if (auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_)) {
-        static_cast<void>(gs::dense_mean{}.exchange(nodes->inside, bucket));
-        uncompressed_.add(gs::dense_mean{}.exchange(nodes->across, bucket));
-      } else {
-        uncompressed_.add(gs::dense_mean{}.exchange(std::get<communicator_of<Space>>(peers_), bucket));
-      }
-    } else {
+  void exchange(bool begins, std::span<T> bucket, std::span<std::size_t const> members,
+                parameter_use const& mine = {}) {
+    if (begins) begin_step();
+    try {
+      check_size(bucket.size(), members);
+      if (failed_) return memory::fill_with_zeros(where_, bucket);
+      auto const skipped = unused_.find(where_, peers_, parameters_, members, mine);
+      skipped_parts<Space, T> const apart{where_, bucket, parameters_, members, skipped};
       try {
-        compress(bucket, members);
-      } catch (gs::non_finite_gradient const&) {
-        if (chosen_.on_non_finite != bad_values::propagate) throw;
-        memory::fill_with_nan(where_, bucket);
-        uncompressed_.non_finite += bucket.size() / parts();
+        exchange_values(bucket, members, skipped);
+      } catch (...) {
+        memory::fill_with_zeros(where_, bucket);
+        apart.put_back();
+        throw;
       }
+      apart.put_back();
+    } catch (gs::non_finite_gradient const& why) {
+      undo_failed_step();
+      throw gs::non_finite_gradient(std::string{why.what()} +
+                                    "; what is pending is what it was before the step: call zero_grad() and go on");
+    } catch (...) {
+      undo_failed_step();
+      throw;
     }
   }
 
@@ -152,10 +132,20 @@ class bucket_exchange {
 
   [[nodiscard]] compression const& chosen() const noexcept { return chosen_; }
 
+  /// Returns to the residual what this rank gave up in the last step, whose gradient stays in it.
   void discard_step() {
     place_kept();
     for (auto& each : groups_)
       if (each.in_step) each.compressor->discard_step();
+  }
+  /// What is pending becomes what it was before the last step: neither its update nor its gradient counts.
+  /// @throws std::invalid_argument unless compression::undo or bad_values::fail is chosen.
+  void undo_step() {
+    if (!keeps_before())
+      throw std::invalid_argument(
+          "gradsieve: undo_step() needs the state before the step: register(..., undo=True) keeps it");
+    for (auto& each : groups_)
+      if (std::exchange(each.in_step, false)) each.compressor->restore(each.before);
   }
   void rescale(float factor) {
     place_kept();
@@ -217,29 +207,66 @@ class bucket_exchange {
   struct group {
     std::vector<std::size_t> members;
     std::unique_ptr<any_compressor<Space>> compressor;
-    bool in_step = false;  // exchanged in the last step, which it need not be in a sharded model
-
-    /// `skipped`: which of the members' updates the caller will not use.
-    template <class T>
-    void exchange(peers_of<Space> const& peers, std::span<T> gradient, gs::skipped_layers skipped = {}) {
-      in_step = true;
-      compressor->exchange(peers, gradient, skipped);
-    }
+    bool in_step = false;           // exchanged in the last step, which it need not be in a sharded model
+    std::vector<std::byte> before;  // the state before that step, where it is kept
   };
 
+  [[nodiscard]] bool keeps_before() const noexcept { return chosen_.undo || chosen_.on_non_finite == bad_values::fail; }
+
   template <class T>
-  void compress(std::span<T> bucket, std::span<std::size_t const> members) {
+  void exchange_group(group& one, std::span<T> gradient, gs::skipped_layers skipped) {
+    if (keeps_before()) one.before = one.compressor->state();
+    one.in_step = true;
+    one.compressor->exchange(peers_, gradient, skipped);
+  }
+
+  template <class T>
+  void exchange_values(std::span<T> bucket, std::span<std::size_t const> members,
+                       gs::skipped_layers skipped) {
+    if constexpr (std::is_same_v<T, double>) {
+      bool const plain = std::holds_alternative<gs::error_feedback>(chosen_.policies.residual) ||
+                         std::holds_alternative<gs::none>(chosen_.policies.residual);
+      if (chosen_.density.final < 1 || chosen_.density.steps > 0 || chosen_.policies.adapts() || !plain ||
+          chosen_.on_non_finite == bad_values::fail)
+        throw std::invalid_argument(
+            "gradsieve compresses float32, float16 and bfloat16 gradients; this bucket's are float64, which only "
+            "density 1 passes on as they are, without momentum, filter or a check for NaN");
+      if (auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_)) {
+        static_cast<void>(gs::dense_mean{}.exchange(nodes->inside, bucket));
+        uncompressed_.add(gs::dense_mean{}.exchange(nodes->across, bucket));
+      } else {
+        uncompressed_.add(gs::dense_mean{}.exchange(std::get<communicator_of<Space>>(peers_), bucket));
+      }
+    } else {
+      try {
+        compress(bucket, members, skipped);
+      } catch (gs::non_finite_gradient const&) {
+        if (chosen_.on_non_finite != bad_values::propagate) throw;
+        memory::fill_with_nan(where_, bucket);
+        uncompressed_.non_finite += bucket.size() / parts();
+      }
+    }
+  }
+
+  template <class T>
+  void compress(std::span<T> bucket, std::span<std::size_t const> members, gs::skipped_layers skipped) {
     if (auto const g = group_with(members))
-      groups_[*g].exchange(peers_, bucket);
+      exchange_group(groups_[*g], bucket, skipped);
     else if (keep_groups_ && consists_of_groups(members))
-      exchange_by_groups(bucket, members);
+      exchange_by_groups(bucket, members, skipped);
     else
-      groups_[regroup(members)].exchange(peers_, bucket);
+      exchange_group(groups_[regroup(members)], bucket, skipped);
+  }
+
+  void undo_failed_step() {
+    if (chosen_.on_non_finite != bad_values::fail) return;
+    undo_step();
+    failed_ = true;
   }
 
   void begin_step() {
     if (std::is_same_v<Space, gs::host> && !counted_) static_cast<void>(report());
-    counted_ = false;
+    counted_ = failed_ = false;
     if (watch_.due() && chosen_.warn) chosen_.warn(non_finite_watch::sentence(chosen_.on_non_finite));
     uncompressed_ = {};
     for (auto& each : groups_) each.in_step = false;
@@ -288,7 +315,8 @@ class bucket_exchange {
     for (auto const member : members) layers.push_back({parameters_[member].name, size_of(member)});
     return {{members.begin(), members.end()},
             make_compressor(where_, chosen_, gs::layout{std::move(layers)}, peers_),
-            false};
+            false,
+            {}};
   }
 
   /// The group of exactly these parameters in this order.
@@ -307,12 +335,15 @@ class bucket_exchange {
   }
 
   template <class T>
-  void exchange_by_groups(std::span<T> bucket, std::span<std::size_t const> members) {
+  void exchange_by_groups(std::span<T> bucket, std::span<std::size_t const> members,
+                          gs::skipped_layers skipped) {
     std::vector<std::size_t> offset(parameters_.count(), none);
+    std::vector<unsigned char> skips(parameters_.count(), 0);
     std::size_t at = 0;
-    for (auto const member : members) {
-      offset[member] = at;
-      at += parameters_[member].size;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      offset[members[i]] = at;
+      at += parameters_[members[i]].size;
+      skips[members[i]] = skipped[i] ? 1 : 0;
     }
     for (auto& each : groups_) {
       if (offset[each.members[0]] == none) continue;
@@ -327,8 +358,10 @@ class bucket_exchange {
         }
       };
       for_each_part([&](auto to_group, auto of_bucket) { memory::copy(where_, of_bucket, to_group); });
-      each.exchange(peers_, packed);
-      for_each_part([&](auto of_group, auto to_bucket) { memory::copy(where_, of_group, to_bucket); });
+      std::vector<unsigned char> of_group;
+      for (auto const member : each.members) of_group.push_back(skips[member]);
+      exchange_group(each, packed, of_group);
+      for_each_part([&](auto from_group, auto to_bucket) { memory::copy(where_, from_group, to_bucket); });
       memory::finish(where_);
     }
   }
@@ -339,7 +372,10 @@ class bucket_exchange {
     auto fresh = make_group(members);
     for (auto const member : members)
       if (group_of_[member] != none) dissolve(group_of_[member]);
-    if (kept_) fresh.compressor->restore(part_of(kept_->take(fresh.compressor->layers()), fresh.compressor->layers()));
+    if (kept_) {
+      auto const& layers = fresh.compressor->layers();
+      fresh.compressor->restore(node_states<Space>{where_, peers_}.part_of(kept_->take(layers), layers));
+    }
     for (auto const member : members) group_of_[member] = groups_.size();
     groups_.push_back(std::move(fresh));
     return groups_.size() - 1;
@@ -347,7 +383,7 @@ class bucket_exchange {
 
   void dissolve(std::size_t g) {
     if (!kept_) kept_.emplace(parameters_);
-    kept_->put(groups_[g].compressor->layers(), whole_state(*groups_[g].compressor));
+    kept_->put(groups_[g].compressor->layers(), node_states<Space>{where_, peers_}.whole_state(*groups_[g].compressor));
     groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(g));
     for (auto& each : group_of_) {
       if (each == g)
@@ -357,78 +393,11 @@ class bucket_exchange {
     }
   }
 
-  /// The state of all that a compressor's layers hold on to: of a rank alone its own; in a node of all its ranks' parts
-  /// together, as a compressor without nodes would have it. Collective in a node.
-  [[nodiscard]] std::vector<std::byte> whole_state(any_compressor<Space>& of) {
-    auto const state = of.state();
-    auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_);
-    if (nodes == nullptr || nodes->inside.size() == 1) return state;
-    auto const mine = gs::checkpoint::read(state);
-    std::vector<std::byte> sent(sizeof mine.step + mine.values.size());
-    gs::wire::store_one(std::span{sent}, mine.step);
-    std::ranges::copy(mine.values, sent.begin() + sizeof mine.step);
-
-    auto const share_of = [&](int rank) { return gs::node_share{of.layers().size(), nodes->inside.size(), rank}; };
-    std::vector<std::size_t> sizes;
-    std::size_t sum = 0;
-    for (int rank = 0; rank < nodes->inside.size(); ++rank) {
-      sizes.push_back(sizeof mine.step + 4 * mine.states * share_of(rank).size());
-      sum += sizes.back();
-    }
-    std::vector<std::byte> all(sum);
-    gather(nodes->inside, sent, all, sizes);
-
-    gs::checkpoint whole{mine.states, mine.store, of.layers().size(), of.layers().hash(), mine.step, {}, {}};
-    auto const for_each_rank = [&](auto const& body) {
-      std::size_t at = 0;
-      for (int rank = 0; rank < nodes->inside.size(); ++rank) {
-        body(share_of(rank), std::span<std::byte const>{all}.subspan(at));
-        at += sizes[static_cast<std::size_t>(rank)];
-      }
-    };
-    for_each_rank([&](gs::node_share const&, std::span<std::byte const> bytes) {
-      whole.step = std::max(whole.step, gs::wire::load_one<std::uint64_t>(bytes));
-    });
-    std::vector<float> row(whole.n);
-    return whole.write([&](std::size_t s) {
-      for_each_rank([&](gs::node_share const& share, std::span<std::byte const> bytes) {
-        gs::wire::load(std::span{row}.subspan(share.begin(), share.size()),
-                       bytes.subspan(sizeof mine.step + 4 * s * share.size(), 4 * share.size()));
-      });
-      return std::span<float const>{row};
-    });
-  }
-
-  /// The opposite: this rank's part of a state of these layers.
-  [[nodiscard]] std::vector<std::byte> part_of(std::vector<std::byte> whole, gs::layout const& layers) const {
-    auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_);
-    if (nodes == nullptr || nodes->inside.size() == 1) return whole;
-    auto const found = gs::checkpoint::read(whole);
-    auto const share = gs::node_share{layers.size(), nodes->inside.size(), nodes->inside.rank()};
-    std::vector<float> row(share.size());
-    return gs::checkpoint{found.states, found.store, share.size(), share.cut(layers).hash(), found.step, {}, {}}.write(
-        [&](std::size_t s) {
-          gs::wire::load(std::span{row}, found.values.subspan(4 * (s * found.n + share.begin()), 4 * share.size()));
-          return std::span<float const>{row};
-        });
-  }
-
-  /// An all-gather of host memory.
-  void gather(communicator_of<Space> const& comm, std::span<std::byte> mine, std::span<std::byte> all,
-              std::span<std::size_t const> sizes) const {
-    auto const buffer = memory::template room<std::byte>(where_, mine.size() + all.size());
-    auto const out = buffer.span().first(mine.size());
-    auto const in = buffer.span().subspan(mine.size());
-    memory::copy(where_, mine, out);
-    comm.all_gather(where_, out, in, sizes);
-    memory::copy(where_, in, all);
-    memory::finish(where_);
-  }
-
   Space where_;
   peers_of<Space> peers_;
   gs::layout parameters_;
   compression chosen_;
+  unused_parameters<Space> unused_;
   std::vector<group> groups_;
   std::vector<std::size_t> group_of_;     // of each parameter
   std::optional<gs::layer_states> kept_;  // of dissolved groups, while buckets change
@@ -437,6 +406,7 @@ class bucket_exchange {
   gs::step_report uncompressed_;
   running_totals totals_;
   bool counted_ = true;  // the last step is in totals_
+  bool failed_ = false;  // the step that is under way, which was undone
   non_finite_watch watch_;
 };
 

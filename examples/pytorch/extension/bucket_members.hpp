@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -15,6 +16,10 @@
 #include <gradsieve/core/layout.hpp>
 
 #include "../../command_line.hpp"
+#include "any_compressor.hpp"
+#include "ddp_passes.hpp"
+#include "earlier_updates.hpp"
+#include "parameter_use.hpp"
 
 namespace example {
 
@@ -28,29 +33,51 @@ namespace gs = gradsieve;
   return gs::layout{std::move(layers)};
 }
 
-/// Finds parameters by their identity.
-class bucket_members {
+/// Whether an update that is still in the gradient when the next one is exchanged goes out again as it is: momentum
+/// would count it as a new gradient, `none` drop most of it, and a decay below 1 weaken it.
+[[nodiscard]] inline bool updates_may_come_again(compression const& chosen) {
+  auto const& residual = chosen.policies.residual;
+  auto const* const feedback = std::get_if<gs::error_feedback>(&residual);
+  bool const keeps_all = std::holds_alternative<gs::filtered>(residual) || (feedback && feedback->decay == 1);
+  bool const sends_all = chosen.density.final == 1 && chosen.density.steps == 0 && !chosen.policies.adapts();
+  return keeps_all || (sends_all && !std::holds_alternative<gs::momentum_correction>(residual));
+}
+
+/// What is to be known about a bucket before it is exchanged.
+struct bucket_facts {
+  std::vector<std::size_t> members;  ///< places of its parameters in the model's order, in the bucket's
+  bool begins = false;               ///< it is the first of a backward pass
+  parameter_use use;
+};
+
+/// Finds out about DDP's buckets. Called in the backward pass, one call at a time.
+class ddp_buckets {
  public:
-  explicit bucket_members(std::vector<at::Tensor> const& parameters) {
+  /// `parameters`: those with gradients, in the model's order.
+  ddp_buckets(std::vector<at::Tensor> const& parameters, compression const& chosen) {
     for (std::size_t i = 0; i < parameters.size(); ++i) place_of_.emplace(parameters[i].unsafeGetTensorImpl(), i);
+    if (!updates_may_come_again(chosen)) earlier_.emplace(parameters);
   }
 
-  /// Places in the model's order, in the bucket's. Valid until the next call.
   /// @throws std::invalid_argument if a parameter is none of the model's.
-  [[nodiscard]] std::span<std::size_t const> of(c10d::GradBucket const& bucket) {
-    members_.clear();
-    for (auto const& each : const_cast<c10d::GradBucket&>(bucket).getParameters()) {  // not const in every torch
-      auto const found = place_of_.find(each.unsafeGetTensorImpl());
-      if (found == place_of_.end())
+  [[nodiscard]] bucket_facts of(c10d::GradBucket const& bucket, ddp_passes& passes) {
+    auto const parameters = const_cast<c10d::GradBucket&>(bucket).getParameters();  // not const in every torch
+    bucket_facts found;
+    found.begins = passes.begins(bucket.getIndex());
+    found.use = passes.use_of(parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      auto const place = place_of_.find(parameters[i].unsafeGetTensorImpl());
+      if (place == place_of_.end())
         throw std::invalid_argument("gradsieve: a bucket has a parameter that the model did not have at first");
-      members_.push_back(found->second);
+      found.members.push_back(place->second);
+      if (earlier_ && earlier_->take(place->second)) found.use.marks[i] += parameter_use::updated;
     }
-    return members_;
+    return found;
   }
 
  private:
   std::unordered_map<c10::TensorImpl const*, std::size_t> place_of_;
-  std::vector<std::size_t> members_;
+  std::optional<earlier_updates> earlier_;  // where an update that comes again counts wrong
 };
 
 }  // namespace example

@@ -4,6 +4,8 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <exception>
+#include <memory>
 #include <memory_resource>
 #include <span>
 #include <stdexcept>
@@ -19,7 +21,9 @@
 
 #include "bucket_exchange.hpp"
 #include "bucket_members.hpp"
+#include "ddp_passes.hpp"
 #include "device_memory.hpp"
+#include "end_of_backward.hpp"
 #include "process_group.hpp"
 #include "profiled.hpp"
 
@@ -46,13 +50,16 @@ class torch_memory final : public std::pmr::memory_resource {
 
 /// Buckets of one model on one GPU. start() only enqueues: the backward pass goes on in its stream meanwhile, and what
 /// follows stream() sees the averaged bucket. Float, half and bfloat16 gradients; those of 16 bits go through a float
-/// copy, and what comes out is clamped to what their format can hold. @pre the process group works in stream order, as
-/// NCCL's does. threads: one call at a time.
-class device_hook {
+/// copy, and what comes out is clamped to what their format can hold. Where DDP leaves the gradients of parameters that
+/// no rank used, start() waits for the ranks to find out which. What fails in a backward pass is thrown at its end.
+/// @pre the process group works in stream order, as NCCL's does. threads: one call at a time.
+class device_hook : public std::enable_shared_from_this<device_hook> {
  public:
-  device_hook(peers_of<gs::device> peers, std::vector<at::Tensor> const& parameters, names const& parameter_names,
-              compression chosen)
-      : members_{parameters},
+  /// `reducer`: of the DDP whose hook this is.
+  device_hook(std::shared_ptr<c10d::Reducer> const& reducer, peers_of<gs::device> peers,
+              std::vector<at::Tensor> const& parameters, names const& parameter_names, compression chosen)
+      : passes_{reducer},
+        buckets_{parameters, chosen},
         device_{parameters.at(0).device()},
         stream_{c10::cuda::getStreamFromPool(true, device_.index())},
         memory_{stream_},
@@ -64,28 +71,17 @@ class device_hook {
   device_hook& operator=(device_hook const&) = delete;
   ~device_hook() { cudaEventDestroy(ready_); }
 
-  /// @throws what bucket_exchange does; std::invalid_argument for a bucket that is not of this GPU or not float.
+  /// @throws outside of a backward pass what bucket_exchange does; std::invalid_argument for a bucket that is not of
+  /// this GPU or not float.
   void start(c10d::GradBucket const& bucket) {
     named_range const range{bucket_range(bucket.getIndex())};
-    auto const& buffer = bucket.getBuffer();
-    auto const type = buffer.scalar_type();
-    bool const narrow = type == at::kHalf || type == at::kBFloat16;
-    if (buffer.device() != device_ || !buffer.is_contiguous() || (type != at::kFloat && !narrow))
-      throw std::invalid_argument("gradsieve: a bucket is " + std::string{toString(type)} + " on " +
-                                  buffer.device().str() + ", expected float, half or bfloat16 on " + device_.str());
-    auto const members = members_.of(bucket);
-    auto const current = c10::cuda::getCurrentCUDAStream(device_.index());
-    gs::throw_on_error(cudaEventRecord(ready_, current.stream()), "cudaEventRecord");
-    gs::throw_on_error(cudaStreamWaitEvent(stream_.stream(), ready_, 0), "cudaStreamWaitEvent");
-    c10::cuda::CUDAStreamGuard const guard{stream_};
-    auto const wide = narrow ? buffer.to(at::kFloat) : buffer;
-    auto* const memory = static_cast<float*>(wide.data_ptr());
-    exchange_.exchange(bucket.getIndex(), std::span{memory, static_cast<std::size_t>(wide.numel())}, members);
-    if (narrow) {
-      double const largest = type == at::kHalf ? 65504.0 : 3.3895313892515355e38;
-      buffer.copy_(wide.clamp(-largest, largest));
+    bool const throws_later = at_end_of_backward([self = shared_from_this()] { self->throw_failure(); });
+    try {
+      exchange(bucket);
+    } catch (...) {
+      if (!throws_later) throw;
+      if (!failure_) failure_ = std::current_exception();
     }
-    c10::cuda::CUDACachingAllocator::recordStream(buffer.storage().data_ptr(), stream_);
   }
 
   [[nodiscard]] c10::cuda::CUDAStream stream() const noexcept { return stream_; }
@@ -98,12 +94,47 @@ class device_hook {
   }
 
  private:
-  bucket_members members_;
+  void exchange(c10d::GradBucket const& bucket) {
+    auto const& buffer = bucket.getBuffer();
+    auto const type = buffer.scalar_type();
+    bool const narrow = type == at::kHalf || type == at::kBFloat16;
+    if (buffer.device() != device_ || !buffer.is_contiguous() || (type != at::kFloat && !narrow))
+      throw std::invalid_argument("gradsieve: a bucket is " + std::string{toString(type)} + " on " +
+                                  buffer.device().str() + ", expected float, half or bfloat16 on " + device_.str());
+    auto const about = buckets_.of(bucket, passes_);
+    if (about.begins) failure_ = nullptr;
+    auto const current = c10::cuda::getCurrentCUDAStream(device_.index());
+    gs::throw_on_error(cudaEventRecord(ready_, current.stream()), "cudaEventRecord");
+    gs::throw_on_error(cudaStreamWaitEvent(stream_.stream(), ready_, 0), "cudaStreamWaitEvent");
+    c10::cuda::CUDAStreamGuard const guard{stream_};
+    auto const wide = narrow ? buffer.to(at::kFloat) : buffer;
+    auto* const memory = static_cast<float*>(wide.data_ptr());
+    try {
+      exchange_.exchange(about.begins, std::span{memory, static_cast<std::size_t>(wide.numel())}, about.members,
+                         about.use);
+    } catch (...) {
+      if (narrow) buffer.copy_(wide);
+      throw;
+    }
+    if (narrow) {
+      double const largest = type == at::kHalf ? 65504.0 : 3.3895313892515355e38;
+      buffer.copy_(wide.clamp(-largest, largest));
+    }
+    c10::cuda::CUDACachingAllocator::recordStream(buffer.storage().data_ptr(), stream_);
+  }
+
+  void throw_failure() {
+    if (failure_ && !passes_.under_way()) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+  ddp_passes passes_;
+  ddp_buckets buckets_;
   c10::Device device_;
   c10::cuda::CUDAStream stream_;
   torch_memory memory_;
   cudaEvent_t ready_ = nullptr;
   bucket_exchange<gs::device> exchange_;
+  std::exception_ptr failure_;  // of this backward pass, the first
 };
 
 }  // namespace example

@@ -10,12 +10,14 @@
 #include <gradsieve/cuda/device.cuh>
 
 #include "any_compressor.hpp"
-#include "bucket_exchange.hpp"
+#include "space_memory.hpp"
 
 namespace example {
 
 template <>
 struct memory_of<gs::device> {
+  template <class T>
+  using buffer = gs::cuda_buffer<T>;
   template <class T>
   [[nodiscard]] static gs::cuda_buffer<T> room(gs::device const& where, std::uint64_t size) {
     return {where, size};
@@ -27,6 +29,10 @@ struct memory_of<gs::device> {
   template <class T>
   static void fill_with_nan(gs::device const& where, std::span<T> values) {  // all bits set is one in each format
     gs::throw_on_error(cudaMemsetAsync(values.data(), 0xFF, values.size_bytes(), where.stream), "cudaMemsetAsync");
+  }
+  template <class T>
+  static void fill_with_zeros(gs::device const& where, std::span<T> values) {
+    gs::throw_on_error(cudaMemsetAsync(values.data(), 0, values.size_bytes(), where.stream), "cudaMemsetAsync");
   }
   static void finish(gs::device const& where) { where.synchronize(); }
 };

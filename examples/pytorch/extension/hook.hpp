@@ -18,6 +18,9 @@
 
 #include "bucket_exchange.hpp"
 #include "bucket_members.hpp"
+#include "ddp_passes.hpp"
+#include "earlier_updates.hpp"
+#include "end_of_backward.hpp"
 #include "gradient_values.hpp"
 #include "process_group.hpp"
 #include "profiled.hpp"
@@ -25,16 +28,18 @@
 namespace example {
 
 /// Buckets of one model, exchanged one after the other in the order of start(), which DDP keeps the same on all ranks.
+/// What fails in a backward pass is thrown at its end, when DDP is done with it: so DDP stays usable.
 /// threads: any; calls other than start() wait for the buckets that are under way.
-class hook {
+class hook : public std::enable_shared_from_this<hook> {
  public:
   /// Called once for a bucket, by this object's thread: with null, or with why it failed.
   using done = std::function<void(std::exception_ptr)>;
 
-  /// `parameters`: those with gradients, in the model's order, and their names.
-  hook(peers_of<gs::host> peers, std::vector<at::Tensor> const& parameters, names const& parameter_names, int threads,
-       compression chosen)
-      : members_{parameters},
+  /// `parameters`: those with gradients, in the model's order, and their names. `reducer`: of the DDP whose hook this is.
+  hook(std::shared_ptr<c10d::Reducer> const& reducer, peers_of<gs::host> peers,
+       std::vector<at::Tensor> const& parameters, names const& parameter_names, int threads, compression chosen)
+      : passes_{reducer},
+        buckets_{parameters, chosen},
         exchange_{gs::host{.threads = threads}, std::move(peers), layout_of(parameters, parameter_names),
                   std::move(chosen)} {
     thread_ = std::thread{[this] { communicate(); }};
@@ -54,9 +59,17 @@ class hook {
 
   /// Begins to replace the bucket's buffer by the ranks' mean. Takes no time.
   void start(c10d::GradBucket const& bucket, done when_done) {
+    auto next = job{bucket, {}, std::move(when_done), listeners::here(), {}, false};
+    next.throws_later = at_end_of_backward([self = shared_from_this()] { self->throw_failure(); });
+    try {
+      next.about = buckets_.of(bucket, passes_);
+    } catch (...) {
+      next.failure = std::current_exception();
+    }
     {
       std::scoped_lock const lock{mutex_};
-      queue_.push_back({bucket, std::move(when_done), listeners::here()});
+      if (next.about.begins) failure_ = nullptr;
+      queue_.push_back(std::move(next));
     }
     changed_.notify_all();
   }
@@ -87,9 +100,23 @@ class hook {
  private:
   struct job {
     c10d::GradBucket bucket;  // shares DDP's memory
+    bucket_facts about;
     done when_done;
     listeners backward;  // of the pass that the bucket is from
+    std::exception_ptr failure;  // before the exchange
+    bool throws_later;           // not by when_done
   };
+
+  /// As the end of each bucket's backward pass; with activation checkpoints these may end before DDP is done.
+  void throw_failure() {
+    std::exception_ptr failure;
+    {
+      std::scoped_lock const lock{mutex_};
+      if (passes_.under_way()) return;
+      failure = std::exchange(failure_, nullptr);
+    }
+    if (failure) std::rethrow_exception(failure);
+  }
 
   void communicate() noexcept {
     for (;;) {
@@ -100,16 +127,20 @@ class hook {
       queue_.pop_front();
       busy_ = true;
       lock.unlock();
-      std::exception_ptr failure;
+      auto failure = next.failure;
       auto const begin = now();
       try {
-        exchange(next);
+        if (!failure) exchange(next);
       } catch (...) {
         failure = std::current_exception();
       }
       auto const end = now();
       lock.lock();
       if (keeps_times_) try_to_keep(next.bucket.getBuffer().nbytes(), begin, end);
+      if (next.throws_later && failure) {
+        if (!failure_) failure_ = failure;
+        failure = nullptr;
+      }
       busy_ = false;
       lock.unlock();
       changed_.notify_all();
@@ -129,21 +160,23 @@ class hook {
     }
   }
 
-  void exchange(job const& next) {
-    auto const& bucket = next.bucket;
-    listening const heard{next.backward};
-    named_range const range{bucket_range(bucket.getIndex())};
-    with_values(bucket.getBuffer(),
-                [&](auto values) { exchange_.exchange(bucket.getIndex(), values, members_.of(bucket)); });
+  void exchange(job const& one) {
+    listening const heard{one.backward};
+    named_range const range{bucket_range(one.bucket.getIndex())};
+    with_values(one.bucket.getBuffer(), [&](auto values) {
+      exchange_.exchange(one.about.begins, values, one.about.members, one.about.use);
+    });
   }
 
-  bucket_members members_;  // both of the thread while a bucket is under way
-  bucket_exchange<gs::host> exchange_;
+  ddp_passes passes_;  // both of the backward pass
+  ddp_buckets buckets_;
+  bucket_exchange<gs::host> exchange_;  // of the thread while a bucket is under way
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<job> queue_;
   std::vector<exchange_times> times_;
   bool keeps_times_ = false;
+  std::exception_ptr failure_;  // of this backward pass, the first
   bool busy_ = false;
   bool stopped_ = false;
   std::thread thread_;

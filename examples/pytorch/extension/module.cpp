@@ -52,6 +52,7 @@ struct wishes {
   names passthrough;
   std::uint64_t passthrough_up_to = 0;
   std::string on_non_finite;
+  bool undo = false;
 };
 
 /// Python's warnings.warn(), from any thread.
@@ -79,6 +80,7 @@ compression compression_of(wishes const& asked, bool on_device) {
                          : asked.on_non_finite == "propagate" ? bad_values::propagate
                                                               : bad_values::skip;
   chosen.warn = warn;
+  chosen.undo = asked.undo;
   return chosen;
 }
 
@@ -263,6 +265,9 @@ void define_common(Class& type) {
           "discard_step", [](Hook& target) { target.between_steps([](auto& exchange) { exchange.discard_step(); }); },
           unlocked{})
       .def(
+          "undo_step", [](Hook& target) { target.between_steps([](auto& exchange) { exchange.undo_step(); }); },
+          unlocked{})
+      .def(
           "rescale",
           [](Hook& target, float factor) { target.between_steps([&](auto& exchange) { exchange.rescale(factor); }); },
           unlocked{})
@@ -327,17 +332,19 @@ PYBIND11_MODULE(_native, module) {
       .def_readwrite("warmup_stages", &wishes::warmup_stages)
       .def_readwrite("passthrough", &wishes::passthrough)
       .def_readwrite("passthrough_up_to", &wishes::passthrough_up_to)
-      .def_readwrite("on_non_finite", &wishes::on_non_finite);
+      .def_readwrite("on_non_finite", &wishes::on_non_finite)
+      .def_readwrite("undo", &wishes::undo);
 
   py::class_<hook, std::shared_ptr<hook>> type(module, "Hook");
-  type.def(py::init([](wishes const& asked, c10d::ProcessGroup& group, c10d::ProcessGroup* inside,
-                       std::vector<at::Tensor> const& parameters, names const& parameter_names, int threads) {
-             return std::shared_ptr<hook>{new hook{peers_in<gs::host>(group, inside), parameters, parameter_names,
-                                                   threads, compression_of(asked, false)},
+  type.def(py::init([](std::shared_ptr<c10d::Reducer> const& reducer, wishes const& asked, c10d::ProcessGroup& group,
+                       c10d::ProcessGroup* inside, std::vector<at::Tensor> const& parameters,
+                       names const& parameter_names, int threads) {
+             return std::shared_ptr<hook>{new hook{reducer, peers_in<gs::host>(group, inside), parameters,
+                                                   parameter_names, threads, compression_of(asked, false)},
                                           destroy<hook>};
            }),
-           py::kw_only(), py::arg("wishes"), py::arg("group"), py::arg("inside"), py::arg("parameters"),
-           py::arg("names"), py::arg("threads"))
+           py::kw_only(), py::arg("reducer"), py::arg("wishes"), py::arg("group"), py::arg("inside"),
+           py::arg("parameters"), py::arg("names"), py::arg("threads"))
       .def("start", &start)
       .def("keep_times",
            [](hook& target, bool keep) {
@@ -374,15 +381,17 @@ PYBIND11_MODULE(_native, module) {
 #if defined(GRADSIEVE_TORCH_CUDA)
   py::class_<device_hook, std::shared_ptr<device_hook>> device_type(module, "DeviceHook");
   device_type
-      .def(py::init([](wishes const& asked, c10d::ProcessGroup& group, c10d::ProcessGroup* inside,
-                       std::vector<at::Tensor> const& parameters, names const& parameter_names, int) {
+      .def(py::init([](std::shared_ptr<c10d::Reducer> const& reducer, wishes const& asked, c10d::ProcessGroup& group,
+                       c10d::ProcessGroup* inside, std::vector<at::Tensor> const& parameters,
+                       names const& parameter_names, int) {
              c10::cuda::CUDAGuard const guard{parameters.at(0).device()};
-             return std::shared_ptr<device_hook>{new device_hook{peers_in<gs::device>(group, inside), parameters,
-                                                                 parameter_names, compression_of(asked, true)},
+             return std::shared_ptr<device_hook>{new device_hook{reducer, peers_in<gs::device>(group, inside),
+                                                                 parameters, parameter_names,
+                                                                 compression_of(asked, true)},
                                                  destroy<device_hook>};
            }),
-           py::kw_only(), py::arg("wishes"), py::arg("group"), py::arg("inside"), py::arg("parameters"),
-           py::arg("names"), py::arg("threads"))
+           py::kw_only(), py::arg("reducer"), py::arg("wishes"), py::arg("group"), py::arg("inside"),
+           py::arg("parameters"), py::arg("names"), py::arg("threads"))
       .def(
           "start", [](device_hook& target, c10d::GradBucket& bucket) { target.start(bucket); },
           py::call_guard<py::gil_scoped_release>())

@@ -53,7 +53,7 @@ class shard_hook {
     bool const begins = seen_[unit] || !begun_;
     if (begins) seen_.assign(seen_.size(), false);
     seen_[unit] = begun_ = true;
-    with_values(gradient, [&](auto values) { exchange_.exchange(begins ? 0 : 1, values, members); });
+    with_values(gradient, [&](auto values) { exchange_.exchange(begins, values, members); });
   }
 
   /// What comes next belongs to another step.

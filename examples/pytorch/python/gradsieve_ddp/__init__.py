@@ -96,8 +96,15 @@ class Hook:
         return Recorder(self._model, self._native, self._names, path)
 
     def discard_step(self) -> None:
-        """The last step's update was not used: what this rank gave up for it goes out later. Call it on every rank."""
+        """The last step's update was not used: what this rank gave up for it goes out later, with the step's gradient.
+        Call it on every rank. After a step that raised with on_non_finite="fail" there is nothing to discard."""
         self._native.discard_step()
+
+    def undo_step(self) -> None:
+        """Forgets the last step: neither its update nor its gradient counts, and what is pending is what it was before.
+        For a backward pass whose gradient is not one of the training, such as the first of the two that SAM makes. Call
+        it on every rank, before the next backward pass. ValueError unless registered with undo=True."""
+        self._native.undo_step()
 
     def rescale(self, factor: float) -> None:
         """Multiplies what has not been sent, after a change of loss scale by new / old. ValueError for what is not
@@ -216,6 +223,7 @@ def register(
     warmup_stages: int | None = None,
     passthrough_up_to: int = 0,
     on_non_finite: str = "skip",
+    undo: bool = False,
     threads: int = 1,
     route: str = "python",
     process_group: dist.ProcessGroup | None = None,
@@ -243,11 +251,14 @@ def register(
     passthrough_up_to: parameters of at most so many elements are too.
     warmup: steps over which the density falls from initial_density [0.25], in warmup_stages stairs [0: smoothly].
         initial_density is not below density.
-    on_non_finite: "skip" counts NaN and infinity as zero; "fail" makes backward() raise, on every rank, with
-        what is pending as it was; "propagate" makes the bucket's gradient NaN on every rank, and keeps the
-        residual: what a GradScaler waits for. The last two cost a reading pass and a message. A warning says so once if
-        a tenth of the gradient or more is not finite in each of 20 steps; on a GPU only steps count whose report was
-        asked for.
+    on_non_finite: "skip" counts NaN and infinity as zero; "fail" makes backward() raise at its end, on every rank,
+        with what is pending as it was before the step: call zero_grad() and go on, or do not use the step otherwise;
+        "propagate" makes the bucket's gradient NaN on every rank, and keeps the bucket's residual: what a GradScaler
+        waits for. The last two cost a reading pass and a message, "fail" also what undo costs. A warning
+        says so once if a tenth of the gradient or more is not finite in each of 20 steps; on a GPU only steps count
+        whose report was asked for.
+    undo: True keeps a copy of what is pending before each step, so that undo_step() can forget the step. Costs a copy
+        of the residual in memory, and its time in each step.
     threads: that one exchange works with, on the host, at least 1. route: "python", DDP's public one; or "cpp", below
         Python, without its lock.
     process_group: of exactly the model's ranks, and used by nothing else; None: a new one.
@@ -287,6 +298,7 @@ def register(
     wishes.passthrough = _arguments.patterns(passthrough)
     wishes.passthrough_up_to = _arguments.whole("passthrough_up_to", passthrough_up_to, 0)
     wishes.on_non_finite = on_non_finite
+    wishes.undo = _arguments.flag("undo", undo)
     if sharded:
         return _register_sharded(model, wishes, threads, route, process_group, inside, across)
 
@@ -306,6 +318,7 @@ def register(
     elif process_group is None:
         process_group = _like(model.process_group)
     native = (_native.DeviceHook if on_device else _native.Hook)(
+        reducer=model.reducer,
         wishes=wishes,
         group=process_group if inside is None else across,
         inside=inside,
@@ -369,7 +382,7 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
     )
     if across is not None:
         _shards.take_weights_of_first_node(model, across)
-    _shards.ShardExchange(native, units, inside).attach(model)
+    _shards.ShardExchange(native, units, inside, undoes=wishes.on_non_finite == "fail").attach(model)
     return Hook(model, native, [name for name, _ in pieces], place, known, SHARDS_ARE_FIXED,
                 wishes.on_non_finite)
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 ON_ONE_RANK = ("gradsieve: the model is sharded on one rank, where torch exchanges no gradients: take "
                "DistributedDataParallel, whose hook works on one rank too")
 
-Exchange = Callable[[torch.Tensor, torch.Tensor], None]  #: of a gradient: fills this rank's shard
+Exchange = Callable[..., None]  #: of a gradient and this rank's shard, which it fills
 
 
 @dataclasses.dataclass
@@ -56,10 +56,12 @@ class ShardExchange:
     """What the units call: a compressed exchange of all ranks' gradients; or with nodes, whose ranks share a model, the
     mean inside of the node as it is, and then this rank's shard compressed across."""
 
-    def __init__(self, native: Any, units: list[Unit], inside: dist.ProcessGroup | None) -> None:
-        self._native, self._inside = native, inside
+    def __init__(self, native: Any, units: list[Unit], inside: dist.ProcessGroup | None, undoes: bool = False) -> None:
+        """`undoes`: whether a failure undoes the step, which the native part has copies for then."""
+        self._native, self._inside, self._undoes = native, inside, undoes
         self._rank, self._world = dist.get_rank(units[0].group), dist.get_world_size(units[0].group)
         self._under_way = False
+        self._failure: Exception | None = None  # the first of this backward pass
         self._units = units
 
     def attach(self, model: Any) -> None:
@@ -72,18 +74,36 @@ class ShardExchange:
             for module, exchange in exchanges:
                 module.set_custom_reduce_scatter(_ReduceScatter(exchange))
 
-    def _named_exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor) -> None:
+    def _named_exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor,
+                        wrong: str | None = None) -> None:
         """As a range in torch's profiler."""
         with torch.autograd.profiler.record_function(f"gradsieve: unit {self._units[number].name or 'root'}"):
-            self._exchange(number, gradient, shard)
+            self._exchange(number, gradient, shard, wrong)
 
-    def _exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor) -> None:
+    def _exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor, wrong: str | None = None) -> None:
+        """Fills the shard; `wrong` says why that cannot be. What fails in a backward pass is raised at its end, and units
+        that follow are not exchanged: an exception in the middle of torch's own work would leave a model that never
+        exchanges again."""
+        self._begin()
+        if self._failure is None:
+            try:
+                if wrong is not None:
+                    raise RuntimeError(wrong)
+                return self._exchange_now(number, gradient, shard)
+            except Exception as error:
+                if self._undoes:
+                    self._native.undo_step()
+                if not self._under_way:
+                    raise
+                self._failure = error
+        shard.zero_()
+
+    def _exchange_now(self, number: int, gradient: torch.Tensor, shard: torch.Tensor) -> None:
         unit = self._units[number]
         if gradient.numel() != unit.size:
             raise RuntimeError(f"gradsieve: unit '{unit.name}' has gradients of {gradient.numel()} elements, "
                                f"{unit.size} when it was registered: a parameter had none in this step, or "
                                "requires_grad has changed. Let each unit's parameters have gradients together")
-        self._begin()
         if self._inside is None:
             self._native.exchange(number, gradient)
             shard.copy_(gradient.view(self._world, -1)[self._rank])
@@ -106,14 +126,19 @@ class ShardExchange:
         if self._under_way:
             return
         self._native.end_step()
+        self._failure = None
         try:
-            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+            engine = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: engine.queue_callback(self._end))  # behind torch's own
             self._under_way = True
         except RuntimeError:  # outside of a backward pass
             pass
 
     def _end(self) -> None:
         self._under_way = False
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
 
 @torch.no_grad()
@@ -270,9 +295,10 @@ class _ReduceScatter:
 
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup,
                  op: Any, async_op: bool = False) -> None:
+        wrong = None
         if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM) or async_op:
-            raise RuntimeError(f"gradsieve: FSDP2 asks for {'an asynchronous ' if async_op else ''}{op}, which is not "
-                               "served: leave set_gradient_divide_factor() out")
-        self._exchange(input_tensor, output_tensor)
+            wrong = (f"gradsieve: FSDP2 asks for {'an asynchronous ' if async_op else ''}{op}, which is not served: "
+                     "leave set_gradient_divide_factor() out")
+        self._exchange(input_tensor, output_tensor, wrong)
         if op == dist.ReduceOp.SUM:
             output_tensor.mul_(dist.get_world_size(group))
