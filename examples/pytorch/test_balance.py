@@ -645,7 +645,30 @@ def case_a_frozen_parameter_of_a_unit(group):
     assert hook.report()["total_steps"] == 6
 
 
-CASES = [case_an_update_never_counts_as_a_gradient, case_undo_needs_its_copy, case_a_frozen_parameter_of_a_unit]
+def case_a_backward_pass_that_was_broken_off(group):
+    """The next one is a step of its own, whose failure is raised."""
+    if not FSDP_ON_CPU:
+        return
+
+    def breaks(gradient):
+        raise OverflowError("broken off")
+
+    model = wrap_flat(Told())
+    hook = gradsieve_ddp.register(model, "radix", 0.2, process_group=group, on_non_finite="fail")
+    told = told_of(Told())
+    model(told).backward()
+    watched = told["always.weight"].clone().requires_grad_()  # of the last unit
+    watched.register_hook(breaks)
+    assert_raises(OverflowError, "broken off", lambda: model({**told, "always.weight": watched}).backward())
+    model.zero_grad()
+    model(told).backward()
+    bad = {**told, "one.weight": told["one.weight"] * float("nan")}
+    assert_raises(RuntimeError, "NaN or infinite", lambda: model(bad).backward())
+    assert hook.report()["total_steps"] >= 3
+
+
+CASES = [case_an_update_never_counts_as_a_gradient, case_undo_needs_its_copy, case_a_frozen_parameter_of_a_unit,
+         case_a_backward_pass_that_was_broken_off]
 
 
 def run_cases(group):
@@ -669,6 +692,8 @@ def run_all(rank, world, store, asked):
         for recipe in ["radix"] if kind == "dense" else recipes:
             for number in range(asked.sequences):
                 RUNS[kind](recipe, asked.seed + number, group)
+            if rank == 0 and asked.sequences >= 50:
+                print(f"  {kind}, {recipe}: {time.monotonic() - began:.0f} s", flush=True)
         if rank == 0:
             print(f"{kind} on {world} ranks: {asked.sequences} sequences of {len(recipes)} recipes each, "
                   f"{time.monotonic() - began:.1f} s", flush=True)

@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 
 
+NO_PASS = -1  # as torch has it
+
 ON_ONE_RANK = ("gradsieve: the model is sharded on one rank, where torch exchanges no gradients: take "
                "DistributedDataParallel, whose hook works on one rank too")
 
@@ -60,7 +62,7 @@ class ShardExchange:
         """`undoes`: whether a failure undoes the step, which the native part has copies for then."""
         self._native, self._inside, self._undoes = native, inside, undoes
         self._rank, self._world = dist.get_rank(units[0].group), dist.get_world_size(units[0].group)
-        self._under_way = False
+        self._pass = NO_PASS  # the backward pass that is under way
         self._failure: Exception | None = None  # the first of this backward pass
         self._units = units
 
@@ -93,7 +95,7 @@ class ShardExchange:
             except Exception as error:
                 if self._undoes:
                     self._native.undo_step()
-                if not self._under_way:
+                if self._pass == NO_PASS:
                     raise
                 self._failure = error
         shard.zero_()
@@ -122,20 +124,18 @@ class ShardExchange:
             raise RuntimeError("gradsieve: the exchange across of another rank of this node has failed")
 
     def _begin(self) -> None:
-        """What a backward pass exchanges is one step."""
-        if self._under_way:
+        """What a backward pass exchanges is one step. Passes have numbers: one that was broken off has no end."""
+        now = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else NO_PASS
+        if now != NO_PASS and now == self._pass:
             return
         self._native.end_step()
-        self._failure = None
-        try:
+        self._pass, self._failure = now, None
+        if now != NO_PASS:
             engine = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self._end))  # behind torch's own
-            self._under_way = True
-        except RuntimeError:  # outside of a backward pass
-            pass
 
     def _end(self) -> None:
-        self._under_way = False
+        self._pass = NO_PASS
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
