@@ -338,8 +338,10 @@ class compressor {
     try {
       accumulate(in, role);
       at.charge(&step_seconds::accumulate);
-      if constexpr (needs_norms)
-        if (at.selection.decide_by_norms(no_ranks{}, role, failure_type{})) choose_passthrough(false);
+      if constexpr (needs_norms) {
+        failure_type none;
+        if (at.selection.decide_by_norms(no_ranks{}, role, none)) choose_passthrough(false);
+      }
       at.take_passthrough(largest_value<T>);
       at.charge(&step_seconds::partition);
       own = at.select(role);

@@ -223,9 +223,13 @@ inline void check_indices(std::uint64_t n, std::span<index_type const> indices) 
                           std::to_string(n));
 }
 
+[[nodiscard]] inline bool all_finite(std::span<float const> values) noexcept {
+  return !host_kernels::run<any_infinite>(host_kernels::best_simd(), values.data(), values.size());
+}
+
 /// Checks that all values are finite. @throws corrupt_message
 inline void check_finite(std::span<float const> values) {
-  if (host_kernels::run<any_infinite>(host_kernels::best_simd(), values.data(), values.size()))
+  if (!all_finite(values))
     throw corrupt_message("gradsieve: message holds a value that is not finite");
 }
 

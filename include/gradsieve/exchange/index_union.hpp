@@ -95,9 +95,9 @@ struct index_union {
           round.work.saturate(own, sum_.limit(value_codec, round.info, round.comm.size(), round.limit));
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums_.first(count));
       update_ = {indices, sums_.first(count), {}};
-      exchange_result result{{&update_, 1},
+      exchange_result result{{&update_, moved.damage ? 0u : 1u},
                              {indices, own, {}},
-                             {},
+                             moved.damage,
                              mine.bytes() + moved.sent,
                              total.bytes() - mine.bytes() + moved.received,
                              {},

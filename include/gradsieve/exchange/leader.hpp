@@ -89,6 +89,8 @@ struct leader {
       } else if (sums_[size.count] > 0) {
         result.damage = std::make_exception_ptr(
             communication_error("gradsieve: the leader's indices were damaged on their way to another rank"));
+      } else if (moved.damage) {
+        result.damage = moved.damage;
       } else {
         update_ = {indices, sums_.first(size.count), {}};
         result.updates = {&update_, 1};

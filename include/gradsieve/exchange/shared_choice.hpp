@@ -63,6 +63,8 @@ struct shared_choice {
       result.saturated = round.work.saturate(own, sum_.limit(value_codec, round.info, round.comm.size(), round.limit));
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums);
       update_ = {indices, sums, {}};
+      result.damage = moved.damage;
+      if (moved.damage) return result;
       result.updates = {&update_, 1};
       result.sent = {indices, own, {}};
       result.bytes_sent = moved.sent;

@@ -4,25 +4,29 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
 
 namespace gradsieve {
 
 /// Sums the ranks' values. binary32: an all-reduce. Shorter formats: each rank receives its share of all ranks' values,
 /// sums them as binary32 in rank order, rounds the sums, and all-gathers them. The rank that owns a share keeps the
-/// rounding errors of its sums.
+/// rounding errors of its sums. A value that arrives as NaN or infinity is damage: all ranks see it, or, if it came last
+/// and to one rank only, that rank.
 /// Cost: shorter formats take ranks - 1 calls of send_receive and an all-gather; bytes: sent about a value each,
 /// received about two. Memory: for shorter formats about 4 values and the ranks' number.
 template <class Workspace>
 class value_sum {
  public:
-  struct traffic {
-    std::uint64_t sent = 0;
+  struct result {
+    std::uint64_t sent = 0;  ///< bytes
     std::uint64_t received = 0;
+    std::exception_ptr damage;  ///< corrupt_message if a value that arrived is not finite; the sums are of no use then
   };
 
   /// Room for `most` values. Allocates.
@@ -47,20 +51,25 @@ class value_sum {
   /// `sums` becomes the ranks' sums, the same bits on all of them, and `own` what this rank gives up for them: together
   /// the ranks give up the sums. Collective. @pre both are equally long on all ranks, finite, within limit()
   template <class Comm, class Values>
-  traffic run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
+  result run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
               std::span<float> sums) {
     if constexpr (quantises<Values>) {
       return run_rounded(comm, work, how, info, own, sums);
     } else {
       std::ranges::copy(own, sums.begin());
       comm.all_reduce(work.where(), sums, reduction::sum);
-      return {own.size_bytes(), own.size_bytes()};
+      return {own.size_bytes(), own.size_bytes(), judge(wire::all_finite(sums))};
     }
   }
 
  private:
+  [[nodiscard]] static std::exception_ptr judge(bool finite) {
+    if (finite) return nullptr;
+    return std::make_exception_ptr(corrupt_message("gradsieve: a sum over the ranks holds a value that is not finite"));
+  }
+
   template <class Comm, class Values>
-  GRADSIEVE_PRECISE traffic run_rounded(Comm const& comm, Workspace& work, Values const& how, message_info const& info,
+  GRADSIEVE_PRECISE result run_rounded(Comm const& comm, Workspace& work, Values const& how, message_info const& info,
                                         std::span<float> own, std::span<float> sums) {
     if (own.empty()) return {};
     auto const ranks = static_cast<std::size_t>(comm.size());
@@ -82,8 +91,10 @@ class value_sum {
     }
     auto const total = floats_.first(share);
     auto const part = floats_.span().subspan(share, share);
+    bool finite = true;
     for (std::size_t r = 0; r < ranks; ++r) {
       how.decode(info, {}, theirs.subspan(bytes * r, bytes), part);
+      finite = finite && wire::all_finite(part);
       for (std::size_t i = 0; i < share; ++i) total[i] = r == 0 ? part[i] : add(total[i], part[i]);
     }
     std::ranges::copy(total, part.begin());
@@ -91,9 +102,10 @@ class value_sum {
     for (std::size_t i = 0, at = share * me; i < share && at < own.size(); ++i, ++at)
       own[at] = subtract(own[at], subtract(total[i], part[i]));
     how.encode(info, {}, part, mine.first(bytes));
+    if (!finite) std::ranges::fill(mine.first(bytes), std::byte{0xFF});  // NaN in both formats: all ranks see it
     comm.all_gather(work.where(), std::span<std::byte const>{mine.first(bytes)}, theirs);
     how.decode(info, {}, theirs.first(sums.size() * how.value_bytes()), sums);
-    return {bytes * ranks, 2 * bytes * (ranks - 1)};
+    return {bytes * ranks, 2 * bytes * (ranks - 1), judge(finite && wire::all_finite(sums))};
   }
 
   typename Workspace::template buffer<std::byte> outgoing_, incoming_;

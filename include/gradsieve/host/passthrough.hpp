@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/step_layers.hpp>
@@ -161,8 +162,9 @@ class passthrough_part {
     return (count_ + 1) * sizeof(float);
   }
 
-  /// Whether any rank had failed when the values were shared.
+  /// Whether any rank had failed when the values were shared, and whether what arrived is finite.
   [[nodiscard]] bool failed() const noexcept { return sum_[count_] > 0; }
+  [[nodiscard]] bool finite() const noexcept { return wire::all_finite(sum_.first(count_ + 1)); }
 
   /// Sums / divisor to the ranges of a gradient. Returns how many its format cannot hold.
   template <class T>

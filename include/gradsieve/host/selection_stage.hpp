@@ -61,9 +61,10 @@ class host_selection_stage {
   }
 
   /// The same with the norms of what is accumulated: of all ranks where they exchange, which also learn whether one
-  /// has failed. Collective then. @throws the failure; communication_error if another rank's.
+  /// has failed. Norms that arrive damaged are this rank's `failure`. Collective then. @throws the failure;
+  /// communication_error if another rank's.
   template <class Comm>
-  bool decide_by_norms(Comm const& comm, step_role const role, held_failure const& failure) {
+  bool decide_by_norms(Comm const& comm, step_role const role, held_failure& failure) {
     auto const norms = segments_.norms();
     std::fill(norms.begin(), norms.end(), 0.0);
     if (!failure)
@@ -76,7 +77,11 @@ class host_selection_stage {
     }
     if (failure) std::rethrow_exception(failure.why());
     if (norms.back() > 0) throw communication_error("gradsieve: another rank failed in this step; nothing was sent");
-    return decide(role);
+    failure.attempt([&] {
+      if (!std::ranges::all_of(norms, [](double norm) { return is_finite(norm); }))
+        throw corrupt_message("gradsieve: a segment's norm, summed over the ranks, is not finite");
+    });
+    return !failure && decide(role);
   }
 
   /// A number that is equal on ranks that decide alike.

@@ -164,6 +164,8 @@ class host_step : public step_parts<Recipe> {
     auto const passthrough_bytes = passthrough.share(comm, result.damage != nullptr);
     if (result.damage) std::rethrow_exception(result.damage);
     if (passthrough.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");
+    if (!passthrough.finite())
+      throw corrupt_message("gradsieve: a sum over the ranks holds a value that is not finite");
     report_.bytes_sent += ranks.sent() + result.bytes_sent + passthrough_bytes;
     report_.bytes_received += ranks.received() + result.bytes_received + passthrough_bytes;
     report_.saturated += result.saturated;
