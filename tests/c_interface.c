@@ -78,6 +78,16 @@ int main(void) {
   EXPECT(gradsieve_residual_norm(made, &norm) == GRADSIEVE_OK && norm > 0);
   REFUSED(gradsieve_residual_norm(made, NULL), "norm is null");
 
+  unsigned char const skipped[] = {1};
+  gradsieve_compressor* waits = NULL;
+  EXPECT(gradsieve_create("radix@0.1", layers, 1, &waits) == GRADSIEVE_OK);
+  memcpy(mean, gradient, sizeof mean);
+  EXPECT(gradsieve_exchange_skipping(waits, &comm, mean, n, skipped) == GRADSIEVE_OK);
+  EXPECT(gradsieve_get_report(waits, &report) == GRADSIEVE_OK && report.selected == 0 && mean[0] == 0);
+  EXPECT(gradsieve_exchange_skipping(waits, &comm, mean, n, NULL) == GRADSIEVE_OK);
+  EXPECT(gradsieve_get_report(waits, &report) == GRADSIEVE_OK && report.selected == n / 10);
+  gradsieve_destroy(waits);
+
   size = 0; /* the size, then the state */
   EXPECT(gradsieve_save(made, NULL, &size) == GRADSIEVE_ROOM && size > 4 * n);
   void* state = malloc(size);

@@ -363,14 +363,12 @@ class compressor {
   void skip(skipped_layers const skipped) {
     auto& at = here();
     skipped.check(at.layers.count());
-    if constexpr (stages::skips_layers) {
-      if (!at.now.skip(skipped)) return;
-      int const world = std::exchange(at.world, stages::no_world);
-      at.exclude(bin_lengths_of(at.recipe.selector, at.layers, at.selection.segments().all()));
-      at.world = world;
-    } else if (skipped.hash() != 0) {
-      throw invalid_argument("gradsieve: a device cannot skip layers");
-    }
+    if (skipped.hash() == at.now.hash()) return;
+    at.may_exclude();
+    at.now.skip(skipped);
+    int const world = std::exchange(at.world, stages::no_world);
+    at.exclude(bin_lengths_of(at.recipe.selector, at.layers, at.selection.segments().all()));
+    at.world = world;
   }
 
   /// Begins a step. Returns the failure of an earlier step that is still to be thrown.

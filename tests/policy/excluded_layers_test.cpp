@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -14,7 +15,11 @@
 
 #include <gradsieve/any_compressor.hpp>
 #include <gradsieve/comm/self.hpp>
+#include <gradsieve/schedule/overlap/overlap.hpp>
+#include <gradsieve/two_level.hpp>
 
+#include "groups.hpp"
+#include "nodes.hpp"
 #include "steps.hpp"
 
 using namespace steps;
@@ -67,11 +72,14 @@ std::string check_clamped(Selector const& selector, Partitioner const& partition
       std::vector<T> update(n);
       for (std::uint64_t i = 0; i < n; ++i) {
         double const share = step < large ? 0.4 + 0.05 * static_cast<double>(i * 7 % 10) : 0.0;
-        update[i] = gs::from_float<T>(static_cast<float>(share * largest * (i % 3 == 0 ? -1 : 1)));
+        double const scale = i / 1000 == 1 ? 1 : 0.1;  // what stays in the layer that passes through is the largest
+        update[i] = gs::from_float<T>(static_cast<float>(share * scale * largest * (i % 3 == 0 ? -1 : 1)));
         came[i] += static_cast<double>(gs::to_float(update[i]));
       }
-      auto const report =
-          skip && step % 2 == 1 ? reducer.exchange(comm, update, mask{1, static_cast<unsigned char>(step == 3), 0}) : reducer.exchange(comm, update);
+      mask skipped;
+      if (sizeof(T) == 2 && step == 0) skipped = {0, 1, 0};  // so that it has more than a float16 holds
+      if (skip && step % 2 == 1) skipped = {1, static_cast<unsigned char>(step == 3 ? 1 : 0), 0};
+      auto const report = reducer.exchange(comm, update, skipped);
       clamped += report.saturated;
       for (std::uint64_t i = 0; i < n; ++i) went[i] += static_cast<double>(gs::to_float(update[i]));
     }
@@ -142,6 +150,33 @@ std::string check_damage(Recipe const& recipe, int number) {
     reducer.restore(state);
     return found.text();
   }));
+}
+
+/// At density 1 the update of a layer is the mean of what it has accumulated since a step that did not skip it.
+/// `exchange(gradient, skipped)`, of one of `ranks` ranks, a power of two.
+template <class Exchange>
+std::string check_in_full(int rank, int ranks, Exchange const& exchange) {
+  findings found;
+  auto const layers = mixed_layers();
+  std::vector<float> waits(layers.size());
+  for (std::uint64_t step = 0; step < 8; ++step) {
+    mask skipped(step % 3 == 0 ? 0 : layers.count());
+    for (std::size_t l = 0; l < skipped.size(); ++l) skipped[l] = gs::mix(step + 100 * l) % 2 == 0;
+    auto const value = [&](std::size_t i, int r) {
+      return static_cast<float>(ranks * static_cast<int>((i + 3 * step + 5 * at(r)) % 7));
+    };
+    std::vector<float> update(layers.size());
+    auto expected = update;
+    for (std::size_t l = 0; l < layers.count(); ++l)
+      for (auto i = layers.offset(l); i < layers.offset(l) + layers[l].size; ++i) {
+        update[i] = value(i, rank);
+        for (int r = 0; r < ranks; ++r) waits[i] += value(i, r) / static_cast<float>(ranks);
+        if (skipped.empty() || skipped[l] == 0) std::swap(expected[i], waits[i]);
+      }
+    exchange(update, skipped);
+    found.expect(update == expected, "another update in step " + std::to_string(step));
+  }
+  return found.text();
 }
 
 }  // namespace
@@ -269,6 +304,36 @@ TEST_CASE("ranks that skip different layers all throw, nothing is given up, and 
   CHECK(check(gs::recipe{.density = 0.05, .partitioner = gs::deft{}}) == "");
   CHECK(check(gs::recipe{.density = 0.05, .partitioner = gs::cyclic{}}) == "");
   CHECK(check(gs::recipe{.density = 0.05, .exchange = gs::gtopk{}}) == "");
+}
+
+TEST_CASE("skipped layers of nodes, and of an overlap's groups") {
+  gs::recipe const recipe{.density = 1};
+  CHECK(nodes::text(nodes::run({2, 2}, [&](nodes::pair const& ranks) {
+          gs::two_level_compressor reducer{gs::host{1}, mixed_layers(), recipe, ranks};
+          auto const said = check_in_full(ranks.rank(), 4, [&](std::vector<float>& update, mask const& skipped) {
+            reducer.exchange(ranks, update, skipped);
+          });
+          if (!said.empty()) throw std::runtime_error(said);
+          std::vector<float> update(mixed_layers().size());
+          mask mine(mixed_layers().count());
+          mine[0] = ranks.rank() == 1;
+          auto const how = ending([&] { reducer.exchange(ranks, update, mine); });
+          if (!contains(how, "the layers that they skip") && !contains(how, "failed")) throw std::runtime_error(how);
+        })) == "");
+  CHECK(joined(on_ranks(2, [&](communicator comm) {
+          auto const layers = mixed_layers();
+          std::vector<std::size_t> const order{3, 8, 0, 5, 1, 7, 2, 6, 4};  // groups of several pieces
+          gs::overlap reducer{gs::host{1}, comm, layers, groups::plan_of(layers, order, {2, 5, 9}),
+                              [&](gs::layout const& part) { return gs::compressor{gs::host{1}, part, recipe}; }, order};
+          auto const said = check_in_full(comm.rank(), 2, [&](std::vector<float>& update, mask const& skipped) {
+            reducer.begin(update, skipped);
+            for (std::size_t l = 0; l < layers.count(); ++l) reducer.ready(l);
+            reducer.wait();
+          });
+          std::vector<float> update(layers.size());
+          auto const how = ending([&] { reducer.begin(update, mask(3)); });
+          return said + (contains(how, "skipped_layers has 3 elements") ? "" : how);
+        })) == "");
 }
 
 TEST_CASE("skipped layers around a step: discarded, refused, saved, and compress() after them") {

@@ -184,9 +184,12 @@ bool same_as_host(Recipe const& recipe, gs::layout const& layers, std::uint64_t 
 }
 
 /// Some steps on both sides, on ranks that are threads, staged through the host: every update, all states and what
-/// reports agree on have the same bits. `make(rank, step)` gives the gradient of a rank and step as floats.
-template <class T = float, class Recipe, class Make>
-void same_on_ranks(Recipe const& recipe, gs::layout const& layers, int ranks, std::uint64_t count, Make const& make) {
+/// reports agree on have the same bits. `make(rank, step)` gives the gradient of a rank and step as floats, `skip(step)`
+/// the layers that it skips.
+inline std::vector<unsigned char> no_layers(std::uint64_t) { return {}; }
+template <class T = float, class Recipe, class Make, class Skip = decltype(&no_layers)>
+void same_on_ranks(Recipe const& recipe, gs::layout const& layers, int ranks, std::uint64_t count, Make const& make,
+                   Skip const& skip = &no_layers) {
   auto const said = steps::on_ranks(ranks, [&](steps::communicator comm) {
     steps::findings found;
     stream const own;
@@ -199,11 +202,13 @@ void same_on_ranks(Recipe const& recipe, gs::layout const& layers, int ranks, st
     for (std::uint64_t step = 0; step < count; ++step) {
       auto expected = data::as<T>(make(comm.rank(), step));
       gradient.put(expected);
-      auto const of_host = host.exchange(comm, std::span{expected});
-      gs::step_report const report = device.exchange(transport, gradient.span());
+      auto const skipped = skip(step);
+      auto const of_host = host.exchange(comm, std::span{expected}, skipped);
+      gs::step_report const report = device.exchange(transport, gradient.span(), skipped);
       found.expect(steps::same_bits(gradient.get(), expected), "update of step " + std::to_string(step));
       found.expect(report.union_size == of_host.union_size, "union size");
       found.expect(report.passthrough_elements == of_host.passthrough_elements, "passthrough elements");
+      found.expect(report.skipped_elements == of_host.skipped_elements, "skipped elements");
       found.expect(report.selected == of_host.selected, "selected");
       found.expect(report.saturated == of_host.saturated, "saturated");
       found.expect(report.budget == of_host.budget && report.world == ranks && report.staged, "report");

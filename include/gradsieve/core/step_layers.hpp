@@ -27,11 +27,8 @@ class step_layers {
   /// A number that differs where other layers are skipped; 0 if none is.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
 
-  /// From now on these are skipped. Returns whether the lists have changed. Cost: O(1) without any, now and before;
-  /// else O(layers). Allocates. @pre skipped.check(layers)
-  bool skip(skipped_layers const& chosen) {
-    auto const hash = chosen.hash();
-    if (hash == hash_ && hash == 0) return false;
+  /// From now on these are skipped. Cost: O(layers). Allocates. @pre chosen.check(layers)
+  void skip(skipped_layers const& chosen) {
     std::vector<range> passthrough, skipped, excluded;
     std::uint64_t elements = 0;
     std::size_t next = 0;  // of the split's passthrough
@@ -48,13 +45,11 @@ class step_layers {
       }
       if (chosen[i] || passes) excluded.push_back(here);
     }
-    bool const changed = skipped != skipped_;
     passthrough_.swap(passthrough);
     skipped_.swap(skipped);
     excluded_.swap(excluded);
     skipped_elements_ = elements;
-    hash_ = hash;
-    return changed;
+    hash_ = chosen.hash();
   }
 
  private:

@@ -116,8 +116,9 @@ class device_exchange<index_union, Codec> {
     union_ = std::min(disjoint ? most : most * ranks, info.n);
     own_ = work.make_list(most);
     own_list_ = own_.list();
-    mine_ = work.zeroed<std::uint32_t>(disjoint ? 0 : most);
-    all_ = work.zeroed<std::uint32_t>(disjoint ? most + cuda_kernels::vote_words : most * ranks);
+    std::uint64_t const list = most + cuda_kernels::signature_words;
+    mine_ = work.zeroed<std::uint32_t>(disjoint ? 0 : list);
+    all_ = work.zeroed<std::uint32_t>(disjoint ? most + cuda_kernels::vote_words : list * ranks);
     slots_ = work.zeroed<std::uint32_t>(segments);
     full_ = work.zeroed<bool>(segments);
     bits_ = work.zeroed<std::uint32_t>(std::uint64_t{cells} * cuda_kernels::words_of_cell);
@@ -139,6 +140,7 @@ class device_exchange<index_union, Codec> {
     auto& work = round.work;
     auto const& where = work.where();
     auto const cells = work.tables().cell_count;
+    cuda_kernels::signature const signature{round.decision, work.step().data()};
     if (disjoint_) {
       work.zero(all_);
       if (work.tables().segment_count > 0)
@@ -150,12 +152,12 @@ class device_exchange<index_union, Codec> {
       round.comm.all_reduce(where, all_.span(), reduction::max);
       work.launch(cuda_kernels::count_votes<>, 1, 1, own);
     } else {
-      work.over(most_, cuda_kernels::list_entries<>, own_list_, most_, round.error, mine_.data());
+      work.over(mine_.size(), cuda_kernels::list_entries<>, own_list_, most_, round.error, signature, mine_.data());
       round.comm.all_gather(where, std::as_bytes(mine_.span()), std::as_writable_bytes(all_.span()));
     }
     work.zero(bits_);
     std::uint64_t const listed = disjoint_ ? most_ : all_.size();
-    work.over(listed, cuda_kernels::mark_choices<>, all_.data(), listed, work.size(), disjoint_ ? 0 : most_,
+    work.over(listed, cuda_kernels::mark_choices<>, all_.data(), listed, work.size(), mine_.size(), signature,
               bits_.data(), round.error);
     if (cells > 0)
       work.launch(cuda_kernels::count_bits<>, cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());

@@ -20,6 +20,7 @@ struct device_numbers {
   std::uint64_t error = 0;    ///< an exchange_fault and its sender
   std::uint64_t touched = 0;  ///< union_size
   std::uint64_t saturated = 0;
+  std::uint64_t stays = 0;  ///< not 0: a layer that passes through keeps something, as it was clamped
 };
 
 /// Owns them, and the host's copy of the error.
@@ -32,9 +33,14 @@ class device_faults {
   [[nodiscard]] std::uint64_t* touched() const noexcept { return &numbers_.data()->touched; }
   [[nodiscard]] std::uint64_t* saturated() const noexcept { return &numbers_.data()->saturated; }
 
+  [[nodiscard]] std::uint64_t* stays() const noexcept { return &numbers_.data()->stays; }
+
   [[nodiscard]] device_numbers const* numbers() const noexcept { return numbers_.data(); }
 
-  void begin_step(cuda_workspace const& work) const { work.zero_one(saturated()); }
+  void begin_step(cuda_workspace const& work) const {
+    static_assert(offsetof(device_numbers, stays) == offsetof(device_numbers, saturated) + sizeof(std::uint64_t));
+    throw_on_error(cudaMemsetAsync(saturated(), 0, 2 * sizeof(std::uint64_t), work.where().stream), "cudaMemsetAsync");
+  }
   void begin_apply(cuda_workspace const& work) const { work.zero_one(touched()); }
 
   /// Copies the error to the host, without waiting; an `expected` one is cleared instead.
@@ -82,9 +88,9 @@ class device_faults {
       case exchange_fault::value:
         throw corrupt_message("gradsieve: the message" + sender + " holds a value that is not finite");
       case exchange_fault::decision:
-        if (error >> 32 == 0) throw mismatch("gradsieve: ranks differ in which rank selects where");
-        throw mismatch("gradsieve: rank " + std::to_string(error >> 32) +
-                       " and rank 0 differ in which rank selects where");
+        throw mismatch("gradsieve: " +
+                       (error >> 32 == 0 ? "ranks" : "rank " + std::to_string(error >> 32) + " and rank 0") +
+                       " differ in which rank selects where, or in the layers that they skip");
       case exchange_fault::several:
         throw mismatch(
             "gradsieve: several ranks selected; the exchange leader is for one rank's choice, as with the partitioner "

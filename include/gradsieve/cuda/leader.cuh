@@ -111,7 +111,8 @@ class device_exchange<leader, Codec> {
     cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
                                    static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
     auto* const sender = own.words + cuda_kernels::vote_words;
-    work.over(most_, cuda_kernels::list_entries<>, own_list_, most_, nullptr, all_.data());
+    work.over(most_, cuda_kernels::list_entries<>, own_list_, most_, nullptr, cuda_kernels::signature{},
+              all_.data());
     work.launch(cuda_kernels::vote_with_sender<>, 1, 1, own, own_list_, world);
     round.comm.all_reduce(work.where(), all_.span(), reduction::max);
     work.launch(cuda_kernels::count_senders<>, 1, 1, own, world, round.sent);

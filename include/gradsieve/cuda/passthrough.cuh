@@ -16,11 +16,12 @@
 
 namespace gradsieve {
 
-/// As passthrough_part, in device memory and stream order.
+/// As passthrough_part, in device memory and stream order. Kernels find the ranges in a table.
 template <class Residual>
 class device_passthrough_part {
  public:
   using memory_type = device_residual_memory<Residual>;
+  using stored = stored_t<Residual>;
 
   device_passthrough_part(cuda_workspace const& work, memory_type const& memory, layer_split const& split,
                           step_layers const& now)
@@ -35,6 +36,20 @@ class device_passthrough_part {
     ranges_ = work_.template zeroed<cuda_kernels::passthrough_range>(2 * split_.passthrough.size() + segments + 1);
     uploaded_.synchronize();
     chosen_ = pinned_array<cuda_kernels::passthrough_range>(ranges_.size());
+    reserve_skipped();
+  }
+
+  /// After other layers are skipped: room for what they keep, and their ranges. Waits, allocates.
+  void reserve_skipped() {
+    std::vector<cuda_kernels::passthrough_range> table;
+    skipped_size_ = 0;
+    for (auto const& each : now_.skipped()) {
+      table.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
+                       static_cast<std::uint32_t>(skipped_size_)});
+      skipped_size_ += each.size;
+    }
+    if (held_.size() < skipped_size_) held_ = work_.template zeroed<stored>(skipped_size_);
+    skipped_ = work_.template uploaded<cuda_kernels::passthrough_range>(table);
   }
 
   /// Sets the ranges of a step and uploads them. Waits for the upload before.
@@ -61,10 +76,26 @@ class device_passthrough_part {
   /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }
 
-  /// Takes the ranges out of the residual, of each value at most +-limit; counts those that are clamped.
-  void take(float limit, std::uint64_t* saturated) const {
+  /// Takes the ranges out of the residual, of each value at most +-limit; counts those that are clamped. What stays in
+  /// them, then *stays is not 0, and what skipped layers have is held back until settle() or put_back().
+  void take(float limit, std::uint64_t* saturated, std::uint64_t* stays) {
+    holds_ = true;
     work_.over(size_, cuda_kernels::take_passthrough<Residual>, memory_.view(), ranges_.data(), range_count_, size_,
-               saved_.data(), own_.data(), limit, saturated);
+               saved_.data(), own_.data(), limit, saturated, stays);
+    hold<false>();
+  }
+
+  /// Ends what take() began: the accumulators get back what stays there, or if *error is not zero all of it.
+  void settle(std::uint64_t const* error, std::uint64_t const* stays) {
+    holds_ = false;
+    work_.over(size_, cuda_kernels::settle_passthrough<Residual>, memory_.view(), ranges_.data(), range_count_, size_,
+               saved_.data(), static_cast<float const*>(own_.data()), error, stays);
+    hold<true>();
+  }
+
+  /// settle(), if nobody has called it since take().
+  void put_back(std::uint64_t const* stays) {
+    if (holds_) settle(nullptr, stays);
   }
 
   /// Restores what take() took out, if *condition, in device memory, is not zero.
@@ -98,6 +129,13 @@ class device_passthrough_part {
   }
 
  private:
+  /// Kernels over the skipped layers, if there are any.
+  template <bool Back>
+  void hold() const {
+    work_.over(skipped_size_, cuda_kernels::hold_ranges<Back, stored>, memory_.accumulator(), skipped_.data(),
+               static_cast<std::uint32_t>(skipped_.size()), skipped_size_, held_.data());
+  }
+
   cuda_workspace const& work_;
   memory_type const& memory_;
   layer_split const& split_;
@@ -109,6 +147,10 @@ class device_passthrough_part {
   cuda_event uploaded_;                                   // chosen_ has been copied
   std::uint32_t range_count_ = 0;
   std::uint64_t size_ = 0;
+  cuda_buffer<cuda_kernels::passthrough_range> skipped_;  // layers
+  cuda_buffer<stored> held_;                              // their accumulators, from take() to settle()
+  std::uint64_t skipped_size_ = 0;
+  bool holds_ = false;  // between take() and settle()
 };
 
 }  // namespace gradsieve

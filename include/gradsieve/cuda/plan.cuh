@@ -12,6 +12,7 @@
 
 #include <gradsieve/core/density.hpp>
 #include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
 #include <gradsieve/selector/select.hpp>
 #include <gradsieve/step.hpp>
@@ -29,7 +30,7 @@ concept placing_device_exchange = requires(Parts const parts) {
 /// What is uploaded to a device besides its segments.
 struct step_decision {
   std::uint64_t decision = 0;  ///< a number that differs where ranks decide otherwise
-  std::uint64_t budget = 0;    ///< k of all segments
+  std::uint64_t budget = 0;    ///< k of all segments, without those that are sent in full
   std::uint64_t listed = 0;    ///< elements of segments that are listed in full
 };
 
@@ -60,6 +61,12 @@ class step_plan {
     step_ = pinned_array<std::uint64_t>(1);
     device_norms_ = work_.zeroed<double>(count + 1);
     device_decision_ = work_.zeroed<std::uint64_t>(sizeof(step_decision) / 8);
+    known_ = false;
+  }
+
+  /// Other layers are skipped from now on, as this number says. Everything is uploaded again.
+  void skip(std::uint64_t skips) noexcept {
+    skips_ = skips;
     known_ = false;
   }
 
@@ -182,7 +189,7 @@ class step_plan {
     work_.describe_step(
         all, capacity,
         [&](std::size_t s) {
-          return segments_.gives(all[s]) && !elsewhere(who, all[s]) &&
+          return segments_.gives(all[s]) && work_.selectable(s) > 0 && !elsewhere(who, all[s]) &&
                  (rotates || all[s].owner == segment::every_rank || all[s].owner == who.rank);
         },
         to.table.span());
@@ -195,15 +202,19 @@ class step_plan {
       }
     std::uint64_t slot = 0;
     std::uint64_t listed = 0;
+    std::uint64_t budget = 0;
     for (std::size_t s = 0; s < all.size(); ++s) {
-      bool const is_listed = partitioner_type::needs_norms && elsewhere(who, all[s]);
+      bool const gives = work_.selectable(s) > 0;
+      bool const is_listed = partitioner_type::needs_norms && gives && elsewhere(who, all[s]);
+      if (gives && !elsewhere(who, all[s])) budget += all[s].k;
       to.slots[s] = static_cast<std::uint32_t>(slot);
       to.full[s] = is_listed;
       to.table[s].full = is_listed ? 1 : 0;
       slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), all[s].size), most_);
       if (is_listed) listed += all[s].size;
     }
-    step_decision const decision{segments_.decision(0), segments_.budget(), listed};
+    step_decision const decision{preflight::decision(segments_.decision(0), skips_),
+                                 std::min<std::uint64_t>(budget, segments_.budget()), listed};
     std::memcpy(to.decision.data(), &decision, sizeof decision);
   }
 
@@ -212,6 +223,7 @@ class step_plan {
   segmentation<partitioner_type> segments_;
   bool has_places_;
   std::uint64_t most_ = 0;
+  std::uint64_t skips_ = 0;  // step_layers::hash()
   bool known_ = false;
   upload sent_, now_;
   cuda_event uploaded_;                            // sent_ has been copied

@@ -1,6 +1,7 @@
 // The report of a step on a device.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -67,7 +68,7 @@ class device_report {
     report.selected = selected;
     report.saturated = numbers.saturated;
     report.budget = static_cast<index_type>(words.budget);
-    report.union_size = step_->union_is_selected ? selected : report.union_size + numbers.touched;
+    report.union_size = step_->union_is_selected ? selected : numbers.touched - std::min(numbers.touched, words.listed);
     report.passthrough_elements += words.listed;
     if (step_->message != nullptr && step_->breakdown && message.failed == 0) {
       std::vector<std::byte> bytes(message.bytes);

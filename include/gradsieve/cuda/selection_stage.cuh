@@ -66,6 +66,12 @@ class device_selection_stage {
     take_warm_thresholds();
   }
 
+  /// After the workspace was planned again for the same segments, with other layers skipped. Waits.
+  void plan_again(std::vector<warm_threshold> warm_thresholds, std::uint64_t skips) {
+    plan_.skip(skips);
+    set_warm_thresholds(std::move(warm_thresholds));
+  }
+
   // ---- Decide ------------------------------------------------------------------------------------------------
 
   /// Decides budgets and owners of the segments, without norms. Returns whether they changed; if so, the host has

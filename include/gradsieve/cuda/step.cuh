@@ -38,7 +38,6 @@ class device_step : public step_parts<Recipe> {
 
  public:
   struct [[maybe_unused]] arithmetic {};  ///< a device rounds in one way only
-  static constexpr bool skips_layers = false;
   using failure_type = device_failure;
   using entries = cuda_workspace::entry_list;  ///< of this rank, before they are sent
   using selection_type = device_selection;     ///< what compress() returns
@@ -165,14 +164,33 @@ class device_step : public step_parts<Recipe> {
     entered_ = true;
   }
 
-  /// Takes what passes through out of the residual, of each value at most +-limit.
+  /// Before other layers are skipped than before. @throws invalid_argument in a capture.
+  void may_exclude() const { work.where().refuse_capture("it skips other layers than the step before"); }
+
+  /// After it: excludes them from selection. Waits, allocates.
+  void exclude(std::span<std::uint32_t const> bins) {
+    auto warm_thresholds = selection.warm_thresholds();
+    memory.flush_pending();  // as the segments still are
+    record_ = {};
+    work.plan(selection.segments().all(), parts::now.excluded(), capacity, bins);
+    selection.plan_again(std::move(warm_thresholds), parts::now.hash());
+    passthrough.reserve_skipped();
+    passthrough.choose(selection.segments(), false);
+    info.skipped = parts::now.skipped();
+    work.where().synchronize();
+  }
+
+  /// Takes what passes through out of the residual, of each value at most +-limit, and holds back what skipped layers
+  /// have, until put_back().
   void take_passthrough(float limit) {
-    passthrough.take(limit, faults_.saturated());
+    passthrough.take(limit, faults_.saturated(), faults_.stays());
     record_.known.passthrough_elements = passthrough.size();
+    record_.known.skipped_elements = parts::now.skipped_elements();
     taken_passthrough_ = true;
   }
 
-  static constexpr void put_back() noexcept {}
+  /// Gives the accumulators back what this step leaves there. Idempotent.
+  void put_back() { passthrough.put_back(faults_.stays()); }
 
   [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
   void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }
@@ -191,7 +209,7 @@ class device_step : public step_parts<Recipe> {
     auto const cells = work.tables().cell_count;
     work.over(result.unlisted + cells + 1, cuda_kernels::settle_exchange<>, errors, memory.taken(), result.unlisted > 0,
               cells, result.updates, result.senders, faults_.error());
-    passthrough.rollback_if(faults_.error());
+    passthrough.settle(faults_.error(), faults_.stays());
     count_bytes<Comm>(result);
     return result;
   }
@@ -221,6 +239,7 @@ class device_step : public step_parts<Recipe> {
   /// residual if it was accumulated.
   void abandon() noexcept {
     try {
+      put_back();
       if (taken_passthrough_) {
         faults_.set(work);
         passthrough.rollback_if(faults_.error());

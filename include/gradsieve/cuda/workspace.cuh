@@ -71,9 +71,11 @@ class cuda_workspace {
     expected_ = expected;
     room_ = std::min(n_, 2 * expected + 65536);
     segments_.clear();
+    selectable_.clear();
     bool of_blocks = false;
     for (std::size_t s = 0; s < segments.size(); ++s) {
       auto const& each = segments[s];
+      selectable_.push_back(tiles.elements_of(s));
       segments_.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
                            static_cast<std::uint32_t>(tiles.of(s).first), static_cast<std::uint32_t>(tiles.of(s).last),
                            0, 0, 0, 0, 0, 0, 0, 0});
@@ -229,6 +231,9 @@ class cuda_workspace {
   }
 
   [[nodiscard]] std::span<cuda_kernels::device_segment> segments() const noexcept { return device_segments_.span(); }
+
+  /// Elements of a segment that can be selected.
+  [[nodiscard]] std::uint64_t selectable(std::size_t s) const noexcept { return selectable_[s]; }
 
   /// In stream order: finds the segments that this rank selects from in the step that begins.
   void take_turns(int world) {
@@ -440,6 +445,7 @@ class cuda_workspace {
   std::uint64_t room_ = 0;
 
   std::vector<cuda_kernels::device_segment> segments_;  // without what changes from step to step
+  std::vector<std::uint64_t> selectable_;               // elements of each segment
   cuda_kernels::tables tables_;
   cuda_kernels::search_memory memory_{};
 

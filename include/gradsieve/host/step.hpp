@@ -35,7 +35,6 @@ class host_step : public step_parts<Recipe> {
 
  public:
   using arithmetic = float_environment;  ///< lives as long as a call that computes
-  static constexpr bool skips_layers = true;
   using failure_type = held_failure;
   using entries = selection_view;         ///< of this rank, before they are sent
   using selection_type = host_selection;  ///< what compress() returns
@@ -132,7 +131,10 @@ class host_step : public step_parts<Recipe> {
     selection.accumulate(in, role);
   }
 
-  /// After other layers are skipped than before: excludes them from selection. Allocates.
+  /// Before other layers are skipped than before: on the host nothing forbids it.
+  static constexpr void may_exclude() noexcept {}
+
+  /// After it: excludes them from selection. Allocates.
   void exclude(std::span<std::uint32_t const> bins) {
     passthrough.reserve_skipped();
     work.plan(selection.segments().all(), parts::now.excluded(), capacity, bins);

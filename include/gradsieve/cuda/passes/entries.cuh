@@ -53,11 +53,17 @@ __device__ void store_state(state_memory<Residual> const& memory, std::uint64_t 
 
 /// An element's state once a value has left it.
 template <class Residual>
-__device__ void remove_sent_state(state_memory<Residual> const& memory, std::uint64_t i, float sent, bool full_layer,
-                                  element_state<Residual::states> now) {
+[[nodiscard]] __device__ element_state<Residual::states> without_sent(state_memory<Residual> const& memory,
+                                                                      std::uint64_t i, float sent, bool full_layer,
+                                                                      element_state<Residual::states> now) {
   memory.policy.remove_sent(sent, now, full_layer);
   rounding{*memory.step, rounding::removed}.apply<stored_t<Residual>>(i, now);
-  store_state(memory, i, now);
+  return now;
+}
+template <class Residual>
+__device__ void remove_sent_state(state_memory<Residual> const& memory, std::uint64_t i, float sent, bool full_layer,
+                                  element_state<Residual::states> const& now) {
+  store_state(memory, i, without_sent(memory, i, sent, full_layer, now));
 }
 
 /// Removes what is pending; its old states into `saved`. The list's directory is to be zeroed after it.
@@ -115,17 +121,55 @@ template <class T>
   return from_float_saturated<T>(mean);
 }
 
-/// Removes whole ranges: their accumulators, clamped to +-limit, into `out`, their old states into `saved`.
+/// Removes whole ranges: their accumulators, clamped to +-limit, into `out`, their old states into `saved`. The
+/// accumulators become zero until settle_passthrough(); *stays is set if one is to get something back then.
 template <class Residual>
 __global__ void take_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
                                  std::uint32_t range_count, std::uint64_t elements,
                                  element_state<Residual::states>* saved, float* out, float limit,
-                                 std::uint64_t* beyond) {
+                                 std::uint64_t* beyond, std::uint64_t* stays) {
   for_each(elements, [&](std::uint64_t p) {
     auto const i = passthrough_element(ranges, range_count, p);
     saved[p] = load_state(memory, i);
     out[p] = saturated(saved[p][0], limit, beyond);
-    remove_sent_state(memory, i, out[p], true, saved[p]);
+    auto now = without_sent(memory, i, out[p], true, saved[p]);
+    if (magnitude_key(now[0]) != 0) {
+      now[0] = 0;
+      *stays = 1;
+    }
+    store_state(memory, i, now);
+  });
+}
+
+/// Ends what take_passthrough() began: puts everything back if *condition, which may be null, is not zero; else what
+/// stays.
+template <class Residual>
+__global__ void settle_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
+                                   std::uint32_t range_count, std::uint64_t elements,
+                                   element_state<Residual::states> const* saved, float const* out,
+                                   std::uint64_t const* condition, std::uint64_t const* stays) {
+  bool const undo = condition != nullptr && *condition != 0;
+  for_each(undo || *stays != 0 ? elements : 0, [&](std::uint64_t p) {
+    auto const i = passthrough_element(ranges, range_count, p);
+    if (undo)
+      store_state(memory, i, saved[p]);
+    else
+      memory.states[0][i] = to_stored<stored_t<Residual>>(without_sent(memory, i, out[p], true, saved[p])[0]);
+  });
+}
+
+/// Moves the accumulators of ranges to `held`, and leaves zeros; or with `Back` moves them back.
+template <bool Back, class Stored>
+__global__ void hold_ranges(Stored* accumulator, passthrough_range const* ranges, std::uint32_t range_count,
+                            std::uint64_t elements, Stored* held) {
+  for_each(elements, [&](std::uint64_t p) {
+    auto const i = passthrough_element(ranges, range_count, p);
+    if constexpr (Back)
+      accumulator[i] = held[p];
+    else {
+      held[p] = accumulator[i];
+      accumulator[i] = to_stored<Stored>(0.0f);
+    }
   });
 }
 

@@ -148,25 +148,45 @@ __global__ void count_votes(ballot const own) {
 /// What the first place of a rank's list says if that rank has failed already.
 inline constexpr std::uint32_t failed_list = ~0u;
 
-/// The same without slots: a list as it is, with zeros behind it. Where *error is not zero, which may be null, it says
-/// that the rank has failed.
+/// Words behind a rank's list in which it says what it has decided, and in which step.
+inline constexpr std::uint64_t signature_words = 2;
+
+struct signature {
+  std::uint64_t const* decision = nullptr;  // null: none
+  std::uint64_t const* step = nullptr;
+
+  [[nodiscard]] __device__ std::uint32_t word(std::uint64_t w) const {
+    return static_cast<std::uint32_t>((*decision ^ mix(*step)) >> (32 * w));
+  }
+};
+
+/// The same without slots: a list as it is, with zeros behind it, and the signature, if there is one, behind the room.
+/// Where *error is not zero, which may be null, it says that the rank has failed.
 template <int = 0>
-__global__ void list_entries(entry_list const own, std::uint64_t room, std::uint64_t const* error,
+__global__ void list_entries(entry_list const own, std::uint64_t room, std::uint64_t const* error, signature const said,
                              std::uint32_t* list) {
   std::uint32_t const count = *own.count;
   bool const failed = error != nullptr && *error != 0;
-  for_each(room, [&](std::uint64_t p) {
-    list[p] = p == 0 && failed ? failed_list : p < count ? own.indices[p] + 1 : 0;
+  for_each(room + (said.decision != nullptr ? signature_words : 0), [&](std::uint64_t p) {
+    if (p >= room)
+      list[p] = said.word(p - room);
+    else
+      list[p] = p == 0 && failed ? failed_list : p < count ? own.indices[p] + 1 : 0;
   });
 }
 
 /// A bit for every element that a list names; what names none is an error. `of_rank`: places of a rank's list, where it
-/// may say that the rank has failed; 0 where it does not.
+/// may say that the rank has failed, and ends with its signature, which is to be `mine`; 0 where there is neither.
 template <int = 0>
 __global__ void mark_choices(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint64_t of_rank,
-                             std::uint32_t* bits, std::uint64_t* error) {
+                             signature const mine, std::uint32_t* bits, std::uint64_t* error) {
   for_each(size, [&](std::uint64_t p) {
     std::uint32_t const named = list[p];
+    if (of_rank > 0 && p % of_rank >= of_rank - signature_words) {
+      if (named != mine.word(p % of_rank - (of_rank - signature_words)))
+        set_fault(error, exchange_fault::decision, static_cast<std::uint32_t>(p / of_rank));
+      return;
+    }
     if (named == failed_list && named > n && of_rank > 0 && p % of_rank == 0)
       set_fault(error, exchange_fault::failed, static_cast<std::uint32_t>(p / of_rank));
     else if (named > n)
