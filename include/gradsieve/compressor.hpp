@@ -91,9 +91,10 @@ class compressor {
   /// through, none of its elements takes the place of another, and the update is zero there. A later step that does not
   /// skip the layer sends what it has kept; with the residual store `none` it is lost, as all that is not sent. All
   /// ranks skip the same layers in a step. Rollback, checkpoints and rescale() treat these layers as any other.
-  /// Cost: a step that skips other layers than the last one walks over all layers, segments and tiles, and may allocate:
-  /// 4 bytes for each skipped element, and a little for each layer. Then one read and write of the skipped elements. On
-  /// a device a change of the skipped layers waits, and a graph repeats those of its capture.
+  /// Cost: a step that skips other layers than the last one walks over all layers, segments and tiles, and may
+  /// allocate: 4 bytes for each skipped element, and a little for each layer. Every step reads and writes the skipped
+  /// elements twice more. On a device a change of the skipped layers waits and allocates, a capture refuses it, and
+  /// graphs that were captured before it must not be launched after it; a graph repeats the layers of its capture.
   /// @throws as exchange(); invalid_argument if `skipped` has neither an element for each layer nor none; mismatch on
   /// every rank if ranks skip different layers.
   template <communicator Comm, class Gradient>

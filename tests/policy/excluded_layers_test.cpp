@@ -202,9 +202,8 @@ TEST_CASE("random_k draws among what can be selected only") {
     bool const first = !skipped.empty() && skipped[0] != 0;
     bool const last = !skipped.empty() && skipped[2] != 0;
     auto const count = [&](std::size_t layer) {
-      return static_cast<std::uint64_t>(1000 - std::count(update.begin() + static_cast<std::ptrdiff_t>(1000 * layer),
-                                                          update.begin() + static_cast<std::ptrdiff_t>(1000 * layer + 1000),
-                                                          0.0f));
+      auto const all = std::span{update}.subspan(1000 * layer, 1000);
+      return static_cast<std::uint64_t>(1000 - std::ranges::count(all, 0.0f));
     };
     CHECK(count(0) + count(2) == (first && last ? 0 : 200));
     CHECK(report.selected == count(0) + count(2));

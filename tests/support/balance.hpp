@@ -95,7 +95,8 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
 inline std::vector<unsigned char> random_skipped(std::uint64_t step) {
   auto const bits = gs::mix(0x5C1Bu ^ step);
   std::vector<unsigned char> skipped(mixed_layers().count());
-  for (std::size_t i = 0; i < skipped.size(); ++i) skipped[i] = bits % 16 == 0 || (bits % 4 != 1 && bits >> (8 + i) & 1);
+  for (std::size_t i = 0; i < skipped.size(); ++i)
+    skipped[i] = bits % 16 == 0 || (bits % 4 != 1 && (bits >> (8 + i) & 1) != 0);
   return skipped;
 }
 

@@ -183,10 +183,11 @@ bool same_as_host(Recipe const& recipe, gs::layout const& layers, std::uint64_t 
          device.residual_norm() == doctest::Approx(host.residual_norm()).epsilon(1e-12);
 }
 
-/// Some steps on both sides, on ranks that are threads, staged through the host: every update, all states and what
-/// reports agree on have the same bits. `make(rank, step)` gives the gradient of a rank and step as floats, `skip(step)`
-/// the layers that it skips.
 inline std::vector<unsigned char> no_layers(std::uint64_t) { return {}; }
+
+/// Some steps on both sides, on ranks that are threads, staged through the host: every update, all states and what
+/// reports agree on have the same bits. `make(rank, step)` gives the gradient of a rank and step as floats,
+/// `skip(step)` the layers that it skips.
 template <class T = float, class Recipe, class Make, class Skip = decltype(&no_layers)>
 void same_on_ranks(Recipe const& recipe, gs::layout const& layers, int ranks, std::uint64_t count, Make const& make,
                    Skip const& skip = &no_layers) {

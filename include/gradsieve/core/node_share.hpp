@@ -53,7 +53,7 @@ struct node_share {
     return layout{std::move(parts)};
   }
 
-  /// Which layers of cut(all) are skipped where `skipped` are of the whole gradient, into `of_part`; nothing if none is.
+  /// Writes which layers of cut(all) are skipped, from those of the whole gradient; nothing if none is.
   void cut(layout const& all, skipped_layers const skipped, std::vector<unsigned char>& of_part) const {
     of_part.clear();
     if (skipped.hash() == 0) return;

@@ -113,7 +113,8 @@ class device_step : public step_parts<Recipe> {
     work.where().synchronize();
   }
 
-  /// @throws invalid_argument in a capture, before anything is enqueued, if the ranks meet or elements are counted first.
+  /// @throws invalid_argument in a capture, before anything is enqueued, if the ranks meet or elements are counted
+  /// first.
   void begin_step(std::size_t value_bytes, step_role const role) {
     if (recipe.on_non_finite == non_finite::fail || (role.exchanging && !this->met))
       work.where().refuse_capture("it waits for the stream");

@@ -16,8 +16,8 @@ namespace gradsieve {
 
 /// Sums the ranks' values. binary32: an all-reduce. Shorter formats: each rank receives its share of all ranks' values,
 /// sums them as binary32 in rank order, rounds the sums, and all-gathers them. The rank that owns a share keeps the
-/// rounding errors of its sums. A value that arrives as NaN or infinity is damage: all ranks see it, or, if it came last
-/// and to one rank only, that rank.
+/// rounding errors of its sums. A value that arrives as NaN or infinity is damage. All ranks see it, except where only
+/// one rank's copy of the sums is damaged: then that rank.
 /// Cost: shorter formats take ranks - 1 calls of send_receive and an all-gather; bytes: sent about a value each,
 /// received about two. Memory: for shorter formats about 4 values and the ranks' number.
 template <class Workspace>

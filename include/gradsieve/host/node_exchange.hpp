@@ -51,8 +51,8 @@ class host_node_exchange {
       all_ = host_buffer<float>(part_.room_of_all());
   }
 
-  /// Compares layout, recipe and skipped layers of the node's ranks and exchanges failures. Unless this rank has failed, `failure`
-  /// becomes another rank's failure or a difference. Collective.
+  /// Compares layout, recipe and skipped layers of the node's ranks and exchanges failures. Unless this rank has
+  /// failed, `failure` becomes another rank's failure or a difference. Collective.
   template <class Inside>
   void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, std::uint64_t skips,
             held_failure& failure) {

@@ -76,8 +76,9 @@ class host_workspace {
   /// Prepares for segments that are disjoint and in order. Elements between them, or in an excluded range, are
   /// accumulated but never selected from; accumulators in excluded ranges must be zero when selectors run.
   /// `expected`: entries that a step selects at most. `bins`: their length in each segment, for a selector with bins.
-  /// Where it was called before, it allocates what it needs more of. Memory: 72 bytes a tile, and the candidate lists of each thread. With bins a thread's list has room for all its
-  /// elements (address space of 8 bytes an element, touched as used), and 12 bytes for each element of a tile.
+  /// Where it was called before, it allocates what it needs more of. Memory: 72 bytes a tile, and the candidate lists
+  /// of each thread. With bins a thread's list has room for all its elements (address space of 8 bytes an element, touched
+  /// as used), and 12 bytes for each element of a tile.
   void plan(std::span<segment const> segments, std::span<range const> excluded, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     scope_.tiles.plan(scope_.n, segments, excluded, bins);
@@ -271,7 +272,8 @@ class host_workspace {
 
   /// Writes the elements of a segment at places[0], places[1], ..., which increase and count only what can be selected:
   /// `count` of them, but at most out.indices.size(). Returns their number. Zeros are written as well.
-  /// Cost: O(count), scattered; O(count log tiles) where not all can be selected. @pre places[count - 1] < selectable(acc)
+  /// Cost: O(count), scattered; O(count log tiles) where not all can be selected.
+  /// @pre places[count - 1] < selectable(acc)
   template <class Places>
   index_type take_places(accumulator_ref const acc, std::uint64_t count, Places const& places,
                          selection_span out) noexcept {

@@ -14,8 +14,8 @@ inline constexpr std::uint32_t cell_size = 4096;
 inline constexpr std::uint32_t no_segment = ~std::uint32_t{0};
 inline constexpr std::uint32_t every_turn = ~std::uint32_t{0};
 
-/// A part of one cell that lies in one segment (or in none, or in an excluded layer, which passes through or is skipped:
-/// nothing is selected from it).
+/// A part of one cell that lies in one segment (or in none, or in an excluded layer, which passes through or is
+/// skipped: nothing is selected from it).
 struct tile {
   std::uint32_t begin;
   std::uint32_t size;

@@ -12,9 +12,9 @@
 
 namespace gradsieve {
 
-/// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of an excluded
-/// range, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads. Nothing is
-/// selected from excluded ranges: layers that pass through, and those that a step skips.
+/// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of an
+/// excluded range, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads.
+/// Nothing is selected from excluded ranges: layers that pass through, and those that a step skips.
 /// Of segments that have bins: whole bins, counted from the segment's first element, one at least. Memory: 24 bytes a
 /// tile.
 class host_tiles {
