@@ -136,9 +136,9 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
 }
 
 TEST_CASE("What parse() has read, text() writes, and parse() reads that the same") {
-  for (std::string const text :
-       {"radix", "trimmed(step=0.25)+deft(rotate_every=3,sharing=by_layer)+momentum@0.001",
-        "packed:fixed_width,sign(block=64)@1", "ldte(tolerance=0.125)+packed:raw32,int4@1e-05", "radix+coo@0"}) {
+  for (std::string const text : {"radix", "trimmed(step=0.25)+deft(rotate_every=3,sharing=by_layer)+momentum@0.001",
+                                 "packed:fixed_width,sign(block=64)@1", "ldte(tolerance=0.125)+packed:raw32,int4@1e-05",
+                                 "radix+coo@0", "radix@warm_up(initial=0.5,final=0.001,steps=100,stages=4)"}) {
     CAPTURE(text);
     auto const once = recipe_by_text::parse(text);
     CHECK(recipe_by_text::parse(once.text()) == once);
@@ -162,6 +162,11 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("packed:delta,fp33", "values fp32, fp16");
   says("radix@", "density is '', expected a number");
   says("radix@0.1x", "density is '0.1x', expected a number");
+  says("radix@warm_up(step=3)", "warm_up has no 'step'; it has initial, final, steps, stages");
+  says("radix@warm_up(final=0.1)", "expected a number, or warm_up(");
+  says("radix@warm_ups(steps=1)", "expected a number, or warm_up(");
+  says("radix@warm_up(steps=1.5)", "warm_up's steps is '1.5', expected a whole number");
+  says("radix@warm_up(steps=1,initial=2)", "warm-up runs from density 2 to 0.01");
   says("radix@ 0.1", "expected a number");
   says("radix@2", "density is 2, expected 0 to 1");
   says("radix@nan", "density is nan");

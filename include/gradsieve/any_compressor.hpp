@@ -319,14 +319,15 @@ struct any_recipe {
   non_finite on_non_finite = non_finite::skip;         ///< as recipe::on_non_finite
 
   /// Reads a recipe such as "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp32@0.01": names joined by '+', at
-  /// most one of each family and in any order, each with its fields in parentheses; then '@' and the density. `packed`
-  /// has an index and a value codec behind its colon. A family that is not named has the menu's first; the codec is
-  /// then coo. The exchanges of deft, cyclic and micro sum values: with these, packed's values are fp32, fp16 or bf16.
+  /// most one of each family and in any order, each with its fields in parentheses; then '@' and the density, a number
+  /// or warm_up(initial=0.25,final=0.01,steps=100,stages=4). `packed` has an index and a value codec behind its colon.
+  /// A family that is not named has the menu's first; the codec is then coo. The exchanges of deft, cyclic and micro
+  /// sum values: with these, packed's values are fp32, fp16 or bf16.
   /// @throws invalid_argument listing the names that there are.
   [[nodiscard]] static any_recipe parse(std::string const& text) {
     any_recipe made;
     auto const at = text.rfind('@');
-    if (at != std::string::npos) made.density = recipe_text::read_number<double>("density", text.substr(at + 1));
+    if (at != std::string::npos) made.density = read_density(text.substr(at + 1));
     gradsieve::check(made.density);
     bool seen[4] = {};
     for (auto const& token : recipe_text::split(std::string_view{text}.substr(0, at), '+')) made.take(token, seen);
@@ -341,7 +342,11 @@ struct any_recipe {
     };
     auto const codec = plain ? std::string{coo::name} : "packed:" + write(indices) + "," + write(values);
     auto number = plain_text();
-    number << density;
+    if (warm_up const& ramp = density.ramp(); ramp.steps == 0)
+      number << density;
+    else
+      number << "warm_up(initial=" << shortest{ramp.initial} << ",final=" << shortest{ramp.final}
+             << ",steps=" << ramp.steps << ",stages=" << ramp.stages << ')';
     return write(selector) + "+" + write(partitioner) + "+" + write(residual) + "+" + codec + "@" + number.str();
   }
 
@@ -357,6 +362,29 @@ struct any_recipe {
   friend bool operator==(any_recipe const&, any_recipe const&) = default;
 
  private:
+  /// A number, or warm_up(initial=0.25,final=0.01,steps=100,stages=4).
+  [[nodiscard]] static density_schedule read_density(std::string const& text) {
+    if (!text.starts_with("warm_up")) return recipe_text::read_number<double>("density", text);
+    auto const item = recipe_text::read_item(text);
+    warm_up ramp;
+    for (auto const& [name, value] : item.options) {
+      auto const what = "warm_up's " + name;
+      if (name == "initial")
+        recipe_text::read_value(what, value, ramp.initial);
+      else if (name == "final")
+        recipe_text::read_value(what, value, ramp.final);
+      else if (name == "steps")
+        recipe_text::read_value(what, value, ramp.steps);
+      else if (name == "stages")
+        recipe_text::read_value(what, value, ramp.stages);
+      else
+        recipe_text::refuse("warm_up has no '" + name + "'; it has initial, final, steps, stages");
+    }
+    if (item.name != "warm_up" || ramp.steps == 0)
+      recipe_text::refuse("density is '" + text + "', expected a number, or warm_up(initial=..,final=..,steps=..)");
+    return ramp;
+  }
+
   void take(std::string const& token, bool (&seen)[4]) {
     auto const once = [&](std::size_t family, char const* what) {
       if (std::exchange(seen[family], true)) recipe_text::refuse(std::string{"two "} + what + " are named");

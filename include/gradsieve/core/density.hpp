@@ -40,6 +40,9 @@ class density_schedule {
            std::pow(ramp_.final / ramp_.initial, static_cast<double>(step) / static_cast<double>(ramp_.steps));
   }
 
+  /// The densities as a warm-up; of one density with no steps.
+  [[nodiscard]] constexpr warm_up const& ramp() const noexcept { return ramp_; }
+
   /// The largest density of any step: buffers are made for it.
   [[nodiscard]] double most() const noexcept {
     return ramp_.steps > 0 ? std::max(ramp_.initial, ramp_.final) : ramp_.final;
