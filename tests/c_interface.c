@@ -113,6 +113,7 @@ int main(void) {
   EXPECT(gradsieve_apply(made, both, cut, 2, mean, n) == GRADSIEVE_CORRUPT);
   REFUSED(gradsieve_apply(made, NULL, sizes, 2, mean, n), "messages or sizes is null");
   REFUSED(gradsieve_compress(made, gradient, n, NULL, &size), "message or message_size is null");
+  REFUSED(gradsieve_compress_as(made, -1, gradient, n, &message, &size), "the rank -1");
   EXPECT(gradsieve_discard_step(made) == GRADSIEVE_OK);
   REFUSED(gradsieve_discard_step(NULL), "compressor is null");
   free(state);

@@ -506,6 +506,34 @@ TEST_CASE("non_finite::fail throws on every rank and leaves every compressor as 
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}, .residual = gs::momentum_correction{.clip = 1.0f}});
 }
 
+TEST_CASE("momentum_correction's clip is a limit of the averaged gradient, whatever the number of ranks") {
+  constexpr std::size_t n = 1600;
+  // Ranks whose gradients are orthogonal and of norm `norm`: their mean has the norm `norm` / sqrt(world).
+  auto const norm_of_mean = [&](int world, float norm, float clip) {
+    double found = 0;
+    gs::threads::run(world, [&](gs::threads::communicator_ref comm) {
+      gs::recipe const recipe{.density = 1, .residual = gs::momentum_correction{.clip = clip}};
+      gs::compressor compressor{here, gs::layout::flat(n), recipe};
+      std::size_t const share = n / static_cast<std::size_t>(world);
+      std::vector<float> update(n);
+      std::fill_n(update.begin() + static_cast<std::ptrdiff_t>(share) * comm.rank(), share,
+                  norm / std::sqrt(static_cast<float>(share)));
+      compressor.exchange(comm, std::span{update});
+      if (comm.rank() != 0) return;
+      for (float const x : update) found += static_cast<double>(x) * static_cast<double>(x);
+    });
+    return std::sqrt(found);
+  };
+  for (int const world : {1, 4, 16}) {
+    CAPTURE(world);
+    double const unclipped = 1 / std::sqrt(static_cast<double>(world));
+    CHECK(norm_of_mean(world, 1, 0) / unclipped == doctest::Approx(1).epsilon(1e-4));
+    CHECK(norm_of_mean(world, 1, 1) / unclipped == doctest::Approx(1).epsilon(1e-4));  // below the limit: as it is
+    CHECK(norm_of_mean(world, 100, 1) == doctest::Approx(1).epsilon(1e-4));            // above it: the limit
+    CHECK(norm_of_mean(world, 100, 0.25f) == doctest::Approx(0.25).epsilon(1e-4));
+  }
+}
+
 // ---- One rank fails ----------------------------------------------------------------------------------------
 
 TEST_CASE("a selector that throws on one rank") {

@@ -177,11 +177,16 @@ gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, gradsi
 
 gradsieve_status gradsieve_compress(gradsieve_compressor* which, float const* gradient, std::size_t size,
                                     void const** message, std::size_t* message_size) {
+  return gradsieve_compress_as(which, 0, gradient, size, message, message_size);
+}
+
+gradsieve_status gradsieve_compress_as(gradsieve_compressor* which, int rank, float const* gradient, std::size_t size,
+                                       void const** message, std::size_t* message_size) {
   return guarded([&] {
     need(which != nullptr, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     need(message != nullptr && message_size != nullptr, "message or message_size");
-    auto const made = which->owner.encode(which->owner.compress({gradient, size}));
+    auto const made = which->owner.encode(which->owner.compress({gradient, size}, rank));
     *message = made.data();
     *message_size = made.size();
   });

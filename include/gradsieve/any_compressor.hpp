@@ -449,7 +449,7 @@ class any_compressor {
     return at_->exchange(comm, gradient, skipped);
   }
   /// As compressor::compress().
-  host_selection compress(std::span<float const> gradient) { return at_->compress(gradient); }
+  host_selection compress(std::span<float const> gradient, int rank = 0) { return at_->compress(gradient, rank); }
   /// As compressor::encode().
   [[nodiscard]] std::span<std::byte const> encode(host_selection const& chosen) { return at_->encode(chosen); }
   /// Overwrites the gradient with the mean of messages of such compressors; see averager::apply(). Allocates in the
@@ -473,7 +473,7 @@ class any_compressor {
   struct base {
     virtual ~base() = default;
     virtual step_report exchange(any_communicator const&, std::span<float>, skipped_layers) = 0;
-    virtual host_selection compress(std::span<float const>) = 0;
+    virtual host_selection compress(std::span<float const>, int) = 0;
     virtual std::span<std::byte const> encode(host_selection const&) = 0;
     virtual applied_update apply(std::span<std::span<std::byte const> const>, std::span<float>) = 0;
     virtual step_report report() const = 0;
@@ -495,7 +495,9 @@ class any_compressor {
                          skipped_layers const skipped) override {
       return owner.exchange(comm, gradient, skipped);
     }
-    host_selection compress(std::span<float const> gradient) override { return owner.compress(gradient); }
+    host_selection compress(std::span<float const> gradient, int rank) override {
+      return owner.compress(gradient, rank);
+    }
     std::span<std::byte const> encode(host_selection const& chosen) override { return owner.encode(chosen); }
     applied_update apply(std::span<std::span<std::byte const> const> messages, std::span<float> gradient) override {
       if (!mean) mean = std::make_unique<averager<host, codec_type>>(space, owner.layers(), owner.recipe());

@@ -132,12 +132,13 @@ class compressor {
   // ---- With a transport of one's own -----------------------------------------------------------------------
 
   /// Accumulates the gradient, selects what to send and subtracts it from the residual. The views live until the next
-  /// step. Local.
-  /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient.
+  /// step. Local. `rank` is this rank's number among those whose messages are averaged. It is for codecs that round at
+  /// random (`qsgd`): ranks with different numbers round independently. All else is as in a world of one rank.
+  /// @throws invalid_argument if the gradient's size is not the layout's, or for a negative rank; non_finite_gradient.
   template <class Gradient>
-  selection_type compress(Gradient const& gradient) {
+  selection_type compress(Gradient const& gradient, int rank = 0) {
     auto const values = stages::span_of(gradient);
-    return select_from(std::span<typename decltype(values)::value_type const>{values});
+    return select_from(std::span<typename decltype(values)::value_type const>{values}, rank);
   }
 
   /// What the last compress() returned, as self-describing bytes in memory of the space; report() then counts them. The
@@ -320,15 +321,16 @@ class compressor {
 
   /// The step of a rank alone, but for its exchange.
   template <class T>
-  selection_type select_from(std::span<T const> gradient) {
+  selection_type select_from(std::span<T const> gradient, int rank) {
     auto& at = here();
     arithmetic const exact;
     step_role const role{};
+    if (rank < 0) throw invalid_argument("gradsieve: compress() was given the rank " + std::to_string(rank));
     at.last = {};
     check_gradient_size(gradient.size(), at.info.n);
     if (at.world == stages::no_world) plan(1);
     skip({});
-    auto const fault = begin(sizeof(T), role);
+    auto const fault = begin(sizeof(T), {role.world, rank, role.exchanging});
     auto const in = at.selection.prepare(gradient, at.world);
     if (at.recipe.on_non_finite == non_finite::fail)
       if (auto const bad = at.selection.count_non_finite(in); bad > 0) {

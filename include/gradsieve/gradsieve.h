@@ -101,6 +101,10 @@ gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, const 
  * call with this compressor. */
 gradsieve_status gradsieve_compress(gradsieve_compressor* which, const float* gradient, size_t size,
                                     const void** message, size_t* message_size);
+/** As gradsieve_compress(), as rank `rank` of those whose messages are averaged: with a codec that rounds at random
+ * (`qsgd`), ranks with different numbers round independently. gradsieve_compress() is rank 0. */
+gradsieve_status gradsieve_compress_as(gradsieve_compressor* which, int rank, const float* gradient, size_t size,
+                                       const void** message, size_t* message_size);
 /** Overwrites the gradient with the mean of `count` messages of such compressors. All messages are checked before. */
 gradsieve_status gradsieve_apply(gradsieve_compressor* which, const void* const* messages, const size_t* sizes,
                                  size_t count, float* gradient, size_t size);

@@ -52,7 +52,7 @@ class subject {
     where_.copy(std::as_bytes(values.span()), std::as_writable_bytes(list.values.first(count)));
     work_.upload(std::span{&count, 1}, list.count.span());
     if constexpr (gs::quantises<Codec>)
-      own_codec_.quantise(work_, list.list(), std::numeric_limits<float>::max(), error_.data());
+      own_codec_.quantise(work_, golden::info, list.list(), std::numeric_limits<float>::max(), error_.data());
     auto const room = (codec_.max_bytes(golden::info.n, most_, from.passthrough.size()) + 7) / 8 * 8;
     auto const to = work_.template zeroed<std::byte>(room);
     auto const state = work_.template zeroed<gs::cuda_kernels::message_state>(1);

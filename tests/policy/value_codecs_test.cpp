@@ -6,12 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <gradsieve/comm/self.hpp>
+#include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <initializer_list>
+#include <mutex>
 #include <random>
 #include <span>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace gs = gradsieve;
@@ -50,6 +53,13 @@ template <class Codec>
 std::vector<float> decoded(Codec const& codec, std::vector<std::byte> const& message, std::size_t count) {
   std::vector<float> values(count);
   codec.decode(none, places(count), message, values);
+  return values;
+}
+
+std::vector<float> normal(std::size_t count, int scale, unsigned seed = 5) {
+  std::mt19937 random{seed};
+  std::vector<float> values(count);
+  for (auto& x : values) x = std::ldexp(std::normal_distribution<float>{}(random), scale);
   return values;
 }
 
@@ -180,6 +190,138 @@ TEST_CASE("qsgd: a level's neighbours, whose mean is the value; levels by hand, 
                        "gradsieve: qsgd's levels is 3, expected a power of two from 1 to 64", gs::invalid_argument);
 }
 
+namespace {
+
+/// How far the mean of what the ranks send in some steps is from what they have, relative to that. All of them have the
+/// same gradient in all steps, and keep no residual.
+template <class Exchange>
+double error_of_mean(Exchange const& exchange, int world, std::uint64_t steps, gs::qsgd const values) {
+  gs::layout const layers{{"a", 1000}, {"b", 3000}};
+  std::mt19937 random{11};
+  std::vector<float> gradient(layers.size());
+  for (float& x : gradient) x = std::normal_distribution<float>{}(random);
+  std::vector<double> sums(layers.size());
+  std::mutex guard;
+  gs::threads::run(world, [&](gs::threads::communicator_ref comm) {
+    gs::recipe const recipe{.density = 0.5,
+                            .residual = gs::none{},
+                            .codec = gs::packed{.indices = gs::raw32{}, .values = values},
+                            .exchange = exchange};
+    gs::compressor compressor{gs::host{.threads = 1}, layers, recipe};
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      auto update = gradient;
+      compressor.exchange(comm, std::span{update});
+      std::scoped_lock const lock{guard};
+      bool const shards = std::is_same_v<Exchange, gs::reduce_scatter>;
+      if (shards || comm.rank() == 0)
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(update[i]);
+    }
+  });
+  auto sizes = gradient;
+  for (float& x : sizes) x = std::abs(x);
+  std::ranges::nth_element(sizes, sizes.begin() + 2000);  // the largest half is sent
+  double error = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (std::abs(gradient[i]) < sizes[2000]) continue;
+    auto const x = static_cast<double>(gradient[i]);
+    error += (sums[i] / static_cast<double>(steps) - x) * (sums[i] / static_cast<double>(steps) - x);
+    norm += x * x;
+  }
+  return std::sqrt(error / norm);
+}
+
+}  // namespace
+
+TEST_CASE("qsgd: the mean over steps and over ranks is unbiased, whatever the exchange") {
+  auto const check = [](auto exchange) {
+    for (std::uint32_t const levels : {1u, 4u}) {
+      // Four times the draws, half the error, and so on: rounding alike on each rank, or in each step, leaves it as it is.
+      auto const once = error_of_mean(exchange, 1, 1, {.levels = levels});
+      auto const ranks = error_of_mean(exchange, 4, 1, {.levels = levels});
+      if (!std::is_same_v<decltype(exchange), gs::reduce_scatter>)  // whose blocks are other ones
+        CHECK(ranks / once == doctest::Approx(0.5).epsilon(0.03));
+      CHECK(error_of_mean(exchange, 4, 100, {.levels = levels}) / ranks == doctest::Approx(0.1).epsilon(0.01));
+    }
+  };
+  SUBCASE("gather") { check(gs::gather{}); }
+  SUBCASE("reduce_scatter") { check(gs::reduce_scatter{}); }
+}
+
+TEST_CASE("qsgd: ranks, steps, seeds and layouts draw apart; the same again draws alike") {
+  std::vector<float> values(10'000, 0.3f);
+  values[0] = 1;
+  gs::qsgd const codec{.levels = 1, .block = 1u << 20};
+  auto const drawn = [&](gs::message_info const& info, gs::qsgd const how) {
+    auto rounded = values;
+    how.quantise(info, places(values.size()), rounded);
+    return rounded;
+  };
+  gs::message_info const first{.layout_hash = 5, .step = 3, .rank = 2};
+  auto const zero = drawn(first, codec);
+  CHECK(same_bits(drawn(first, codec), zero));
+  auto const apart = [&](std::vector<float> const& other) {
+    std::size_t same = 0;
+    for (std::size_t i = 1; i < values.size(); ++i) same += other[i] == zero[i] ? 1 : 0;
+    CHECK(static_cast<double>(same) / 10'000 == doctest::Approx(0.58).epsilon(0.02));  // 0.3^2 + 0.7^2 by chance
+  };
+  apart(drawn({.layout_hash = 5, .step = 4, .rank = 2}, codec));
+  apart(drawn({.layout_hash = 5, .step = 3, .rank = 3}, codec));
+  apart(drawn({.layout_hash = 6, .step = 3, .rank = 2}, codec));
+  apart(drawn({.layout_hash = 5, .step = 2, .rank = 3}, codec));
+  apart(drawn(first, {.levels = 1, .block = 1u << 20, .seed = 1}));
+  // encode() draws as quantise() does, and a reader needs neither step nor rank.
+  std::vector<std::byte> message(codec.max_bytes(values.size()));
+  codec.encode(first, places(values.size()), values, message);
+  CHECK(same_bits(decoded(codec, message, values.size()), zero));
+}
+
+TEST_CASE("qsgd: compress() rounds by step and rank, exchange() by the communicator's rank, also after a checkpoint") {
+  gs::recipe const recipe{.density = 0.5, .codec = gs::packed{.indices = gs::raw32{}, .values = gs::qsgd{.levels = 1}}};
+  auto const layers = gs::layout::flat(2000);
+  auto const message = [](auto& compressor, std::vector<float> const& gradient, int rank) {
+    auto const bytes = compressor.encode(compressor.compress(gradient, rank));
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  };
+  gs::compressor a{gs::host{.threads = 1}, layers, recipe};
+  gs::compressor b{gs::host{.threads = 1}, layers, recipe};
+  gs::compressor c{gs::host{.threads = 1}, layers, recipe};
+  for (unsigned step = 0; step < 3; ++step) {
+    auto const gradient = normal(2000, 0, step);
+    auto const mine = message(a, gradient, 1);
+    CHECK(message(b, gradient, 1) == mine);
+    CHECK(message(c, gradient, 2) != mine);
+    gs::averager mean{gs::host{.threads = 1}, layers, recipe};
+    auto update = gradient;
+    std::span<std::byte const> const all[] = {mine};
+    CHECK(mean.apply(all, update).entries == 1000);
+  }
+  gs::compressor restored{gs::host{.threads = 1}, layers, recipe};
+  restored.restore(a.state());
+  auto const gradient = normal(2000, 0, 9);
+  CHECK(message(restored, gradient, 1) == message(a, gradient, 1));
+  CHECK_THROWS_WITH_AS(static_cast<void>(a.compress(gradient, -1)), "gradsieve: compress() was given the rank -1",
+                       gs::invalid_argument);
+
+  // What a rank gives up in an exchange is what compress() gives up with the rank's number.
+  gs::threads::run(3, [&](gs::threads::communicator_ref comm) {
+    gs::compressor exchanges{gs::host{.threads = 1}, layers, recipe};
+    gs::compressor compresses{gs::host{.threads = 1}, layers, recipe};
+    bool same = true;
+    for (unsigned step = 0; step < 3; ++step) {
+      auto update = normal(2000, 0, step);
+      static_cast<void>(compresses.compress(update, comm.rank()));
+      exchanges.exchange(comm, std::span{update});
+      auto const left = exchanges.residual();
+      auto const kept = compresses.residual();
+      same = same && std::ranges::equal(left, kept);
+    }
+    static std::mutex guard;
+    std::scoped_lock const lock{guard};
+    CHECK(same);
+  });
+}
+
 TEST_CASE("codes and bits that no value has are refused") {
   auto const refused = [](auto codec, std::vector<float> const& values, std::size_t at, unsigned byte) {
     auto message = encoded(codec, values);
@@ -264,13 +406,6 @@ double relative_error(std::vector<float> const& values, std::vector<float> const
     sum += x * x;
   }
   return sum > 0 ? std::sqrt(error / sum) : 0;
-}
-
-std::vector<float> normal(std::size_t count, int scale, unsigned seed = 5) {
-  std::mt19937 random{seed};
-  std::vector<float> values(count);
-  for (auto& x : values) x = std::ldexp(std::normal_distribution<float>{}(random), scale);
-  return values;
 }
 
 }  // namespace

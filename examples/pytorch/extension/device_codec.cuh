@@ -48,12 +48,12 @@ class device_codec<example::any_codec> {
            [&](auto& on_device, auto const& codec) { on_device.reserve_reading(work, codec, layers, most, senders); });
   }
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own, float limit,
+  void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const {
     std::visit(
         [&](auto const& how) {
-          if constexpr (requires { how.quantise(work, own, limit, beyond); })
-            how.quantise(work, own, limit, beyond);
+          if constexpr (requires { how.quantise(work, info, own, limit, beyond); })
+            how.quantise(work, info, own, limit, beyond);
           else
             saturate_entries(work, own, most_, limit, beyond);
         },

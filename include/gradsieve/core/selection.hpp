@@ -170,7 +170,7 @@ struct accumulator_ref {
 
 class layout;
 
-/// What sender and receiver of a message know beforehand.
+/// What sender and receiver of a message know beforehand; and the sender's step and rank, which no receiver needs.
 struct message_info {
   std::uint64_t n = 0;                    ///< elements of the gradient
   std::uint64_t layout_hash = 0;          ///< layout::hash(), equal on both sides
@@ -178,6 +178,8 @@ struct message_info {
   layout const* layers = nullptr;         ///< the layout itself, host memory; null where the codec needs none
   std::span<std::uint32_t const> bins{};  ///< length of the bins in each layer, host memory; empty: no bins
   std::span<range const> skipped{};       ///< layers that the step skips, host memory
+  std::uint64_t step = 0;                 ///< of the sender, for codecs that round at random; a device counts its own
+  std::uint32_t rank = 0;                 ///< of the sender, for codecs that round at random
 };
 
 }  // namespace gradsieve

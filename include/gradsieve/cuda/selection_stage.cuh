@@ -154,7 +154,7 @@ class device_selection_stage {
   void quantise(entries const& own, message_info const& info, float limit) {
     limit = largest_coded(recipe_.codec, info, limit);
     if constexpr (quantises<codec_type>)
-      codec_.quantise(work_, own, limit, faults_.saturated());
+      codec_.quantise(work_, info, own, limit, faults_.saturated());
     else
       saturate_entries(work_, own, capacity_, limit, faults_.saturated());
   }

@@ -118,6 +118,7 @@ class device_step : public step_parts<Recipe> {
   void begin_step(std::size_t value_bytes, step_role const role) {
     if (recipe.on_non_finite == non_finite::fail || (role.exchanging && !this->met))
       work.where().refuse_capture("it waits for the stream");
+    info.rank = static_cast<std::uint32_t>(role.rank);
     ranks.forget_bytes();
     selection.begin_step();
     faults_.begin_step(work);

@@ -57,11 +57,13 @@ class cut_messages {
   }
 
   /// Writes the messages of a selection: run r has the elements from borders[r] to before borders[r + 1] and is
-  /// infos[r]. `values` become what the receivers will decode. Returns all messages' bytes.
+  /// infos[r]; `sender` has this rank's number and step. `values` become what the receivers will decode. Returns all
+  /// messages' bytes.
   /// @throws what the codec throws; corrupt_message if it makes a value that is not finite.
   template <class Codec>
-  std::uint64_t write(Codec const& how, std::span<message_info const> infos, std::span<std::uint64_t const> borders,
-                      std::span<index_type const> indices, std::span<float> values) {
+  std::uint64_t write(Codec const& how, message_info const& sender, std::span<message_info const> infos,
+                      std::span<std::uint64_t const> borders, std::span<index_type const> indices,
+                      std::span<float> values) {
     std::size_t first = 0;
     std::size_t at = 0;
     for (std::size_t r = 0; r < infos.size(); ++r) {
@@ -72,13 +74,16 @@ class cut_messages {
       auto const places = places_.span().subspan(first, count);
       auto const here = values.subspan(first, count);
       for (std::size_t i = 0; i < count; ++i) places[i] = static_cast<index_type>(indices[first + i] - borders[r]);
+      auto info = infos[r];
+      info.step = sender.step;
+      info.rank = sender.rank;
       if constexpr (quantises<Codec>) {
-        how.quantise(infos[r], places, here);
+        how.quantise(info, places, here);
         wire::check_finite(here);
       }
       out_sizes_[r] =
           count == 0 ? 0
-                     : static_cast<std::size_t>(how.encode(infos[r], {places, here, {}}, outgoing_.span().subspan(at)));
+                     : static_cast<std::size_t>(how.encode(info, {places, here, {}}, outgoing_.span().subspan(at)));
       at += out_sizes_[r];
       first += count;
     }

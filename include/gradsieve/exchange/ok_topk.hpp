@@ -93,7 +93,7 @@ struct ok_topk {
       auto const values = cut_.copy(round.own.values);
       auto const write = failure_of([&] {
         result.saturated = round.work.saturate(values, largest_coded(round.how, round.info, round.limit));
-        cut_.write(round.how, infos_, borders_, round.own.indices, values);
+        cut_.write(round.how, round.info, infos_, borders_, round.own.indices, values);
       });
       auto const moved = cut_.exchange(round.comm, where, write);
 

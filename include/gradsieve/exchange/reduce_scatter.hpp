@@ -119,7 +119,7 @@ struct reduce_scatter {
       exchange_result result{};
       round.meet(messages_.room(), [&] {
         result.saturated = round.work.saturate(values, largest_coded(round.how, round.info, round.limit));
-        return messages_.write(round.how, shards_.infos(), shards_.borders(), round.own.indices, values);
+        return messages_.write(round.how, round.info, shards_.infos(), shards_.borders(), round.own.indices, values);
       });
       auto const moved = messages_.exchange(round.comm, round.work.where());
       result.sent = {round.own.indices, values, {}};

@@ -101,6 +101,8 @@ class host_step : public step_parts<Recipe> {
 
   void begin_step(std::size_t value_bytes, step_role const role) {
     forget_step();
+    info.step = selection.steps();
+    info.rank = static_cast<std::uint32_t>(role.rank);
     ranks.forget_bytes();
     watch_ = {};
     report_ = {};

@@ -14,12 +14,18 @@ namespace gradsieve {
 /// subtracted from the accumulator and, with `masking`, clears the element's velocity, so that stale momentum does not
 /// act again. The optimizer must not apply momentum to the update once more. Layers that pass through, and segments
 /// that are sent in full, keep their velocity.
+///
+/// `clip` limits the norm of the gradient that exchange() gets on one rank, before anything is accumulated: a gradient
+/// of a larger norm than clip * sqrt(P), over all its elements, is scaled down to that norm. With P ranks whose
+/// gradients are independent and equally large, their mean then has at most the norm `clip`: the mean of P such
+/// gradients of norm g has the norm g / sqrt(P). Set `clip` to the limit that clips the averaged gradient in
+/// uncompressed training. compress() knows no other ranks and counts as P = 1; in two_level_compressor a node is one.
 /// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`. With a rank of
 /// its own selecting in every step (`cyclic`, deft{.rotate_every = 1}) at a density of 0.1 % or less and many ranks:
 /// that rank mostly selects the noise of its own samples, what waits grows by up to 1 / (1 - momentum) before it is
 /// sent, and training may fail.
 /// Cost: 12 bytes read and 8 written per element; with `clip` one more read. Memory: 8 bytes per element.
-/// Source: Lin et al. 2018.
+/// Source: Lin et al. 2018, whose limit clip / sqrt(P) is for gradients that each rank has divided by P before.
 struct momentum_correction {
   static constexpr char const* name = "momentum_correction";
   static constexpr auto fields() {
@@ -30,11 +36,11 @@ struct momentum_correction {
   static constexpr std::size_t states = 2;
   float momentum = 0.9f;  ///< in [0, 1)
   bool masking = true;    ///< sent elements lose their velocity
-  float clip = 0;         ///< limit of the averaged gradient's norm, 0: none; each rank clips at clip / sqrt(world)
+  float clip = 0;         ///< limit of the averaged gradient's norm, 0: none; each rank clips at clip * sqrt(world)
 
   /// What a gradient of this norm is multiplied by before it is accumulated; see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept {
-    double const limit = static_cast<double>(clip) / std::sqrt(static_cast<double>(world));
+    double const limit = static_cast<double>(clip) * std::sqrt(static_cast<double>(world));
     return clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;
   }
 

@@ -17,9 +17,11 @@ namespace gradsieve {
 
 /// Values rounded at random to a few levels: s * q / levels, where s is the largest magnitude of the value's block and
 /// q, from -levels to levels, is rounded up or down at random without bias. bit_width(levels) + 1 + 32 / block bits a
-/// value. The random number is a hash of the seed, the entry's index and the value's bits: the same on every machine
-/// and in every run. Rounded values do not change when they are rounded again. The residual keeps the rounding error.
-/// `levels` 1 is TernGrad's form: -s, 0 or s.
+/// value. The random number is a hash of the seed, the layout, the step, the rank, and the entry's index and value: the
+/// same on every machine and in every run, and independent from step to step and from rank to rank, so that the errors
+/// of several steps or ranks average out. Rounded values do not change when they are rounded again, whatever the random
+/// numbers: a receiver needs none of these. The residual keeps the rounding error. `levels` 1 is TernGrad's form: -s, 0
+/// or s.
 /// When not: with a residual, where `int4` and `int8` have the smaller error in as many bits; with `index_union` and
 /// `leader`, which sum values one by one and refuse it when compiled.
 /// Payload: s for each block of `block` entries, binary32; then all q + levels in bit_width(levels) + 1 bits each, the
@@ -53,17 +55,19 @@ struct qsgd {
     return max_bytes(indices.size());
   }
 
-  void quantise(message_info const&, std::span<index_type const> indices, std::span<float> values) const noexcept {
+  void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
+    auto const random = stream_of(info.layout_hash, info.step, info.rank);
     for (std::size_t b = 0; b < blocks(values.size()); ++b) {
       auto const here = values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
       auto const scale = largest_key(here);
       for (std::size_t i = 0; i < here.size(); ++i)
-        here[i] = value_of(code_of(here[i], indices[b * block + i], scale), scale);
+        here[i] = value_of(code_of(here[i], indices[b * block + i], scale, random), scale);
     }
   }
 
-  void encode(message_info const&, std::span<index_type const> indices, std::span<float const> values,
+  void encode(message_info const& info, std::span<index_type const> indices, std::span<float const> values,
               std::span<std::byte> to) const noexcept {
+    auto const random = stream_of(info.layout_hash, info.step, info.rank);
     auto const codes = to.subspan(4 * blocks(values.size()));
     std::array<std::uint32_t, group> some;
     key_type scale = 0;
@@ -76,7 +80,7 @@ struct qsgd {
           scale = largest_key(values.subspan(i, left));
           wire::store_one(to.subspan(4 * (i / block)), scale);
         }
-        some[i - at] = code_of(values[i], indices[i], scale);
+        some[i - at] = code_of(values[i], indices[i], scale, random);
       }
       wire::pack({some.data(), size}, width(), codes.subspan(at * width() / 8));
       at += size;
@@ -115,9 +119,15 @@ struct qsgd {
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t scale_of(key_type largest_key) noexcept {
     return largest_key;
   }
-  /// q + levels.
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t code_of(float x, index_type index, key_type scale) const noexcept {
-    auto const q = rounded(x, index, scale);
+  /// Names the random numbers of one message.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t stream_of(std::uint64_t layout_hash, std::uint64_t step,
+                                                               std::uint32_t rank) const noexcept {
+    return mix(seed ^ mix(step ^ mix(rank ^ mix(layout_hash))));
+  }
+  /// q + levels. A value that is a level's has the same code for all random numbers.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t code_of(float x, index_type index, key_type scale,
+                                                             std::uint64_t random = 0) const noexcept {
+    auto const q = rounded(x, index, scale, random);
     return gradsieve::bit_cast<std::uint32_t>(x) >> 31 != 0 ? levels - q : levels + q;
   }
   /// @pre code <= 2 * levels, and the scale is finite
@@ -188,7 +198,8 @@ struct qsgd {
   }
 
   /// How many levels are |x|: one that is a level's value as that, else the one below or above, at random.
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t rounded(float x, index_type index, key_type scale) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t rounded(float x, index_type index, key_type scale,
+                                                             std::uint64_t random) const noexcept {
     auto const key = magnitude_key(x);
     if (key == 0) return 0;
     auto const mine = parts_of(key);
@@ -199,8 +210,8 @@ struct qsgd {
     auto const below = static_cast<std::uint32_t>(ratio >> 32);
     if (level(below, scale) == key) return below;
     if (level(below + 1, scale) == key) return below + 1;
-    auto const random = mix(mix(seed ^ std::uint64_t{index} << 32) ^ gradsieve::bit_cast<std::uint32_t>(x)) >> 32;
-    return below + (random < (ratio & 0xFFFF'FFFFu) ? 1u : 0u);
+    auto const drawn = mix(mix(random ^ std::uint64_t{index} << 32) ^ gradsieve::bit_cast<std::uint32_t>(x)) >> 32;
+    return below + (drawn < (ratio & 0xFFFF'FFFFu) ? 1u : 0u);
   }
 };
 static_assert(value_codec<qsgd>);

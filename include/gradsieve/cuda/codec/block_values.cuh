@@ -22,6 +22,10 @@ __device__ void for_each_by_warps(std::uint64_t count, Body const& body) {
   for_each(32 * count, [&](std::uint64_t i) { body(i / 32); });
 }
 
+/// A block format whose codes depend on random numbers, which stream_of(layout hash, step, rank) names.
+template <class Format>
+concept rounds_at_random = requires(Format const f) { f.stream_of(std::uint64_t{}, std::uint64_t{}, std::uint32_t{}); };
+
 /// The blocks of a list of entries, in each of which `length` entries share a scale.
 struct entry_blocks {
   std::uint64_t count;  // of entries
@@ -105,11 +109,15 @@ struct block_values_part {
   }
 };
 
-/// A block a warp: clamps to +-limit, finds the scale, and rounds.
+/// A block a warp: clamps to +-limit, finds the scale, and rounds. The step counter has moved on when entries are
+/// rounded; before the first step it is 0.
 template <class Format>
-__global__ void round_blocks(entry_list const own, Format const format, float limit, std::uint32_t* scales,
-                             std::uint64_t* beyond) {
+__global__ void round_blocks(entry_list const own, Format const format, std::uint64_t layout_hash, std::uint32_t rank,
+                             std::uint64_t const* steps, float limit, std::uint32_t* scales, std::uint64_t* beyond) {
   entry_blocks const blocks{*own.count, format.block};
+  std::uint64_t random = 0;
+  if constexpr (rounds_at_random<Format>)
+    random = format.stream_of(layout_hash, *steps - (*steps == 0 ? 0u : 1u), rank);
   for_each_by_warps(blocks.size(), [&](std::uint64_t b) {
     key_type largest = 0;
     blocks.for_each_entry(b, [&](std::uint64_t p) {
@@ -127,9 +135,13 @@ __global__ void round_blocks(entry_list const own, Format const format, float li
       blocks.for_each_entry(b, [&](std::uint64_t p) { units += wire::in_units(magnitude_key(own.values[p]), top); });
       scale = format.mean_scale_of(warp_sum(units), blocks.size_of(b), top);
     }
-    blocks.for_each_entry(b, [&](std::uint64_t p) {
-      own.values[p] = format.value_of(format.code_of(own.values[p], own.indices[p], scale), scale);
-    });
+    auto const code = [&, random](std::uint64_t p) {
+      if constexpr (rounds_at_random<Format>)
+        return format.code_of(own.values[p], own.indices[p], scale, random);
+      else
+        return format.code_of(own.values[p], own.indices[p], scale);
+    };
+    blocks.for_each_entry(b, [&](std::uint64_t p) { own.values[p] = format.value_of(code(p), scale); });
     if (threadIdx.x % 32 == 0) scales[b] = scale;
   });
 }
@@ -140,7 +152,9 @@ __global__ void round_blocks(entry_list const own, Format const format, float li
 /// `scale_bytes` bytes, and each has a code of width() bits;
 ///   scale_of(largest): the scale of a block, whose largest key that is; or mean_scale_of(units, count, top), of the
 ///     sum of in_units() of its entries;
-///   code_of(x, i, scale), value_of(code, scale): there and back, i being the entry's index;
+///   code_of(x, i, scale), value_of(code, scale): there and back, i being the entry's index; a format that rounds at
+///     random has stream_of(layout hash, step, rank), and code_of() takes its result as a fourth argument when values
+///     are rounded;
 ///   is_code(code, i, scale): whether code_of() writes this code; fills(code, scale): whether the scale can be that of
 ///     a block whose largest code this is.
 /// Memory: 4 bytes a block to write. quantise() keeps the scales that part().write() puts into the message.
@@ -157,9 +171,10 @@ class device_block_values {
     format_ = format;
   }
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own, float limit,
+  void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const {
-    work.over(32 * blocks_, cuda_kernels::round_blocks<Format>, own, format_, limit, scales_.data(), beyond);
+    work.over(32 * blocks_, cuda_kernels::round_blocks<Format>, own, format_, info.layout_hash, info.rank,
+              work.step().data(), limit, scales_.data(), beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   [[nodiscard]] cuda_kernels::block_values_part<Format> part() const noexcept { return {format_, scales_.data()}; }

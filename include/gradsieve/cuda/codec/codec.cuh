@@ -40,8 +40,9 @@ struct device_places {
 /// How a codec runs on a device: specialise it for a codec of one's own. The bytes are those of the host's codec.
 /// reserve_writing(work, how, layers, most) allocates for messages of up to `most` entries, reserve_reading(work, how,
 /// layers, most, senders) for as many of them at once; the rest is in stream order.
-/// quantise(work, own, limit, beyond), where the codec has it: the values, clamped to +-limit, become in place what a
-/// receiver will decode; those that were larger are counted.
+/// quantise(work, info, own, limit, beyond), where the codec has it: the values, clamped to +-limit, become in place
+/// what a receiver will decode; those that were larger are counted. info.rank is this rank's; the step is one less than
+/// *work.step().
 /// send(work, info, own, passthrough, message, envelope) writes a message with its header and checksum, the envelope
 /// before it, and its state. @pre quantise() was called
 /// receive(work, info, capacity, in, updates, checks) fills indices, values and count of an update for each sender, and

@@ -172,11 +172,11 @@ class device_codec<packed<Indices, Values>> {
     found_values_ = work.zeroed<float>(most * senders);
   }
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own, float limit,
+  void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const
-    requires requires(device_values<Values> const& how) { how.quantise(work, own, limit, beyond); }
+    requires requires(device_values<Values> const& how) { how.quantise(work, info, own, limit, beyond); }
   {
-    values_.quantise(work, own, limit, beyond);
+    values_.quantise(work, info, own, limit, beyond);
   }
 
   void send(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,

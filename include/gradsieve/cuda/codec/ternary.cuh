@@ -80,7 +80,7 @@ class device_values<ternary> {
     ranks_.reserve(work, layers_.table(), senders);
   }
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own, float limit,
+  void quantise(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const {
     saturate_entries(work, own, most_, limit, beyond);
     scales_.apply(work, layers_.table(), own);

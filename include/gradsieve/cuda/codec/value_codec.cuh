@@ -15,7 +15,7 @@
 namespace gradsieve {
 
 /// How a value codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, layers, most) and
-/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, own, limit, beyond), where the codec has
+/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, info, own, limit, beyond), where the codec has
 /// it, as of device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before
 /// part().value if that needs_indices. part() is what kernels take of it, a small value with
 ///   needs_indices: whether the indices of all entries have to be decoded first;
@@ -86,7 +86,7 @@ class device_plain_values {
   static void reserve_reading(cuda_workspace const&, Values const&, layout const&, std::uint64_t,
                               std::uint32_t) noexcept {}
 
-  void quantise(cuda_workspace const& work, cuda_kernels::entry_list const& own, float limit,
+  void quantise(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const
     requires(cuda_kernels::value_bytes<Values>::width < sizeof(float))
   {
