@@ -7,7 +7,8 @@ cmake_minimum_required(VERSION 3.25)
 
 set(layers
     "core/config"
-    "core/fingerprint core/float_environment core/plain_output core/process core/random core/types core/view"
+    "core/arithmetic"
+    "core/fingerprint core/float_environment core/plain_output core/power core/process core/random core/types core/view"
     "core/error core/text"
     "core/arguments core/density core/fields core/layout core/selection"
     "core/"
@@ -64,7 +65,7 @@ set(layers
 
 # A transport may know the contract and nothing else of the library, not even another transport. Its headers begin
 # with its name: threads.hpp, threads_check.hpp.
-set(transport_may_include core/config core/error core/process core/types concepts concepts/communicator)
+set(transport_may_include core/arithmetic core/config core/error core/process core/types concepts concepts/communicator)
 # What device code may use of the host's space: its workspace, for what runs there, the choice of the ranges that pass
 # through, and how a gradient is split into tiles.
 set(device_may_include host/workspace host/passthrough host/passes/tiles)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets this machine up, builds, and runs every test it can run; says what it skipped and why.
-#   tests/run.sh [--quick | --all]    --quick: the release build only; --all: clang's optimised build too
+#   tests/run.sh [--quick | --all]    --quick: the release build only; --all: clang's optimised builds too
 # Environment: GRADSIEVE_DEVICE_LAUNCHER is the command that runs a device test on a machine without a GPU;
 # GRADSIEVE_DEVICE_MODES and GRADSIEVE_DEVICE_STATISTICS, as tests/CMakeLists.txt has them, make it run them in several
 # ways and count what a step does.
@@ -76,9 +76,9 @@ else
   unless_skipped "preset tsan" tsan_links && presets+=(tsan)
   unless_skipped "OpenMP in presets clang and tsan" test -e $archer || true
   if [ $all = yes ]; then
-    unless_skipped "preset clang" command -v clang++-19 && presets+=(clang)
+    unless_skipped "presets clang and clang-fast-math" command -v clang++-19 && presets+=(clang clang-fast-math)
   else
-    skipped+=("preset clang, its optimised build (--all); in presets debug and tsan clang compiles all but the benchmarks")
+    skipped+=("presets clang and clang-fast-math, its optimised builds (--all); in presets debug and tsan clang compiles all but the benchmarks")
   fi
 
   [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math, of in_bfloat16 and of published selectors (--all)")

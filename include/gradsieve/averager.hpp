@@ -106,8 +106,8 @@ class averager {
     for (std::size_t m = 1; m < all.size(); ++m) sum = add(sum, all[m].passthrough[i]);
     if (is_finite(sum)) return divide(sum, divisor);
     double wide = 0;  // a sum that overflows
-    for (auto const& each : all) wide += static_cast<double>(each.passthrough[i]);
-    return static_cast<float>(wide / static_cast<double>(divisor));
+    for (auto const& each : all) wide = exact::add(wide, static_cast<double>(each.passthrough[i]));
+    return static_cast<float>(exact::divide(wide, static_cast<double>(divisor)));
   }
 
   /// What the messages are about. Made anew: an averager may be moved, and its layout with it.

@@ -15,7 +15,8 @@ namespace gradsieve {
 /// and a sum of two that fits is rounded to one that fits.
 [[nodiscard]] inline float largest_summand(int ranks) noexcept {
   double const margin = ranks <= 2 ? 0 : std::min(0.5, static_cast<double>(ranks) * 0x1p-23);
-  return static_cast<float>(static_cast<double>(largest_value<float>) / static_cast<double>(ranks) * (1 - margin));
+  auto const each = exact::divide(static_cast<double>(largest_value<float>), static_cast<double>(ranks));
+  return static_cast<float>(exact::multiply(each, 1 - margin));
 }
 
 /// The largest value, `limit` at most, that does not exceed `limit` once the codec, or value codec, has rounded it.

@@ -14,6 +14,14 @@
 #error "gradsieve needs exceptions: compile without -fno-exceptions, or use its C library (gradsieve.h)"
 #endif
 
+#if defined(__FLT_EVAL_METHOD__)
+#if __FLT_EVAL_METHOD__ == 1 || __FLT_EVAL_METHOD__ == 2 || \
+    (__FLT_EVAL_METHOD__ == -1 && defined(__GNUC__) && !defined(__clang__))  // clang says -1 for -ffast-math
+#error \
+    "gradsieve needs float and double arithmetic that rounds to these types, so that all builds get the same bits: compile without -mfpmath=387, on 32-bit x86 with -msse2 -mfpmath=sse"
+#endif
+#endif
+
 // The same as in CMakeLists.txt; CMake checks that.
 /// Major version; before 1, each minor version may break the interface.
 #define GRADSIEVE_VERSION_MAJOR 0
@@ -61,6 +69,20 @@
 #else
 #define GRADSIEVE_PRECISE
 #define GRADSIEVE_UNFUSED
+#endif
+
+// First in a function whose arithmetic is IEEE 754's under clang's -ffast-math: it does not take sums to be finite, nor
+// reorder or fuse anything. GCC ignores it: see GRADSIEVE_PRECISE. GRADSIEVE_FINITE_MATH: clang takes it that no float is
+// NaN or infinite; see opaque_bits().
+#if defined(__clang__) && !defined(__CUDACC__)
+#define GRADSIEVE_EXACT _Pragma("float_control(precise, on)") _Pragma("clang fp contract(off)")
+#else
+#define GRADSIEVE_EXACT
+#endif
+#if defined(__clang__) && !defined(__CUDA_ARCH__) && defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#define GRADSIEVE_FINITE_MATH 1
+#else
+#define GRADSIEVE_FINITE_MATH 0
 #endif
 
 // Vector code for x86 is compiled beside the portable code and chosen at run time; no flag is asked of the user.

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <charconv>
 #include <cstdint>
 #include <ostream>
 #include <string>
@@ -10,6 +11,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fingerprint.hpp>
 #include <gradsieve/core/plain_output.hpp>
+#include <gradsieve/core/power.hpp>
 #include <gradsieve/core/text.hpp>
 
 namespace gradsieve {
@@ -36,8 +38,9 @@ class density_schedule {
   [[nodiscard]] double operator()(std::uint64_t step) const noexcept {
     if (step >= ramp_.steps) return ramp_.final;
     if (ramp_.stages > 0) step = step * ramp_.stages / ramp_.steps * ramp_.steps / ramp_.stages;
-    return ramp_.initial *
-           std::pow(ramp_.final / ramp_.initial, static_cast<double>(step) / static_cast<double>(ramp_.steps));
+    return exact::multiply(ramp_.initial,
+                           exact::power(exact::divide(ramp_.final, ramp_.initial),
+                                        exact::divide(static_cast<double>(step), static_cast<double>(ramp_.steps))));
   }
 
   /// The densities as a warm-up; of one density with no steps.

@@ -77,7 +77,7 @@ struct step_budget {
 
 /// ceil(density * elements), the entries to send, in double precision.
 [[nodiscard]] GRADSIEVE_HD inline index_type budget_of(double density, std::uint64_t elements) noexcept {
-  double const k = std::ceil(density * static_cast<double>(elements));
+  double const k = std::ceil(exact::multiply(density, static_cast<double>(elements)));
   return static_cast<index_type>(smaller(k, static_cast<double>(elements)));
 }
 

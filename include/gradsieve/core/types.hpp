@@ -1,20 +1,13 @@
-// Numbers: the storage formats of gradients, the integer key that orders them by magnitude, and the little arithmetic
-// that a device has no standard library for.
+// Numbers: the storage formats of gradients, and the integer key that orders them by magnitude.
 #pragma once
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 
-#include <gradsieve/core/config.hpp>
+#include <gradsieve/core/arithmetic.hpp>
 
 namespace gradsieve {
-
-/// std::bit_cast, but callable on a device without a flag to its compiler.
-template <class To, class From>
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr To bit_cast(From const& from) noexcept {
-  return __builtin_bit_cast(To, from);
-}
 
 /// std::min by value, callable on a device.
 template <class T>
@@ -61,8 +54,8 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
 }
 
 /// Key of |x|.
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr key_type magnitude_key(float x) noexcept {
-  return gradsieve::bit_cast<std::uint32_t>(x) & 0x7FFF'FFFFu;
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr key_type magnitude_key(float const& x) noexcept {
+  return opaque_bits(x) & 0x7FFF'FFFFu;
 }
 
 /// The magnitude that has this key.
@@ -70,20 +63,13 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
   return gradsieve::bit_cast<float>(key);
 }
 
-/// False for NaN and for both infinities; not optimised away by -ffinite-math-only.
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool is_finite(float x) noexcept {
+/// False for NaN and for both infinities.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool is_finite(float const& x) noexcept {
   return magnitude_key(x) < infinite_key;
 }
 
-/// The bits of x, read back from memory. With -ffast-math clang assumes that no argument and no result is NaN or
-/// infinite, and folds checks of their bits that it can see through. For checks of input, not for loops over elements.
-[[nodiscard]] GRADSIEVE_HD inline std::uint64_t stored_bits(double x) noexcept {
-  std::uint64_t const volatile bits = gradsieve::bit_cast<std::uint64_t>(x);
-  return bits;
-}
-
 /// False for NaN and for both infinities. For checks of input, not for loops over elements.
-[[nodiscard]] GRADSIEVE_HD inline bool is_finite(double x) noexcept {
+[[nodiscard]] GRADSIEVE_HD inline bool is_finite(double const& x) noexcept {
   return (stored_bits(x) & 0x7FFF'FFFF'FFFF'FFFFu) < 0x7FF0'0000'0000'0000u;
 }
 
@@ -113,7 +99,7 @@ struct bfloat16 {
 
 /// The value as a float. Exact, subnormals and NaN payloads included.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(bfloat16 x) noexcept {
-  return gradsieve::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+  return opaque_float(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
 /// The value as a float. Exact, subnormals included, also where the processor flushes subnormals to zero. The payload
@@ -136,28 +122,28 @@ struct bfloat16 {
       gradsieve::bit_cast<float>(smallest_normal | magnitude) - gradsieve::bit_cast<float>(smallest_normal));
   std::uint32_t const finite = magnitude >= 0x0080'0000u ? magnitude + rebias : subnormal;
   std::uint32_t const special = magnitude | infinite_key;
-  return gradsieve::bit_cast<float>(sign | (magnitude >= 0x0F80'0000u ? special : finite));
+  return opaque_float(sign | (magnitude >= 0x0F80'0000u ? special : finite));
 }
 
 /// A float rounded to the nearest value of a storage format, ties to even; NaN stays NaN.
 template <class T>
-[[nodiscard]] GRADSIEVE_HD constexpr T from_float(float x) noexcept;
+[[nodiscard]] GRADSIEVE_HD constexpr T from_float(float const& x) noexcept;
 
 template <>
-[[nodiscard]] GRADSIEVE_HD constexpr float from_float<float>(float x) noexcept {
+[[nodiscard]] GRADSIEVE_HD constexpr float from_float<float>(float const& x) noexcept {
   return x;
 }
 
 // No branches, so that loops over them vectorise.
 template <>
-[[nodiscard]] GRADSIEVE_HD constexpr bfloat16 from_float<bfloat16>(float x) noexcept {
-  auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
+[[nodiscard]] GRADSIEVE_HD constexpr bfloat16 from_float<bfloat16>(float const& x) noexcept {
+  auto const bits = opaque_bits(x);
   std::uint32_t const rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   return {static_cast<std::uint16_t>(magnitude_key(x) > infinite_key ? (bits >> 16) | 0x40u : rounded)};
 }
 
 template <>
-[[nodiscard]] GRADSIEVE_HD constexpr float16 from_float<float16>(float x) noexcept {
+[[nodiscard]] GRADSIEVE_HD constexpr float16 from_float<float16>(float const& x) noexcept {
   constexpr key_type smallest_normal = 0x3880'0000u;  // 2^-14
   constexpr key_type beyond = 0x4780'0000u;           // 65536 and more become infinity
   std::uint32_t const sign = (gradsieve::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u;
@@ -181,7 +167,7 @@ inline constexpr float largest_value<bfloat16> = gradsieve::bit_cast<float>(0x7F
 
 /// Whether a finite value would round to infinity.
 template <class T>
-[[nodiscard]] GRADSIEVE_HD constexpr bool exceeds(float x) noexcept {
+[[nodiscard]] GRADSIEVE_HD constexpr bool exceeds(float const& x) noexcept {
   if constexpr (std::same_as<T, float>) return false;
   constexpr key_type half_step = magnitude_key(largest_value<T>) + (std::same_as<T, float16> ? 0x1000u : 0x8000u);
   return magnitude_key(x) >= half_step && magnitude_key(x) < infinite_key;
@@ -189,7 +175,7 @@ template <class T>
 
 /// from_float(), but a finite value that is too large becomes the largest finite one.
 template <class T>
-[[nodiscard]] GRADSIEVE_HD constexpr T from_float_saturated(float x) noexcept {
+[[nodiscard]] GRADSIEVE_HD constexpr T from_float_saturated(float const& x) noexcept {
   return from_float<T>(exceeds<T>(x) ? with_sign_of(x, largest_value<T>) : x);
 }
 
@@ -197,16 +183,16 @@ template <class T>
 /// else towards zero. Noise that is uniform below 2^16 makes the rounding unbiased; 2^15 rounds to the nearest. Finite
 /// values stay finite, and values that the format holds stay as they are.
 template <class T>
-[[nodiscard]] GRADSIEVE_HD constexpr T to_stored(float x, std::uint32_t noise = 0x8000u) noexcept;
+[[nodiscard]] GRADSIEVE_HD constexpr T to_stored(float const& x, std::uint32_t noise = 0x8000u) noexcept;
 
 template <>
-[[nodiscard]] GRADSIEVE_HD constexpr float to_stored<float>(float x, std::uint32_t) noexcept {
+[[nodiscard]] GRADSIEVE_HD constexpr float to_stored<float>(float const& x, std::uint32_t) noexcept {
   return x;
 }
 
 template <>
-[[nodiscard]] GRADSIEVE_HD constexpr bfloat16 to_stored<bfloat16>(float x, std::uint32_t noise) noexcept {
-  auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
+[[nodiscard]] GRADSIEVE_HD constexpr bfloat16 to_stored<bfloat16>(float const& x, std::uint32_t noise) noexcept {
+  auto const bits = opaque_bits(x);
   std::uint32_t const carried = bits + noise;
   bool const overflows = (carried & 0x7FFF'FFFFu) >= infinite_key;  // infinity and NaN keep their upper half
   return {static_cast<std::uint16_t>((overflows ? bits : carried) >> 16)};
@@ -227,74 +213,5 @@ struct element_state {
     return value[s];
   }
 };
-
-// ---- Arithmetic --------------------------------------------------------------------------------------------
-// IEEE 754 binary32, whatever the flags (-ffast-math, -ffp-contract=fast, --use_fast_math) and the processor.
-
-#if !GRADSIEVE_HAS_ASSOC_BARRIER
-/// Zero, which no compiler can know: XORed to a product, it keeps the product from being fused into a later addition,
-/// and loops still vectorise.
-[[nodiscard]] inline std::uint32_t make_unknown_zero() noexcept {
-  std::uint32_t zero = 0;
-#if defined(__GNUC__)
-  __asm__("" : "+r"(zero));
-#endif
-  return zero;
-}
-inline std::uint32_t const unknown_zero = make_unknown_zero();
-#endif
-
-/// a + b, rounded to the nearest whatever the flags of the build: all ranks, builds and spaces get the same bits.
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float add(float a, float b) noexcept {
-#if defined(__CUDA_ARCH__)
-  if (!__builtin_is_constant_evaluated()) {
-    float sum;
-    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
-    return sum;
-  }
-#endif
-  return a + b;
-}
-
-/// a - b, with the rounding of add().
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float subtract(float a, float b) noexcept {
-  return gradsieve::add(a, -b);
-}
-
-/// a * b, with the rounding of add(). With GCC vectorised products may still fuse, but in GRADSIEVE_UNFUSED functions.
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
-  if (__builtin_is_constant_evaluated()) return a * b;
-#if defined(__CUDA_ARCH__)
-  float product;
-  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
-  return product;
-#elif GRADSIEVE_HAS_ASSOC_BARRIER
-  return __builtin_assoc_barrier(a * b);
-#else
-  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(a * b) ^ unknown_zero);
-#endif
-}
-
-/// a * b + c, with two roundings.
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply_add(float a, float b, float c) noexcept {
-  return gradsieve::add(gradsieve::multiply(a, b), c);
-}
-
-/// a / b, with the rounding of add(); with GCC only in GRADSIEVE_PRECISE functions.
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float divide(float a, float b) noexcept {
-#if defined(__CUDA_ARCH__)
-  if (!__builtin_is_constant_evaluated()) {
-    float quotient;
-    asm("div.rn.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
-    return quotient;
-  }
-  return a / b;
-#else
-#if defined(__clang__)
-#pragma clang fp reciprocal(off)
-#endif
-  return a / b;
-#endif
-}
 
 }  // namespace gradsieve

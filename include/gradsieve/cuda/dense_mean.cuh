@@ -18,7 +18,7 @@ namespace cuda_kernels {
 
 template <int = 0>
 __global__ void divide_values(float* values, std::uint64_t count, float divisor) {
-  for_each(count, [&](std::uint64_t i) { values[i] /= divisor; });
+  for_each(count, [&](std::uint64_t i) { values[i] = divide(values[i], divisor); });
 }
 
 }  // namespace cuda_kernels

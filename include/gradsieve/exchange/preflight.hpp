@@ -71,7 +71,9 @@ class preflight {
       if (all_[r].decision == all_[0].decision) continue;
       bool const skips = (all_[r].decision ^ all_[0].decision) >> 32 != 0;
       throw mismatch("gradsieve: rank " + std::to_string(r) + " and rank 0 differ in " +
-                     (skips ? "the layers that they skip" : "which rank selects where"));
+                     (skips ? "the layers that they skip"
+                            : "which rank selects where: they were built otherwise, or the communicator's all_reduce "
+                              "gave them different norms"));
     }
     for (std::size_t r = 0; r < all_.size(); ++r)
       if (all_[r].size > most)
@@ -165,7 +167,7 @@ class preflight {
     if (it.version() != zero.version()) refuse("wire version");
     if (((it.layout_and_recipe ^ zero.layout_and_recipe) & 0xFFFF'FFFFu) != 0) refuse("layout");
     if (it.layout_and_recipe != zero.layout_and_recipe) refuse("recipe or density");
-    if (it.arithmetic() != zero.arithmetic()) refuse("arithmetic: their builds or processors round differently");
+    if (it.arithmetic() != zero.arithmetic()) refuse("arithmetic: they were built otherwise, or their processors round differently");
     if (it.step() != zero.step()) refuse("step: " + it.step_text() + "; and " + zero.step_text());
   }
 

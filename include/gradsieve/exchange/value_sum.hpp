@@ -44,7 +44,7 @@ class value_sum {
   /// The largest value that a rank may contribute, at most `limit`, such that no sum is clamped.
   template <class Values>
   [[nodiscard]] static float limit(Values const& how, message_info const& info, int world, float limit) noexcept {
-    if constexpr (limited_codec<Values>) limit = std::min(limit, how.largest() / static_cast<float>(world));
+    if constexpr (limited_codec<Values>) limit = std::min(limit, divide(how.largest(), static_cast<float>(world)));
     return largest_coded(how, info, limit);
   }
 

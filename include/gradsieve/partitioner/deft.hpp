@@ -2,13 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <span>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/power.hpp>
 #include <gradsieve/partitioner/selection_cost.hpp>
 
 namespace gradsieve {
@@ -102,6 +102,19 @@ struct deft {
     return first;
   }
 
+  /// False for NaN. By bits, as the ranks' builds may not compare NaN alike.
+  static bool is_positive(double x) noexcept {
+    auto const bits = stored_bits(x);
+    return bits - 1 < std::uint64_t{0x7FF} << 52;
+  }
+
+  /// A share of k, rounded to the nearest. @pre 0 <= share <= 1
+  static std::uint64_t part_of(double share, index_type k) noexcept {
+    double const all = exact::multiply(share, static_cast<double>(k));
+    auto const whole = static_cast<std::uint64_t>(all);
+    return whole + (exact::subtract(all, static_cast<double>(whole)) >= 0.5 ? 1u : 0u);
+  }
+
   /// What the fragments of a part hold that are not zero.
   struct content {
     double squared_norm = 0;
@@ -111,8 +124,8 @@ struct deft {
   static content content_of(std::span<segment const> segments, std::span<double const> squared_norms) {
     content found;
     for (std::size_t i = 0; i < segments.size(); ++i) {
-      if (!(squared_norms[i] > 0)) continue;  // NaN counts as zero
-      found.squared_norm += squared_norms[i];
+      if (!is_positive(squared_norms[i])) continue;
+      found.squared_norm = exact::add(found.squared_norm, squared_norms[i]);
       ++found.fragments;
       found.elements += segments[i].size;
     }
@@ -134,8 +147,8 @@ struct deft {
     std::uint64_t fragments_left = 0;
     for (std::size_t first = 0; first < segments.size(); first = end_of(segments, first)) {
       auto const found = part(first);
-      norm[first] = std::sqrt(found.squared_norm);
-      norm_left += norm[first];
+      norm[first] = exact::square_root(found.squared_norm);
+      norm_left = exact::add(norm_left, norm[first]);
       fragments_left += found.fragments;
       segments[first].k = 0;
       scratch.order[parts++] = static_cast<index_type>(first);
@@ -145,8 +158,10 @@ struct deft {
     for (auto const i : order) {
       if (norm[i] == 0 || k == 0) break;
       auto const found = part(i);
-      double const share = !(norm_left > 0) ? 0 : norm[i] < norm_left ? norm[i] / norm_left : 1;  // also of infinities
-      auto wanted = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(k)));
+      double const share = !is_positive(norm_left)  ? 0
+                           : norm[i] < norm_left ? exact::divide(norm[i], norm_left)
+                                                 : 1;  // also of infinities
+      std::uint64_t wanted = part_of(share, k);
       if (k >= fragments_left) {  // one for each fragment here, and for each of those after it
         wanted = std::min<std::uint64_t>(wanted, k - (fragments_left - found.fragments));
         wanted = std::max(wanted, found.fragments);
@@ -154,7 +169,7 @@ struct deft {
       wanted = std::max<std::uint64_t>(wanted, 1);
       segments[i].k = static_cast<index_type>(std::min({wanted, found.elements, std::uint64_t{k}}));
       k -= segments[i].k;
-      norm_left -= norm[i];
+      norm_left = exact::subtract(norm_left, norm[i]);
       fragments_left -= found.fragments;
     }
     for (auto const i : order) {
@@ -181,7 +196,7 @@ struct deft {
     for (auto const i : order) {
       std::pop_heap(loads.begin(), loads.end(), std::greater<>{});
       auto& [load, bin] = loads.back();
-      load += scratch.weight[i];
+      load = exact::add(load, scratch.weight[i]);
       bool const selects = segments[i].k > 0 && segments[i].k < segments[i].size;
       segments[i].owner =
           selects ? static_cast<int>((static_cast<std::uint64_t>(bin) + world - turn) % world) : segment::every_rank;

@@ -1,12 +1,12 @@
 // Momentum before selection, as Deep Gradient Compression does it.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/power.hpp>
 
 namespace gradsieve {
 
@@ -40,8 +40,8 @@ struct momentum_correction {
 
   /// What a gradient of this norm is multiplied by before it is accumulated; see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept {
-    double const limit = static_cast<double>(clip) * std::sqrt(static_cast<double>(world));
-    return clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;
+    double const limit = exact::multiply(static_cast<double>(clip), exact::square_root(static_cast<double>(world)));
+    return clip > 0 && norm > limit ? static_cast<float>(exact::divide(limit, norm)) : 1.0f;
   }
 
   /// Whether factor() needs to know the norm.

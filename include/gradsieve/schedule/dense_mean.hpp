@@ -33,7 +33,7 @@ struct dense_mean {
     report.passthrough_elements = gradient.size();
     stopwatch watch;
     comm.all_reduce(host{}, gradient, reduction::sum);
-    if (!gradient.empty() && is_nan(gradient.front())) {
+    if (!gradient.empty() && is_nan(bits_of(gradient.front()))) {
       report.bytes_sent += sizeof(T);
       report.bytes_received += sizeof(T);
       if (any_failed<T>(comm, false))
@@ -41,7 +41,7 @@ struct dense_mean {
     }
     watch.charge(report.seconds.exchange);
     auto const ranks = static_cast<T>(comm.size());
-    for (T& value : gradient) value /= ranks;
+    for (T& value : gradient) value = divide(value, ranks);
     watch.charge(report.seconds.apply);
     return report;
   }
@@ -51,7 +51,10 @@ struct dense_mean {
   template <communicator Comm, std::floating_point T>
   void fail(Comm const& comm, std::span<T> gradient) const {
     std::fill(gradient.begin(), gradient.end(), T{});
-    if (!gradient.empty()) gradient.front() = nan<T>();
+    if (!gradient.empty()) {
+      auto const nan = infinity<T> | infinity<T> >> 1;
+      __builtin_memcpy(gradient.data(), &nan, sizeof(T));
+    }
     comm.all_reduce(host{}, gradient, reduction::sum);
     if (!gradient.empty()) any_failed<T>(comm, true);
   }
@@ -60,19 +63,20 @@ struct dense_mean {
   template <class T>
   using bits = std::conditional_t<std::same_as<T, float>, std::uint32_t, std::uint64_t>;
 
-  /// The bits of infinity; a NaN has more. Bits, as -ffinite-math-only does not optimise them away.
+  /// The bits of infinity; a NaN has more. A NaN is written and tested as these bits, in memory: with -ffinite-math-only
+  /// a compiler takes it that no float is one.
   template <class T>
   static constexpr bits<T> infinity = std::same_as<T, float> ? bits<T>{infinite_key} : bits<T>{0x7FF} << 52;
 
   template <class T>
-  [[nodiscard]] static constexpr T nan() noexcept {
-    return gradsieve::bit_cast<T>(infinity<T> | infinity<T> >> 1);
-  }
-
-  template <class T>
-  [[nodiscard]] static constexpr bool is_nan(T x) noexcept {
+  [[nodiscard]] static bits<T> bits_of(T const& x) noexcept {
     static_assert(sizeof(T) == sizeof(bits<T>), "the gradient is of float or double");
-    return (gradsieve::bit_cast<bits<T>>(x) & (~bits<T>{0} >> 1)) > infinity<T>;
+    bits<T> volatile found = gradsieve::bit_cast<bits<T>>(x);
+    return found;
+  }
+  template <class Bits>
+  [[nodiscard]] static constexpr bool is_nan(Bits x) noexcept {
+    return (x & (~Bits{0} >> 1)) > (sizeof(Bits) == 4 ? infinity<float> : infinity<double>);
   }
 
   template <class T, class Comm>

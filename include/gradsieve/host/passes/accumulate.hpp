@@ -112,7 +112,8 @@ class host_accumulate {
  private:
   /// In order of the elements, those that are not finite left out.
   template <class T>
-  [[nodiscard]] static double sum_squares(std::span<T const> values) noexcept {
+  [[nodiscard]] GRADSIEVE_PRECISE static double sum_squares(std::span<T const> values) noexcept {
+    GRADSIEVE_EXACT
     double total = 0;
     for (T const& value : values) {
       float const x = to_float(value);

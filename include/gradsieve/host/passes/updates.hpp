@@ -160,9 +160,9 @@ class host_updates {
     for (auto const& each : updates) {
       auto const found = std::lower_bound(each.indices.begin(), each.indices.end(), i);
       if (found != each.indices.end() && *found == i)
-        sum += static_cast<double>(each.values[static_cast<std::size_t>(found - each.indices.begin())]);
+        sum = exact::add(sum, static_cast<double>(each.values[static_cast<std::size_t>(found - each.indices.begin())]));
     }
-    return static_cast<float>(sum / static_cast<double>(divisor));
+    return static_cast<float>(exact::divide(sum, static_cast<double>(divisor)));
   }
 
   std::vector<std::size_t> cursors_;    // of each worker and update

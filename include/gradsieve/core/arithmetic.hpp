@@ -1,0 +1,148 @@
+// Arithmetic whose bits depend on no flag and no processor: -ffast-math, -ffinite-math-only, -ffp-contract=fast,
+// --use_fast_math.
+#pragma once
+
+#include <cstdint>
+
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve {
+
+/// std::bit_cast, but callable on a device without a flag to its compiler.
+template <class To, class From>
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr To bit_cast(From const& from) noexcept {
+  return __builtin_bit_cast(To, from);
+}
+
+#if !GRADSIEVE_HAS_ASSOC_BARRIER
+/// Zero, which no compiler can know: bits that it is XORed to are any bits to the compiler, and loops still vectorise.
+[[nodiscard]] inline std::uint32_t make_unknown_zero() noexcept {
+  std::uint32_t zero = 0;
+#if defined(__GNUC__)
+  __asm__("" : "+r"(zero));
+#endif
+  return zero;
+}
+inline std::uint32_t const unknown_zero = make_unknown_zero();
+#endif
+
+/// The bits of x, of which the compiler knows nothing. With -ffast-math and -ffinite-math-only clang takes it that no
+/// argument, result or sum is NaN or infinite, and leaves out checks of bits that contradict it. Whatever tests a float
+/// for these begins here; x is a reference, as clang knows nothing of a float in memory.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint32_t opaque_bits(float const& x) noexcept {
+  auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
+#if GRADSIEVE_FINITE_MATH
+  if (!__builtin_is_constant_evaluated()) return bits ^ unknown_zero;
+#endif
+  return bits;
+}
+
+/// The float of these bits, of which the compiler knows as little.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float opaque_float(std::uint32_t bits) noexcept {
+#if GRADSIEVE_FINITE_MATH
+  if (!__builtin_is_constant_evaluated()) bits ^= unknown_zero;
+#endif
+  return gradsieve::bit_cast<float>(bits);
+}
+
+/// The bits of x, read back from memory: the same for input, not for loops over elements.
+[[nodiscard]] GRADSIEVE_HD inline std::uint64_t stored_bits(double const& x) noexcept {
+  std::uint64_t const volatile bits = gradsieve::bit_cast<std::uint64_t>(x);
+  return bits;
+}
+
+// ---- binary32 ----------------------------------------------------------------------------------------------
+
+/// a + b, rounded to the nearest whatever the flags of the build: all ranks, builds and spaces get the same bits.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float add(float a, float b) noexcept {
+  GRADSIEVE_EXACT
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+    return sum;
+  }
+#endif
+  return a + b;
+}
+
+/// a - b, with the rounding of add().
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float subtract(float a, float b) noexcept {
+  GRADSIEVE_EXACT
+  return gradsieve::add(a, -b);
+}
+
+/// a * b, with the rounding of add(). With GCC vectorised products may still fuse, but in GRADSIEVE_UNFUSED functions.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
+  GRADSIEVE_EXACT
+  if (__builtin_is_constant_evaluated()) return a * b;
+#if defined(__CUDA_ARCH__)
+  float product;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+  return product;
+#elif GRADSIEVE_HAS_ASSOC_BARRIER
+  return __builtin_assoc_barrier(a * b);
+#else
+  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(a * b) ^ unknown_zero);
+#endif
+}
+
+/// a * b + c, with two roundings.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply_add(float a, float b, float c) noexcept {
+  return gradsieve::add(gradsieve::multiply(a, b), c);
+}
+
+/// a / b, with the rounding of add(); with GCC only in GRADSIEVE_PRECISE functions.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float divide(float a, float b) noexcept {
+  GRADSIEVE_EXACT
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float quotient;
+    asm("div.rn.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+    return quotient;
+  }
+#endif
+  return a / b;
+}
+
+// ---- binary64 ----------------------------------------------------------------------------------------------
+
+/// a / b, rounded to the nearest; with GCC only in GRADSIEVE_PRECISE functions.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr double divide(double a, double b) noexcept {
+  GRADSIEVE_EXACT
+  return a / b;
+}
+
+/// Operations that round to the nearest, each by itself, in any function of any build. Decisions that all ranks share
+/// are made of these and of whole numbers. Each goes through memory: for numbers of layers, not of elements.
+namespace exact {
+
+/// x as it is in memory: nothing is fused, reordered or approximated across it.
+[[nodiscard]] GRADSIEVE_HD inline double settled(double x) noexcept {
+  double const volatile kept = x;
+  return kept;
+}
+/// a + b
+[[nodiscard]] GRADSIEVE_HD inline double add(double a, double b) noexcept {
+  GRADSIEVE_EXACT
+  return settled(settled(a) + settled(b));
+}
+/// a - b
+[[nodiscard]] GRADSIEVE_HD inline double subtract(double a, double b) noexcept {
+  GRADSIEVE_EXACT
+  return settled(settled(a) - settled(b));
+}
+/// a * b
+[[nodiscard]] GRADSIEVE_HD inline double multiply(double a, double b) noexcept {
+  GRADSIEVE_EXACT
+  return settled(settled(a) * settled(b));
+}
+/// a / b
+[[nodiscard]] GRADSIEVE_HD inline double divide(double a, double b) noexcept {
+  GRADSIEVE_EXACT
+  return settled(settled(a) / settled(b));
+}
+
+}  // namespace exact
+
+}  // namespace gradsieve

@@ -1,0 +1,3 @@
+#include <cmath>
+inline bool good(float x) { return !std::isnan(x); }
+inline double bad() { return std::numeric_limits<double>::quiet_NaN(); }
