@@ -132,6 +132,36 @@ TEST_CASE_TEMPLATE("a partitioner that gives too much", Greedy, greedy<5000, 500
   CHECK(gradient == std::vector<float>(10'000, 1.0f));
 }
 
+namespace {
+
+thread_local double rounding_of_this_build = 0;
+
+/// The same recipe on all ranks, whose builds compute other budgets.
+struct rounds_by_build : gs::layerwise {
+  static constexpr char const* name = "rounds_by_build";
+  void assign(std::span<gs::segment> segments, std::span<double const>, gs::step_budget const budget,
+              gs::partition_scratch&) const {
+    for (auto& each : segments)
+      each.k = static_cast<gs::index_type>(budget.density * static_cast<double>(each.size) + rounding_of_this_build);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("ranks that decide differently are told that they were built otherwise") {
+  auto const said = on_ranks(2, [&](communicator comm) {
+    rounding_of_this_build = comm.rank() == 0 ? 0.5 : 0.4;
+    gs::compressor compressor{here, gs::layout{{"a", 250}, {"b", 1000}},
+                              gs::recipe{.density = 0.01, .partitioner = rounds_by_build{}}};
+    std::vector<float> update(1250, 1.0f);
+    return ending([&] { compressor.exchange(comm, std::span{update}); });
+  });
+  for (auto const& each : said)
+    CHECK(each ==
+          "mismatch: gradsieve: rank 1 and rank 0 differ in which rank selects where: they were built otherwise, or the "
+          "communicator's all_reduce gave them different norms");
+}
+
 TEST_CASE("layouts") {
   CHECK(ending([] { gs::layout(10, {{"a", 4}, {"b", 5}}); }) ==
         "invalid_argument: gradsieve: layers sum to 9 elements, the gradient has 10");
