@@ -167,7 +167,8 @@ class preflight {
     if (it.version() != zero.version()) refuse("wire version");
     if (((it.layout_and_recipe ^ zero.layout_and_recipe) & 0xFFFF'FFFFu) != 0) refuse("layout");
     if (it.layout_and_recipe != zero.layout_and_recipe) refuse("recipe or density");
-    if (it.arithmetic() != zero.arithmetic()) refuse("arithmetic: they were built otherwise, or their processors round differently");
+    if (it.arithmetic() != zero.arithmetic())
+      refuse("arithmetic: they were built otherwise, or their processors round differently");
     if (it.step() != zero.step()) refuse("step: " + it.step_text() + "; and " + zero.step_text());
   }
 
