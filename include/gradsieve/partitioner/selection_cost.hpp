@@ -8,7 +8,6 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/core/whole_sums.hpp>
 
 namespace gradsieve {
 
@@ -27,14 +26,10 @@ struct selection_cost {
   double per_element = 0;   ///< of each of n elements
   double per_selected = 0;  ///< of each of k entries
 
-  /// The cost of selecting k of n; the logarithm to 2^-11.
+  /// The cost of selecting k of n.
   [[nodiscard]] double operator()(std::uint64_t n, index_type k) const noexcept {
     auto const elements = static_cast<double>(n);
-    if (*this == selection_cost{}) {
-      constexpr std::uint64_t zero = std::uint64_t{256} << 20;  // log2_units() of 1
-      auto const log2 = k < 2 ? zero : log2_units(magnitude_key(static_cast<float>(k)));
-      return exact::multiply(elements, std::max(1.0, static_cast<double>(log2 - zero) * 0x1p-20));
-    }
+    if (*this == selection_cost{}) return exact::multiply(elements, std::max(1.0, log2_of(k)));
     return exact::add(exact::add(fixed, exact::multiply(per_element, elements)),
                       exact::multiply(per_selected, static_cast<double>(k)));
   }
@@ -45,6 +40,21 @@ struct selection_cost {
     if (it == selection_cost{}) return out << "n log2 k";
     return out << shortest{it.fixed} << " + " << shortest{it.per_element} << " n + " << shortest{it.per_selected}
                << " k";
+  }
+
+ private:
+  /// log2(k) to 2^-30, 0 for 0: each squaring doubles the logarithm.
+  [[nodiscard]] static double log2_of(index_type k) noexcept {
+    if (k < 2) return 0;
+    unsigned const whole = bit_width(k) - 1;
+    std::uint64_t log2 = whole;
+    std::uint64_t x = std::uint64_t{k} << (31 - whole);  // from 1 to below 2, in units of 2^-31
+    for (int bit = 0; bit < 30; ++bit) {
+      x = x * x >> 31;
+      log2 = log2 << 1 | x >> 32;
+      x >>= x >> 32;
+    }
+    return static_cast<double>(log2) * 0x1p-30;
   }
 };
 
