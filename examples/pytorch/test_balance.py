@@ -1,9 +1,10 @@
 """The balance of values over random steps: what came in as gradients has come out as updates, or still waits.
 
 `python3 test_balance.py [--sequences 2] [--ranks 2,3] [--kinds ddp,sharded,local] [--seed 0] [--every 1] [recipe ...]`
-runs so many sequences of each recipe and kind. A sequence is a model, a hook and some steps, chosen at random: parameters
-that one rank, some or none use, frozen ones, backward passes without exchange, failed steps, updates that are discarded
-or undone. For each element: sum of all ranks' gradients = ranks * sum of the updates + sum of what all ranks keep.
+runs so many sequences of each recipe and kind. A sequence is a model, a hook and some steps, chosen at random:
+parameters that one rank, some or none use, frozen ones, backward passes without exchange, failed steps, updates that
+are discarded or undone. For each element: sum of all ranks' gradients = ranks * sum of the updates + sum of what all
+ranks keep.
 """
 
 import argparse
@@ -46,7 +47,8 @@ class Told(nn.Module):
 
     def __init__(self):
         super().__init__()
-        for name, sizes in {"always": (24, 0), "one": (42, 6), "two": (36, 0), "three": (30, 6), "last": (18, 0)}.items():
+        parts = {"always": (24, 0), "one": (42, 6), "two": (36, 0), "three": (30, 6), "last": (18, 0)}
+        for name, sizes in parts.items():
             self.add_module(name, Part(*sizes))
 
     def forward(self, told):
@@ -147,7 +149,7 @@ def same_on_all_ranks(rows):
         assert torch.equal(each, everyone[0]), "ranks have different updates"
 
 
-# ---- DistributedDataParallel ------------------------------------------------------------------------------------------
+# ---- DistributedDataParallel -----------------------------------------------------------------------------------------
 
 
 class DdpSequence:
@@ -328,7 +330,7 @@ class DdpSequence:
                 f"undo={self.can_undo}")
 
 
-# ---- sharded models ---------------------------------------------------------------------------------------------------
+# ---- sharded models --------------------------------------------------------------------------------------------------
 
 
 class ShardedSequence:
@@ -350,8 +352,9 @@ class ShardedSequence:
         self.bad = chance.choice(["skip", "fail", "fail", "propagate"])
         self.can_undo = chance.random() < 0.5
         undo = {"undo": True} if self.can_undo else {}
-        self.hook = gradsieve_ddp.register(self.model, recipe, test_hook.density_of(recipe, chance.choice([0.05, 0.2])),
-                                           on_non_finite=self.bad, process_group=group, **undo, **options_of(recipe))
+        density = test_hook.density_of(recipe, chance.choice([0.05, 0.2]))
+        self.hook = gradsieve_ddp.register(self.model, recipe, density, on_non_finite=self.bad, process_group=group,
+                                           **undo, **options_of(recipe))
         self.hooked, self.ledger = Hooked(self.hook, recipe, sizes), Ledger(sizes)
         self.passes = 0
 
@@ -384,7 +387,8 @@ class ShardedSequence:
             told[self.own.choice(sorted(used))]["weight"][0] = self.own.choice([float("nan"), float("inf")])
         for name, each in told.items():
             self.since[name] = self.since.get(name, 0) + self.flat(name, each).double()
-        self.model({f"{name}.{own}": gradient for name, each in told.items() for own, gradient in each.items()}).backward()
+        flat = {f"{name}.{own}": gradient for name, each in told.items() for own, gradient in each.items()}
+        self.model(flat).backward()
 
     def without_exchange(self):
         if self.shard == "wrap_flat":
@@ -476,7 +480,7 @@ def wrap_each(module):
     return fully_shard(module, mesh=mesh)
 
 
-# ---- local steps ------------------------------------------------------------------------------------------------------
+# ---- local steps -----------------------------------------------------------------------------------------------------
 
 
 class LocalSequence:
@@ -546,7 +550,7 @@ class LocalSequence:
         return f"on_non_finite={self.bad}, every={self.outer.every}"
 
 
-# ---- all of it --------------------------------------------------------------------------------------------------------
+# ---- all of it -------------------------------------------------------------------------------------------------------
 
 
 def reported(recipe, seed, sequence):

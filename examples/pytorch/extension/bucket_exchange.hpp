@@ -59,8 +59,8 @@ struct running_totals {
 /// was stopped goes on as if it had not been. With nodes of several ranks each rank keeps what its part of a bucket has
 /// not sent; when buckets change, the ranks of a node gather that and cut it anew.
 /// Collective: all ranks bring the same buckets in the same order. A step allocates nothing of its own, unless buckets
-/// have changed or no rank used a parameter, or steps can be undone, which costs a copy of the residual each. One thread
-/// at a time.
+/// have changed or no rank used a parameter, or steps can be undone, which costs a copy of the residual each. One
+/// thread at a time.
 template <class Space>
 class bucket_exchange {
  public:
@@ -221,8 +221,7 @@ class bucket_exchange {
   }
 
   template <class T>
-  void exchange_values(std::span<T> bucket, std::span<std::size_t const> members,
-                       gs::skipped_layers skipped) {
+  void exchange_values(std::span<T> bucket, std::span<std::size_t const> members, gs::skipped_layers skipped) {
     if constexpr (std::is_same_v<T, double>) {
       bool const plain = std::holds_alternative<gs::error_feedback>(chosen_.policies.residual) ||
                          std::holds_alternative<gs::none>(chosen_.policies.residual);
@@ -335,8 +334,7 @@ class bucket_exchange {
   }
 
   template <class T>
-  void exchange_by_groups(std::span<T> bucket, std::span<std::size_t const> members,
-                          gs::skipped_layers skipped) {
+  void exchange_by_groups(std::span<T> bucket, std::span<std::size_t const> members, gs::skipped_layers skipped) {
     std::vector<std::size_t> offset(parameters_.count(), none);
     std::vector<unsigned char> skips(parameters_.count(), 0);
     std::size_t at = 0;

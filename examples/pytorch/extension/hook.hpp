@@ -35,7 +35,8 @@ class hook : public std::enable_shared_from_this<hook> {
   /// Called once for a bucket, by this object's thread: with null, or with why it failed.
   using done = std::function<void(std::exception_ptr)>;
 
-  /// `parameters`: those with gradients, in the model's order, and their names. `reducer`: of the DDP whose hook this is.
+  /// `parameters`: those with gradients, in the model's order, and their names. `reducer`: of the DDP whose hook this
+  /// is.
   hook(std::shared_ptr<c10d::Reducer> const& reducer, peers_of<gs::host> peers,
        std::vector<at::Tensor> const& parameters, names const& parameter_names, int threads, compression chosen)
       : passes_{reducer},
@@ -102,7 +103,7 @@ class hook : public std::enable_shared_from_this<hook> {
     c10d::GradBucket bucket;  // shares DDP's memory
     bucket_facts about;
     done when_done;
-    listeners backward;  // of the pass that the bucket is from
+    listeners backward;          // of the pass that the bucket is from
     std::exception_ptr failure;  // before the exchange
     bool throws_later;           // not by when_done
   };
@@ -163,9 +164,8 @@ class hook : public std::enable_shared_from_this<hook> {
   void exchange(job const& one) {
     listening const heard{one.backward};
     named_range const range{bucket_range(one.bucket.getIndex())};
-    with_values(one.bucket.getBuffer(), [&](auto values) {
-      exchange_.exchange(one.about.begins, values, one.about.members, one.about.use);
-    });
+    with_values(one.bucket.getBuffer(),
+                [&](auto values) { exchange_.exchange(one.about.begins, values, one.about.members, one.about.use); });
   }
 
   ddp_passes passes_;  // both of the backward pass

@@ -385,10 +385,10 @@ PYBIND11_MODULE(_native, module) {
                        c10d::ProcessGroup* inside, std::vector<at::Tensor> const& parameters,
                        names const& parameter_names, int) {
              c10::cuda::CUDAGuard const guard{parameters.at(0).device()};
-             return std::shared_ptr<device_hook>{new device_hook{reducer, peers_in<gs::device>(group, inside),
-                                                                 parameters, parameter_names,
-                                                                 compression_of(asked, true)},
-                                                 destroy<device_hook>};
+             return std::shared_ptr<device_hook>{
+                 new device_hook{reducer, peers_in<gs::device>(group, inside), parameters, parameter_names,
+                                 compression_of(asked, true)},
+                 destroy<device_hook>};
            }),
            py::kw_only(), py::arg("reducer"), py::arg("wishes"), py::arg("group"), py::arg("inside"),
            py::arg("parameters"), py::arg("names"), py::arg("threads"))

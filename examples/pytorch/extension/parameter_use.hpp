@@ -35,12 +35,11 @@ class unused_parameters {
  public:
   explicit unused_parameters(std::size_t parameters) : known_(parameters, unknown) {}
 
-  /// The members of the bucket that no rank used; nothing if the framework takes all. Valid until the next call. Collective where the framework does not: one message of 4 bytes a member; none where that is fixed
-  /// and known.
+  /// The members of the bucket that no rank used; nothing if the framework takes all. Valid until the next call.
+  /// Collective where the framework does not: one message of 4 bytes a member; none where that is fixed and known.
   /// @throws std::invalid_argument, on every rank that would take it, for a gradient with an earlier update.
-  [[nodiscard]] gs::skipped_layers find(Space const& where, peers_of<Space> const& peers,
-                                                    gs::layout const& parameters, std::span<std::size_t const> members,
-                                                    parameter_use const& mine) {
+  [[nodiscard]] gs::skipped_layers find(Space const& where, peers_of<Space> const& peers, gs::layout const& parameters,
+                                        std::span<std::size_t const> members, parameter_use const& mine) {
     skipped_.clear();
     marks_ = mine.marks;
     bool const known = mine.fixed && std::ranges::all_of(members, [&](auto m) { return known_[m] != unknown; });

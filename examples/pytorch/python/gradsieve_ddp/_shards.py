@@ -83,9 +83,9 @@ class ShardExchange:
             self._exchange(number, gradient, shard, wrong)
 
     def _exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor, wrong: str | None = None) -> None:
-        """Fills the shard; `wrong` says why that cannot be. What fails in a backward pass is raised at its end, and units
-        that follow are not exchanged: an exception in the middle of torch's own work would leave a model that never
-        exchanges again."""
+        """Fills the shard; `wrong` says why that cannot be. What fails in a backward pass is raised at its end, and
+        units that follow are not exchanged: an exception in the middle of torch's own work would leave a model that
+        never exchanges again."""
         self._begin()
         if self._failure is None:
             try:
