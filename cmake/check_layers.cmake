@@ -9,7 +9,7 @@ set(layers
     "core/config"
     "core/arithmetic"
     "core/fingerprint core/float_environment core/plain_output core/power core/process core/random core/types core/view"
-    "core/error core/text"
+    "core/error core/layer_names core/text"
     "core/arguments core/density core/fields core/layout core/selection"
     "core/"
     "concepts/policy"

@@ -138,12 +138,15 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
 TEST_CASE("What parse() has read, text() writes, and parse() reads that the same") {
   for (std::string const text : {"radix", "trimmed(step=0.25)+deft(rotate_every=3,sharing=by_layer)+momentum@0.001",
                                  "packed:fixed_width,sign(block=64)@1", "ldte(tolerance=0.125)+packed:raw32,int4@1e-05",
-                                 "radix+coo@0", "radix@warm_up(initial=0.5,final=0.001,steps=100,stages=4)"}) {
+                                 "radix+coo@0", "radix@warm_up(initial=0.5,final=0.001,steps=100,stages=4)",
+                                 "radix+passthrough:<biases and norms>,head.*@0.1", "passthrough:+laplacian@0.1"}) {
     CAPTURE(text);
     auto const once = recipe_by_text::parse(text);
     CHECK(recipe_by_text::parse(once.text()) == once);
     CHECK(recipe_by_text::parse(once.text()).text() == once.text());
   }
+  CHECK(recipe_by_text::parse("passthrough:a.*,b").passthrough.patterns == std::vector<std::string>{"a.*", "b"});
+  CHECK(recipe_by_text::parse("passthrough:").passthrough.patterns.empty());
   CHECK(recipe_by_text::parse("momentum").text() == "radix+whole+momentum_correction+coo@0.01");
 }
 
@@ -157,6 +160,7 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("", "a name is missing");
   says("radix++deft", "a name is missing");
   says("radix+laplacian", "two selectors are named");
+  says("passthrough:a+passthrough:b", "two lists of layers that pass through are named");
   says("coo+packed:delta,fp32", "two codecs are named");
   says("packed:delta", "is not a codec; there are selectors");
   says("packed:delta,fp33", "values fp32, fp16");

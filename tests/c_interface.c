@@ -50,6 +50,21 @@ int main(void) {
   memcpy(mean, gradient, sizeof mean);
   EXPECT(gradsieve_exchange(made, &comm, mean, n) == GRADSIEVE_OK);
   gradsieve_destroy(made);
+  REFUSED(gradsieve_create("radix+passthrough:wejght", layers, 1, &made), "pattern 'wejght' matches none of the 1 layers");
+  char const* text = NULL;
+  uint32_t const dimensions[] = {1};
+  EXPECT(gradsieve_create("radix", layers, 1, &made) == GRADSIEVE_OK);
+  EXPECT(gradsieve_describe(made, &text) == GRADSIEVE_OK && strstr(text, "; 0 of 1 layers pass through") != NULL);
+  REFUSED(gradsieve_describe(made, NULL), "text is null");
+  gradsieve_destroy(made);
+  EXPECT(gradsieve_create_with_dimensions("radix", layers, dimensions, 1, &made) == GRADSIEVE_OK);
+  EXPECT(gradsieve_describe(made, &text) == GRADSIEVE_OK);
+  EXPECT(strstr(text, "; 1 of 1 layers pass through, 1000 of 1000 elements: weight") != NULL);
+  gradsieve_destroy(made);
+  EXPECT(gradsieve_create("radix+passthrough:module.*", layers, 1, &made) == GRADSIEVE_OK);
+  EXPECT(gradsieve_describe(made, &text) == GRADSIEVE_OK && strstr(text, "; 1 of 1 layers pass through") != NULL);
+  gradsieve_destroy(made);
+  made = NULL;
   EXPECT(gradsieve_create("radix+packed:delta,fp16@0.1", layers, 1, &made) == GRADSIEVE_OK);
 
   REFUSED(gradsieve_exchange(NULL, &comm, gradient, n), "compressor is null");

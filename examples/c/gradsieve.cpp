@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -74,6 +75,7 @@ struct gradsieve_compressor {
   gs::any_compressor<> owner;
   std::shared_ptr<transport> how = std::make_shared<transport>();
   gs::any_communicator comm{how};
+  std::string text{};  // of gradsieve_describe()
 };
 
 namespace {
@@ -139,6 +141,12 @@ char const* gradsieve_recipe_names(void) {
 
 gradsieve_status gradsieve_create(char const* recipe, gradsieve_layer const* layers, std::size_t count,
                                   gradsieve_compressor** made) {
+  return gradsieve_create_with_dimensions(recipe, layers, nullptr, count, made);
+}
+
+gradsieve_status gradsieve_create_with_dimensions(char const* recipe, gradsieve_layer const* layers,
+                                                  std::uint32_t const* dimensions, std::size_t count,
+                                                  gradsieve_compressor** made) {
   return guarded([&] {
     need(recipe != nullptr, "recipe");
     need(layers != nullptr || count == 0, "layers");
@@ -146,7 +154,8 @@ gradsieve_status gradsieve_create(char const* recipe, gradsieve_layer const* lay
     *made = nullptr;
     std::vector<gs::layer> list;
     for (std::size_t i = 0; i < count; ++i)
-      list.push_back({layers[i].name == nullptr ? "" : layers[i].name, layers[i].size});
+      list.push_back(
+          {layers[i].name == nullptr ? "" : layers[i].name, layers[i].size, dimensions == nullptr ? 0 : dimensions[i]});
     *made = new gradsieve_compressor{{gs::host{}, gs::layout{std::move(list)}, gs::any_recipe<>::parse(recipe)}};
   });
 }
@@ -214,6 +223,15 @@ gradsieve_status gradsieve_get_report(gradsieve_compressor const* which, gradsie
     auto const of = which->owner.report();
     *to = {of.step,       of.selected,       of.union_size,     of.non_finite,     of.saturated,
            of.bytes_sent, of.bytes_received, of.baseline_bytes, of.seconds.total()};
+  });
+}
+
+gradsieve_status gradsieve_describe(gradsieve_compressor* which, char const** text) {
+  return guarded([&] {
+    need(which != nullptr, "compressor");
+    need(text != nullptr, "text");
+    which->text = which->owner.describe();
+    *text = which->text.c_str();
   });
 }
 

@@ -158,7 +158,7 @@ def parser() -> Parser:
     sent.add_argument("--hook", type=hooks, metavar="A,B", default="none,fp16,powersgd", help="see below [%(default)s]")
     sent.add_argument("--density", type=number(0, 1), metavar="X", default=0.01,
                       help="fraction of the elements that gradsieve sends [0.01]")
-    sent.add_argument("--passthrough", metavar="PATTERNS", default="*.bias,*norm*",
+    sent.add_argument("--passthrough", metavar="PATTERNS", default="<biases and norms>",
                       help="parameters that gradsieve sends whole, by comma [%(default)s]")
     sent.add_argument("--warmup", type=whole(0, many), metavar="N",
                       help="steps over which gradsieve's density falls to --density; dense steps of powersgd [a tenth]")

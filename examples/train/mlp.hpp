@@ -50,8 +50,8 @@ class mlp {
     std::vector<gradsieve::layer> all;
     for (auto const& each : blocks_) {
       auto const name = "fc" + std::to_string(all.size() / 2 + 1);
-      all.push_back({name + ".weight", static_cast<std::uint64_t>(each.weights())});
-      all.push_back({name + ".bias", static_cast<std::uint64_t>(each.outputs)});
+      all.push_back({name + ".weight", static_cast<std::uint64_t>(each.weights()), 2});
+      all.push_back({name + ".bias", static_cast<std::uint64_t>(each.outputs), 1});
     }
     return gradsieve::layout{std::move(all)};
   }

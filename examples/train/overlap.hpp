@@ -179,9 +179,12 @@ template <class Cost>
 [[nodiscard]] inline handover with_overlap(communicator const& comm, named_recipe const& recipe, options const& chosen,
                                            mlp const& model, batches const& batch, double scale) {
   auto const layers = model.layers();
+  static_cast<void>(gs::passthrough_layers{.patterns = chosen.passthrough_layers}.of(layers));  // refuses wrong ones
   auto const pace = pacemaker{layers, chosen.compute_ms};
   auto const profile = time_layers(comm, model, batch, pace, static_cast<float>(scale));
-  auto const make = [&](gs::layout const& part) { return any_exchange{make_exchanger(recipe, chosen, part, comm)}; };
+  auto const make = [&](gs::layout const& some) {
+    return any_exchange{make_exchanger(recipe, chosen, layers.part({some.begin(), some.end()}), comm)};
+  };
   auto const costs = measure_costs(comm, make, profile.layers.bytes(), chosen);
 
   // Where ranks have a core to spare, a group's exchange is all on the communication thread; else what it takes of a

@@ -323,13 +323,15 @@ struct any_recipe {
   /// or warm_up(initial=0.25,final=0.01,steps=100,stages=4). `packed` has an index and a value codec behind its colon.
   /// A family that is not named has the menu's first; the codec is then coo. The exchanges of deft, cyclic and micro
   /// sum values: with these, packed's values are fp32, fp16 or bf16.
+  /// "passthrough:head.*,*.bias" are patterns of layers that pass through, by comma, as in passthrough_layers::patterns;
+  /// "passthrough:" is none.
   /// @throws invalid_argument listing the names that there are.
   [[nodiscard]] static any_recipe parse(std::string const& text) {
     any_recipe made;
     auto const at = text.rfind('@');
     if (at != std::string::npos) made.density = read_density(text.substr(at + 1));
     gradsieve::check(made.density);
-    bool seen[4] = {};
+    bool seen[5] = {};
     for (auto const& token : recipe_text::split(std::string_view{text}.substr(0, at), '+')) made.take(token, seen);
     made.check_pairs();
     return made;
@@ -347,7 +349,13 @@ struct any_recipe {
     else
       number << "warm_up(initial=" << shortest{ramp.initial} << ",final=" << shortest{ramp.final}
              << ",steps=" << ramp.steps << ",stages=" << ramp.stages << ')';
-    return write(selector) + "+" + write(partitioner) + "+" + write(residual) + "+" + codec + "@" + number.str();
+    std::string list;
+    passthrough_layers const usual;
+    if (passthrough.patterns != usual.patterns) {
+      for (auto const& pattern : passthrough.patterns) list += (list.empty() ? "" : ",") + pattern;
+      list = "+passthrough:" + list;
+    }
+    return write(selector) + "+" + write(partitioner) + "+" + write(residual) + "+" + codec + list + "@" + number.str();
   }
 
   /// The names that parse() knows, by family.
@@ -385,10 +393,17 @@ struct any_recipe {
     return ramp;
   }
 
-  void take(std::string const& token, bool (&seen)[4]) {
+  void take(std::string const& token, bool (&seen)[5]) {
     auto const once = [&](std::size_t family, char const* what) {
       if (std::exchange(seen[family], true)) recipe_text::refuse(std::string{"two "} + what + " are named");
     };
+    if (constexpr std::string_view list = "passthrough:"; token.starts_with(list)) {
+      once(4, "lists of layers that pass through");
+      passthrough.patterns.clear();
+      if (token.size() > list.size())
+        passthrough.patterns = recipe_text::split(std::string_view{token}.substr(list.size()), ',');
+      return;
+    }
     auto const colon = token.find(':');
     if (token.substr(0, colon) == packed<>::name || token == coo::name) {
       once(3, "codecs");
@@ -468,6 +483,10 @@ class any_compressor {
   [[nodiscard]] any_recipe<Menu> const& recipe() const noexcept { return recipe_; }  ///< the recipe
   /// The same number as recipe::hash() of the recipe written in C++.
   [[nodiscard]] std::uint64_t hash() const { return at_->hash(); }
+  /// As compressor::passing().
+  [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe_.passthrough); }
+  /// As compressor::describe().
+  [[nodiscard]] std::string describe() const { return at_->describe(); }
 
  private:
   struct base {
@@ -485,6 +504,7 @@ class any_compressor {
     virtual void absorb(std::span<std::byte const>) = 0;
     virtual layout const& layers() const = 0;
     virtual std::uint64_t hash() const = 0;
+    virtual std::string describe() const = 0;
   };
 
   template <class Recipe>
@@ -512,6 +532,7 @@ class any_compressor {
     void absorb(std::span<std::byte const> bytes) override { owner.absorb(bytes); }
     layout const& layers() const override { return owner.layers(); }
     std::uint64_t hash() const override { return owner.recipe().hash(); }
+    std::string describe() const override { return owner.describe(); }
 
     host space;
     compressor<host, Recipe> owner;

@@ -61,7 +61,8 @@ class compressor {
   static_assert(compatible<Recipe, Space>);
 
   /// Allocates the residual, which is zero, and the scratch. Local.
-  /// @throws invalid_argument as recipe::check(); device_error.
+  /// @throws invalid_argument as recipe::check(), and for a pattern that a caller gave and that fits no layer, see
+  /// check_names(); device_error.
   compressor(Space where, layout layers, Recipe recipe) {
     recipe.check();
     stages_ = std::make_unique<stages>(where, std::move(layers), std::move(recipe));
@@ -213,6 +214,12 @@ class compressor {
   [[nodiscard]] std::uint64_t step() const { return here().selection.steps(); }
   [[nodiscard]] layout const& layers() const { return here().layers; }  ///< as at construction
   [[nodiscard]] Recipe const& recipe() const { return here().recipe; }  ///< as at construction
+
+  /// The layers that pass through, without empty ones. Allocates.
+  [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe().passthrough); }
+
+  /// The recipe, and which layers pass through: how many, their elements and their names. Allocates.
+  [[nodiscard]] std::string describe() const { return describe_recipe(recipe(), layers()); }
 
   // ---- Across restarts -------------------------------------------------------------------------------------
 

@@ -35,7 +35,9 @@ typedef enum gradsieve_status {
   GRADSIEVE_OTHER = 7             /**< anything else; gradsieve_error() says what */
 } gradsieve_status;
 
-/** A layer of a gradient. Layers with "bias" or "norm" in their name pass through uncompressed. */
+/** A layer of a gradient. Biases and the parameters of norms pass through uncompressed: layers of one dimension, if
+ * gradsieve_create_with_dimensions() was told, else those whose name has a word such as "bias", "norm", "layernorm" or
+ * "bn"; gradsieve_describe() lists them. */
 typedef struct gradsieve_layer {
   const char* name; /**< may be null: no name */
   uint64_t size;    /**< elements */
@@ -79,10 +81,16 @@ const char* gradsieve_error(void);
 const char* gradsieve_recipe_names(void);
 
 /** Makes a compressor of `count` layers, back to back. `recipe` is a text such as
- * "radix+deft+momentum+packed:delta,fp32@0.01": names of policies joined by '+', then '@' and the density; see
+ * "radix+deft+momentum+packed:delta,fp32@0.01": names of policies joined by '+', then '@' and the density, and
+ * with "passthrough:head.*,*.bias" patterns of layers that pass through; a pattern that fits no layer is refused. See
  * gradsieve_recipe_names() and gradsieve::any_recipe::parse(). Writes it to `made`; free it with gradsieve_destroy(). */
 gradsieve_status gradsieve_create(const char* recipe, const gradsieve_layer* layers, size_t count,
                                   gradsieve_compressor** made);
+/** As gradsieve_create(). `dimensions[i]` says how many dimensions the shape of layer i has (a scalar has 1), or 0 where
+ * that is not known; null: of none. */
+gradsieve_status gradsieve_create_with_dimensions(const char* recipe, const gradsieve_layer* layers,
+                                                  const uint32_t* dimensions, size_t count,
+                                                  gradsieve_compressor** made);
 /** Frees a compressor; does nothing for null. */
 void gradsieve_destroy(gradsieve_compressor* which);
 
@@ -111,6 +119,9 @@ gradsieve_status gradsieve_apply(gradsieve_compressor* which, const void* const*
 
 /** Writes the report of the last step. */
 gradsieve_status gradsieve_get_report(const gradsieve_compressor* which, gradsieve_report* to);
+/** Writes where a text is: the recipe, and which layers pass through. It lives until the next call with this
+ * compressor. */
+gradsieve_status gradsieve_describe(gradsieve_compressor* which, const char** text);
 /** For an update that was not used: returns what the last step gave up to the residual. Call it on every rank. */
 gradsieve_status gradsieve_discard_step(gradsieve_compressor* which);
 /** Writes the L2 norm of what has not been sent. Cost: one pass. */

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <locale>
 #include <ostream>
+#include <sstream>
+#include <string>
 #include <type_traits>
 
 #include <gradsieve/codec/coo.hpp>
@@ -81,6 +84,15 @@ struct recipe {
     return all.value();
   }
 };
+
+/// A recipe, and which layers of a layout pass through by it, as a text. Allocates. @throws invalid_argument
+template <class Recipe>
+[[nodiscard]] std::string describe_recipe(Recipe const& recipe, layout const& layers) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out << recipe << "; " << describe_passing(layers, recipe.passthrough);
+  return out.str();
+}
 
 // ---- What fits with what -----------------------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ struct step_report {
   index_type budget = 0;                   ///< k: entries that all ranks were asked for, without what is sent in full
   index_type selected = 0;                 ///< entries that this rank chose and sent
   index_type capacity = 0;                 ///< entries that this rank had room for
+  std::uint32_t passthrough_layers = 0;    ///< layers that pass through; compressor::passing() lists them
   std::uint64_t passthrough_elements = 0;  ///< sent without indices: layers that pass through, segments sent in full
   std::uint64_t skipped_elements = 0;  ///< of layers that the step skips: neither sent nor selected from
   std::uint64_t union_size = 0;      ///< entries of the averaged update, without passthrough_elements: where all ranks
@@ -134,6 +135,7 @@ struct step_report {
     budget += part.budget;
     selected += part.selected;
     capacity += part.capacity;
+    passthrough_layers += part.passthrough_layers;
     passthrough_elements += part.passthrough_elements;
     skipped_elements += part.skipped_elements;
     union_size += part.union_size;
@@ -161,9 +163,9 @@ struct step_report {
   friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
     plain_output const plain{out};
     out << "step " << it.step << ": entries sent " << it.selected << " (at most " << it.capacity << "), in the update "
-        << it.union_size << ", elements without indices " << it.passthrough_elements << ", sent " << it.bytes_sent
-        << " B, received " << it.bytes_received << " B (uncompressed " << it.baseline_bytes << " B), not finite "
-        << it.non_finite;
+        << it.union_size << ", layers that pass through " << it.passthrough_layers << ", elements without indices "
+        << it.passthrough_elements << ", sent " << it.bytes_sent << " B, received " << it.bytes_received
+        << " B (uncompressed " << it.baseline_bytes << " B), not finite " << it.non_finite;
     if (it.skipped_elements > 0) out << ", skipped " << it.skipped_elements;
     if (it.saturated > 0) out << ", saturated " << it.saturated;
     if (it.thresholds.all() > 0)

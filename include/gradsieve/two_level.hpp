@@ -17,6 +17,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/node_share.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/node_exchange.hpp>
 #include <gradsieve/recipe.hpp>
@@ -90,7 +91,9 @@ class two_level_compressor {
         layers_{std::move(layers)},
         recipe_hash_{recipe.hash()},
         compressor_{where, part_.cut(layers_), std::move(recipe)},
-        node_{where, part_} {}
+        node_{where, part_} {
+    check_names(compressor_.recipe(), layers_);  // which the part is not checked for
+  }
 
   /// As compressor::exchange(), for all ranks of all nodes. The report is of this rank's part and counts the bytes that
   /// go across. Collective. Allocates in the first step, and in the first one with another format.
@@ -145,6 +148,10 @@ class two_level_compressor {
   [[nodiscard]] layout const& layers() const noexcept { return layers_; }
   /// The recipe of the exchange across nodes.
   [[nodiscard]] Recipe const& recipe() const { return compressor_.recipe(); }
+  /// As compressor::passing(), of the whole gradient.
+  [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers_, recipe().passthrough); }
+  /// As compressor::describe(), of the whole gradient.
+  [[nodiscard]] std::string describe() const { return describe_recipe(recipe(), layers_); }
 
  private:
   template <class Across, class T>
@@ -180,7 +187,7 @@ class two_level_compressor {
     else
       check();
     constexpr std::uint64_t format = sizeof(T) + (std::same_as<T, bfloat16> ? 1 : 0);  // both halves have two bytes
-    node_.meet(ranks.inside, layers_.hash() ^ layers_.size() * format, recipe_hash_, skipped.hash(), failure);
+    node_.meet(ranks.inside, layers_.identity() ^ layers_.size() * format, recipe_hash_, skipped.hash(), failure);
     failure.attempt([&] { node_.average(ranks.inside, gradient); });
     auto const values = node_.template values<T>();
     if (failure) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <fstream>
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <iomanip>
@@ -286,7 +287,7 @@ TEST_CASE("different layouts have different hashes") {
 
 TEST_CASE("patterns with '*' and '?'") {
   auto const matches = [](std::string const& pattern, std::string const& name) {
-    return gs::passthrough_layers{.patterns = {pattern}}.matches({name, 10});
+    return gs::fits(pattern, gs::layer{name, 10});
   };
   CHECK(matches("*bias*", "fc.bias"));
   CHECK(matches("*bias*", "bias"));
@@ -314,6 +315,175 @@ TEST_CASE("patterns with '*' and '?'") {
   CHECK_FALSE(matches("abc", "ab"));
   CHECK_FALSE(matches("ab", "abc"));
   CHECK_FALSE(matches("*a*a*a*a*a*a*a*b", std::string(60, 'a')));
+}
+
+TEST_CASE("whole words of names tell biases and norms") {
+  for (auto const* const name : {"fc.bias",
+                                 "bias",
+                                 "q_bias",
+                                 "in_proj_bias",
+                                 "bias_ih_l0",
+                                 "fc.BIAS",
+                                 "LayerNorm.weight",
+                                 "h.0.ln_1.weight",
+                                 "layer1.0.bn1.weight",
+                                 "batch_norm",
+                                 "attention_norm.weight",
+                                 "layer_norm2.weight",
+                                 "norm_f.weight",
+                                 "ln_f.weight",
+                                 "conv1_bn.weight",
+                                 "bn_conv1.weight",
+                                 "post_attention_layernorm.weight",
+                                 "RMSNorm_0/scale",
+                                 "BatchNorm2d.weight",
+                                 "stage1/batch_normalization_3/gamma:0",
+                                 "gn.weight",
+                                 "syncBatchNorm.weight",
+                                 "norm"})
+    CHECK_MESSAGE(gs::names_bias_or_norm(name), name);
+  for (auto const* const name :
+       {"", "conv1.weight", "normals.weight", "abnormal.weight", "relative_position_bias_table", "rel_pos_bias",
+        "attention.relative_attention_bias.weight", "debias.weight", "unbiased", "norm1.linear.weight", "biased.weight",
+        "online.weight", "lnf.weight", "features.0.1.weight"})
+    CHECK_FALSE_MESSAGE(gs::names_bias_or_norm(name), name);
+}
+
+TEST_CASE("all biases and norms of published models pass through by default, and no matrix") {
+  // Numbered modules, and those whose norms have names of their own, need the dimensions.
+  std::set<std::string> const need_dimensions{
+      "timm convmixer_768_32",          "timm res2net50_26w_4s",       "timm xcit_nano_12_p16_224",
+      "torchvision convnext_tiny",      "torchvision efficientnet_b0", "torchvision efficientnet_v2_s",
+      "torchvision maxvit_t",           "torchvision mnasnet1_0",      "torchvision mobilenet_v2",
+      "torchvision mobilenet_v3_large", "torchvision regnet_y_400mf",  "torchvision resnet50",
+      "torchvision shufflenet_v2_x1_0", "torchvision swin_t",          "torchvision swin_v2_t",
+      "torchvision vgg16_bn",           "transformers XLNet"};
+  std::ifstream file{GRADSIEVE_NAMES};
+  std::string line, model;
+  std::size_t models = 0, parameters = 0;
+  std::set<std::string> failed_by_words;
+  while (std::getline(file, line)) {
+    std::istringstream words{line};
+    std::string name, dimensions, role, module;
+    words >> name >> dimensions >> role >> module;
+    if (name == "#") continue;
+    if (name == "model") {
+      model = dimensions + " " + role;
+      ++models;
+      continue;
+    }
+    ++parameters;
+    std::ranges::replace(name, '#', '1');
+    bool const passes = role == "norm" || role == "bias";
+    auto const by = [&](std::uint32_t known) { return bool{gs::passthrough_layers{}.of({{name, 100, known}})[0]}; };
+    if (role != "vector" && by(static_cast<std::uint32_t>(std::stoi(dimensions))) != passes)
+      FAIL_CHECK(model, ", by dimensions: ", line);
+    if (role != "vector" && by(0) != passes) failed_by_words.insert(model);
+  }
+  CHECK(models >= 25);
+  CHECK(parameters >= 500);
+  CHECK(failed_by_words == need_dimensions);
+}
+
+TEST_CASE("by default layers of one dimension pass through; where that is not known, names tell") {
+  gs::layout const layers{{"features.0.1.weight", 8, 1},
+                          {"norm.weight", 8, 2},
+                          {"scale", 1, 1},
+                          {"table.bias", 8, 3},
+                          {"x", 8},
+                          {"x.bias", 8}};
+  CHECK(gs::passthrough_layers{}.of(layers) == std::vector<bool>{true, false, true, false, false, true});
+  CHECK(gs::passthrough_layers{.patterns = {gs::biases_and_norms, "x*"}}.of(layers) ==
+        std::vector<bool>{true, false, true, false, true, true});
+  CHECK(gs::passthrough_layers{.patterns = {"norm.weight"}}.of(layers) ==
+        std::vector<bool>{false, true, false, false, false, false});
+  CHECK(gs::describe_passing(layers, {}) ==
+        "3 of 6 layers pass through, 17 of 41 elements: features.0.1.weight, scale, x.bias");
+  CHECK(layers ==
+        gs::layout{
+            {"features.0.1.weight", 8}, {"norm.weight", 8}, {"scale", 1}, {"table.bias", 8}, {"x", 8}, {"x.bias", 8}});
+}
+
+TEST_CASE("a weight that is as large as its bias belongs to a norm, whatever its module is called") {
+  gs::layout const layers{{"features.0.0.weight", 864},
+                          {"features.0.1.weight", 32},
+                          {"features.0.1.bias", 32},
+                          {"fc.weight", 320},
+                          {"fc.bias", 10},
+                          {"other.weight", 10}};
+  CHECK(gs::passthrough_layers{}.of(layers) == std::vector<bool>{false, true, true, false, true, false});
+  CHECK(gs::passthrough_layers{}.of(layers.part({layers[3], layers[1]})) == std::vector<bool>{false, true});
+  CHECK(gs::passthrough_layers{}.of(layers.part({{"fc.weight", 10}, {"fc.bias", 10}})) ==
+        std::vector<bool>{false, true});  // a piece of a matrix
+}
+
+TEST_CASE("all biases and norms of the committed traces pass through, by names and sizes") {
+  auto const passing = [](std::string const& trace) {
+    std::ifstream file{GRADSIEVE_TRACES "/" + trace + ".csv"};
+    std::vector<gs::layer> layers;
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+      auto const comma = line.find(',');
+      layers.push_back({line.substr(0, comma), std::stoull(line.substr(comma + 1)) / 4});
+    }
+    return gs::passing(gs::layout{layers}, {}).size();
+  };
+  CHECK(passing("resnet50") == 2 * 53 + 1);  // batch norms, and the bias of the classifier
+  CHECK(passing("densenet161") == 2 * 161 + 1);
+  CHECK(passing("inception_v4") == 2 * 149 + 1);
+  CHECK(passing("vgg16") == 16);
+  CHECK(passing("gpt2") == 2 * 25 + 12 * 4);
+  CHECK(passing("lstm") == 5);
+}
+
+TEST_CASE("patterns are of names without what wrappers add; those that match nothing are refused") {
+  gs::layout const plain{{"fc.weight", 1}, {"head.weight", 1}};
+  gs::layout const wrapped{{"module.fc.weight", 1}, {"module.head.weight", 1}};
+  gs::layout const compiled{{"module._orig_mod.fc.weight", 1}, {"module.head._orig_mod.weight", 1}};
+  gs::layout const sharded{{"_fsdp_wrapped_module.fc._checkpoint_wrapped_module.weight", 1}, {"head.weight", 1}};
+  using passes = std::vector<bool>;
+  auto const of = [](gs::layout const& layers, std::string const& pattern) {
+    return gs::passthrough_layers{.patterns = {pattern}}.of(layers);
+  };
+  for (auto const& layers : {plain, wrapped, compiled, sharded}) {
+    for (auto const* const pattern : {"fc.*", "module.fc.weight", "_orig_mod.fc.weight", "module._orig_mod.fc.*",
+                                      "fc._fsdp_wrapped_module.weight", "_checkpoint_wrapped_module.fc.weight"})
+      CHECK_MESSAGE((of(layers, pattern) == passes{true, false}), layers[0].name);
+    CHECK(of(layers, "module.*") == passes{true, true});
+    for (auto const* const pattern : {"fc.wejght", "m*", "Fc.weight", "", "weight"})
+      CHECK_THROWS_AS((void)of(layers, pattern), gs::invalid_argument);
+    CHECK(of(layers.part({layers[0]}), "head.*") == passes{false});  // which is elsewhere
+  }
+  CHECK(gs::without_wrappers("my_orig_mod.weight") == "my_orig_mod.weight");
+  CHECK(gs::without_wrappers("*._orig_mod._orig_mod.weight") == "*.weight");
+  gs::layout const has_module{{"module.fc.weight", 1}, {"head.weight", 1}};  // of its own
+  CHECK(of(has_module, "module.*") == passes{true, false});
+  CHECK(of(has_module, "module.fc.*") == passes{true, false});
+  CHECK_THROWS_AS((void)of(has_module, "fc.*"), gs::invalid_argument);
+  CHECK(of(has_module.part({has_module[0]}), "*.weight") == passes{true});
+  CHECK(of(wrapped.part({wrapped[0], {"share 0 of 2", 1}}), "fc.*") == passes{true, false});
+  gs::layout const tied{{"encoder.weight", 1, 2, {"decoder.weight"}}, {"head.weight", 1}};
+  for (auto const* const pattern : {"encoder.*", "decoder.*", "module.decoder.weight"})
+    CHECK(of(tied, pattern) == passes{true, false});
+  CHECK_THROWS_WITH((void)of(plain, "fc.wejght"),
+                    "gradsieve: passthrough pattern 'fc.wejght' matches none of the 2 layers, the first of which is "
+                    "'fc.weight'");
+  CHECK(gs::passthrough_layers{}.of(plain) == passes{false, false});  // what nobody gave need not match
+}
+
+TEST_CASE("patterns of bins go by the same rules") {
+  gs::bin_lengths bins{.rules = {{{"*conv*", 50}, {"fc.*", 7}}}, .otherwise = 500};
+  gs::layout const wrapped{{"module.fc.weight", 1}, {"module.head.weight", 1}};
+  CHECK(bins.of(wrapped) == std::vector<std::uint32_t>{7, 500});
+  CHECK_NOTHROW(bins.check_names(wrapped));  // the default rule need not match
+  bins.rules[1] = {"module.head.*", 9};
+  CHECK(bins.of(wrapped) == std::vector<std::uint32_t>{500, 9});
+  bins.rules[1] = {"haed.*", 9};
+  CHECK_THROWS_WITH(bins.check_names(wrapped),
+                    "gradsieve: bins pattern 'haed.*' matches none of the 2 layers, the first of which is "
+                    "'module.fc.weight'");
+  CHECK_NOTHROW(bins.check_names(wrapped.part({wrapped[0]})));
 }
 
 TEST_CASE("biases, norms and small layers pass through; the rest is selected from") {
@@ -424,13 +594,13 @@ TEST_CASE("policies print their name and fields") {
         "deft{cost 1 + 2 n + 3 k, sharing by_fragment, rotate_every 1}");
   CHECK(text(gs::density_schedule{gs::warm_up{.initial = 0.25, .final = 0.01, .steps = 9}}) ==
         "warm_up{initial 0.25, final 0.01, steps 9, stages 0}");
-  CHECK(text(gs::passthrough_layers{}) == "dense{up_to 0, *bias*, *norm*}");
+  CHECK(text(gs::passthrough_layers{}) == "passthrough{up_to 0, <biases and norms>}");
 }
 
 TEST_CASE("a recipe prints, compares and hashes every policy") {
   gs::recipe const plain{};
   CHECK(text(plain) ==
-        "density 0.01, radix, whole, error_feedback{decay 1}, coo, gather, dense{up_to 0, *bias*, *norm*}");
+        "density 0.01, radix, whole, error_feedback{decay 1}, coo, gather, passthrough{up_to 0, <biases and norms>}");
   CHECK(text(gs::recipe{.on_non_finite = gs::non_finite::fail}).ends_with(", fails on non-finite"));
   CHECK(plain == gs::recipe{});
   CHECK(plain.hash() == gs::recipe{}.hash());

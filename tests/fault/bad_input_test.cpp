@@ -287,6 +287,7 @@ TEST_CASE("ranks that disagree") {
   CHECK(with_layout({{"a", 50}, {"b", 71}}) == start + "layout");
   CHECK(with_layout({{"b", 70}, {"a", 50}}) == start + "layout");
   CHECK(with_layout({{"a", 50}, {"c", 70}}) == start + "layout");
+  CHECK(with_layout({{"a", 50}, {"b", 70, 1}}) == start + "layout");  // b passes through there
   CHECK(with_layout({{"a", 50}, {"b", 70}, {"c", 0}}) == start + "layout");
 
   auto const with_recipe = [&](auto const& one, auto const& other) {
@@ -307,8 +308,8 @@ TEST_CASE("ranks that disagree") {
   CHECK(with_recipe(gs::recipe{}, gs::recipe{.passthrough = {.patterns = {}}}) == recipe);
   CHECK(with_recipe(gs::recipe{}, gs::recipe{.on_non_finite = gs::non_finite::fail}) == recipe);
   CHECK(with_recipe(gs::recipe{}, gs::recipe{}) == "");
-  CHECK(with_recipe(gs::recipe{.passthrough = {.patterns = {"a", "b"}}},
-                    gs::recipe{.passthrough = {.patterns = {"a, b"}}}) == recipe);
+  CHECK(with_recipe(gs::recipe{.passthrough = {.patterns = {"*", "*"}}},
+                    gs::recipe{.passthrough = {.patterns = {"**"}}}) == recipe);
   gs::recipe const silent_three{.selector = silent_multiple{3}};
   gs::recipe const silent_four{.selector = silent_multiple{4}};
   CHECK(with_recipe(silent_three, silent_four) == recipe);

@@ -209,6 +209,10 @@ TEST_CASE("elements of half precision, and models of more elements than a compre
   std::istringstream half{"name,bytes,backward,forward,dtype\nfc.weight,2000,0.001,0.0005,3\nfc.bias,6,0.0001,0,3\n"};
   auto const size = gs::model_size::of(gs::read_csv(half), {.patterns = {"*bias*"}});
   CHECK(size == gs::model_size{1003, 3});
+  gs::trace const norms{{"a.weight", 1ull << 35, 0, 0, 0}, {"0.1.weight", 280, 0, 0, 0}, {"0.1.bias", 280, 0, 0, 0}};
+  CHECK(gs::model_size::of(norms) == gs::model_size{(1ull << 33) + 140, 140});
+  CHECK(gs::model_size::of(norms, {.patterns = {"a.*"}, .up_to = 70}).selected() == 0);
+  CHECK_THROWS_AS((void)gs::model_size::of(norms, {.patterns = {"b.*"}}), gs::invalid_argument);
   gs::trace const odd{{"odd", 6, 0, 0, 0}};
   CHECK_THROWS_WITH_AS((void)gs::model_size::of(odd),
                        "gradsieve: layer 'odd' has 6 bytes, no whole number of elements of 4 bytes: what is its "

@@ -34,6 +34,7 @@ struct compression {
   gs::warm_up density;       ///< one number where there are no steps
   names passthrough;         ///< patterns of layers that pass through
   std::uint64_t up_to = 0;   ///< elements of layers that pass through, whatever they are called
+  gs::layout model;          ///< all layers that patterns are about; empty: those of the compressor
   bad_values on_non_finite = bad_values::skip;
   std::function<void(std::string const&)> warn;  ///< tells the user, from any thread; may be empty
   bool undo = false;    ///< whether what is pending before a step is kept, so that it can be undone

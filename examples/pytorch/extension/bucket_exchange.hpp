@@ -19,6 +19,7 @@
 #include <gradsieve/schedule/dense_mean.hpp>
 
 #include "any_compressor.hpp"
+#include "model_layers.hpp"
 #include "node_states.hpp"
 #include "non_finite_watch.hpp"
 #include "parameter_use.hpp"
@@ -67,11 +68,12 @@ class bucket_exchange {
   bucket_exchange(Space where, peers_of<Space> peers, gs::layout parameters, compression chosen)
       : where_{where},
         peers_{std::move(peers)},
-        parameters_{std::move(parameters)},
+        parameters_{part_of_model(chosen.model, std::move(parameters))},
         chosen_{std::move(chosen)},
+        passing_{example::passing(chosen_, model())},
         unused_{parameters_.count()},
         group_of_(parameters_.count(), none) {
-    static_cast<void>(make_compressor(where_, chosen_, gs::layout{}, peers_));  // bad numbers are found here
+    static_cast<void>(make_compressor(where_, chosen_, parameters_.part({}), peers_));  // bad numbers are found here
     static_cast<void>(gs::layer_states{parameters_});                           // and names that are not unique
   }
 
@@ -131,6 +133,13 @@ class bucket_exchange {
   }
 
   [[nodiscard]] compression const& chosen() const noexcept { return chosen_; }
+
+  /// All parameters of the model.
+  [[nodiscard]] gs::layout const& model() const noexcept {
+    return chosen_.model.count() == 0 ? parameters_ : chosen_.model;
+  }
+  /// Those of them that pass through.
+  [[nodiscard]] std::vector<gs::layer> const& passing() const noexcept { return passing_; }
 
   /// Returns to the residual what this rank gave up in the last step, whose gradient stays in it.
   void discard_step() {
@@ -311,9 +320,12 @@ class bucket_exchange {
 
   [[nodiscard]] group make_group(std::span<std::size_t const> members) const {
     std::vector<gs::layer> layers;
-    for (auto const member : members) layers.push_back({parameters_[member].name, size_of(member)});
+    for (auto const member : members) {
+      static_cast<void>(size_of(member));  // which checks it
+      layers.push_back(parameters_[member]);
+    }
     return {{members.begin(), members.end()},
-            make_compressor(where_, chosen_, gs::layout{std::move(layers)}, peers_),
+            make_compressor(where_, chosen_, parameters_.part(std::move(layers)), peers_),
             false,
             {}};
   }
@@ -395,6 +407,7 @@ class bucket_exchange {
   peers_of<Space> peers_;
   gs::layout parameters_;
   compression chosen_;
+  std::vector<gs::layer> passing_;
   unused_parameters<Space> unused_;
   std::vector<group> groups_;
   std::vector<std::size_t> group_of_;     // of each parameter

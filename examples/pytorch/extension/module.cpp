@@ -51,6 +51,7 @@ struct wishes {
   std::uint64_t warmup_stages = 0;
   names passthrough;
   std::uint64_t passthrough_up_to = 0;
+  std::vector<std::tuple<std::string, std::uint64_t, std::uint32_t, names>> model;  ///< see _passthrough.py
   std::string on_non_finite;
   bool undo = false;
 };
@@ -76,6 +77,9 @@ compression compression_of(wishes const& asked, bool on_device) {
                       "' names a codec, which density 1 does not use: all elements are sent in full, as binary32");
   chosen.passthrough = asked.passthrough;
   chosen.up_to = asked.passthrough_up_to;
+  std::vector<gs::layer> layers;
+  for (auto const& [name, size, dimensions, others] : asked.model) layers.push_back({name, size, dimensions, others});
+  chosen.model = gs::layout{std::move(layers)};
   chosen.on_non_finite = asked.on_non_finite == "fail"        ? bad_values::fail
                          : asked.on_non_finite == "propagate" ? bad_values::propagate
                                                               : bad_values::skip;
@@ -223,6 +227,14 @@ py::dict codecs(Hook& target) {
   return py::dict{"index_codec"_a = message.index_codec, "value_codec"_a = message.value_codec};
 }
 
+template <class Hook, class Layers>
+std::vector<std::pair<std::string, std::uint64_t>> names_and_sizes(Hook& target, Layers const& layers) {
+  py::gil_scoped_release const release;
+  std::vector<std::pair<std::string, std::uint64_t>> all;
+  for (auto const& each : target.between_steps(layers)) all.emplace_back(each.name, each.size);
+  return all;
+}
+
 using saved_totals =
     std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, double>;
 
@@ -232,6 +244,10 @@ void define_common(Class& type) {
   using unlocked = py::call_guard<py::gil_scoped_release>;
   type.def("report", &report<Hook>)
       .def("codecs", &codecs<Hook>)
+      .def("passing",
+           [](Hook& target) { return names_and_sizes(target, [](auto& exchange) { return exchange.passing(); }); })
+      .def("layers",
+           [](Hook& target) { return names_and_sizes(target, [](auto& exchange) { return exchange.model(); }); })
       .def("totals",
            [](Hook& target) {
              py::gil_scoped_release const release;
@@ -318,6 +334,7 @@ PYBIND11_MODULE(_native, module) {
   module.attr("residuals") = names_of(residual_names);
   module.attr("index_codecs") = names_of(index_codec_names);
   module.attr("value_codecs") = names_of(value_codec_names);
+  module.attr("biases_and_norms") = gs::biases_and_norms;
   module.def("recipes", &built_recipes);
   module.def("options", &options_of, py::arg("recipe"), py::arg("options"), py::arg("on_device"));
   example::define_planners(module);
@@ -331,6 +348,7 @@ PYBIND11_MODULE(_native, module) {
       .def_readwrite("warmup", &wishes::warmup)
       .def_readwrite("warmup_stages", &wishes::warmup_stages)
       .def_readwrite("passthrough", &wishes::passthrough)
+      .def_readwrite("model", &wishes::model)
       .def_readwrite("passthrough_up_to", &wishes::passthrough_up_to)
       .def_readwrite("on_non_finite", &wishes::on_non_finite)
       .def_readwrite("undo", &wishes::undo);

@@ -18,7 +18,7 @@
 
 namespace gradsieve {
 
-/// How long the bins of each layer are: the first rule whose pattern matches the layer's name decides, else
+/// How long the bins of each layer are: the first rule whose pattern fits the layer (see layout::plain()) decides, else
 /// `otherwise`. The last bin of a layer may be shorter. Selectors with bins hold one as a field. Source: AdaComp (Chen
 /// et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
 struct bin_lengths {
@@ -35,17 +35,28 @@ struct bin_lengths {
   std::uint32_t otherwise = 500;                   ///< length where no rule matches
 
   /// The length of a layer's bins.
-  [[nodiscard]] std::uint32_t operator()(layer const& each) const noexcept {
+  [[nodiscard]] std::uint32_t operator()(layer const& each) const {
     for (auto const& one : rules)
-      if (one.length > 0 && glob(one.pattern, each.name)) return one.length;
+      if (one.length > 0 && fits(one.pattern, each)) return one.length;
     return otherwise;
   }
 
   /// The length of each layer's bins, in layout order, as message_info::bins holds them. Allocates.
   [[nodiscard]] std::vector<std::uint32_t> of(layout const& layers) const {
     std::vector<std::uint32_t> lengths;
-    for (auto const& each : layers) lengths.push_back((*this)(each));
+    for (auto const& each : layers.plain()) lengths.push_back((*this)(each));
     return lengths;
+  }
+
+  /// @throws invalid_argument for a rule, other than the default one, whose pattern fits none of these layers, unless
+  /// the layout is a part.
+  void check_names(layout const& layers) const {
+    auto const plain = layers.plain();
+    for (auto const& one : rules) {
+      if (one.length == 0 || one == bin_lengths{}.rules[0]) continue;
+      layers.require_fit(std::ranges::any_of(plain, [&](layer const& each) { return fits(one.pattern, each); }),
+                         one.pattern, "bins");
+    }
   }
 
   /// Checks all rules. @throws invalid_argument for a length outside [1, longest], and for a pattern without a final 0.

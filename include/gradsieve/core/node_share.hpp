@@ -47,10 +47,12 @@ struct node_share {
     for (std::size_t i = 0; i < all.count(); ++i) {
       auto const from = std::max(begin(), all.offset(i));
       auto const to = std::min(end(), all.offset(i) + all[i].size);
-      if (from < to) parts.push_back({all[i].name, to - from});
+      if (from >= to) continue;
+      parts.push_back(all[i]);
+      parts.back().size = to - from;
     }
-    parts.push_back({"share " + std::to_string(rank) + " of " + std::to_string(ranks), 0});
-    return layout{std::move(parts)};
+    parts.push_back({.name = "share " + std::to_string(rank) + " of " + std::to_string(ranks)});
+    return all.part(std::move(parts));
   }
 
   /// Writes which layers of cut(all) are skipped, from those of the whole gradient; nothing if none is.

@@ -1,6 +1,8 @@
 // Which layers pass through uncompressed.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <string>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/layer_names.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/selection.hpp>
@@ -15,19 +18,35 @@
 
 namespace gradsieve {
 
+/// Stands in passthrough_layers::patterns for all biases and the parameters of norms.
+inline constexpr char const* biases_and_norms = "<biases and norms>";
+
 /// Layers whose name matches a pattern ('*' any characters, '?' one), or that have at most `up_to` elements, are
 /// all-reduced in full. The default is biases and norms: they are a fraction of a per cent of a model, and compressing
-/// them costs accuracy. `.patterns = {}` compresses everything.
+/// them costs accuracy. Where a layout knows a layer's dimensions, these are the layers of one dimension; else
+/// names_bias_or_norm() decides. `.patterns = {}` compresses everything; `{biases_and_norms, "head.*"}` adds to the
+/// default.
 struct passthrough_layers {
-  std::vector<std::string> patterns = {"*bias*", "*norm*"};  ///< of layer names
-  std::uint64_t up_to = 0;                                   ///< elements
+  std::vector<std::string> patterns = {biases_and_norms};  ///< of layer names, see layout::plain()
+  std::uint64_t up_to = 0;                                 ///< elements
 
-  /// Whether a layer passes through.
-  [[nodiscard]] bool matches(layer const& each) const {
-    if (each.size <= up_to) return true;
-    for (auto const& pattern : patterns)
-      if (glob(pattern, each.name)) return true;
-    return false;
+  /// Whether each layer passes through, in order. Allocates. Cost: O(layers x patterns).
+  /// @throws invalid_argument for a pattern that fits no layer, but for biases_and_norms, unless the layout is a part.
+  [[nodiscard]] std::vector<bool> of(layout const& layers) const {
+    auto const plain = layers.plain();
+    std::vector<bool> passes;
+    for (auto const& each : plain) passes.push_back(each.size <= up_to);
+    for (auto const& pattern : patterns) {
+      bool const usual = pattern == biases_and_norms;
+      bool found = usual;
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        if (!(usual ? is_bias_or_norm(plain[i]) : fits(pattern, plain[i]))) continue;
+        passes[i] = true;
+        found = true;
+      }
+      layers.require_fit(found, pattern, "passthrough");
+    }
+    return passes;
   }
 
   void add_to(fingerprint& to) const noexcept {
@@ -39,11 +58,49 @@ struct passthrough_layers {
   friend bool operator==(passthrough_layers const&, passthrough_layers const&) = default;
   friend std::ostream& operator<<(std::ostream& out, passthrough_layers const& it) {
     plain_output const plain{out};
-    out << "dense{up_to " << shortest{it.up_to};
+    out << "passthrough{up_to " << shortest{it.up_to};
     for (auto const& pattern : it.patterns) out << ", " << pattern;
     return out << '}';
   }
+
+ private:
+  [[nodiscard]] static bool is_bias_or_norm(layer const& each) {
+    if (each.dimensions > 0) return each.dimensions == 1;
+    return names_bias_or_norm(each.name) || std::ranges::any_of(each.other_names, names_bias_or_norm);
+  }
 };
+
+/// Checks that each pattern of a recipe that a caller gave fits a layer: of the passthrough layers, and of the
+/// selector's bins. A compressor does; whoever makes several compressors of parts of a model calls it for the whole.
+/// @throws invalid_argument
+template <class Recipe>
+void check_names(Recipe const& recipe, layout const& layers) {
+  static_cast<void>(recipe.passthrough.of(layers));
+  if constexpr (requires { recipe.selector.check_names(layers); }) recipe.selector.check_names(layers);
+}
+
+/// The layers that pass through, in order, without empty ones. Allocates. @throws invalid_argument as
+/// passthrough_layers::of().
+[[nodiscard]] inline std::vector<layer> passing(layout const& layers, passthrough_layers const& chosen) {
+  auto const passes = chosen.of(layers);
+  std::vector<layer> all;
+  for (std::size_t i = 0; i < layers.count(); ++i)
+    if (passes[i] && layers[i].size > 0) all.push_back(layers[i]);
+  return all;
+}
+
+/// passing() as a text: how many layers and elements, and the layers' names. Allocates. @throws invalid_argument
+[[nodiscard]] inline std::string describe_passing(layout const& layers, passthrough_layers const& chosen) {
+  std::uint64_t elements = 0;
+  std::string names;
+  auto const all = passing(layers, chosen);
+  for (auto const& each : all) {
+    elements += each.size;
+    names += (names.empty() ? ": " : ", ") + each.name;
+  }
+  return std::to_string(all.size()) + " of " + std::to_string(layers.count()) + " layers pass through, " +
+         std::to_string(elements) + " of " + std::to_string(layers.size()) + " elements" + names;
+}
 
 /// @cond internal
 /// The layers of a layout in two lists, one range a layer: those selected from and those passed through.
@@ -54,9 +111,10 @@ struct layer_split {
   std::uint64_t passthrough_elements = 0;
 
   layer_split(layout const& layers, passthrough_layers const& chosen) {
+    auto const all = chosen.of(layers);
     for (std::size_t i = 0; i < layers.count(); ++i) {
       if (layers[i].size == 0) continue;
-      bool const passes = chosen.matches(layers[i]);
+      bool const passes = all[i];
       (passes ? passthrough : selected).push_back({layers.offset(i), layers[i].size});
       (passes ? passthrough_elements : selected_elements) += layers[i].size;
     }

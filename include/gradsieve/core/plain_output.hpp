@@ -12,7 +12,6 @@ namespace gradsieve {
 /// this library, and all that writes a file, hold one.
 class plain_output {
  public:
-  /// Plain from here on.
   explicit plain_output(std::ostream& out)
       : out_{out},
         locale_{out.getloc()},
@@ -22,7 +21,6 @@ class plain_output {
     out.width(0);
     if (locale_ != std::locale::classic()) out.imbue(std::locale::classic());  // which makes a file write what it has
   }
-  /// As it was.
   ~plain_output() {
     out_.fill(fill_);
     out_.precision(precision_);

@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>  // and concepts of ranges, without all of <ranges>
+#include <ranges>
+#include <span>
 #include <string>
 
 #include <gradsieve/core/error.hpp>

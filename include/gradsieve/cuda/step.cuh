@@ -186,6 +186,7 @@ class device_step : public step_parts<Recipe> {
   /// have, until put_back().
   void take_passthrough(float limit) {
     passthrough.take(limit, faults_.saturated(), faults_.stays());
+    record_.known.passthrough_layers = static_cast<std::uint32_t>(parts::now.passthrough().size());
     record_.known.passthrough_elements = passthrough.size();
     record_.known.skipped_elements = parts::now.skipped_elements();
     taken_passthrough_ = true;

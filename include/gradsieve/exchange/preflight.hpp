@@ -26,7 +26,7 @@ class preflight {
   /// What this rank's compressor is, without its step. `arithmetic` is equal on ranks that round alike.
   preflight() = default;
   preflight(layout const& layers, std::uint64_t recipe, std::uint8_t arithmetic) noexcept
-      : layout_and_recipe_{fold(layers.hash() ^ layers.size()) | fold(recipe) << 32}, arithmetic_{arithmetic} {}
+      : layout_and_recipe_{fold(layers.identity() ^ layers.size()) | fold(recipe) << 32}, arithmetic_{arithmetic} {}
 
   /// How this rank came to its step, for the error if ranks differ in it.
   enum class origin : std::uint8_t { continued, made, restored };

@@ -58,7 +58,8 @@ class shard_infos {
       std::uint64_t const begin = larger(whole.layers->offset(l), shard.offset);
       std::uint64_t const end = smaller(whole.layers->offset(l) + each.size, shard.offset + shard.size);
       if (begin >= end) continue;
-      parts.push_back({each.name, end - begin});
+      parts.push_back(each);
+      parts.back().size = end - begin;
       if (!whole.bins.empty()) bins_[r].push_back(whole.bins[l]);
     }
     layers_[r] = layout{std::move(parts)};

@@ -147,6 +147,7 @@ class host_step : public step_parts<Recipe> {
   /// have, until put_back().
   void take_passthrough(float limit) {
     report_.saturated += passthrough.take(limit);
+    report_.passthrough_layers = static_cast<std::uint32_t>(parts::now.passthrough().size());
     report_.passthrough_elements = passthrough.size();
     report_.skipped_elements = parts::now.skipped_elements();
   }

@@ -34,7 +34,7 @@ template <class Selector>
         if (each.offset + each.size > layers.offset(at + 1))
           throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
       }
-      lengths.push_back(chosen.bin_length(layers[at]));
+      lengths.push_back(chosen.bin_length(layers.plain(at)));
       if (lengths.back() == 0)
         throw invalid_argument("gradsieve: a bin of layer '" + layers[at].name + "' has no elements");
     }
@@ -43,13 +43,15 @@ template <class Selector>
 }
 
 /// Length of the bins in each layer, for message_info; nothing where the selector has none. Allocates.
-/// @throws invalid_argument for a length that the codec does not take.
+/// @throws invalid_argument for a length that the codec does not take, and as the selector's check_names(layers), if it
+/// has one.
 template <class Selector, class Codec>
 [[nodiscard]] std::vector<std::uint32_t> layer_bins_of([[maybe_unused]] Selector const& chosen, Codec const&,
                                                        [[maybe_unused]] layout const& layers) {
   std::vector<std::uint32_t> lengths;
+  if constexpr (requires { chosen.check_names(layers); }) chosen.check_names(layers);
   if constexpr (bin_selector<Selector>) {
-    for (auto const& each : layers) {
+    for (auto const& each : layers.plain()) {
       lengths.push_back(chosen.bin_length(each));
       if constexpr (bin_codec<Codec>) {
         if (lengths.back() < 1 || lengths.back() > Codec::longest_bin)

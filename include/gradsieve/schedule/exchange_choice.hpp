@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -86,18 +87,29 @@ struct model_size {
   [[nodiscard]] static model_size of(layout const& layers, passthrough_layers const& passthrough = {}) {
     return {layers.size(), layer_split{layers, passthrough}.passthrough_elements};
   }
-  /// Of a trace, by the bytes of its elements. Cost: O(layers).
-  /// @throws invalid_argument, naming the layer, if these do not divide its bytes.
+  /// Of a trace, by the bytes of its elements. Cost: O(layers log layers).
+  /// @throws invalid_argument, naming the layer, if these do not divide its bytes; for a pattern that fits no layer.
   [[nodiscard]] static model_size of(trace const& layers, passthrough_layers const& passthrough = {}) {
     model_size all;
+    std::vector<std::uint64_t> sizes;
     for (auto const& each : layers) {
       if (each.bytes % each.element_bytes != 0)
         throw invalid_argument("gradsieve: layer '" + each.name + "' has " + std::to_string(each.bytes) +
                                " bytes, no whole number of elements of " + std::to_string(each.element_bytes) +
                                " bytes: what is its element_bytes?");
       all.elements += each.elements();
-      if (passthrough.matches(layer{each.name, each.elements()})) all.passthrough += each.elements();
+      sizes.push_back(each.elements());
     }
+    // A layout has fewer elements than some traces: it gets small numbers that are equal where the sizes are.
+    auto sorted = sizes;
+    std::ranges::sort(sorted);
+    std::vector<layer> names;
+    for (auto const& each : layers)
+      names.push_back({each.name, static_cast<std::uint64_t>(std::ranges::lower_bound(sorted, each.elements()) -
+                                                             sorted.begin() + 1)});
+    auto const passes = passthrough_layers{.patterns = passthrough.patterns}.of(layout{std::move(names)});
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      if (passes[i] || sizes[i] <= passthrough.up_to) all.passthrough += sizes[i];
     return all;
   }
 

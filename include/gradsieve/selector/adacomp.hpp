@@ -33,7 +33,9 @@ struct adacomp {
   bin_lengths bins;  ///< of each layer
   float factor = 2;  ///< in [1, 16]; the authors found 1.5 to 3 to work
 
-  [[nodiscard]] std::uint32_t bin_length(layer const& each) const noexcept { return bins(each); }
+  [[nodiscard]] std::uint32_t bin_length(layer const& each) const { return bins(each); }
+  /// @throws invalid_argument as bin_lengths::check_names().
+  void check_names(layout const& layers) const { bins.check_names(layers); }
 
   GRADSIEVE_EITHER_SPACE
   template <class Bin>

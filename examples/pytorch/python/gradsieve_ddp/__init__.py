@@ -1,7 +1,7 @@
 """gradsieve as a communication hook of torch's DistributedDataParallel and FSDP.
 
     model = DistributedDataParallel(module)
-    hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01, passthrough=["*.bias", "*norm*"])
+    hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01, passthrough=[gradsieve_ddp.BIASES_AND_NORMS, "head.*"])
     ...                          # train as ever: gradients come out as the mean over all ranks of what they sent
     print(hook.report().summary())
     hook.state_dict()            # what has not been sent yet; belongs into a checkpoint, of every rank
@@ -25,12 +25,13 @@ if torch.__version__ != built_for:
     raise ImportError(f"gradsieve_ddp was built for torch {built_for}, here is {torch.__version__}: build it anew, "
                       "with pip install --force-reinstall --no-deps ./examples/pytorch")
 
-from . import _arguments, _native, _shards
+from . import _arguments, _native, _passthrough, _shards
 from ._buckets import device_hook, host_hook
+from ._passthrough import BIASES_AND_NORMS
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
 
-__all__ = ["Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace", "built_for", "index_codecs", "nodes",
+__all__ = ["BIASES_AND_NORMS", "Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace", "built_for", "index_codecs", "nodes",
            "options", "partitioners", "plan", "planners", "recipes", "register", "residuals", "selectors",
            "value_codecs"]
 
@@ -75,10 +76,22 @@ class Hook:
         report().summary() is a table of it, report().plot(path) a picture. On a GPU this waits for the step, and the
         totals are of the steps whose report was asked for."""
         values = self._native.report()
+        passing = self.passthrough
+        values["passthrough_layers"] = len(passing)
         if values["total_steps"] > 0 and (not self._history or self._history[-1][0] != values["step"]):
             self._history.append((values["step"], values["bytes_sent"], values["baseline_bytes"], values["seconds"]))
             del self._history[:-REMEMBERED]
-        return Report(values, self._history)
+        return Report(values, self._history, passing)
+
+    @property
+    def passthrough(self) -> dict[str, int]:
+        """The parameters that pass through uncompressed, and their elements; frozen ones too."""
+        return dict(self._native.passing())
+
+    def describe(self) -> str:
+        """The recipe's options, and which parameters pass through: how many, their elements and their names."""
+        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        return (options and options + "; ") + _passthrough.describe(self.passthrough, self._native.layers())
 
     def codecs(self) -> dict[str, str]:
         """index_codec and value_codec of the last message, where the recipe leaves a choice; else empty."""
@@ -216,7 +229,7 @@ def register(
     model: torch.nn.Module,
     recipe: str = "radix",
     density: float | None = None,
-    passthrough: Sequence[str] = ("*bias*", "*norm*"),
+    passthrough: Sequence[str] = (BIASES_AND_NORMS,),
     warmup: int = 0,
     *,
     initial_density: float | None = None,
@@ -247,7 +260,9 @@ def register(
         radix, whole, error_feedback, automatic, fp32 (with adacomp layerwise and binned). Capitals, and spaces around
         names, do not matter.
     density: fraction of the elements to send, above 0 up to 1 [0.01]; adacomp decides for itself and takes none.
-    passthrough: patterns of parameter names that are averaged in full ('*' any characters, '?' one).
+    passthrough: patterns of names of parameters that are averaged in full ('*' any characters, '?' one), of their
+        names without what wrappers add, or of any name of a tied weight. BIASES_AND_NORMS stands for the parameters of
+        one dimension and those of modules that are norms. A pattern that fits no parameter is refused.
     passthrough_up_to: parameters of at most so many elements are too.
     warmup: steps over which the density falls from initial_density [0.25], in warmup_stages stairs [0: smoothly].
         initial_density is not below density.
@@ -299,6 +314,8 @@ def register(
     wishes.passthrough_up_to = _arguments.whole("passthrough_up_to", passthrough_up_to, 0)
     wishes.on_non_finite = on_non_finite
     wishes.undo = _arguments.flag("undo", undo)
+    if not sharded:
+        wishes.model = _passthrough.layers_of(model.module)
     if sharded:
         return _register_sharded(model, wishes, threads, route, process_group, inside, across)
 
@@ -360,9 +377,10 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
     else:
         place = (rank, world)
     small = [name for unit in units for name, size in unit.parameters.items() if size <= wishes.passthrough_up_to]
-    wishes.passthrough = [f"{pattern}[*]" for pattern in [*wishes.passthrough, *small]]
+    wishes.passthrough = [*wishes.passthrough, *small]
     wishes.passthrough_up_to = 0
-    wishes.options = [(name, _of_pieces(value) if name == "bins" else value) for name, value in wishes.options]
+    wishes.model = (_passthrough.layers_of_flat_units(units) if _shards.kind_of(model) == "FSDP" else
+                    _passthrough.layers_of(model))
     pieces, counts = [], []
     for unit in units:
         own = [(f"{name}[{r}]", size) for r, part in enumerate(unit.pieces) for name, size in part
@@ -385,11 +403,6 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
     _shards.ShardExchange(native, units, inside, undoes=wishes.on_non_finite == "fail").attach(model)
     return Hook(model, native, [name for name, _ in pieces], place, known, SHARDS_ARE_FIXED,
                 wishes.on_non_finite)
-
-
-def _of_pieces(bins: str) -> str:
-    """adacomp's bins, whose patterns are of parameters."""
-    return ";".join(part.replace("=", "[*]=") for part in bins.split(";"))
 
 
 def _check_model(model: Any) -> None:

@@ -22,8 +22,11 @@ def _bytes(count: float) -> str:
 class Report(dict):  # type: ignore[type-arg]
     """Numbers by name, of the last step of this rank and, with `total_` before the name, of all steps."""
 
-    def __init__(self, values: dict[str, int | float], history: list[tuple[int, int, int, float]]) -> None:
+    def __init__(self, values: dict[str, int | float], history: list[tuple[int, int, int, float]],
+                 passthrough: dict[str, int]) -> None:
+        """`passthrough`: the parameters that pass through uncompressed, and their elements."""
         super().__init__(values)
+        self.passthrough = passthrough
         self._history = history
 
     def summary(self) -> str:
@@ -36,6 +39,8 @@ class Report(dict):  # type: ignore[type-arg]
         rows.append(("ratio", f"{self['ratio']:.1f}", f"{self['total_ratio']:.1f}"))
         rows.append(("elements", f"{self['selected']}", "-"))
         rows.append(("of a budget of", f"{self['budget']}", "-"))
+        rows.append(("passing through", f"{sum(self.passthrough.values())}", "-"))
+        rows.append(("of parameters", f"{len(self.passthrough)}", "-"))
         rows.append(("not finite", f"{self['non_finite']}", f"{self['total_non_finite']}"))
         rows.append(("saturated", f"{self['saturated']}", f"{self['total_saturated']}"))
         rows.append(("ms", f"{1e3 * self['seconds']:.3f}", f"{1e3 * self['total_seconds']:.3f}"))

@@ -81,7 +81,7 @@ class OuterStep:
         self._optimizer = optimizer
         self._done = 0  # inner steps of this round
         self._local = [each for _, each in trained]
-        self._ddp = DistributedDataParallel(_Common(trained), process_group=process_group)
+        self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group)
         self._common = list(self._ddp.parameters())
         self._outer = torch.optim.SGD(self._common, lr=lr, momentum=momentum, nesterov=nesterov and momentum != 0)
         self.hook = register(self._ddp, recipe=recipe, density=density, process_group=hook_group, **options)
@@ -165,8 +165,9 @@ class OuterStep:
 class _Common(nn.Module):
     """The common weights, under the model's names. A backward pass gives each of them the gradient that it is told."""
 
-    def __init__(self, trained):
+    def __init__(self, trained, model):
         super().__init__()
+        self.stands_for = (model,)  # in a tuple it is no submodule
         for name, each in trained:
             *path, last = name.split(".")
             place = self

@@ -90,7 +90,7 @@ class group_map {
     std::uint64_t order = layout{}.hash();
     for (auto const each : mine.order_) order = (order ^ each) * 0x0000'0100'0000'01B3u;
     using word = std::array<std::uint64_t, 3>;
-    word const own{layers.hash(), order, failure ? 1u : 0u};
+    word const own{layers.identity(), order, failure ? 1u : 0u};
     std::vector<word> all(static_cast<std::size_t>(comm.size()));
     comm.all_gather(where, std::as_bytes(std::span{&own, 1}), std::as_writable_bytes(std::span{all}));
     if (failure) std::rethrow_exception(failure);
@@ -117,7 +117,7 @@ class group_map {
       else
         group.pieces.push_back({layers.offset(at), layers[at].size});
     }
-    group.layers = layout{std::move(list)};
+    group.layers = layers.part(std::move(list));
     group.members = std::move(members);
     return group;
   }

@@ -17,6 +17,7 @@
 #include <gradsieve/core/arguments.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/schedule/overlap/agree.hpp>
@@ -91,6 +92,9 @@ class overlap {
       group_ = group_map{layers, plan_, ready_order, sizeof(T)};
       skipped_.reserve(layers.count());
       for (auto const& each : group_.groups()) parts_.emplace_back(make, queue_, each);
+      for (auto const& each : parts_)
+        if constexpr (requires { check_names(each.exchange.recipe(), layers); })
+          check_names(each.exchange.recipe(), layers);  // a group alone need not have what a pattern names
       for (std::size_t g = 0; g < parts_.size(); ++g)
         if (layers_of(g).size() > 0) last_ = g;
       auto const may = [this](std::size_t g) { return tracker_.frontier() > g && (g < last_ || ended_.load()); };

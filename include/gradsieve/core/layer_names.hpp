@@ -1,0 +1,91 @@
+// What names of layers tell: the parts that wrappers add, and the names of biases and norms.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gradsieve {
+
+/// A name, or a pattern of names, without the parts that wrappers of modules add in its middle: torch.compile, FSDP and
+/// activation checkpoints of PyTorch.
+[[nodiscard]] inline std::string without_wrappers(std::string_view name) {
+  constexpr std::array<std::string_view, 3> wrappers{"_orig_mod.", "_fsdp_wrapped_module.",
+                                                     "_checkpoint_wrapped_module."};
+  std::string plain{name};
+  for (auto const wrapper : wrappers)
+    for (auto at = plain.find(wrapper); at != std::string::npos; at = plain.find(wrapper, at)) {
+      if (at == 0 || plain[at - 1] == '.')
+        plain.erase(at, wrapper.size());
+      else
+        ++at;
+    }
+  return plain;
+}
+
+/// @cond internal
+namespace detail {
+
+/// Calls f(word) for the words of a text in small letters: "LayerNorm_2", "layer_norm2" and "layerNorm" have the words
+/// "layer" and "norm", "BatchNorm2d" has "batch", "norm" and "d". Ends when f returns true, and returns whether it did.
+template <class F>
+bool any_word(std::string_view text, F const& f) {
+  auto const is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
+  auto const is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  std::string word;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    char const c = i < text.size() ? text[i] : '\0';
+    bool const begins =
+        is_upper(c) && i > 0 &&
+        (is_lower(text[i - 1]) || (is_upper(text[i - 1]) && i + 1 < text.size() && is_lower(text[i + 1])));
+    if ((begins || !(is_upper(c) || is_lower(c))) && !word.empty()) {
+      if (f(std::string_view{word})) return true;
+      word.clear();
+    }
+    if (is_upper(c)) word += static_cast<char>(c - 'A' + 'a');
+    if (is_lower(c)) word += c;
+  }
+  return false;
+}
+
+template <std::size_t N>
+[[nodiscard]] bool has_word(std::string_view text, std::array<std::string_view, N> const& words) {
+  return any_word(text, [&](std::string_view word) { return std::ranges::find(words, word) != words.end(); });
+}
+
+}  // namespace detail
+/// @endcond
+
+/// Whether a name is that of a bias or of a parameter of a norm, by whole words of its last part ("q_bias") and, for
+/// norms, of the part before ("layer1.0.bn1.weight", "encoder/LayerNorm/gamma"). Case and digits do not count. Tables
+/// of relative or absolute positions are no biases, whatever they are called. Names of numbered modules, such as
+/// "features.0.1.weight", do not tell.
+[[nodiscard]] inline bool names_bias_or_norm(std::string_view name) {
+  using words = std::string_view;
+  static constexpr std::array norms{words{"norm"},
+                                    words{"bn"},
+                                    words{"ln"},
+                                    words{"gn"},
+                                    words{"layernorm"},
+                                    words{"batchnorm"},
+                                    words{"groupnorm"},
+                                    words{"instancenorm"},
+                                    words{"rmsnorm"},
+                                    words{"syncbatchnorm"},
+                                    words{"normalization"},
+                                    words{"normalisation"},
+                                    words{"layrnorm"}};  // the last one is CLIP's
+  static constexpr std::array biases{words{"bias"}};
+  static constexpr std::array tables{words{"table"}, words{"relative"}, words{"rel"}, words{"position"}, words{"pos"}};
+  constexpr std::string_view separators = "./";
+  auto const end = name.find_last_of(separators);
+  auto const last = end == name.npos ? name : name.substr(end + 1);
+  auto const front = end == name.npos ? std::string_view{} : name.substr(0, end);
+  auto const before = front.substr(front.find_last_of(separators) + 1);
+  return detail::has_word(last, norms) || detail::has_word(before, norms) ||
+         (detail::has_word(last, biases) && !detail::has_word(last, tables));
+}
+
+}  // namespace gradsieve
