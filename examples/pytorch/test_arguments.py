@@ -194,12 +194,13 @@ def functions(refusals):
 
 def trace_and_plan(refusals):
     Layer, Trace = gradsieve_ddp.Layer, gradsieve_ddp.Trace
-    good = {"name": "a", "bytes": 4, "backward": 1.0, "forward": 1.0, "dtype": 0}
+    good = {"name": "a", "bytes": 4, "backward": 1.0, "forward": 1.0, "dtype": 0, "element_bytes": 4}
     refusals.each("name", NO_TEXT, Layer, **good)
     refusals.each("bytes", (*NO_WHOLE, -1), Layer, **good)
     refusals.each("backward", (*NO_NUMBER, -1, NAN, INF), Layer, **good)
     refusals.each("forward", (*NO_NUMBER, -1, NAN, INF), Layer, **good)
     refusals.each("dtype", (*NO_WHOLE, -1, 2**32), Layer, **good)
+    refusals.each("element_bytes", (*NO_WHOLE, 0, -1, 17), Layer, **good)
 
     layers = (Layer(**good), Layer("b", 8, 2.0, 1.0))
     for value in (None, 5, "layers", {}, layers[0], Layer, [1], ["a"], [None]):
@@ -326,7 +327,7 @@ def nothing_is_forgotten():
         "model", "optimizer", "every", "recipe", "density", "lr", "momentum", "nesterov", "decay", "process_group",
         "hook_group"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Layer)} == {
-        "name", "bytes", "backward", "forward", "dtype"}
+        "name", "bytes", "backward", "forward", "dtype", "element_bytes"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Trace)} == {
         "layers", "exchanges", "iteration", "steps"}
     functions = {name for name in gradsieve_ddp.__all__ if inspect.isfunction(getattr(gradsieve_ddp, name))}

@@ -38,6 +38,7 @@ class Layer:
         _arguments.number(f"backward {of}", self.backward, 0)
         _arguments.number(f"forward {of}", self.forward, 0)
         _arguments.whole(f"dtype {of}", self.dtype, 0, 2**32 - 1)
+        _arguments.whole(f"element_bytes {of}", self.element_bytes, 1, 16)
 
 
 @dataclasses.dataclass(frozen=True)
