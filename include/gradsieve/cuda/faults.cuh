@@ -90,8 +90,8 @@ class device_faults {
       case exchange_fault::decision:
         throw mismatch("gradsieve: " +
                        (error >> 32 == 0 ? "ranks" : "rank " + std::to_string(error >> 32) + " and rank 0") +
-                       " differ in which rank selects where, or in the layers that they skip: they skip others, were built "
-                       "otherwise, or the communicator's all_reduce gave them different norms");
+                       " differ in which rank selects where, or in the layers that they skip: they skip others, were "
+                       "built otherwise, or the communicator's all_reduce gave them different norms");
       case exchange_fault::several:
         throw mismatch(
             "gradsieve: several ranks selected; the exchange leader is for one rank's choice, as with the partitioner "
