@@ -42,12 +42,14 @@ class Compressor:
             self._call.gradsieve_destroy(self._at)
 
     def compress(self, gradient: np.ndarray, rank: int = 0) -> bytes:
-        """Selects what to send of a float32 gradient; the rest stays in the residual. `rank` is this rank's number; with
-        the codec qsgd, ranks with different numbers round independently."""
+        """Selects what to send of a float32 gradient; the rest stays in the residual.
+
+        `rank` is this rank's number: with the codec qsgd, ranks with different numbers round independently.
+        """
         values = np.ascontiguousarray(gradient, dtype=np.float32).ravel()
         message, size = ctypes.c_void_p(), ctypes.c_size_t()
-        self._do("compress_as", self._at, ctypes.c_int(rank), ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.size),
-                 ctypes.byref(message), ctypes.byref(size))
+        self._do("compress_as", self._at, ctypes.c_int(rank), ctypes.c_void_p(values.ctypes.data),
+                 ctypes.c_size_t(values.size), ctypes.byref(message), ctypes.byref(size))
         return ctypes.string_at(message, size.value)
 
     def apply(self, messages: Sequence[bytes]) -> np.ndarray:
