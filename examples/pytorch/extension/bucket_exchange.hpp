@@ -54,6 +54,14 @@ struct running_totals {
   }
 };
 
+/// Whether gradients of doubles are averaged as they are; else they are refused.
+[[nodiscard]] inline bool passes_float64(compression const& chosen) {
+  bool const plain = std::holds_alternative<gs::error_feedback>(chosen.policies.residual) ||
+                     std::holds_alternative<gs::none>(chosen.policies.residual);
+  return chosen.density.final == 1 && chosen.density.steps == 0 && !chosen.policies.adapts() && plain &&
+         chosen.on_non_finite != bad_values::fail;
+}
+
 /// A compressor for each bucket, in place on the bucket's memory. What is kept belongs to parameters and not to
 /// buckets: when a bucket comes with other parameters than before, as DDP's do after the first step, residuals move
 /// along. After restore() the saved groups stay for one step in which DDP has not formed its buckets yet; so a run that
@@ -232,13 +240,10 @@ class bucket_exchange {
   template <class T>
   void exchange_values(std::span<T> bucket, std::span<std::size_t const> members, gs::skipped_layers skipped) {
     if constexpr (std::is_same_v<T, double>) {
-      bool const plain = std::holds_alternative<gs::error_feedback>(chosen_.policies.residual) ||
-                         std::holds_alternative<gs::none>(chosen_.policies.residual);
-      if (chosen_.density.final < 1 || chosen_.density.steps > 0 || chosen_.policies.adapts() || !plain ||
-          chosen_.on_non_finite == bad_values::fail)
+      if (!passes_float64(chosen_))
         throw std::invalid_argument(
-            "gradsieve compresses float32, float16 and bfloat16 gradients; this bucket's are float64, which only "
-            "density 1 passes on as they are, without momentum, filter or a check for NaN");
+            "gradsieve compresses float32, float16 and bfloat16 gradients; that of '" + parameters_[members[0]].name +
+            "' is float64, which only density 1 passes on as it is, without momentum, filter or a check for NaN");
       if (auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_)) {
         static_cast<void>(gs::dense_mean{}.exchange(nodes->inside, bucket));
         uncompressed_.add(gs::dense_mean{}.exchange(nodes->across, bucket));

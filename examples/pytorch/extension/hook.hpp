@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -15,6 +16,9 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/process.hpp>
 
 #include "bucket_exchange.hpp"
 #include "bucket_members.hpp"
@@ -29,7 +33,8 @@ namespace example {
 
 /// Buckets of one model, exchanged one after the other in the order of start(), which DDP keeps the same on all ranks.
 /// What fails in a backward pass is thrown at its end, when DDP is done with it: so DDP stays usable.
-/// threads: any; calls other than start() wait for the buckets that are under way.
+/// threads: any; calls other than start() wait for the buckets that are under way. In a child of fork() a hook of the
+/// parent must not be destroyed, which would wait for its thread.
 class hook : public std::enable_shared_from_this<hook> {
  public:
   /// Called once for a bucket, by this object's thread: with null, or with why it failed.
@@ -59,7 +64,12 @@ class hook : public std::enable_shared_from_this<hook> {
   }
 
   /// Begins to replace the bucket's buffer by the ranks' mean. Takes no time.
+  /// @throws gs::communication_error in a child of fork(), which has not the thread.
   void start(c10d::GradBucket const& bucket, done when_done) {
+    if (process_ != gs::process_id())
+      throw gs::communication_error(
+          "gradsieve: this process was forked from the one that registered the hook: the thread that exchanges buckets "
+          "is in that one");
     auto next = job{bucket, {}, std::move(when_done), listeners::here(), {}, false};
     next.throws_later = at_end_of_backward([self = shared_from_this()] { self->throw_failure(); });
     try {
@@ -76,10 +86,19 @@ class hook : public std::enable_shared_from_this<hook> {
   }
 
   /// body(bucket_exchange) when no bucket is under way.
+  /// @throws gs::communication_error in a child that was forked while one was.
   template <class Body>
   decltype(auto) between_steps(Body const& body) {
+    auto const over = [&] { return queue_.empty() && !busy_; };
+    if (process_ != gs::process_id()) {
+      std::unique_lock const lock{mutex_, std::try_to_lock};
+      if (!lock || !over())
+        throw gs::communication_error("gradsieve: this process was forked while a bucket was under way: the thread "
+                                      "that exchanges it is in the other one");
+      return body(exchange_);
+    }
     std::unique_lock lock{mutex_};
-    changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+    changed_.wait(lock, over);
     return body(exchange_);
   }
 
@@ -179,6 +198,7 @@ class hook : public std::enable_shared_from_this<hook> {
   std::exception_ptr failure_;  // of this backward pass, the first
   bool busy_ = false;
   bool stopped_ = false;
+  std::int64_t process_ = gs::process_id();
   std::thread thread_;
 };
 

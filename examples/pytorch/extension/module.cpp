@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,8 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <gradsieve/core/process.hpp>
 
 #include "hook.hpp"
 #include "planners.hpp"
@@ -28,16 +32,22 @@ namespace {
 
 using namespace example;
 
-/// Python's lock is let go while a hook ends: its thread may be waiting for it.
-template <class Hook>
-void destroy(Hook* target) {
-  if (PyGILState_Check() != 0) {
-    py::gil_scoped_release const release;
-    delete target;
-  } else {
-    delete target;
+/// How a hook ends. Python's lock is let go meanwhile: the hook's thread may be waiting for it. In a child of fork()
+/// nothing is done: the threads of the hook and of its process group are in the parent.
+struct hook_deleter {
+  std::int64_t process = gs::process_id();
+
+  template <class Hook>
+  void operator()(Hook* target) const {
+    if (process != gs::process_id()) return;
+    if (PyGILState_Check() != 0) {
+      py::gil_scoped_release const release;
+      delete target;
+    } else {
+      delete target;
+    }
   }
-}
+};
 
 constexpr double default_density = 0.01;
 
@@ -151,26 +161,44 @@ class native_route final : public c10d::CommHookInterface {
   std::shared_ptr<hook> target_;
 };
 
-using saved = std::vector<std::pair<std::vector<std::size_t>, py::bytes>>;
+/// States of groups: tensors of bytes, or as older versions saved them Python's bytes.
+using saved = std::vector<std::pair<std::vector<std::size_t>, py::object>>;
+
+std::vector<std::byte> bytes_of(py::handle state) {
+  auto const copied = [](auto const& view) { return std::vector<std::byte>{view.begin(), view.end()}; };
+  if (py::isinstance<py::bytes>(state))
+    return copied(std::as_bytes(std::span{std::string_view{py::reinterpret_borrow<py::bytes>(state)}}));
+  if (!THPVariable_Check(state.ptr()))
+    throw std::invalid_argument("gradsieve: a saved group is neither a tensor nor bytes");
+  auto const tensor = THPVariable_Unpack(state.ptr()).to(at::kCPU).contiguous();
+  if (tensor.scalar_type() != at::kByte)
+    throw std::invalid_argument("gradsieve: a saved group is a tensor of " + std::string{toString(tensor.scalar_type())} +
+                                ", expected Byte");
+  return copied(std::span{static_cast<std::byte const*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())});
+}
 
 std::vector<group_state> states_of(saved const& groups) {
   std::vector<group_state> states;
-  for (auto const& [members, bytes] : groups) {
-    auto const view = std::as_bytes(std::span{std::string_view{bytes}});
-    states.push_back({members, {view.begin(), view.end()}});
-  }
+  for (auto const& [members, state] : groups) states.push_back({members, bytes_of(state)});
   return states;
+}
+
+/// A tensor that owns the bytes.
+at::Tensor tensor_of(std::vector<std::byte> bytes) {
+  auto* const held = new std::vector<std::byte>{std::move(bytes)};
+  return at::from_blob(
+      held->data(), {static_cast<std::int64_t>(held->size())}, [held](void*) { delete held; },
+      at::TensorOptions{}.dtype(at::kByte));
 }
 
 template <class Hook>
 saved state(Hook& target) {
-  auto const states = [&] {
+  auto states = [&] {
     py::gil_scoped_release const release;
     return target.between_steps([](auto& exchange) { return exchange.state(); });
   }();
   saved groups;
-  for (auto const& each : states)
-    groups.emplace_back(each.members, py::bytes{reinterpret_cast<char const*>(each.bytes.data()), each.bytes.size()});
+  for (auto& each : states) groups.emplace_back(each.members, py::cast(tensor_of(std::move(each.bytes))));
   return groups;
 }
 
@@ -336,6 +364,8 @@ PYBIND11_MODULE(_native, module) {
   module.attr("value_codecs") = names_of(value_codec_names);
   module.attr("biases_and_norms") = gs::biases_and_norms;
   module.def("recipes", &built_recipes);
+  module.def("passes_float64",
+             [](wishes const& asked) { return example::passes_float64(compression_of(asked, false)); });
   module.def("options", &options_of, py::arg("recipe"), py::arg("options"), py::arg("on_device"));
   example::define_planners(module);
 
@@ -359,7 +389,7 @@ PYBIND11_MODULE(_native, module) {
                        names const& parameter_names, int threads) {
              return std::shared_ptr<hook>{new hook{reducer, peers_in<gs::host>(group, inside), parameters,
                                                    parameter_names, threads, compression_of(asked, false)},
-                                          destroy<hook>};
+                                          hook_deleter{}};
            }),
            py::kw_only(), py::arg("reducer"), py::arg("wishes"), py::arg("group"), py::arg("inside"),
            py::arg("parameters"), py::arg("names"), py::arg("threads"))
@@ -386,8 +416,10 @@ PYBIND11_MODULE(_native, module) {
              for (std::size_t i = 0; i < sizes.size(); ++i) pieces.push_back({piece_names.at(i), sizes[i]});
              auto chosen = compression_of(asked, false);
              chosen.shards = shards;
-             return std::make_shared<shard_hook>(peers_in<gs::host>(group, nullptr), gs::layout{std::move(pieces)},
-                                                 counts, threads, std::move(chosen));
+             return std::shared_ptr<shard_hook>{new shard_hook{peers_in<gs::host>(group, nullptr),
+                                                               gs::layout{std::move(pieces)}, counts, threads,
+                                                               std::move(chosen)},
+                                                hook_deleter{}};
            }),
            py::kw_only(), py::arg("wishes"), py::arg("group"), py::arg("shards"), py::arg("sizes"), py::arg("names"),
            py::arg("counts"), py::arg("threads"))
@@ -406,7 +438,7 @@ PYBIND11_MODULE(_native, module) {
              return std::shared_ptr<device_hook>{
                  new device_hook{reducer, peers_in<gs::device>(group, inside), parameters, parameter_names,
                                  compression_of(asked, true)},
-                 destroy<device_hook>};
+                 hook_deleter{}};
            }),
            py::kw_only(), py::arg("reducer"), py::arg("wishes"), py::arg("group"), py::arg("inside"),
            py::arg("parameters"), py::arg("names"), py::arg("threads"))

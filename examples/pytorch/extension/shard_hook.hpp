@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <numeric>
 #include <span>
@@ -12,7 +13,9 @@
 
 #include <ATen/ATen.h>
 
+#include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/process.hpp>
 
 #include "bucket_exchange.hpp"
 #include "gradient_values.hpp"
@@ -46,8 +49,11 @@ class shard_hook {
   /// nothing of use elsewhere. The first unit after end_step(), and one that comes again, begin a step. Waits for the
   /// other ranks.
   /// @throws as bucket_exchange::exchange(); std::invalid_argument for a gradient that is not contiguous in host
-  /// memory.
+  /// memory; gs::communication_error in a child of fork().
   void exchange(std::size_t unit, at::Tensor const& gradient) {
+    if (process_ != gs::process_id())
+      throw gs::communication_error("gradsieve: this process was forked from the one that registered the hook, whose "
+                                    "process group is in that one");
     std::scoped_lock const lock{mutex_};
     auto const& members = units_.at(unit);
     bool const begins = seen_[unit] || !begun_;
@@ -63,9 +69,14 @@ class shard_hook {
   }
 
   /// body(bucket_exchange) when no exchange is under way.
+  /// @throws gs::communication_error in a child that was forked while one was.
   template <class Body>
   decltype(auto) between_steps(Body const& body) {
-    std::scoped_lock const lock{mutex_};
+    std::unique_lock lock{mutex_, std::defer_lock};
+    if (process_ == gs::process_id())
+      lock.lock();
+    else if (!lock.try_lock())
+      throw gs::communication_error("gradsieve: this process was forked while a unit was exchanged");
     return body(exchange_);
   }
 
@@ -74,6 +85,7 @@ class shard_hook {
   std::vector<std::vector<std::size_t>> units_;
   std::vector<bool> seen_;  // in this step
   bool begun_ = false;
+  std::int64_t process_ = gs::process_id();
   std::mutex mutex_;
 };
 

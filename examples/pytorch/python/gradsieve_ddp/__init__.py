@@ -11,7 +11,6 @@ The same with FullyShardedDataParallel(module), and with a module after torch's 
 
 from __future__ import annotations
 
-import inspect
 import os
 from typing import Any, Mapping, Sequence
 
@@ -25,8 +24,9 @@ if torch.__version__ != built_for:
     raise ImportError(f"gradsieve_ddp was built for torch {built_for}, here is {torch.__version__}: build it anew, "
                       "with pip install --force-reinstall --no-deps ./examples/pytorch")
 
-from . import _arguments, _native, _passthrough, _shards
+from . import _arguments, _groups, _native, _parameters, _passthrough, _shards
 from ._buckets import device_hook, host_hook
+from ._groups import nodes
 from ._passthrough import BIASES_AND_NORMS
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
@@ -35,7 +35,8 @@ __all__ = ["BIASES_AND_NORMS", "Bucket", "Hook", "Layer", "OuterStep", "Plan", "
            "options", "partitioners", "plan", "planners", "recipes", "register", "residuals", "selectors",
            "value_codecs"]
 
-STATE_VERSION = 2
+STATE_VERSION = 3
+READ_VERSIONS = (2, 3)  #: in 2 what groups keep is bytes, in 3 a tensor of them
 STATE_PARTS = {"rank": _arguments.is_count, "world": _arguments.is_count, "groups": _arguments.is_groups,
                "totals": _arguments.is_totals}
 NODES_ARE_FIXED = "with nodes each rank keeps parts of the gradient that depend on their size"
@@ -59,8 +60,10 @@ class Hook:
     """
 
     def __init__(self, model: torch.nn.Module, native: Any, names: Sequence[str], place: tuple[int, int],
-                 options: dict[str, str], fixed_world: str | None, on_non_finite: str) -> None:
-        """`place`: this rank, and how many there are. `fixed_world`: why a state fits as many ranks only, if so."""
+                 options: dict[str, str], fixed_world: str | None, on_non_finite: str,
+                 attached: _groups.Attached) -> None:
+        """`place`: this rank, and how many there are. `fixed_world`: why a state fits as many ranks only, if so.
+        `attached`: to the model, which holds it too."""
         self.options = options
         self._on_non_finite = on_non_finite
         self._model = model
@@ -68,6 +71,7 @@ class Hook:
         self._names = list(names)
         self._rank, self._world = place
         self._fixed_world = fixed_world
+        self._attached = attached
         self._history: list[tuple[int, int, int, float]] = []
 
     def report(self) -> Report:
@@ -143,8 +147,8 @@ class Hook:
             self.rescale(after / before)
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank has not sent, by parameter, the step and the totals; differs from rank to rank. Can be
-        pickled."""
+        """What this rank has not sent, by parameter, the step and the totals; differs from rank to rank. Of tensors of
+        bytes, numbers and strings: for torch.save(), and torch.load(weights_only=True)."""
         groups = [([self._names[m] for m in members], state) for members, state in self._native.state()]
         return {
             "version": STATE_VERSION,
@@ -166,7 +170,7 @@ class Hook:
         """
         rank, world = self._rank, self._world
         alone = isinstance(state, Mapping)
-        states = _arguments.states(state, (STATE_VERSION,), STATE_PARTS, "hook.state_dict()")
+        states = _arguments.states(state, READ_VERSIONS, STATE_PARTS, "hook.state_dict()")
         states.sort(key=lambda each: each["rank"])
         old = states[0]["world"]
         if any(each["world"] != old for each in states):
@@ -194,12 +198,17 @@ class Hook:
         if old != world:
             self._native.rescale(world / old)
 
-    def _members(self, state: dict[str, Any]) -> list[tuple[list[int], bytes]]:
+    def __reduce__(self) -> Any:
+        raise TypeError("gradsieve: a hook belongs to one model in one process and is neither copied nor pickled: save "
+                        "its state_dict(), and keep it outside of the module that you copy")
+
+    def _members(self, state: dict[str, Any]) -> list[tuple[list[int], torch.Tensor | bytes]]:
         place = {name: i for i, name in enumerate(self._names)}
         missing = [name for names, _ in state["groups"] for name in names if name not in place]
         if missing:
             raise ValueError(f"gradsieve: the state has a parameter '{missing[0]}', this model has not")
-        return [([place[name] for name in names], bytes(saved)) for names, saved in state["groups"]]
+        return [([place[name] for name in names], saved if isinstance(saved, torch.Tensor) else bytes(saved))
+                for names, saved in state["groups"]]
 
 
 def recipes() -> list[str]:
@@ -212,17 +221,6 @@ def options(recipe: str) -> dict[str, str]:
     """What register() takes for this recipe as further keywords, with the values that they have else.
     ValueError for a recipe that there is not."""
     return dict(_native.options(_arguments.recipe(recipe), [], False))
-
-
-def nodes(ranks_per_node: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
-    """(inside, across) for register(): the ranks of this rank's node, where consecutive ranks share one, and the ranks
-    that have its place in the other nodes. Collective over all ranks. ValueError unless nodes are of one size."""
-    world, rank = dist.get_world_size(), dist.get_rank()
-    if world % _arguments.whole("ranks_per_node", ranks_per_node, 1) != 0:
-        raise ValueError(f"gradsieve: {world} ranks are not nodes of {ranks_per_node}: choose a divisor of {world}")
-    inside = [dist.new_group(range(first, first + ranks_per_node)) for first in range(0, world, ranks_per_node)]
-    across = [dist.new_group(range(place, world, ranks_per_node)) for place in range(ranks_per_node)]
-    return inside[rank // ranks_per_node], across[rank % ranks_per_node]
 
 
 def register(
@@ -253,7 +251,8 @@ def register(
 
     A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or raw32 or fixed_width with any
     values but sbc and automatic_values; with deft and cyclic coo. Where none is named it is fixed_width+fp32, or coo.
-    Gradients of 16 bits go through a float copy there. float64 gradients pass at density 1 only, and then uncompressed.
+    Gradients of 16 bits go through a float copy there. float64 gradients pass at density 1 only, and then uncompressed;
+    sparse and complex ones are refused. Copies of the model have no hook, and a warning says so.
 
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
         or coo or binned; gradsieve_ddp.selectors and so on list them, recipes() what goes together. What is left open:
@@ -276,7 +275,8 @@ def register(
         of the residual in memory, and its time in each step.
     threads: that one exchange works with, on the host, at least 1. route: "python", DDP's public one; or "cpp", below
         Python, without its lock.
-    process_group: of exactly the model's ranks, and used by nothing else; None: a new one.
+    process_group: of exactly the model's ranks, and used by nothing else; None: a new one with the backend and timeout
+        of the model's, which is destroyed when model and hook are gone.
     inside, across: instead of process_group, for nodes of several ranks: the ranks of a node add up their gradients in
         full, each a part of it, and exchange compressed parts with those of their place in other nodes. Used by nothing
         else; nodes() makes both. A sharded model is sharded among the ranks of a node then (hybrid sharding), with all
@@ -319,10 +319,9 @@ def register(
     if sharded:
         return _register_sharded(model, wishes, threads, route, process_group, inside, across)
 
-    named = [(name, each) for name, each in model.module.named_parameters() if each.requires_grad]
+    named, frozen = _parameters.of_buckets(model)
     if not named:
         raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
-    names = [name for name, _ in named]
     on_device = named[0][1].is_cuda
     if on_device and not hasattr(_native, "DeviceHook"):
         raise ValueError("gradsieve: the model is on a GPU, this extension was built without CUDA")
@@ -330,16 +329,17 @@ def register(
         raise ValueError(f"gradsieve: threads is {threads}; the exchange of a model on a GPU has none")
 
     known = dict(_native.options(recipe, wishes.options, on_device))
-    if inside is not None:
-        _check_nodes(model.process_group, inside, across)
-    elif process_group is None:
-        process_group = _like(model.process_group)
+    _parameters.check(model, named, not on_device and _native.passes_float64(wishes))
+    _groups.check_has_no_hook(model)
+    peers = _groups.peers_of(model.process_group, process_group, inside, across, named[0][1].device)
+    attached = _groups.Attached(peers)
+    names = [name for name, _ in named + frozen]
     native = (_native.DeviceHook if on_device else _native.Hook)(
         reducer=model.reducer,
         wishes=wishes,
-        group=process_group if inside is None else across,
-        inside=inside,
-        parameters=[each for _, each in named],
+        group=peers.group,
+        inside=peers.inside,
+        parameters=[each for _, each in named + frozen],
         names=names,
         threads=threads,
     )
@@ -353,9 +353,10 @@ def register(
             raise
         raise ValueError("gradsieve: this model has a communication hook already, and DistributedDataParallel takes "
                          "one: register on a new one") from error
+    attached.attach_to(model)
     group = model.process_group
     return Hook(model, native, names, (dist.get_rank(group), dist.get_world_size(group)), known,
-                NODES_ARE_FIXED if inside is not None else None, on_non_finite)
+                NODES_ARE_FIXED if inside is not None else None, on_non_finite, attached)
 
 
 def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: str,
@@ -369,10 +370,10 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     if world == 1:
         raise ValueError(_shards.ON_ONE_RANK)
+    _groups.check_has_no_hook(model)
+    peers = _groups.peers_of(group, process_group, inside, across, torch.device("cpu"), sharded=True)
+    attached = _groups.Attached(peers)
     if inside is not None:
-        if dist.get_world_size(inside) != world:
-            raise ValueError(f"gradsieve: the model is sharded among {world} ranks, inside has "
-                             f"{dist.get_world_size(inside)}")
         place = (dist.get_rank(across) * world + rank, world * dist.get_world_size(across))
     else:
         place = (rank, world)
@@ -387,11 +388,9 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
                if inside is None or r == rank]
         pieces += own
         counts.append(len(own))
-    if inside is None and process_group is None:
-        process_group = _like(group)
     native = _native.ShardHook(
         wishes=wishes,
-        group=process_group if inside is None else across,
+        group=peers.group,
         shards=inside is None,
         sizes=[size for _, size in pieces],
         names=[name for name, _ in pieces],
@@ -401,8 +400,9 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
     if across is not None:
         _shards.take_weights_of_first_node(model, across)
     _shards.ShardExchange(native, units, inside, undoes=wishes.on_non_finite == "fail").attach(model)
+    attached.attach_to(model)
     return Hook(model, native, [name for name, _ in pieces], place, known, SHARDS_ARE_FIXED,
-                wishes.on_non_finite)
+                wishes.on_non_finite, attached)
 
 
 def _check_model(model: Any) -> None:
@@ -412,23 +412,6 @@ def _check_model(model: Any) -> None:
                          "torch.nn.parallel.DistributedDataParallel(module)")
 
 
-def _check_nodes(everyone: dist.ProcessGroup, inside: dist.ProcessGroup, across: dist.ProcessGroup) -> None:
-    world, one, other = (dist.get_world_size(each) for each in (everyone, inside, across))
-    if one * other != world:
-        raise ValueError(f"gradsieve: {one} ranks inside and {other} across make {one * other}; the model has {world}")
-
-
-def _like(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """A group of the same ranks, for the hook alone: its thread must not meet other collectives."""
-    backend = dist.get_backend(group)
-    if dist.get_world_size(group) == dist.get_world_size():
-        return dist.new_group(backend=backend)
-    if "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
-        raise ValueError(
-            "gradsieve: the model lives on some of the ranks, and this torch makes new groups with all ranks only: "
-            "hand over process_group=torch.distributed.new_group(the model's ranks), made by all of them"
-        )
-    return dist.new_group(dist.get_process_group_ranks(group), backend=backend, use_local_synchronization=True)
 
 
 from .outer_step import OuterStep  # noqa: E402  (uses register)

@@ -100,8 +100,8 @@ class Recorder:
     def __init__(self, model: DistributedDataParallel, native: Any, names: Sequence[str],
                  path: str | os.PathLike[str] | None) -> None:
         self._model, self._native, self._path = model, native, path
-        self._names = list(names)
         self._parameters = dict(model.module.named_parameters())
+        self._names = [name for name in names if self._parameters[name].requires_grad]
         self._on_device = self._parameters[self._names[0]].is_cuda
         self._steps: list[dict[str, Any]] = []
         self._handles: list[Any] = []

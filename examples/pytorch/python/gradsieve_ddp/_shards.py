@@ -14,6 +14,8 @@ from typing import Any, Callable, Iterator
 import torch
 import torch.distributed as dist
 
+from . import _parameters
+
 
 NO_PASS = -1  # as torch has it
 
@@ -261,7 +263,7 @@ def _fully_sharded_units(model: Any) -> Iterator[Unit]:
         if len({(each.sharded_param.dtype, getattr(each.sharded_param, "grad_dtype", None)) for each in trained}) > 1:
             raise ValueError(f"gradsieve: unit '{module_name}' has parameters of different types: give each type "
                              "a unit of its own")
-        group_of_ranks = mesh.get_group()
+        group_of_ranks = group.mesh_info.shard_process_group  # equal meshes share tensors' meshes, not groups
         one = [(names[id(each.sharded_param)], each.padded_sharded_param_size.numel()) for each in trained]
         yield Unit(module_name, group_of_ranks, [list(one) for _ in range(dist.get_world_size(group_of_ranks))],
                    {names[id(each.sharded_param)]: each.sharded_param.numel() for each in trained}, module)
@@ -279,6 +281,7 @@ def _check_mesh(mesh: Any) -> None:
 def _check_parameter(name: str | None, parameter: Any) -> None:
     if name is None:
         raise ValueError("gradsieve: register() comes before the first forward pass of a sharded model")
+    _parameters.check_type(name, parameter.sharded_param.dtype, passes_float64=True)
     if parameter.fsdp_placement.dim != 0:
         raise ValueError(f"gradsieve: parameter '{name}' is sharded along dimension {parameter.fsdp_placement.dim}, "
                          "only 0 is served")

@@ -35,7 +35,7 @@ class OuterStep:
         with recipes that carry momentum, nor with filtered.
     recipe, density, passthrough and other options: as register() has them.
     process_group: of the ranks that train together; None: all. hook_group: another one of the same ranks for the
-        exchange alone; None: a new one.
+        exchange alone; None: a new one with the same timeout, which ends with this object.
 
     Collective: the constructor, and the step() that ends a round.
     Cost: of a round one pass over the weights each for difference, exchange, outer step and copy. Memory: beside the
@@ -48,7 +48,7 @@ class OuterStep:
 
     def __init__(self, model, optimizer, *, every, recipe="chunked+int4", density=None, lr=0.7, momentum=0.9,
                  nesterov=True, decay=1.0, process_group=None, hook_group=None, **options):
-        from . import _shards, register
+        from . import _groups, _shards, register
 
         if isinstance(model, type) or not isinstance(model, nn.Module):
             raise _arguments.refused("model", model, "the module that is trained")
@@ -84,6 +84,8 @@ class OuterStep:
         self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group)
         self._common = list(self._ddp.parameters())
         self._outer = torch.optim.SGD(self._common, lr=lr, momentum=momentum, nesterov=nesterov and momentum != 0)
+        if hook_group is not None:
+            _groups.check_same_ranks("hook_group", hook_group, self._ddp.process_group)
         self.hook = register(self._ddp, recipe=recipe, density=density, process_group=hook_group, **options)
         self._go_on()
 
@@ -155,6 +157,10 @@ class OuterStep:
                 common.copy_(saved)
         if not alone:
             self._go_on()
+
+    def __reduce__(self):
+        raise TypeError("gradsieve: an OuterStep belongs to one model in one process and is neither copied nor pickled: "
+                        "save its state_dict()")
 
     def _go_on(self):
         with torch.no_grad():

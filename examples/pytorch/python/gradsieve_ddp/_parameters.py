@@ -1,0 +1,49 @@
+"""Which parameters an exchange is for, and which it cannot serve."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import torch
+
+Named = "list[tuple[str, torch.nn.Parameter]]"
+
+COMPRESSED = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def of_buckets(model: Any) -> tuple[Named, Named]:
+    """Of a DistributedDataParallel: those that are trained, and those that are frozen now. DDP's buckets still hold
+    what was frozen after it had wrapped the module."""
+    ignored = set(model.parameters_to_ignore)
+    named = [(name, each) for name, each in model.module.named_parameters() if name not in ignored]
+    return ([each for each in named if each[1].requires_grad], [each for each in named if not each[1].requires_grad])
+
+
+def check(model: Any, trained: Named, passes_float64: bool) -> None:
+    """ValueError that names a parameter of a DistributedDataParallel whose gradient is not served."""
+    sparse = {id(each) for each in _with_sparse_gradients(model.module)}
+    reduced = getattr(getattr(model, "mixed_precision", None), "reduce_dtype", None)  # of DDP's own mixed precision
+    for name, each in trained:
+        if id(each) in sparse:
+            raise ValueError(f"gradsieve: parameter '{name}' has sparse gradients, which the hook does not compress: "
+                             "make its embedding with sparse=False, or train with OuterStep, which exchanges weights")
+        check_type(name, reduced or each.dtype, passes_float64)
+
+
+def check_type(name: str, dtype: torch.dtype, passes_float64: bool) -> None:
+    """ValueError unless gradients of this type are served."""
+    if dtype in COMPRESSED or (dtype == torch.float64 and passes_float64):
+        return
+    if dtype == torch.float64:
+        raise ValueError(f"gradsieve: parameter '{name}' is float64; the hook compresses float32, float16 and bfloat16, "
+                         "and passes float64 on as it is at density 1 on the CPU, without momentum, filter or "
+                         "on_non_finite='fail'")
+    advice = ": train its real and imaginary part as one real parameter" if dtype.is_complex else ""
+    raise ValueError(f"gradsieve: parameter '{name}' is {str(dtype).removeprefix('torch.')}; the hook compresses "
+                     f"float32, float16 and bfloat16{advice}")
+
+
+def _with_sparse_gradients(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    for each in module.modules():
+        if isinstance(each, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and each.sparse:
+            yield each.weight
