@@ -1,6 +1,8 @@
 // The communicator of MPI processes. Runs under mpirun with any number of ranks; its result is that of all.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +14,9 @@
 #include <cstring>
 #include <ctime>
 #include <iostream>
+#include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -99,6 +103,28 @@ std::string refusal(MPI_Comm comm) {
 }
 
 }  // namespace
+
+static std::optional<gs::mpi::session>* the_session = nullptr;
+
+// First, as a deadline that has passed, of a case below, leaves everything alone too.
+TEST_CASE("a forked child leaves MPI to its parent") {
+  auto own = std::make_unique<gs::mpi::nodes>(MPI_COMM_WORLD, 1);
+  auto const child = fork();
+  if (child == 0) {
+    alarm(20);
+    own.reset();
+    the_session->reset();
+    int finalised = 0;
+    MPI_Finalized(&finalised);
+    _exit(finalised);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  std::uint32_t ranks = 1;
+  gs::mpi::communicator_ref{own->inside()}.all_reduce(anywhere{}, std::span{&ranks, 1}, reduction::sum);
+  CHECK(ranks == 1);
+}
 
 TEST_CASE("MPI does what every communicator must, in one piece and in many") {
   CHECK(comm_conformance::run(gs::mpi::communicator_ref{MPI_COMM_WORLD}) == "");
@@ -410,7 +436,8 @@ int main(int argc, char** argv) {
   said_before_init = refusal(MPI_COMM_WORLD);
   int failed = 0;
   {
-    gs::mpi::session const mpi{argc, argv};
+    std::optional<gs::mpi::session> mpi{std::in_place, argc, argv};
+    the_session = &mpi;
     gs::mpi::communicator_ref const world{MPI_COMM_WORLD};
     doctest::Context context{argc, argv};
     context.setOption("minimal", world.rank() != 0);  // the others speak only of failures

@@ -1,6 +1,7 @@
 // A child after fork() has one thread: what needs no other works with the same bits, what does throws a sentence.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -143,6 +144,64 @@ TEST_CASE("ranks that are threads are not in a child") {
           own.communicator(0).all_reduce(0, std::span{&value, 1}, gs::reduction::sum);
           return found.text();
         }) == "");
+}
+
+TEST_CASE("a group in which a rank waits, and a running overlap, are dropped in a child") {
+  auto all = std::make_unique<gs::threads::group>(2);
+  float values[] = {1, 2};
+  auto const sum = [&](int rank) {
+    all->communicator(rank).all_reduce(0, std::span{&values[rank], 1}, gs::reduction::sum);
+  };
+  gs::layout const layers{{"a", 3}, {"b", 4}};
+  auto const means = [](gs::layout const&) { return gs::dense_mean{}; };
+  using owner = decltype(gs::overlap{all->communicator(0), layers, groups::plan_of(layers, {1, 0}, {1, 2}), means});
+  {
+    std::jthread const waits{[&] { sum(1); }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    CHECK(in_child([&] {
+            steps::findings found;
+            found.expect(!all->was_told(1), "was_told()");
+            all->leave(1);
+            all.reset();
+            return found.text();
+          }) == "");
+    sum(0);
+  }
+  CHECK(values[0] == 3);
+  CHECK(values[1] == 3);
+
+  std::vector<float> first(7, 1.0f);
+  std::vector<float> second(7, 3.0f);
+  auto const made = [&](int rank) {
+    return std::make_unique<owner>(all->communicator(rank), layers, groups::plan_of(layers, {1, 0}, {1, 2}), means);
+  };
+  std::unique_ptr<owner> other;
+  std::unique_ptr<owner> exchange;
+  {
+    std::jthread const makes{[&] { other = made(1); }};
+    exchange = made(0);
+  }
+  auto const go = [](owner& which, std::vector<float>& gradient) {
+    which.begin(gradient);
+    which.ready(0);
+    which.ready(1);
+  };
+  go(*exchange, first);
+  std::this_thread::sleep_for(std::chrono::milliseconds{100});  // its thread waits for the other rank
+  CHECK(in_child([&] {
+          exchange.reset();
+          other.reset();
+          all.reset();
+          return std::string{};
+        }) == "");
+  {
+    std::jthread const waits{[&] {
+      go(*other, second);
+      other->wait();
+    }};
+    exchange->wait();
+  }
+  CHECK(first == std::vector<float>(7, 2.0f));
 }
 
 #else

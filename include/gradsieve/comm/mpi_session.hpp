@@ -15,11 +15,13 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <source_location>
 #include <string>
 
 #include <gradsieve/core/error.hpp>
+#include <gradsieve/core/process.hpp>
 
 namespace gradsieve::mpi {
 
@@ -59,7 +61,8 @@ inline std::atomic<bool> gave_up{false};
 
 /// Initialises MPI, and finalises it in its destructor; for programs that do not do so themselves. It does not finalise
 /// during an exception or after a communicator's deadline has passed, as MPI_Finalize would wait for ranks that are
-/// gone or wait for this one: let the process end, and the launcher ends the job.
+/// gone or wait for this one: let the process end, and the launcher ends the job. Nor does it in a child of fork(), which
+/// is no rank.
 /// @pre MPI was never initialised. Ranks: collective.
 class session {
  public:
@@ -70,7 +73,8 @@ class session {
   session(session const&) = delete;
   session& operator=(session const&) = delete;
   ~session() {
-    if (std::uncaught_exceptions() <= exceptions_ && !detail::gave_up.load()) MPI_Finalize();
+    if (std::uncaught_exceptions() <= exceptions_ && !detail::gave_up.load() && process_ == process_id())
+      MPI_Finalize();
   }
 
  private:
@@ -83,6 +87,7 @@ class session {
   }
 
   int exceptions_ = std::uncaught_exceptions();
+  std::int64_t process_ = process_id();
 };
 
 /// The two communicators of gradsieve::two_level: of the ranks of this node, and of the ranks that have the same place
@@ -123,17 +128,18 @@ class nodes {
   [[nodiscard]] MPI_Comm across() const noexcept { return own_.across; }  ///< one rank of each node
 
  private:
-  /// Frees what there is, unless MPI has ended or would wait.
+  /// Frees what there is, unless MPI has ended or would wait, or this is a child of fork().
   struct pair {
     MPI_Comm inside = MPI_COMM_NULL;
     MPI_Comm across = MPI_COMM_NULL;
+    std::int64_t process = process_id();
 
     pair() = default;
     pair(pair const&) = delete;
     pair& operator=(pair const&) = delete;
     ~pair() {
       int finalised = 0;
-      if (detail::gave_up.load() || MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) return;
+      if (process != process_id() || detail::gave_up.load() || MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) return;
       if (inside != MPI_COMM_NULL) MPI_Comm_free(&inside);
       if (across != MPI_COMM_NULL) MPI_Comm_free(&across);
     }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -27,7 +28,7 @@ class communicator_ref;
 
 /// Ranks that are threads of one process. Owns what they share, and must outlive its communicators. With a deadline, a
 /// rank that has waited so long for others in a call leaves the group and throws; its buffers are no longer used. In a
-/// child of fork() there are no other ranks: calls throw. Memory: about 90 bytes a rank, allocated here; a collective
+/// child of fork() there are no other ranks: calls throw, and the destructor waits for nobody. Memory: about 90 bytes a rank, allocated here; a collective
 /// allocates only if it throws. Threads: each rank is used by one thread at a time.
 class group {
  public:
@@ -54,14 +55,15 @@ class group {
   /// first rank that left. `run` calls it; code with threads of its own should. Ranks: local, by the rank itself.
   void leave(int rank) noexcept {
     if (process_ != process_id()) return;  // the mutex may be locked for ever
-    std::scoped_lock const lock{mutex_};
+    std::scoped_lock const lock{shared_->mutex};
     if (left_ == nobody) left_ = rank;
-    all_here_.notify_all();
+    shared_->all_here.notify_all();
   }
 
   /// Whether this rank has thrown a communication_error because another one had left.
   [[nodiscard]] bool was_told(int rank) const {
-    std::scoped_lock const lock{mutex_};
+    std::unique_lock lock{shared_->mutex, std::defer_lock};
+    if (process_ == process_id()) lock.lock();  // in a child no other thread writes
     return told_[static_cast<std::size_t>(rank)] != 0;
   }
 
@@ -75,20 +77,20 @@ class group {
     if (process_ != process_id() && size() > 1)
       throw communication_error("gradsieve: rank " + std::to_string(rank) +
                                 " was forked away from the group's threads, which are in its parent");
-    std::unique_lock lock{mutex_};
+    std::unique_lock lock{shared_->mutex};
     if (left_ == nobody) {
       auto const now = meeting_;
       if (++here_ == requests_.size()) {
         if (first) objection_ = detail::objection(requests_);
         here_ = 0;
         ++meeting_;
-        all_here_.notify_all();
+        shared_->all_here.notify_all();
         return;
       }
       auto const over = [&] { return meeting_ != now || left_ != nobody; };
       if (!first || deadline_.count() == 0)
-        all_here_.wait(lock, over);
-      else if (!all_here_.wait_for(lock, deadline_, over))
+        shared_->all_here.wait(lock, over);
+      else if (!shared_->all_here.wait_for(lock, deadline_, over))
         give_up(rank);
       if (meeting_ != now) return;
     }
@@ -100,7 +102,7 @@ class group {
   /// @pre the mutex is locked
   [[noreturn]] void give_up(int rank) {
     left_ = rank;
-    all_here_.notify_all();
+    shared_->all_here.notify_all();
     throw communication_error("gradsieve: " + std::string{requests_[static_cast<std::size_t>(rank)].call} + ": rank " +
                               std::to_string(rank) + " has waited " + std::to_string(deadline_.count()) + " ms, " +
                               std::to_string(here_) + " of " + std::to_string(size()) +
@@ -110,8 +112,11 @@ class group {
   std::vector<detail::request> requests_;  // one a rank; written before a meeting, read after it
   std::vector<char> told_;
   std::string objection_;  // written by the last rank of a first meeting, read by all after it
-  mutable std::mutex mutex_;
-  std::condition_variable all_here_;
+  struct waiting {
+    std::mutex mutex;
+    std::condition_variable all_here;
+  };
+  std::unique_ptr<waiting, delete_in_own_process> shared_{new waiting};
   std::size_t here_ = 0;
   std::uint64_t meeting_ = 0;
   int left_ = nobody;

@@ -19,4 +19,17 @@ namespace gradsieve {
 #endif
 }
 
+/// A deleter that does nothing in a child of fork(): for mutexes, which other threads may hold for ever there, and for
+/// threads and communicators, which are in the parent. What it leaves is the child's copy.
+class delete_in_own_process {
+ public:
+  template <class T>
+  void operator()(T* object) const noexcept {
+    if (process_ == process_id()) delete object;
+  }
+
+ private:
+  std::int64_t process_ = process_id();
+};
+
 }  // namespace gradsieve

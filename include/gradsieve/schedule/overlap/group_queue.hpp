@@ -46,10 +46,7 @@ class group_queue<host> {
 
   /// Waits for the group that the thread is at, if there is one; others of a step are left.
   ~group_queue() {
-    if (!usable()) {
-      static_cast<void>(shared_.release());  // its mutex may be locked, and its thread is not there to join
-      return;
-    }
+    if (!usable()) return;
     {
       std::scoped_lock const lock{shared_->mutex};
       shared_->stopped = true;
@@ -173,7 +170,7 @@ class group_queue<host> {
   }
 
   std::int64_t process_ = process_id();
-  std::unique_ptr<state> shared_ = std::make_unique<state>();
+  std::unique_ptr<state, delete_in_own_process> shared_{new state};
   std::vector<group_times> times_;  // with began_: of the caller's thread before begin() and after finish()
   clock::time_point began_;
   double exposed_ = 0;
