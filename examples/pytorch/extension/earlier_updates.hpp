@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,18 +22,21 @@ class earlier_updates {
       : parameters_{parameters}, found_{std::make_shared<std::vector<std::atomic<state>>>(parameters.size())} {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       (*found_)[i] = state::none;
+      hooks_.emplace_back();
+      if (!parameters_[i].requires_grad()) continue;  // frozen after DDP had wrapped the module
       auto* const parameter = parameters_[i].unsafeGetTensorImpl();  // not a tensor, which would own this function
-      hooks_.push_back(parameters_[i].register_hook([found = found_, i, parameter](at::Tensor const&) {
+      hooks_.back() = parameters_[i].register_hook([found = found_, i, parameter](at::Tensor const&) {
         if ((*found)[i] != state::unseen) return;
         auto const self = at::Tensor{c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(parameter)};
         (*found)[i] = is_zero(self.grad()) ? state::none : state::held;
-      }));
+      });
     }
   }
   earlier_updates(earlier_updates const&) = delete;
   earlier_updates& operator=(earlier_updates const&) = delete;
   ~earlier_updates() {
-    for (std::size_t i = 0; i < hooks_.size(); ++i) parameters_[i].remove_hook(hooks_[i]);
+    for (std::size_t i = 0; i < hooks_.size(); ++i)
+      if (hooks_[i]) parameters_[i].remove_hook(*hooks_[i]);
   }
 
   /// Whether the gradient that is about to be exchanged holds an earlier update. What it is afterwards is one.
@@ -51,7 +55,7 @@ class earlier_updates {
 
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<std::vector<std::atomic<state>>> found_;
-  std::vector<unsigned> hooks_;
+  std::vector<std::optional<unsigned>> hooks_;
 };
 
 }  // namespace example
