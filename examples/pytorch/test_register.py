@@ -67,7 +67,8 @@ def case_made_groups_have_the_models_timeout():
               for shard in test_sharded.kinds()),
         ):
             made, _ = groups_made_by(body)
-            assert made and all(timeout_of(each) == wanted for each in made), (name, [timeout_of(each) for each in made])
+            found = [timeout_of(each) for each in made]
+            assert found and all(each == wanted for each in found), (name, found)
     wanted = timeout_of(dist.group.WORLD)
     made, _ = groups_made_by(lambda: gradsieve_ddp.nodes(1))
     assert wanted == test_hook.TIMEOUT and len(made) == 2 and all(timeout_of(each) == wanted for each in made)
@@ -138,8 +139,8 @@ def case_nodes_that_do_not_fit():
     everyone, single = group(range(4)), [group([each]) for each in range(4)][rank]
 
     def refused(text, inside, across, model=None):
-        assert_raises(ValueError, text, lambda: gradsieve_ddp.register(model or in_buckets(small_model()), inside=inside,
-                                                                       across=across))
+        wrapped = model or in_buckets(small_model())
+        assert_raises(ValueError, text, lambda: gradsieve_ddp.register(wrapped, inside=inside, across=across))
 
     refused("make 8; the model has 4", inside, everyone)
     refused("the only one in both", inside, inside)
@@ -369,7 +370,8 @@ def case_other_hooks_stay_in_a_copy():
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
     model, _ = with_hook(in_buckets(small_model()))
     model._comm_hooks.append((default_hooks.allreduce_hook, None))
-    assert [each[0] for each in with_warning(lambda: copy.deepcopy(model))._comm_hooks] == [default_hooks.allreduce_hook]
+    other = with_warning(lambda: copy.deepcopy(model))
+    assert [each[0] for each in other._comm_hooks] == [default_hooks.allreduce_hook]
     assert len(model._comm_hooks) == 2
 
 
@@ -499,7 +501,8 @@ def case_parameters_of_every_type():
     for shard in test_sharded.kinds():
         wrapped = shard(small_model(torch.float64))
         gradsieve_ddp.register(wrapped, density=0.1)
-        assert_raises((RuntimeError, ValueError), "[0]' is float64", lambda: train(wrapped, sgd(wrapped), 1, torch.float64))
+        assert_raises((RuntimeError, ValueError), "[0]' is float64",
+                      lambda: train(wrapped, sgd(wrapped), 1, torch.float64))
     if test_sharded.FSDP2:  # FSDP itself refuses complex ones
         module = small_model()
         module.register_parameter("extra", nn.Parameter(torch.randn(4, 2, dtype=torch.complex64)))
@@ -559,7 +562,8 @@ def case_states_are_tensors_and_older_ones_load():
         for each in (state, loaded, with_bytes(state)):
             hook.load_state_dict(each)
             norms.append(hook.residual_norm())
-            assert all(torch.equal(one[1], other[1]) for one, other in zip(hook.state_dict()["groups"], state["groups"]))
+            now = hook.state_dict()["groups"]
+            assert all(torch.equal(one[1], other[1]) for one, other in zip(now, state["groups"]))
         assert norms[0] == norms[1] == norms[2] > 0
         names, saved = state["groups"][0]
         for text, bad in (("a tensor of Float", saved.float()), ("neither a tensor nor bytes", "text")):

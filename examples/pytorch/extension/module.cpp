@@ -172,8 +172,8 @@ std::vector<std::byte> bytes_of(py::handle state) {
     throw std::invalid_argument("gradsieve: a saved group is neither a tensor nor bytes");
   auto const tensor = THPVariable_Unpack(state.ptr()).to(at::kCPU).contiguous();
   if (tensor.scalar_type() != at::kByte)
-    throw std::invalid_argument("gradsieve: a saved group is a tensor of " + std::string{toString(tensor.scalar_type())} +
-                                ", expected Byte");
+    throw std::invalid_argument("gradsieve: a saved group is a tensor of " +
+                                std::string{toString(tensor.scalar_type())} + ", expected Byte");
   return copied(std::span{static_cast<std::byte const*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())});
 }
 
@@ -364,6 +364,9 @@ PYBIND11_MODULE(_native, module) {
   module.attr("value_codecs") = names_of(value_codec_names);
   module.attr("biases_and_norms") = gs::biases_and_norms;
   module.def("recipes", &built_recipes);
+  module.def("parameters_of", [](std::shared_ptr<c10d::Reducer> const& reducer) {
+    return (*reducer).*example::reducer_members::parameters;
+  });
   module.def("passes_float64",
              [](wishes const& asked) { return example::passes_float64(compression_of(asked, false)); });
   module.def("options", &options_of, py::arg("recipe"), py::arg("options"), py::arg("on_device"));

@@ -61,8 +61,8 @@ inline std::atomic<bool> gave_up{false};
 
 /// Initialises MPI, and finalises it in its destructor; for programs that do not do so themselves. It does not finalise
 /// during an exception or after a communicator's deadline has passed, as MPI_Finalize would wait for ranks that are
-/// gone or wait for this one: let the process end, and the launcher ends the job. Nor does it in a child of fork(), which
-/// is no rank.
+/// gone or wait for this one: let the process end, and the launcher ends the job. Nor does it in a child of fork(),
+/// which is no rank.
 /// @pre MPI was never initialised. Ranks: collective.
 class session {
  public:
@@ -139,7 +139,8 @@ class nodes {
     pair& operator=(pair const&) = delete;
     ~pair() {
       int finalised = 0;
-      if (process != process_id() || detail::gave_up.load() || MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) return;
+      if (process != process_id() || detail::gave_up.load()) return;
+      if (MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) return;
       if (inside != MPI_COMM_NULL) MPI_Comm_free(&inside);
       if (across != MPI_COMM_NULL) MPI_Comm_free(&across);
     }

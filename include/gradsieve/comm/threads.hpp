@@ -28,8 +28,8 @@ class communicator_ref;
 
 /// Ranks that are threads of one process. Owns what they share, and must outlive its communicators. With a deadline, a
 /// rank that has waited so long for others in a call leaves the group and throws; its buffers are no longer used. In a
-/// child of fork() there are no other ranks: calls throw, and the destructor waits for nobody. Memory: about 90 bytes a rank, allocated here; a collective
-/// allocates only if it throws. Threads: each rank is used by one thread at a time.
+/// child of fork() there are no other ranks: calls throw, and the destructor waits for nobody. Memory: about 90 bytes a
+/// rank, allocated here; a collective allocates only if it throws. Threads: each rank is used by one thread at a time.
 class group {
  public:
   /// A group of `ranks`. `deadline`: how long a rank waits for the others in a call; 0: for ever.

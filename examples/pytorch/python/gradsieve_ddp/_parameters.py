@@ -6,16 +6,18 @@ from typing import Any, Iterator
 
 import torch
 
+from . import _native
+
 Named = "list[tuple[str, torch.nn.Parameter]]"
 
 COMPRESSED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def of_buckets(model: Any) -> tuple[Named, Named]:
-    """Of a DistributedDataParallel: those that are trained, and those that are frozen now. DDP's buckets still hold
-    what was frozen after it had wrapped the module."""
-    ignored = set(model.parameters_to_ignore)
-    named = [(name, each) for name, each in model.module.named_parameters() if name not in ignored]
+    """Those that a DistributedDataParallel has in its buckets: which are trained, and which were frozen after it had
+    wrapped the module."""
+    held = {id(each) for each in _native.parameters_of(model.reducer)}
+    named = [(name, each) for name, each in model.module.named_parameters() if id(each) in held]
     return ([each for each in named if each[1].requires_grad], [each for each in named if not each[1].requires_grad])
 
 
@@ -35,9 +37,9 @@ def check_type(name: str, dtype: torch.dtype, passes_float64: bool) -> None:
     if dtype in COMPRESSED or (dtype == torch.float64 and passes_float64):
         return
     if dtype == torch.float64:
-        raise ValueError(f"gradsieve: parameter '{name}' is float64; the hook compresses float32, float16 and bfloat16, "
-                         "and passes float64 on as it is at density 1 on the CPU, without momentum, filter or "
-                         "on_non_finite='fail'")
+        raise ValueError(f"gradsieve: parameter '{name}' is float64; the hook compresses float32, float16 and "
+                         "bfloat16, and passes float64 on as it is at density 1 on the CPU, without momentum, filter "
+                         "or on_non_finite='fail'")
     advice = ": train its real and imaginary part as one real parameter" if dtype.is_complex else ""
     raise ValueError(f"gradsieve: parameter '{name}' is {str(dtype).removeprefix('torch.')}; the hook compresses "
                      f"float32, float16 and bfloat16{advice}")
