@@ -139,7 +139,7 @@ class _CommHooks(list):
 
 def check_has_no_hook(model: Any) -> None:
     if getattr(model, ATTRIBUTE, None) is not None:
-        raise ValueError("gradsieve: this model has a hook already")
+        raise ValueError("gradsieve: this model has a communication hook already: register on a new one")
 
 
 def _destroy(groups: Sequence[dist.ProcessGroup], process: int) -> None:
