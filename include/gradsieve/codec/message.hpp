@@ -223,6 +223,7 @@ inline void check_indices(std::uint64_t n, std::span<index_type const> indices) 
                           std::to_string(n));
 }
 
+/// Whether none of the values is NaN or infinite. Cost: one read.
 [[nodiscard]] inline bool all_finite(std::span<float const> values) noexcept {
   return !host_kernels::run<any_infinite>(host_kernels::best_simd(), values.data(), values.size());
 }

@@ -266,6 +266,7 @@ class host_workspace {
 
   /// Elements of a segment that can be selected: all but those of layers that pass through or are skipped.
   [[nodiscard]] std::uint64_t selectable(accumulator_ref const acc) const noexcept { return selectable(acc.id); }
+  /// The same by the segment's number.
   [[nodiscard]] std::uint64_t selectable(std::uint64_t segment_id) const noexcept {
     return scope_.tiles.elements_of(segment_id);
   }
