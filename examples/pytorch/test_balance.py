@@ -32,14 +32,17 @@ SKIPS = "skip_all_reduce_unused_params"
 
 
 class Part(nn.Module):
+    """A matrix, of which two or three ranks can have equal parts, and a bias, which passes through."""
+
     def __init__(self, weight, bias=0):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(weight))
+        self.weight = nn.Parameter(torch.randn(6, weight // 6))
         if bias:
             self.bias = nn.Parameter(torch.randn(bias))
 
     def forward(self, told):
-        return sum((getattr(self, name) * gradient).sum() for name, gradient in told.items())
+        mine = {name: getattr(self, name) for name in told}
+        return sum((mine[name] * gradient.view(mine[name].shape)).sum() for name, gradient in told.items())
 
 
 class Told(nn.Module):
@@ -137,7 +140,7 @@ def options_of(recipe):
 
 
 def gradients_of(model):
-    return {name: None if each.grad is None else each.grad.detach().double().clone()
+    return {name: None if each.grad is None else each.grad.detach().double().flatten().clone()
             for name, each in model.named_parameters()}
 
 
@@ -503,7 +506,8 @@ class LocalSequence:
         torch.manual_seed(1000 * seed + dist.get_rank())
 
     def common(self):
-        return {name: each.detach().double().clone() for name, each in zip(self.parameters, self.outer._common)}
+        return {name: each.detach().double().flatten().clone()
+                for name, each in zip(self.parameters, self.outer._common)}
 
     def step(self):
         told = {name: torch.randn(each.numel()) for name, each in self.parameters.items()}
