@@ -136,9 +136,18 @@ inline void join_shards(communicator const& comm, std::span<float> gradient) {
   if (!right) throw std::logic_error("a gradient has more than its shard");
 }
 
+/// Of each element, whether its layer has nothing in its accumulators.
+inline std::vector<bool> empty_layers(std::vector<float> const& accumulators) {
+  std::vector<bool> all;
+  for (auto const& each : mixed_layers()) {
+    auto const* const first = accumulators.data() + all.size();
+    all.insert(all.end(), each.size, std::all_of(first, first + each.size, [](float x) { return x == 0.0f; }));
+  }
+  return all;
+}
+
 /// What one rank knows about a step by itself: what entered and what left, each element checked bit for bit.
 struct ledger {
-  static constexpr std::uint64_t single = 1516;  // the layer of size 1
   std::uint64_t n;
   std::vector<double> came_in = std::vector<double>(n);  // of all steps: what was added to the accumulator
   std::vector<float> given = std::vector<float>(n);      // of this step: what left it
@@ -147,6 +156,7 @@ struct ledger {
              std::vector<float> const& after, findings& found) {
     bool kept_or_given = true;
     bool second_right = true;
+    auto const empty = empty_layers(after);
     for (std::uint64_t i = 0; i < n; ++i) {
       gs::element_state<2> state{};
       for (std::size_t s = 0; s < it.states; ++s) state[s] = before[s * n + i];
@@ -156,7 +166,7 @@ struct ledger {
       given[i] = kept ? 0.0f : state[0] - after[i];
       kept_or_given = kept_or_given && (kept || after[i] == 0.0f || lossy);
       if (it.states < 2) continue;
-      // the second state: as it entered, or as leaving makes it. A layer of one element may leave in either way.
+      // the second state: as it entered, or as leaving makes it. A layer of which nothing stays may have left in full.
       auto const same = [&](float expected) {
         return std::bit_cast<std::uint32_t>(after[n + i]) == std::bit_cast<std::uint32_t>(expected);
       };
@@ -166,9 +176,9 @@ struct ledger {
         return same(sent[1]);
       };
       // what a rank gives may be zero where the exchange rounds a sum: its own share may be what rounding takes off
-      bool const may_have_left = given[i] != 0.0f || state[0] == 0.0f || i == single || lossy;
+      bool const may_have_left = given[i] != 0.0f || state[0] == 0.0f || empty[i] || lossy;
       second_right = second_right && ((given[i] == 0.0f && same(state[1])) ||
-                                      (may_have_left && (left(passes(i)) || (i == single && left(!passes(i))))));
+                                      (may_have_left && (left(passes(i)) || (empty[i] && left(!passes(i))))));
     }
     found.expect(kept_or_given, "an element neither stayed whole nor left whole");
     found.expect(second_right, "a velocity or memory is neither what entered nor what sending makes of it");
