@@ -177,7 +177,7 @@ TEST_CASE("binned has the bins of the recipe's selector") {
     gs::averager server{gs::host{.threads = 1}, layers, recipe};
     CHECK(server.apply(std::span{&message, 1}, mean).entries == sent.indices.size());
   };
-  gs::bin_lengths const bins{.rules = {{{"*0*", 64}}}, .otherwise = 20};
+  gs::bin_lengths const bins{.rules = {{{"*conv*", 64}}}, .otherwise = 20};
   check(gs::adacomp{.bins = bins}, bins.of(layers));
   check(gs::chunked{.size = 300}, std::vector<std::uint32_t>(layers.count(), 300));
   std::vector<std::uint32_t> own;
