@@ -338,7 +338,7 @@ class compressor {
     if (at.world == stages::no_world) plan(1);
     skip({});
     auto const fault = begin(sizeof(T), {role.world, rank, role.exchanging});
-    auto const in = at.selection.prepare(gradient, at.world);
+    auto const in = at.selection.prepare(gradient, role.world);
     if (at.recipe.on_non_finite == non_finite::fail)
       if (auto const bad = at.selection.count_non_finite(in); bad > 0) {
         at.abandon();
@@ -385,6 +385,7 @@ class compressor {
   std::uint64_t begin(std::size_t value_bytes, step_role const role) {
     auto& at = here();
     auto const fault = at.earlier_fault();
+    at.info.skipped = at.now.skipped();  // also where excluding them failed in the step before
     at.begin_step(value_bytes, role);
     return fault;
   }

@@ -74,6 +74,7 @@ struct passthrough_layers {
 /// selector's bins. A compressor does; whoever makes several compressors of parts of a model calls it for the whole.
 /// @throws invalid_argument
 template <class Recipe>
+  requires requires(Recipe const& recipe, layout const& layers) { recipe.passthrough.of(layers); }
 void check_names(Recipe const& recipe, layout const& layers) {
   static_cast<void>(recipe.passthrough.of(layers));
   if constexpr (requires { recipe.selector.check_names(layers); }) recipe.selector.check_names(layers);

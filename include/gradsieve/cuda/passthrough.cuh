@@ -33,7 +33,7 @@ class device_passthrough_part {
     saved_ = work_.template zeroed<element_state<Residual::states>>(elements);
     own_ = work_.template zeroed<float>(elements);
     sum_ = work_.template zeroed<float>(elements + 1);
-    ranges_ = work_.template zeroed<cuda_kernels::passthrough_range>(2 * split_.passthrough.size() + segments + 1);
+    ranges_ = work_.template zeroed<cuda_kernels::passthrough_range>(most_passthrough_ranges(split_, segments));
     uploaded_.synchronize();
     chosen_ = pinned_array<cuda_kernels::passthrough_range>(ranges_.size());
     reserve_skipped();

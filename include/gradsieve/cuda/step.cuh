@@ -178,7 +178,6 @@ class device_step : public step_parts<Recipe> {
     selection.plan_again(std::move(warm_thresholds), parts::now.hash());
     passthrough.reserve_skipped();
     passthrough.choose(selection.segments(), false);
-    info.skipped = parts::now.skipped();
     work.where().synchronize();
   }
 

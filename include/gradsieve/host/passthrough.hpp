@@ -55,6 +55,12 @@ void name_passthrough_ranges(step_layers const& now, Segmentation const& segment
   }
 }
 
+/// How many ranges name_passthrough_ranges() names at most: the layers that pass through, and the segments, each of
+/// which is cut once more by every excluded layer, that is by any layer.
+[[nodiscard]] inline std::size_t most_passthrough_ranges(layer_split const& split, std::size_t segments) noexcept {
+  return 2 * split.passthrough.size() + split.selected.size() + segments + 1;
+}
+
 /// Layers that pass through, and segments that are sent in full: their ranges, this rank's values, the ranks' sum, and
 /// the states that their elements had, for a rollback. From take() to put_back() their accumulators, and those of
 /// skipped layers, are zero, so that no selector finds anything there.
@@ -71,7 +77,7 @@ class passthrough_part {
   /// Room for the layers that pass through and these segments, of which a step sends `most` elements whole. Allocates.
   void reserve(std::size_t segments, std::uint64_t most) {
     auto const elements = split_.passthrough_elements + most;
-    ranges_.reserve(2 * split_.passthrough.size() + segments + 1);
+    ranges_.reserve(most_passthrough_ranges(split_, segments));
     own_ = buffer(elements);
     sum_ = buffer(elements + 1);
     if (saved_.size() < elements * states) saved_ = buffer(elements * states);

@@ -140,7 +140,6 @@ class host_step : public step_parts<Recipe> {
   void exclude(std::span<std::uint32_t const> bins) {
     passthrough.reserve_skipped();
     work.plan(selection.segments().all(), parts::now.excluded(), capacity, bins);
-    info.skipped = parts::now.skipped();
   }
 
   /// Takes what passes through out of the residual, of each value at most +-limit, and holds back what skipped layers
