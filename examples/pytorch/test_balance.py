@@ -609,6 +609,11 @@ def case_an_update_never_counts_as_a_gradient(group):
             hook = gradsieve_ddp.register(ddp, recipe, 0.2, process_group=group, route=route, undo=True)
             ddp(told_of(ddp.module)).backward()
             before = hook.state_dict()["groups"]
+            with ddp.no_sync():  # gradients that are thrown away, as those that a GAN's generator leaves elsewhere
+                ddp(told_of(ddp.module)).backward()
+            for each in ddp.parameters():
+                each.grad = None
+            ddp(told_of(ddp.module)).backward()
             for _ in range(2):  # the sentence, and not a DDP that waits
                 assert_raises(RuntimeError, "no_sync()", lambda: ddp(told_of(ddp.module)).backward())
                 for each in ddp.parameters():
@@ -622,6 +627,29 @@ def case_an_update_never_counts_as_a_gradient(group):
                 each.grad.zero_()  # as set_to_none=False
             ddp(told_of(ddp.module)).backward()
             assert len(hook.state_dict()["groups"]) >= len(before)
+
+
+def case_a_layer_that_is_thawed(group):
+    """Frozen when register() is called, trained later: its first gradients are no earlier updates."""
+    for route in ("python", "cpp"):
+        ddp = DistributedDataParallel(Told(), find_unused_parameters=True)
+        ddp.module.two.requires_grad_(False)
+        hook = gradsieve_ddp.register(ddp, "radix+momentum", 0.2, process_group=group, route=route)
+        assert not ddp.module.two.weight.requires_grad
+        told = told_of(ddp.module)
+        few = {name: gradient for name, gradient in told.items() if not name.startswith("two.")}
+        for _ in range(3):
+            ddp.zero_grad(set_to_none=True)
+            ddp(few).backward()
+        ddp.module.two.requires_grad_(True)
+        for _ in range(2):
+            ddp.zero_grad(set_to_none=True)
+            ddp(told).backward()
+        assert hook.report()["total_steps"] == 5
+        for each in ddp.parameters():
+            if each is not ddp.module.two.weight:
+                each.grad = None
+        assert_raises(RuntimeError, "'two.weight' still holds the update", lambda: ddp(told).backward())
 
 
 def case_undo_needs_its_copy(group):
@@ -675,8 +703,8 @@ def case_a_backward_pass_that_was_broken_off(group):
     assert hook.report()["total_steps"] >= 3
 
 
-CASES = [case_an_update_never_counts_as_a_gradient, case_undo_needs_its_copy, case_a_frozen_parameter_of_a_unit,
-         case_a_backward_pass_that_was_broken_off]
+CASES = [case_an_update_never_counts_as_a_gradient, case_a_layer_that_is_thawed, case_undo_needs_its_copy,
+         case_a_frozen_parameter_of_a_unit, case_a_backward_pass_that_was_broken_off]
 
 
 def run_cases(group):
