@@ -473,6 +473,15 @@ def case_a_report_counts():
     assert report["total_steps"] == 5 and report["total_bytes_sent"] == sent
     assert report["ratio"] == report["baseline_bytes"] / report["bytes_sent"] > 1
     assert set(hook.codecs()) == {"index_codec", "value_codec"}
+    model = in_buckets(small_model())
+    undone = gradsieve_ddp.register(model, "radix", density=0.05, undo=True)
+    sent = 0
+    for steps in (1, 2, 3):  # what a step that is undone has sent was sent
+        train(model, sgd(model), 1)
+        undone.undo_step()
+        found = undone.report()
+        sent += found["bytes_sent"]
+        assert found["bytes_sent"] > 0 and found["total_bytes_sent"] == sent and found["total_steps"] == steps, found
     table = report.summary()
     assert "all steps" in table and "ratio" in table, table
     try:

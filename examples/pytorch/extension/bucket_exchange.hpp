@@ -161,8 +161,8 @@ class bucket_exchange {
     if (!keeps_before())
       throw std::invalid_argument(
           "gradsieve: undo_step() needs the state before the step: register(..., undo=True) keeps it");
-    for (auto& each : groups_)
-      if (std::exchange(each.in_step, false)) each.compressor->restore(each.before);
+    uncompressed_ = report();  // what was sent was sent
+    restore_before();
   }
   void rescale(float factor) {
     place_kept();
@@ -273,8 +273,13 @@ class bucket_exchange {
 
   void undo_failed_step() {
     if (chosen_.on_non_finite != bad_values::fail) return;
-    undo_step();
+    restore_before();
     failed_ = true;
+  }
+
+  void restore_before() {
+    for (auto& each : groups_)
+      if (std::exchange(each.in_step, false)) each.compressor->restore(each.before);
   }
 
   void begin_step() {
@@ -419,7 +424,7 @@ class bucket_exchange {
   std::optional<gs::layer_states> kept_;  // of dissolved groups, while buckets change
   bool keep_groups_ = false;              // those that were restored
   bool fresh_ = false;                    // no step since then
-  gs::step_report uncompressed_;
+  gs::step_report uncompressed_;  // of the last step, what no compressor reports: doubles, and a step that was undone
   running_totals totals_;
   bool counted_ = true;  // the last step is in totals_
   bool failed_ = false;  // the step that is under way, which was undone
