@@ -319,6 +319,9 @@ def case_a_failure_across_is_one_of_the_whole_node():
 def case_what_cannot_be_is_refused():
     for shard in kinds():
         model = shard(small_model())
+        assert_raises(ValueError, "module '0' is sharded, the model around it is not",
+                      lambda: gradsieve_ddp.register(nn.Sequential(shard(small_model()), nn.Linear(4, 4))))
+        gradsieve_ddp.register(torch.compile(shard(small_model())))
         for text, arguments in (
             ("partitioner deft shares out", {"recipe": "radix+deft"}),
             ("partitioner cyclic shares out", {"recipe": "radix+cyclic"}),
@@ -342,6 +345,7 @@ def case_what_cannot_be_is_refused():
             each.requires_grad_(False)
         assert_raises(ValueError, "nothing to compress", lambda: gradsieve_ddp.register(shard(frozen)))
         assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.OuterStep(model, sgd(model), every=2))
+    gradsieve_ddp.register(fsdp(torch.compile(small_model())))
     from torch.distributed.fsdp import CPUOffload, ShardingStrategy
     assert_raises(ValueError, "NO_SHARD", lambda: gradsieve_ddp.register(
         fsdp(small_model(), sharding_strategy=ShardingStrategy.NO_SHARD)))

@@ -1,7 +1,8 @@
 """gradsieve as a communication hook of torch's DistributedDataParallel and FSDP.
 
     model = DistributedDataParallel(module)
-    hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01, passthrough=[gradsieve_ddp.BIASES_AND_NORMS, "head.*"])
+    hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01,
+                                  passthrough=[gradsieve_ddp.BIASES_AND_NORMS, "head.*"])
     ...                          # train as ever: gradients come out as the mean over all ranks of what they sent
     print(hook.report().summary())
     hook.state_dict()            # what has not been sent yet; belongs into a checkpoint, of every rank
@@ -31,9 +32,9 @@ from ._passthrough import BIASES_AND_NORMS
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
 
-__all__ = ["BIASES_AND_NORMS", "Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace", "built_for", "index_codecs", "nodes",
-           "options", "partitioners", "plan", "planners", "recipes", "register", "residuals", "selectors",
-           "value_codecs"]
+__all__ = ["BIASES_AND_NORMS", "Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace",
+           "built_for", "index_codecs", "nodes", "options", "partitioners", "plan", "planners", "recipes", "register",
+           "residuals", "selectors", "value_codecs"]
 
 STATE_VERSION = 3
 READ_VERSIONS = (2, 3)  #: in 2 what groups keep is bytes, in 3 a tensor of them
@@ -286,6 +287,7 @@ def register(
     ValueError or TypeError for what cannot be obeyed. Memory: the recipe's residual, 4 to 8 bytes an element.
     """
     _arguments.model(model)
+    model = model._modules.get("_orig_mod", model)  # what torch.compile() was given
     sharded = _shards.kind_of(model) is not None
     if not sharded:
         _check_model(model)
@@ -407,11 +409,13 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
 
 def _check_model(model: Any) -> None:
     if not all(hasattr(model, name) for name in ("module", "process_group", "register_comm_hook")):
+        for name, each in model.named_modules():
+            if _shards.kind_of(each):
+                raise ValueError(f"gradsieve: module '{name}' is sharded, the model around it is not: shard the whole "
+                                 "model too, then call register() with it")
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise ValueError(f"gradsieve: expected a DistributedDataParallel, got {kind}: wrap the module first, "
                          "torch.nn.parallel.DistributedDataParallel(module)")
-
-
 
 
 from .outer_step import OuterStep  # noqa: E402  (uses register)
