@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <locale>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <type_traits>
 
@@ -88,8 +86,7 @@ struct recipe {
 /// A recipe, and which layers of a layout pass through by it, as a text. Allocates. @throws invalid_argument
 template <class Recipe>
 [[nodiscard]] std::string describe_recipe(Recipe const& recipe, layout const& layers) {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());
+  auto out = plain_text();
   out << recipe << "; " << describe_passing(layers, recipe.passthrough);
   return out.str();
 }

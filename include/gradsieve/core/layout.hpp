@@ -25,6 +25,7 @@ struct layer {
   std::uint64_t size = 0;                  ///< elements
   std::uint32_t dimensions = 0;            ///< of its shape, a scalar has 1; 0: not known, see layout
   std::vector<std::string> other_names{};  ///< of a weight that is tied to others
+  /// By name and size.
   friend bool operator==(layer const& a, layer const& b) { return a.name == b.name && a.size == b.size; }
 };
 

@@ -12,6 +12,7 @@ namespace gradsieve {
 /// this library, and all that writes a file, hold one.
 class plain_output {
  public:
+  /// Takes the stream's settings, which the destructor puts back.
   explicit plain_output(std::ostream& out)
       : out_{out},
         locale_{out.getloc()},

@@ -3,8 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
-#include <span>
+#include <span>  // and concepts of ranges, without all of <ranges>
 #include <string>
 
 #include <gradsieve/core/error.hpp>
