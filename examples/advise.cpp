@@ -264,18 +264,20 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
   auto const fit = gs::measure_all_reduce(comm, options);
   auto const link = gs::link_of_ring(fit.cost, comm.size());
   auto const local = local_cost_of(comm, layers, chosen.density);
-  gs::transport_cost const transport{.wait = wait_of(comm, layers, chosen.density)};
+  double const wait = wait_of(comm, layers, chosen.density);
   auto menu = gs::usual_choices(chosen.density, local);
   auto const size = gs::model_size::of(layers);
   // Large messages may be faster than a line through all sizes says: what was measured at a dense size counts there.
   auto const at_size = fit.measured();
   for (auto& each : menu)
     if (double const bytes = static_cast<double>(layers.size()) * each.entry_bytes;
-        each.kind == gs::exchange_kind::dense && fit.cost.b > 0) {
+        each.kind != gs::exchange_kind::dense) {
+      each.local.element += wait / static_cast<double>(layers.size());  // a dense exchange begins with no work
+    } else if (fit.cost.b > 0) {
       double const moving = at_size(static_cast<std::uint64_t>(bytes)) - fit.cost.a;
       each.wire = std::clamp(moving / (fit.cost.b * bytes), 0.0, 1e3);
     }
-  auto const made = gs::advise(size, comm.size(), link, std::span{menu}, transport);
+  auto const made = gs::advise(size, comm.size(), link, std::span{menu});
 
   std::vector<double> taken(menu.size());
   auto const bytes = noise(layers.size(), comm.rank());
@@ -292,7 +294,7 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
   taken[5] = step_seconds(comm, comm, layers, gs::recipe{.density = d, .partitioner = gs::cyclic{}});
   if (comm.rank() != 0) return EXIT_SUCCESS;
   std::cout << comm.size() << " workers, measured link: " << 1e6 * link.alpha << " us a message, " << 8e-9 / link.beta
-            << " Gbit/s; " << 1e3 * transport.wait << " ms of waiting\n";
+            << " Gbit/s; " << 1e3 * wait << " ms of waiting\n";
   print(made);
   std::cout << "predicted and measured, ms:\n" << std::setprecision(3);
   for (std::size_t i = 0; i < menu.size(); ++i)
@@ -300,7 +302,7 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
       std::cout << std::left << std::setw(28) << menu[i].name << std::right << std::setw(12)
                 << 1e3 * made.choices[i].total() << std::setw(12) << 1e3 * taken[i] << std::setw(8)
                 << std::setprecision(2) << made.choices[i].total() / taken[i] << std::setprecision(3) << '\n';
-  if (!chosen.csv.empty()) sweep(chosen, size, menu, transport);
+  if (!chosen.csv.empty()) sweep(chosen, size, menu, {});
   if (!chosen.append.empty()) append(chosen, chosen.bits_a_second.value_or(8 / link.beta) * 1e-9, made, taken);
   return EXIT_SUCCESS;
 }

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <istream>
-#include <map>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -97,10 +96,15 @@ namespace schedule_detail {
 /// Bytes of an element where a file does not say them: 2 for dtypes 2 and 3 and 8 for 8, as simulate numbers float16,
 /// bfloat16 and double; else 4, or 2 where only 2 divides the bytes of each layer of the dtype.
 inline void guess_element_bytes(std::vector<traced_layer>& layers) {
-  std::map<std::uint32_t, std::uint64_t> low_bits;  // of all bytes of a dtype
-  for (auto const& each : layers) low_bits[each.dtype] |= each.bytes % 8;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> low_bits;  // of all bytes of a dtype
+  auto const of = [&](std::uint32_t dtype) -> std::uint64_t& {
+    for (auto& each : low_bits)
+      if (each.first == dtype) return each.second;
+    return low_bits.emplace_back(dtype, 0).second;
+  };
+  for (auto const& each : layers) of(each.dtype) |= each.bytes % 8;
   for (auto& each : layers) {
-    auto const bits = low_bits.at(each.dtype);
+    auto const bits = of(each.dtype);
     bool const half = each.dtype == 2 || each.dtype == 3 || bits % 4 == 2;
     each.element_bytes = half ? 2 : each.dtype == 8 && bits == 0 ? 8 : 4;
   }
