@@ -532,6 +532,17 @@ TEST_CASE("momentum_correction's clip is a limit of the averaged gradient, whate
     CHECK(norm_of_mean(world, 100, 1) == doctest::Approx(1).epsilon(1e-4));            // above it: the limit
     CHECK(norm_of_mean(world, 100, 0.25f) == doctest::Approx(0.25).epsilon(1e-4));
   }
+  // compress() counts as one rank, whatever the compressor did before
+  gs::threads::run(4, [&](gs::threads::communicator_ref comm) {
+    gs::recipe const recipe{.density = 1, .residual = gs::momentum_correction{.clip = 1}};
+    gs::compressor compressor{here, gs::layout::flat(n), recipe};
+    std::vector<float> update(n);
+    compressor.exchange(comm, std::span{update});
+    std::ranges::fill(update, 1.0f);
+    double found = 0;
+    for (float const x : compressor.compress(update).values) found += static_cast<double>(x) * static_cast<double>(x);
+    if (std::fabs(std::sqrt(found) - 1) > 1e-4) throw std::logic_error("another norm: " + std::to_string(found));
+  });
 }
 
 // ---- One rank fails ----------------------------------------------------------------------------------------

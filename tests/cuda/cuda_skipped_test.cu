@@ -46,6 +46,19 @@ TEST_CASE("skipped layers: the host's bits") {
   }
 }
 
+TEST_CASE("a segment that is sent in full and is cut by many skipped layers") {
+  std::vector<gs::layer> many;
+  for (int i = 0; i < 40; ++i) many.push_back({"a" + std::to_string(i), 50});
+  auto const every_second = [](std::uint64_t step) {
+    mask chosen(40);
+    for (std::size_t i = 0; i < chosen.size(); ++i) chosen[i] = (i + step) % 2 == 0 ? 1 : 0;
+    return chosen;
+  };
+  gpu::same_on_ranks<float>(
+      gs::recipe{.density = 1}, gs::layout{many}, 2, 3,
+      [](int rank, std::uint64_t step) { return steps::gradient(2000, rank, step); }, every_second);
+}
+
 TEST_CASE("what passes through and is clamped is not selected from, skipped layers or not") {
   auto const huge = [](int, std::uint64_t step) {
     std::vector<float> values(n, step == 0 ? 1e35f : 0.0f);

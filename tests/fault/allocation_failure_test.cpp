@@ -131,6 +131,36 @@ TEST_CASE("an exchange, on one of two ranks: all throw, nothing is lost, and the
   });
 }
 
+TEST_CASE("an exchange that skips other layers than the last one") {
+  auto const n = mixed_layers().size();
+  auto const g = gradient(n, 0, 0);
+  for_each_recipe([&](auto const& recipe) {
+    std::array<bool, 9> const first{true, false, true, true, false, false, false, true, true};
+    std::array<bool, 9> const then{false, true, false, false, true, true, false, false, true};
+    auto const after_first = [&] {
+      auto compressor = made(recipe);
+      auto update = g;
+      compressor.exchange(gs::self{}, update, first);
+      return compressor;
+    };
+    auto const failed = at_every_allocation(
+        after_first,
+        [&](auto& compressor) {
+          auto update = g;
+          compressor.exchange(gs::self{}, update, then);
+        },
+        [&](auto& compressor, bool) {
+          auto update = g;
+          auto const report = compressor.exchange(gs::self{}, update, then);
+          std::uint64_t elements = 0;
+          for (auto const& kind : report.message.kinds) elements += kind.elements;
+          if (report.message.kind_count > 0) CHECK(elements + report.skipped_elements == n);
+          CHECK(report.skipped_elements == 16 + 2900 + 40 + 37);
+        });
+    CHECK(failed > 1);
+  });
+}
+
 TEST_CASE("compress and encode, and an averager") {
   auto const n = mixed_layers().size();
   auto const g = gradient(n, 0, 0);
