@@ -457,6 +457,10 @@ TEST_CASE("patterns are of names without what wrappers add; those that match not
   }
   CHECK(gs::without_wrappers("my_orig_mod.weight") == "my_orig_mod.weight");
   CHECK(gs::without_wrappers("*._orig_mod._orig_mod.weight") == "*.weight");
+  gs::layout const twice{{"module.module.fc.weight", 1}, {"module.module.head.weight", 1}};
+  for (auto const* const pattern : {"fc.*", "module.fc.weight", "module.module.fc.weight"})
+    CHECK(of(twice, pattern) == passes{true, false});
+
   gs::layout const has_module{{"module.fc.weight", 1}, {"head.weight", 1}};  // of its own
   CHECK(of(has_module, "module.*") == passes{true, false});
   CHECK(of(has_module, "module.fc.*") == passes{true, false});

@@ -101,9 +101,10 @@ class layout {
     strip(made.name);
     for (auto& each : made.other_names) strip(each);
     if (has_module_) return made;
-    auto const count = made.other_names.size();
-    for (std::size_t n = 0; n < count; ++n) made.other_names.push_back(std::string{outer} + made.other_names[n]);
-    made.other_names.push_back(std::string{outer} + made.name);
+    auto bare = made.other_names;
+    bare.push_back(made.name);
+    for (int n = 0; n < std::max(outer_, 1); ++n)
+      for (auto& name : bare) made.other_names.push_back(name.insert(0, outer));
     return made;
   }
   /// All of them, in order.
