@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/any_compressor.hpp>
@@ -190,4 +191,29 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
        "bf16, not int8");
   says("packed:delta,automatic_values+deft", "fp16, bf16, not automatic_values");
   says("cyclic", "'cyclic' is not one");  // not on this menu
+}
+
+TEST_CASE("parameters: exchanged by a recipe of text with the same bits, and not with a store of several states") {
+  std::vector<float> own(3000, 1.0f);
+  auto other = own;
+  auto const recipe = gs::recipe{.density = 0.02, .selector = gs::laplacian{}};
+  gs::parameter_exchange by_text{gs::any_compressor<menu>{gs::host{}, layers(), recipe_by_text::parse("laplacian@0.02")},
+                                 std::span{own}};
+  gs::parameter_exchange by_type{gs::compressor{gs::host{}, layers(), recipe}, std::span{other}};
+  gs::any_communicator const comm{gs::self{}};
+  for (int step = 0; step < 3; ++step) {
+    auto const change = gradient_of(step);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      own[i] += change[i];
+      other[i] += change[i];
+    }
+    by_text.exchange_parameters(comm, own);
+    by_type.exchange_parameters(gs::self{}, other);
+    CHECK(own == other);
+  }
+  CHECK(by_text.state() == by_type.state());
+  CHECK(own != std::vector<float>(by_text.common().begin(), by_text.common().end()));
+  gs::any_compressor<menu> with{gs::host{}, layers(), recipe_by_text::parse("momentum_correction@0.02")};
+  CHECK_THROWS_WITH_AS((gs::parameter_exchange{std::move(with), std::span{own}}),
+                       doctest::Contains("'momentum_correction' keeps several states"), gs::invalid_argument);
 }

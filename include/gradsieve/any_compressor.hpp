@@ -448,6 +448,8 @@ struct any_recipe {
 template <class Menu = full_menu>
 class any_compressor {
  public:
+  using space_type = host;  ///< where it works
+
   /// As compressor's constructor. @throws invalid_argument
   any_compressor(host where, layout layers, any_recipe<Menu> recipe) : recipe_{std::move(recipe)} {
     std::visit(
@@ -472,6 +474,9 @@ class any_compressor {
   applied_update apply(std::span<std::span<std::byte const> const> messages, std::span<float> gradient) {
     return at_->apply(messages, gradient);
   }
+  [[nodiscard]] std::span<float const> residual() { return at_->residual(); }        ///< as compressor::residual()
+  [[nodiscard]] std::uint64_t accumulated() const { return at_->accumulated(); }     ///< as compressor::accumulated()
+  [[nodiscard]] host where() const { return at_->where(); }                          ///< as at construction
   [[nodiscard]] step_report report() const { return at_->report(); }                 ///< as compressor::report()
   void discard_step() { at_->discard_step(); }                                       ///< as compressor::discard_step()
   void rescale(float factor) { at_->rescale(factor); }                               ///< as compressor::rescale()
@@ -495,6 +500,9 @@ class any_compressor {
     virtual host_selection compress(std::span<float const>, int) = 0;
     virtual std::span<std::byte const> encode(host_selection const&) = 0;
     virtual applied_update apply(std::span<std::span<std::byte const> const>, std::span<float>) = 0;
+    virtual std::span<float const> residual() = 0;
+    virtual std::uint64_t accumulated() const = 0;
+    virtual host where() const = 0;
     virtual step_report report() const = 0;
     virtual void discard_step() = 0;
     virtual void rescale(float) = 0;
@@ -523,6 +531,9 @@ class any_compressor {
       if (!mean) mean = std::make_unique<averager<host, codec_type>>(space, owner.layers(), owner.recipe());
       return mean->apply(messages, gradient);
     }
+    std::span<float const> residual() override { return owner.residual(); }
+    std::uint64_t accumulated() const override { return owner.accumulated(); }
+    host where() const override { return space; }
     step_report report() const override { return owner.report(); }
     void discard_step() override { owner.discard_step(); }
     void rescale(float factor) override { owner.rescale(factor); }

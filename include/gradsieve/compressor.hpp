@@ -51,6 +51,7 @@ class compressor {
   using failure_type = typename stages::failure_type;
 
  public:
+  using space_type = Space;                                ///< where it works
   using selector_type = decltype(Recipe::selector);        ///< of the recipe
   using partitioner_type = decltype(Recipe::partitioner);  ///< of the recipe
   using residual_type = decltype(Recipe::residual);        ///< of the recipe
@@ -212,8 +213,12 @@ class compressor {
 
   /// Steps so far; on a device also those of a graph's launches, and it waits.
   [[nodiscard]] std::uint64_t step() const { return here().selection.steps(); }
-  [[nodiscard]] layout const& layers() const { return here().layers; }  ///< as at construction
-  [[nodiscard]] Recipe const& recipe() const { return here().recipe; }  ///< as at construction
+  /// Gradients that this object has accumulated so far, also those of steps that failed afterwards: where a step threw,
+  /// it says whether the gradient is in the residual. Launches of a graph do not count.
+  [[nodiscard]] std::uint64_t accumulated() const { return here().entered; }
+  [[nodiscard]] Space const& where() const { return here().work.where(); }  ///< as at construction
+  [[nodiscard]] layout const& layers() const { return here().layers; }      ///< as at construction
+  [[nodiscard]] Recipe const& recipe() const { return here().recipe; }      ///< as at construction
 
   /// The layers that pass through, without empty ones. Allocates.
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe().passthrough); }
@@ -397,6 +402,7 @@ class compressor {
     if constexpr (!needs_norms)
       if (at.selection.decide(role)) choose_passthrough(role.exchanging);
     at.accumulate(in, role);
+    ++at.entered;
   }
 
   /// Chooses the ranges that are sent without indices.

@@ -19,6 +19,7 @@
 #include <gradsieve/exchange/shared_choice.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/layer_states.hpp>
+#include <gradsieve/parameter_exchange.hpp>
 #include <gradsieve/partitioner/cyclic.hpp>
 #include <gradsieve/partitioner/deft.hpp>
 #include <gradsieve/partitioner/layerwise.hpp>

@@ -79,6 +79,7 @@ struct step_parts {
   std::uint64_t capacity = 0;  ///< entries that one rank selects at most
   int world = no_world;        ///< that segments and buffers are planned for
   bool met = false;            ///< the other ranks of this world, in this state
+  std::uint64_t entered = 0;   ///< gradients that were accumulated
   preflight::origin origin = preflight::origin::made;
 
   step_parts(layout about, Recipe policies)

@@ -31,6 +31,8 @@ class host_workspace;
 template <class Recipe>
 class host_step;
 class host_node_exchange;  // host/node_exchange.hpp
+template <class T>
+class host_parameters;  // host/parameters.hpp
 
 /// The space of this machine's memory and cores. Results depend on neither field.
 struct host {
@@ -39,6 +41,8 @@ struct host {
   template <class Recipe>
   using step = host_step<Recipe>;
   using node_exchange = host_node_exchange;
+  template <class T>
+  using parameters = host_parameters<T>;
   template <class>
   using selector_view = host_workspace;
   static constexpr bool stream_ordered = false;

@@ -1,0 +1,168 @@
+// The common parameters of a parameter_exchange on the host, and its passes.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/core/own_parameter.hpp>
+#include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/passes/scope.hpp>
+#include <gradsieve/host/workspace.hpp>
+
+namespace gradsieve {
+
+namespace host_kernels {
+
+/// Takes the optimiser's update out of own parameters. `update` may be their memory.
+struct take_updates {
+  template <simd, class T>
+  GRADSIEVE_INLINE static void run(T const* own, float const* common, float const* unsent, float weight, float* update,
+                                   std::size_t count) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) update[i] = own_update<T>(own[i], common[i], unsent[i], weight);
+  }
+};
+
+/// Moves the common parameters by the mean and writes own ones. `own` may be the mean's memory.
+struct move_parameters {
+  template <simd, class T>
+  GRADSIEVE_INLINE static void run(T* own, float* common, float const* unsent, float weight, float const* mean,
+                                   std::size_t count) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) {
+      float const moved = moved_common(common[i], mean[i]);
+      own[i] = own_parameter<T>(moved, unsent[i], weight);
+      common[i] = moved;
+    }
+  }
+};
+
+/// Writes own parameters of common ones.
+struct write_own {
+  template <simd, class T>
+  GRADSIEVE_INLINE static void run(T* own, float const* common, float const* unsent, float weight,
+                                   std::size_t count) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) own[i] = own_parameter<T>(common[i], unsent[i], weight);
+  }
+};
+
+/// The same with updates that were taken out. `own` may be the updates' memory.
+struct write_updated {
+  template <simd, class T>
+  GRADSIEVE_INLINE static void run(T* own, float const* common, float const* unsent, float weight, float const* update,
+                                   std::size_t count) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) own[i] = with_update<T>(update[i], common[i], unsent[i], weight);
+  }
+};
+
+}  // namespace host_kernels
+
+/// @cond internal
+/// The memory of a parameter_exchange on the host: the common parameters, and for 16-bit own ones the update, which
+/// otherwise takes the own parameters' place.
+template <class T>
+class host_parameters {
+ public:
+  using arithmetic = float_environment;  ///< lives as long as a call that computes
+
+  host_parameters(host where, std::uint64_t n)
+      : scope_{where.threads, n, where.simd_limit}, common_(n), update_(std::same_as<T, float> ? 0 : n) {}
+
+  template <class Own>
+  [[nodiscard]] static auto span_of(Own& own) {
+    return checked_span(own);
+  }
+
+  /// The common parameters become these. Returns how many of them are not finite.
+  std::uint64_t start(std::span<T const> own) {
+    float* const to = common_.data();
+    return scope_.sum(own.size(), own.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
+      std::uint64_t bad = 0;
+      for (auto i = begin; i < end; ++i) {
+        to[i] = to_float(own[i]);
+        bad += is_finite(to[i]) ? 0u : 1u;
+      }
+      return bad;
+    });
+  }
+
+  [[nodiscard]] std::span<float const> common() const noexcept { return common_.span(); }
+  [[nodiscard]] std::span<float const> read() const noexcept { return common_.span(); }
+  void write(std::span<float const> values) const { std::ranges::copy(values, common_.data()); }
+
+  /// The memory of the update that was taken.
+  [[nodiscard]] std::span<float> update_of(std::span<T> own) const noexcept {
+    if constexpr (std::same_as<T, float>)
+      return own;
+    else
+      return update_.span();
+  }
+
+  /// Replaces the values by the ranks' largest. Collective.
+  template <class Comm>
+  static void reduce_largest(Comm const& comm, host const& where, std::span<double> values) {
+    comm.all_reduce(where, values, reduction::max);
+  }
+
+  /// A gradient for a rank that has failed: none.
+  [[nodiscard]] static std::span<float> no_update() noexcept { return {}; }
+
+  void take(std::span<T> own, std::span<float const> unsent, float weight) const {
+    auto const update = update_of(own);
+    each_part([&](std::uint64_t begin, std::size_t count) {
+      host_kernels::run<host_kernels::take_updates>(scope_.level, static_cast<T const*>(own.data() + begin),
+                                                    static_cast<float const*>(common_.data() + begin),
+                                                    unsent.data() + begin, weight, update.data() + begin, count);
+    });
+  }
+
+  void put(std::span<T> own, std::span<float const> unsent, float weight) const {
+    auto const mean = update_of(own);
+    each_part([&](std::uint64_t begin, std::size_t count) {
+      host_kernels::run<host_kernels::move_parameters>(scope_.level, own.data() + begin, common_.data() + begin,
+                                                       unsent.data() + begin, weight,
+                                                       static_cast<float const*>(mean.data() + begin), count);
+    });
+  }
+
+  void write_own(std::span<T> own, std::span<float const> unsent, float weight) const {
+    each_part([&](std::uint64_t begin, std::size_t count) {
+      host_kernels::run<host_kernels::write_own>(scope_.level, own.data() + begin,
+                                                 static_cast<float const*>(common_.data() + begin),
+                                                 unsent.data() + begin, weight, count);
+    });
+  }
+
+  void write_updated(std::span<T> own, std::span<float const> unsent, float weight) const {
+    auto const update = update_of(own);
+    each_part([&](std::uint64_t begin, std::size_t count) {
+      host_kernels::run<host_kernels::write_updated>(
+          scope_.level, own.data() + begin, static_cast<float const*>(common_.data() + begin), unsent.data() + begin,
+          weight, static_cast<float const*>(update.data() + begin), count);
+    });
+  }
+
+ private:
+  /// Calls body(begin, count) for each worker's part.
+  template <class Body>
+  void each_part(Body const& body) const {
+    scope_.split(scope_.n, scope_.n, [&](std::uint64_t begin, std::uint64_t end, int) {
+      if (end > begin) body(begin, std::size_t{end - begin});
+    });
+  }
+
+  host_scope scope_;
+  host_buffer<float> common_;
+  host_buffer<float> update_;  // for 16-bit own parameters
+};
+/// @endcond
+
+}  // namespace gradsieve

@@ -1,0 +1,300 @@
+// Each rank steps its own parameters, and what its optimiser has changed is exchanged: for Adam and its kind.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
+#include <gradsieve/host/parameters.hpp>
+#include <gradsieve/parameter_rules.hpp>
+#include <gradsieve/parameter_state.hpp>
+#include <gradsieve/step.hpp>
+
+namespace gradsieve {
+
+/// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other. Such an optimizer
+/// makes a gradient that waited for long into one large step; so every rank steps its own parameters with its own
+/// optimizer, on its own gradient, and the *change* is compressed and exchanged, with error feedback.
+///
+/// The parameters of all ranks consist of common ones, the same bits on every rank, and a residual of each rank: what
+/// of its changes it has not sent. A rank trains on common + weight * residual, in `own`. After the optimizer's step,
+/// or each H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with the compressor,
+/// adds the mean of what was sent to the common parameters, and writes `own` anew. Evaluate and save common(). Each
+/// rank's optimizer keeps its state to itself.
+///
+/// Nothing is lost: common + the mean of the ranks' residuals = the first parameters + the mean of all changes, to
+/// rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the number of ranks. All
+/// calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same parameters: those that
+/// the last call wrote, and what the optimizer has changed since. The first ones are equal on all ranks: broadcast
+/// them, and if in doubt call check_common(). One object a rank; not for concurrent use.
+///
+/// `Compressor`: a compressor of any space, or an any_compressor; its residual is in units of the parameters. Its store
+/// keeps one state: error_feedback, none (nothing waits then), in_bfloat16 of them, or one of your own whose state is
+/// what was not sent. `Value` float: also for float masters of 16-bit models; float16 or bfloat16: the optimizer steps
+/// those, and the common parameters are float.
+/// Cost: the compressor's exchange, and two passes: 16 bytes an element before it, 20 after it (with `Value` float).
+/// Memory: besides the compressor 4 bytes an element for the common parameters, and for 16-bit ones 4 for the change.
+/// On a device both passes are enqueued, as all of a compressor's steps are, and fit in a CUDA graph.
+/// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
+///
+/// @include parameters.cpp
+template <class Compressor, gradient_value Value = float>
+class parameter_exchange {
+  static_assert(detail::parameter_rules<Compressor>::fit);
+  using parts = typename Compressor::space_type::template parameters<Value>;
+  using arithmetic = typename parts::arithmetic;
+
+ public:
+  /// The compressor that exchanges what the optimizer has changed.
+  using compressor_type = Compressor;
+  /// What an exchange returns: the compressor's.
+  using report_type = std::remove_cvref_t<decltype(std::declval<Compressor const&>().report())>;
+
+  /// The common parameters become `own`. Allocates. Local.
+  /// @throws invalid_argument if `own` has another size than the layout or a value that is not finite, the weight is
+  /// not in [0, 1], or an any_compressor's store keeps several states; std::bad_alloc, device_error.
+  parameter_exchange(Compressor with, std::span<Value const> own, parameter_options options = {})
+      : compressor_{std::move(with)},
+        options_{options},
+        keeps_nothing_{detail::parameter_rules<Compressor>::keeps_nothing(compressor_)} {
+    options_.check();
+    check_size(own.size());
+    parts_ = std::make_unique<parts>(compressor_.where(), own.size());
+    if (auto const bad = parts_->start(own); bad > 0)
+      throw invalid_argument("gradsieve: " + std::to_string(bad) + " parameters are NaN or infinite");
+  }
+
+  // ---- With a communicator ---------------------------------------------------------------------------------
+
+  /// Exchanges what `own` has changed since the last call, and writes it anew. Of skipped layers nothing is sent, as in
+  /// compressor::exchange(). A change that is not finite counts as zero and in the report, and `own` becomes finite
+  /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
+  /// change is in the residual, and `own` was written anew, or it is in `own` as before, to rounding; go on with the
+  /// next step or call again. Collective.
+  /// @throws as compressor::exchange(); invalid_argument between take_update() and apply_mean().
+  template <class Comm, class Own>
+  report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}) {
+    auto const values = span_of(own);
+    if (values.size() != compressor_.layers().size())  // lets all ranks throw
+      return compressor_.exchange(comm, std::span<float>{static_cast<float*>(nullptr), values.size()});
+    auto const update = take(values);
+    try {
+      auto report = compressor_.exchange(comm, update, skipped);
+      put(values, comm.size());
+      return report;
+    } catch (...) {
+      give_back(values);
+      throw;
+    }
+  }
+
+  /// Joins an exchange_parameters() of the other ranks as a rank that has failed: theirs throws, and no rank gives
+  /// anything up. What `own` has changed stays in it. Collective. @throws as compressor::fail().
+  template <class Comm, class Own>
+  requires requires(Compressor& it, Comm const& comm, std::span<float> none) { it.fail(comm, none); }
+  void fail(Comm const& comm, Own&& own) {
+    change(checked(own), [&] { compressor_.fail(comm, parts_->no_update()); });
+  }
+
+  /// Compares the common parameters of all ranks. Collective. Waits. Cost: one pass.
+  /// @throws mismatch on every rank if they differ.
+  template <class Comm>
+  void check_common(Comm const& comm) {
+    detail::common_checksum sum{parts_->read()};
+    parts_->reduce_largest(comm, compressor_.where(), std::span<double>{sum.words});
+    if (!sum.agrees()) throw mismatch("gradsieve: the ranks have different common parameters");
+  }
+
+  // ---- With a transport of one's own -----------------------------------------------------------------------
+
+  /// The first half: takes what `own` has changed out of it and returns it, as a gradient for compressor().compress()
+  /// or exchange(). With `Value` float it is in the memory of `own`. Then write the mean of what the ranks have sent
+  /// over it, such as by averager::apply(), and call apply_mean(); or discard_step(). Local.
+  /// @throws invalid_argument if `own` has another size, or an update was taken already.
+  template <class Own>
+  std::span<float> take_update(Own&& own) {
+    return take(checked(own));
+  }
+
+  /// The second half: moves the common parameters by the mean, which stands where the update did, and writes `own`
+  /// anew. `ranks`: how many the mean is of. Local. @throws invalid_argument unless an update was taken.
+  template <class Own>
+  void apply_mean(Own&& own, int ranks) {
+    auto const values = checked(own, true);
+    if (ranks < 1) throw invalid_argument("gradsieve: a mean of " + std::to_string(ranks) + " ranks");
+    put(values, ranks);
+  }
+
+  /// Instead of the second half, for an update that will not be applied: what the compressor has given up of it returns
+  /// to the residual, and `own` is written anew; if it was not compressed, it returns to `own`. Call it on every rank.
+  /// Local. @throws invalid_argument unless an update was taken.
+  template <class Own>
+  void discard_step(Own&& own) {
+    auto const values = checked(own, true);
+    if (compressor_.accumulated() != accumulated_) compressor_.discard_step();
+    give_back(values);
+  }
+
+  // ---- The parts -------------------------------------------------------------------------------------------
+
+  /// The common parameters, in memory of the space: to evaluate and to save. Valid as long as this object.
+  [[nodiscard]] std::span<float const> common() const noexcept { return parts_->common(); }
+  /// What exchanges the changes: its residual, its step, its layers.
+  [[nodiscard]] Compressor& compressor() noexcept { return compressor_; }
+  /// @copydoc compressor()
+  [[nodiscard]] Compressor const& compressor() const noexcept { return compressor_; }
+  /// The report of the last step.
+  [[nodiscard]] report_type report() const { return compressor_.report(); }
+  /// How much of what this rank has not sent is in `own` now.
+  [[nodiscard]] float weight() const noexcept { return weight_; }
+
+  // ---- Across restarts, and with another number of ranks -----------------------------------------------------
+
+  /// The common parameters and the compressor's state(), as bytes. What `own` has changed since the last exchange is
+  /// not in it. Local. Waits. Allocates. Cost: some copies.
+  [[nodiscard]] std::vector<std::byte> state() {
+    auto const common = parts_->read();
+    return parameter_state{common.size(), compressor_.layers().hash(), weight_, {}, {}}.write(common,
+                                                                                              compressor_.state());
+  }
+
+  /// Continues where state() was taken, and writes `own`. Local. Waits. Allocates.
+  /// @throws corrupt_state, mismatch, std::bad_alloc and leaves all unchanged; device_error.
+  template <class Own>
+  void restore(std::span<std::byte const> bytes, Own&& own) {
+    arithmetic const exact;
+    auto const values = checked(own);
+    auto const found = parameter_state::read(bytes, values.size(), compressor_.layers().hash());
+    std::vector<float> common(values.size());
+    wire::load(std::span{common}, found.common);
+    compressor_.restore(found.compressor);
+    parts_->write(common);
+    weight_ = keeps_nothing_ ? 0.0f : found.weight;
+    parts_->write_own(values, compressor_.residual(), weight_);
+  }
+
+  /// Continues as a rank that is new, with the state of any other rank of the same step: with its common parameters,
+  /// and nothing in the residual. The others call rescale(). Local. @throws as restore().
+  template <class Own>
+  void join(std::span<std::byte const> bytes, Own&& own) {
+    arithmetic const exact;
+    restore(bytes, own);
+    compressor_.rescale(0.0f);
+    parts_->write_own(span_of(own), compressor_.residual(), weight_);
+  }
+
+  /// Adds what a rank that left has not sent, from its state(). When the world shrinks or grows call rescale(new size /
+  /// old size) on all ranks that were there. `own` keeps what it has changed. Local.
+  /// @throws as compressor::absorb(), and leaves all unchanged; invalid_argument as take_update().
+  template <class Own>
+  void absorb(std::span<std::byte const> bytes, Own&& own) {
+    auto const values = checked(own);
+    auto const found = parameter_state::read(bytes, values.size(), compressor_.layers().hash());
+    change(values, [&] { compressor_.absorb(found.compressor); });
+  }
+
+  /// Multiplies the residual, see absorb(). `own` keeps what it has changed. Local.
+  /// @throws invalid_argument unless the factor is finite, or as take_update().
+  template <class Own>
+  void rescale(float factor, Own&& own) {
+    change(checked(own), [&] { compressor_.rescale(factor); });
+  }
+
+ private:
+  template <class Own>
+  [[nodiscard]] static auto span_of(Own& own) {
+    auto const values = parts::span_of(own);
+    static_assert(std::same_as<decltype(values), std::span<Value> const>,
+                  "own parameters are writable and of the format that the parameter_exchange was made for");
+    return values;
+  }
+
+  /// Own parameters, of which an update is taken or not.
+  template <class Own>
+  [[nodiscard]] std::span<Value> checked(Own& own, bool taken = false) const {
+    auto const values = span_of(own);
+    check_size(values.size());
+    check_taken(taken);
+    return values;
+  }
+
+  void check_taken(bool taken) const {
+    if (taken_ != taken)
+      throw invalid_argument(
+          taken ? "gradsieve: no update was taken: call take_update() before"
+                : "gradsieve: an update was taken already: call apply_mean() or discard_step() before");
+  }
+
+  void check_size(std::size_t size) const {
+    if (auto const n = compressor_.layers().size(); size != n)
+      throw invalid_argument("gradsieve: " + std::to_string(size) + " own parameters, the layout has " +
+                             std::to_string(n) + " elements");
+  }
+
+  std::span<float> take(std::span<Value> own) {
+    check_taken(false);
+    arithmetic const exact;
+    auto const unsent = compressor_.residual();  // may throw: nothing has changed yet
+    accumulated_ = compressor_.accumulated();
+    parts_->take(own, unsent, weight_);
+    taken_ = true;
+    return parts_->update_of(own);
+  }
+
+  void put(std::span<Value> own, int ranks) {
+    arithmetic const exact;
+    auto const unsent = compressor_.residual();
+    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks);
+    parts_->put(own, unsent, weight_);
+    taken_ = false;
+  }
+
+  /// `own` from what is there, once the update was accumulated; or with the update, if it was not.
+  void give_back(std::span<Value> own) {
+    arithmetic const exact;
+    auto const unsent = compressor_.residual();
+    if (compressor_.accumulated() != accumulated_)
+      parts_->write_own(own, unsent, weight_);
+    else
+      parts_->write_updated(own, unsent, weight_);
+    taken_ = false;
+  }
+
+  /// Changes the residual by body(), and keeps what `own` has changed.
+  template <class Body>
+  void change(std::span<Value> own, Body const& body) {
+    arithmetic const exact;
+    take(own);
+    held_failure failure;
+    failure.attempt(body);
+    parts_->write_updated(own, compressor_.residual(), weight_);
+    taken_ = false;
+    if (failure) std::rethrow_exception(failure.why());
+  }
+
+  Compressor compressor_;
+  parameter_options options_;
+  bool keeps_nothing_;  // what is not sent is dropped
+  std::unique_ptr<parts> parts_;
+  float weight_ = 0;               // by which `own` was written last; at first it is common, whatever the residual
+  bool taken_ = false;             // an update is in the memory of `own`
+  std::uint64_t accumulated_ = 0;  // by the compressor, when it was taken
+};
+
+/// Deduces the format of the own parameters.
+template <class Compressor, class Value, std::size_t Extent>
+parameter_exchange(Compressor, std::span<Value, Extent>, parameter_options = {})
+    -> parameter_exchange<Compressor, std::remove_const_t<Value>>;
+
+}  // namespace gradsieve

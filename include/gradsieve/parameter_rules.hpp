@@ -1,0 +1,119 @@
+// Options of a parameter_exchange, and which compressors it takes.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/exchange/reduce_scatter.hpp>
+#include <gradsieve/residual/none.hpp>
+
+namespace gradsieve {
+
+/// Options of a parameter_exchange.
+struct parameter_options {
+  /// How much of what a rank has not sent its own parameters have, in [0, 1]. Empty: one over the number of ranks,
+  /// which is what a step without compression would have given them of this rank's share. 0: ranks train on the common
+  /// parameters; 1: each on all that it has changed.
+  std::optional<float> weight{};
+
+  /// @throws invalid_argument unless the weight is in [0, 1].
+  void check() const {
+    if (weight && !(is_finite(*weight) && *weight >= 0.0f && *weight <= 1.0f))
+      throw invalid_argument("gradsieve: parameter_exchange's weight is not in [0, 1]");
+  }
+
+  /// The weight among so many ranks. @pre ranks > 0
+  [[nodiscard]] GRADSIEVE_PRECISE float among(int ranks) const noexcept {
+    return weight ? *weight : divide(1.0f, static_cast<float>(ranks));
+  }
+
+  friend bool operator==(parameter_options const&, parameter_options const&) = default;
+};
+
+namespace detail {
+
+/// Whether a residual store keeps nothing of what was not sent.
+template <class Store>
+[[nodiscard]] constexpr bool keeps_nothing() noexcept {
+  if constexpr (wrapping_residual_store<Store>)
+    return keeps_nothing<std::remove_cvref_t<decltype(std::declval<Store const&>().store)>>();
+  else
+    return std::same_as<Store, none>;
+}
+
+/// What is known of a compressor's recipe when it is compiled: of an any_compressor nothing.
+template <class Compressor>
+struct known_recipe {
+  static constexpr std::size_t states = 1;
+  static constexpr bool leaves_shards = false;
+};
+template <class Compressor>
+requires requires { typename Compressor::residual_type; }
+struct known_recipe<Compressor> {
+  static constexpr std::size_t states = Compressor::residual_type::states;
+  static constexpr bool leaves_shards = std::same_as<typename Compressor::exchange_type, reduce_scatter>;
+};
+
+/// What a parameter_exchange asks of its compressor. A compiler prints the sentence of a rule that is broken.
+template <class Compressor>
+struct parameter_rules {
+  static constexpr bool fit = true;
+  static constexpr bool is_two_level = requires(Compressor & it) { it.part_compressor(); };
+
+  static_assert(!is_two_level,
+                "parameter_exchange: a two_level_compressor holds the residual of a part only: use a compressor of all "
+                "ranks");
+  static_assert(known_recipe<Compressor>::states == 1,
+                "parameter_exchange: recipe.residual keeps several states, and the optimizer has the momentum already: "
+                "use error_feedback");
+  static_assert(!known_recipe<Compressor>::leaves_shards,
+                "parameter_exchange: reduce_scatter leaves each rank a shard of the mean, and common parameters need "
+                "all of it: use gather or index_union");
+
+  /// Whether the compressor's store keeps nothing. @throws invalid_argument where an any_compressor's keeps several
+  /// states.
+  [[nodiscard]] static bool keeps_nothing(Compressor const& with) {
+    if constexpr (requires { typename Compressor::residual_type; }) {
+      return detail::keeps_nothing<typename Compressor::residual_type>();
+    } else {
+      return std::visit(
+          []<class Store>(Store const&) {
+            if (Store::states != 1)
+              throw invalid_argument(std::string{"gradsieve: parameter_exchange: '"} + Store::name +
+                                     "' keeps several states, and the optimizer has the momentum already: use "
+                                     "error_feedback");
+            return detail::keeps_nothing<Store>();
+          },
+          with.recipe().residual);
+    }
+  }
+};
+
+/// A checksum as whole numbers and their negatives: all ranks have the same one where the largest of both agree.
+struct common_checksum {
+  double words[4];
+
+  explicit common_checksum(std::span<float const> values) noexcept {
+    auto const sum = wire::checksum(std::as_bytes(values));
+    for (unsigned part = 0; part < 2; ++part) {
+      words[part] = static_cast<double>(sum >> (32 * part) & 0xFFFF'FFFFu);
+      words[2 + part] = -words[part];
+    }
+  }
+  [[nodiscard]] bool agrees() const noexcept { return words[0] == -words[2] && words[1] == -words[3]; }
+};
+
+}  // namespace detail
+
+}  // namespace gradsieve

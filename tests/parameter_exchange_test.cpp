@@ -1,0 +1,256 @@
+// Parameters that each rank steps for itself: nothing is lost, the common ones are equal, and Adam gets somewhere.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/comm/self.hpp>
+
+#include "allocations.hpp"
+#include "parameters.hpp"
+
+using namespace parameters;
+
+namespace {
+
+/// Of steps behind the first one.
+template <class T>
+std::uint64_t allocations_of() {
+  std::vector<T> own(20'000);
+  gs::recipe const recipe{};
+  gs::parameter_exchange exchange{gs::compressor{here, gs::layout::flat(own.size()), recipe}, std::span{own}};
+  exchange.exchange_parameters(gs::self{}, own);
+  auto const before = allocations.load();
+  for (int step = 0; step < 5; ++step) {
+    for (std::size_t i = 0; i < own.size(); i += 7) own[i] = gs::from_float<T>(0.5f);
+    exchange.exchange_parameters(gs::self{}, own);
+  }
+  return allocations.load() - before;
+}
+
+}  // namespace
+
+TEST_CASE("whatever happens, common and residuals hold the first parameters and all changes") {
+  all<float>(gs::recipe{});
+  all<gs::float16>(gs::recipe{});
+  all<gs::bfloat16>(gs::recipe{});
+}
+
+TEST_CASE("a rank that leaves, and ranks that join") {
+  auto const recipe = gs::recipe{.density = 0.03, .partitioner = gs::deft{}};
+  using exchange_type = gs::parameter_exchange<gs::compressor<gs::host, std::remove_const_t<decltype(recipe)>>>;
+  auto const n = mixed_layers().size();
+  for (bool const late : {false, true}) {  // with changes that wait to be exchanged
+    CAPTURE(late);
+    std::vector<std::unique_ptr<member<float, exchange_type>>> ranks;
+    std::vector<double> expected(n);
+    auto const add_rank = [&] { ranks.push_back(std::make_unique<member<float, exchange_type>>(recipe)); };
+    std::uint64_t step = 0;
+    auto const train = [&](bool exchange_last) {
+      int const world = static_cast<int>(ranks.size());
+      auto const said = on_ranks(world, [&](communicator comm) {
+        auto& mine = *ranks[at(comm.rank())];
+        for (std::uint64_t s = 0; s < 10; ++s) {
+          mine.change(comm.rank(), step + s);
+          if (s < 9 || exchange_last) mine.exchange.exchange_parameters(comm, mine.own);
+        }
+        mine.exchange.check_common(comm);
+        return std::string{};
+      });
+      CHECK(joined(said) == "");
+      step += 10;
+      for (auto const& each : ranks)
+        for (std::size_t i = 0; i < n; ++i) {
+          expected[i] += each->income[i] / world;
+          each->income[i] = 0;
+        }
+    };
+    for (int r = 0; r < 4; ++r) add_rank();
+    for (std::size_t i = 0; i < n; ++i) expected[i] = static_cast<double>(first_parameter(i));
+    train(true);
+    auto const left = ranks[3]->exchange.state();
+    ranks.pop_back();
+    ranks[1]->exchange.absorb(left, ranks[1]->own);
+    for (auto const& each : ranks) each->exchange.rescale(3.0f / 4.0f, each->own);
+    train(true);
+    auto const any = ranks[2]->exchange.state();
+    for (auto const& each : ranks) each->exchange.rescale(5.0f / 3.0f, each->own);
+    for (int r = 0; r < 2; ++r) {
+      add_rank();
+      ranks.back()->exchange.join(any, ranks.back()->own);
+    }
+    train(!late);
+    if (late) {  // what is not exchanged yet is in own
+      for (auto const& each : ranks) each->exchange.rescale(1.0f, each->own);
+      step += 1;
+      train(true);
+    }
+    std::vector<double> found(n);
+    for (auto const& each : ranks) {
+      auto const unsent = each->exchange.compressor().residual();
+      for (std::size_t i = 0; i < n; ++i) found[i] += static_cast<double>(unsent[i]) / 5;
+    }
+    double worst = 0;
+    for (std::size_t i = 0; i < n; ++i)
+      worst = std::max(worst, std::abs(found[i] + static_cast<double>(ranks[0]->exchange.common()[i]) - expected[i]));
+    CHECK(worst < 1e-5);
+  }
+}
+
+TEST_CASE("an exchange that fails loses nothing and doubles nothing") {
+  auto const recipe = gs::recipe{.density = 0.02, .on_non_finite = gs::non_finite::fail};
+  auto const n = mixed_layers().size();
+  auto const said = on_ranks(3, [&](communicator comm) {
+    findings found;
+    member<float, gs::parameter_exchange<gs::compressor<gs::host, std::remove_const_t<decltype(recipe)>>>> mine{recipe};
+    for (std::uint64_t step = 0; step < 12; ++step) {
+      mine.change(comm.rank(), step);
+      auto const before = mine.own;
+      if (step % 4 == 1) {  // another size on one rank
+        auto const part = std::span{mine.own}.first(comm.rank() == 1 ? n - 1 : n);
+        auto const how = ending([&] { mine.exchange.exchange_parameters(comm, part); });
+        found.expect(contains(how, comm.rank() == 1 ? "invalid_argument" : "communication_error"), "size: " + how);
+        if (comm.rank() == 1) found.expect(mine.own == before, "own has changed");
+      } else if (step % 4 == 2) {  // in the middle, on all ranks
+        auto const how = ending([&] { mine.exchange.exchange_parameters(cut_off{comm}, mine.own); });
+        found.expect(contains(how, "cut off"), "cut off: " + how);
+      } else if (step % 4 == 3) {  // before anything changes
+        if (comm.rank() == 0) mine.own[7] = not_a_number;
+        auto const how = ending([&] { mine.exchange.exchange_parameters(comm, mine.own); });
+        found.expect(contains(how, "non_finite_gradient"), "not finite: " + how);
+        float worst = 0;
+        for (std::size_t i = 0; i < n; ++i)
+          if (i != 7) worst = std::max(worst, std::abs(mine.own[i] - before[i]));
+        found.expect(worst < 1e-6f, "own is not as it was");
+        mine.own[7] = before[7];
+      }
+      mine.exchange.exchange_parameters(comm, mine.own);
+      found.expect(mine.is_as_written(), "own is not common and the rest");
+    }
+    return found.text() + mine.balance(comm);
+  });
+  CHECK(joined(said) == "");
+}
+
+TEST_CASE("wrong use is refused, and changes nothing") {
+  auto const recipe = gs::recipe{.density = 0.1};
+  std::vector<float> own(10, 1.0f);
+  auto const make = [&](std::span<float const> from, gs::parameter_options options = {}) {
+    return gs::parameter_exchange{gs::compressor{here, gs::layout::flat(10), recipe}, from, options};
+  };
+  using std::span;
+  CHECK(contains(ending([&] { make(span{own}.first(9)); }), "9 own parameters, the layout has 10 elements"));
+  CHECK(contains(ending([&] { make(own, {.weight = 1.5f}); }), "weight is not in [0, 1]"));
+  CHECK(contains(ending([&] { make(own, {.weight = not_a_number}); }), "weight is not in [0, 1]"));
+  own[3] = not_a_number;
+  CHECK(contains(ending([&] { make(own); }), "1 parameters are NaN or infinite"));
+  own[3] = 1.0f;
+  auto exchange = make(own);
+  CHECK(contains(ending([&] { exchange.apply_mean(own, 1); }), "no update was taken"));
+  CHECK(contains(ending([&] { exchange.discard_step(own); }), "no update was taken"));
+  own[2] += 0.5f;
+  auto const update = exchange.take_update(own);
+  CHECK(update[2] == 0.5f);
+  for (auto const& call : std::vector<std::function<void()>>{
+           [&] { exchange.take_update(own); }, [&] { exchange.exchange_parameters(gs::self{}, own); },
+           [&] { exchange.rescale(1.0f, own); }, [&] { exchange.absorb({}, own); }, [&] { exchange.restore({}, own); }})
+    CHECK(contains(ending(call), "an update was taken already"));
+  CHECK(contains(ending([&] { exchange.apply_mean(own, 0); }), "a mean of 0 ranks"));
+  exchange.discard_step(own);
+  CHECK(own[2] == 1.5f);  // it was not compressed
+  exchange.exchange_parameters(gs::self{}, own);
+  CHECK(exchange.common()[2] == 1.5f);
+  CHECK(contains(ending([&] { exchange.rescale(not_a_number, own); }), "not finite"));
+  CHECK(own[2] == 1.5f);
+
+  auto const state = exchange.state();
+  auto other = gs::parameter_exchange{gs::compressor{here, gs::layout::flat(11), recipe},
+                                      span<float const>{std::vector<float>(11)}};
+  std::vector<float> eleven(11);
+  CHECK(contains(ending([&] { other.restore(state, eleven); }),
+                 "mismatch: gradsieve: parameter state belongs to another"));
+  for (std::size_t at = 0; at < state.size(); ++at) {
+    auto damaged = state;
+    damaged[at] ^= std::byte{1};
+    CAPTURE(at);
+    CHECK(ending([&] { exchange.restore(damaged, own); }) != "");
+    CHECK(ending([&] { exchange.restore(span{state}.first(at), own); }) != "");
+  }
+  CHECK(exchange.state() == state);
+  auto const moved = std::move(exchange);
+  CHECK(contains(ending([&] { exchange.exchange_parameters(gs::self{}, own); }), "moved from"));
+}
+
+TEST_CASE("own parameters that differ at first are found") {
+  auto const said = on_ranks(3, [&](communicator comm) {
+    std::vector<float> own(100, comm.rank() == 2 ? 1.0f : 2.0f);
+    gs::parameter_exchange exchange{gs::compressor{here, gs::layout::flat(100), gs::recipe{}}, std::span{own}};
+    return ending([&] { exchange.check_common(comm); });
+  });
+  for (auto const& each : said)
+    CHECK(contains(each, "mismatch: gradsieve: the ranks have different common parameters"));
+}
+
+TEST_CASE("own parameters stay finite where a format or a sum ends") {
+  std::vector<gs::float16> own(4, gs::from_float<gs::float16>(60000.0f));
+  gs::parameter_exchange exchange{
+      gs::compressor{here, gs::layout::flat(4), gs::recipe{.density = 0.25}}, std::span{own}, {.weight = 1.0f}};
+  for (int step = 0; step < 6; ++step) {
+    for (auto& x : own) x = gs::from_float_saturated<gs::float16>(gs::to_float(x) + 2000.0f);
+    exchange.exchange_parameters(gs::self{}, own);
+    for (auto const x : own) CHECK(gs::is_finite(gs::to_float(x)));
+  }
+  std::vector<float> wide(4, 3e38f);
+  gs::parameter_exchange second{
+      gs::compressor{here, gs::layout::flat(4), gs::recipe{.density = 0.25}}, std::span{wide}, {.weight = 1.0f}};
+  for (int step = 0; step < 6; ++step) {
+    for (auto& x : wide) x = step % 2 == 0 ? 3.4e38f : -3.4e38f;
+    second.exchange_parameters(gs::self{}, wide);
+    for (auto const x : wide) CHECK(gs::is_finite(x));
+  }
+}
+
+TEST_CASE("steps allocate nothing") {
+  CHECK(allocations_are_counted());
+  CHECK(allocations_of<float>() == 0);
+  CHECK(allocations_of<gs::bfloat16>() == 0);
+}
+
+TEST_CASE("the same bits for any number of threads and any vectors") {
+  auto const trace = [](gs::host where) {
+    auto const n = std::size_t{100'003};
+    std::vector<float> own = gradient(n, 0, 99);
+    gs::parameter_exchange exchange{
+        gs::compressor{where, gs::layout::flat(n), gs::recipe{.density = 0.01}}, std::span{own}, {.weight = 0.3f}};
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      auto const change = gradient(n, 0, step);
+      for (std::size_t i = 0; i < n; ++i) own[i] += 0.01f * change[i];
+      exchange.exchange_parameters(gs::self{}, own);
+    }
+    return hash(own, hash(std::as_bytes(exchange.common())));
+  };
+  auto const usual = trace({.threads = 1});
+  CHECK(trace({.threads = 3}) == usual);
+  CHECK(trace({.threads = 1, .simd_limit = gs::simd::portable}) == usual);
+  CHECK(trace({.threads = 2, .simd_limit = gs::simd::avx2}) == usual);
+}
+
+TEST_CASE("Adam at 1 %: exchanged parameters get there, exchanged gradients do not") {
+  double const dense = adam_loss(way::dense);
+  double const parameters = adam_loss(way::parameters);
+  double const gradients = adam_loss(way::gradients);
+  INFO("dense " << dense << ", parameters " << parameters << ", gradients " << gradients);
+  CHECK(parameters < 2 * dense);
+  CHECK(gradients > 10 * dense);
+}
