@@ -37,7 +37,7 @@ set(layers
     "layer_states"
     "averager"
     "compressor"
-    "parameter_exchange two_level"
+    "parameter_exchange second_moments two_level"
     "schedule/cost schedule/trace"
     "schedule/"
     "schedule/planners/"

@@ -15,25 +15,16 @@ namespace gs = gradsieve;
 
 namespace {
 
-/// Adam, for parameters that are to become 0 to 6 by turns: each rank sees its own noise.
-struct adam {
-  std::vector<float> mean, square;
-  int steps = 0;
-
-  void step(std::span<float> parameters, int rank) {
-    ++steps;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      auto const noise =
-          gs::mix(gs::mix(static_cast<std::uint64_t>(steps)) + i + 1000 * static_cast<std::uint64_t>(rank));
-      float const gradient =
-          parameters[i] - static_cast<float>(i % 7) + static_cast<float>(noise % 1001) / 500.0f - 1.0f;
-      mean[i] += 0.1f * (gradient - mean[i]);
-      square[i] += 0.01f * (gradient * gradient - square[i]);
-      float const rate = 0.05f * std::min(1.0f, 300.0f / static_cast<float>(steps));
-      parameters[i] -= rate * mean[i] / (std::sqrt(square[i]) + 1e-8f);
-    }
+/// For parameters that are to become 0 to 6 by turns; each rank sees noise of its own.
+std::vector<float> gradient_of(std::span<float const> parameters, int rank, int step) {
+  std::vector<float> gradient(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    auto const noise =
+        gs::mix(gs::mix(static_cast<std::uint64_t>(step)) + i + (static_cast<std::uint64_t>(rank) << 32));
+    gradient[i] = parameters[i] - static_cast<float>(i % 7) + static_cast<float>(noise % 1001) / 500.0f - 1.0f;
   }
-};
+  return gradient;
+}
 
 }  // namespace
 
@@ -44,11 +35,23 @@ int main() {
     auto const recipe = gs::recipe{.density = 0.05, .passthrough = {.patterns = {}}};
     auto exchange =
         gs::parameter_exchange{gs::compressor{gs::host{.threads = 1}, gs::layout::flat(n), recipe}, std::span{own}};
-    adam optimizer{std::vector<float>(n), std::vector<float>(n)};
+    //! [second moments]
+    auto moments = gs::second_moments{gs::host{.threads = 1}, exchange.compressor().layers()};
+    std::vector<float> mean(n), square(n);  // of this rank's Adam
     for (int step = 0; step < 2000; ++step) {
-      optimizer.step(own, comm.rank());
+      auto gradient = gradient_of(own, comm.rank(), step);
+      moments.measure(comm, gradient);            // a thousandth of it, to all ranks
+      moments.clip(gradient, 100.0f);             // by the norm that the mean gradient has about: all ranks alike
+      float const factor = moments.factors()[0];  // of the one layer
+      float const rate = 0.05f * std::min(1.0f, 300.0f / static_cast<float>(step + 1));
+      for (std::size_t i = 0; i < n; ++i) {
+        mean[i] += 0.1f * (gradient[i] - mean[i]);
+        square[i] += 0.01f * (factor * gradient[i] * gradient[i] - square[i]);
+        own[i] -= rate * mean[i] / (std::sqrt(square[i]) + 1e-8f);
+      }
       exchange.exchange_parameters(comm, own);  // own is now what the next step starts from
     }
+    //! [second moments]
     float worst = 0;
     for (std::size_t i = 0; i < n; ++i)
       worst = std::max(worst, std::abs(exchange.common()[i] - static_cast<float>(i % 7)));

@@ -25,6 +25,87 @@ static int alone(void* c, const void* m, size_t n, void* a, const size_t* s) {
   return 0;
 }
 
+/* Exchanged parameters and second moments, of one rank. */
+static void parameters(gradsieve_communicator const* comm) {
+  enum { n = 1000, steps = 20 };
+  static float own[n], twin[n], gradient[n];
+  gradsieve_layer const layers[] = {{"weight", n - 10}, {"bias", 10}};
+  gradsieve_parameters *made = NULL, *other = NULL;
+  gradsieve_moments *moments = NULL, *more = NULL;
+  float const *common = NULL, *factors = NULL;
+  gradsieve_report report;
+  size_t size = 0;
+  float norm = 0;
+  for (int i = 0; i < n; ++i) own[i] = (float)i;
+
+  REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, NULL, n, -1, &made), "own is null");
+  REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n - 1, -1, &made), "999 own parameters");
+  REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n, 2, &made), "weight is not in [0, 1]");
+  REFUSED(gradsieve_create_parameters("momentum_correction", layers, NULL, 2, own, n, -1, &made), "keeps several states");
+  REFUSED(gradsieve_create_parameters("radish", layers, NULL, 2, own, n, -1, &made), "'radish' is not one");
+  REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n, -1, NULL), "made is null");
+  EXPECT(made == NULL);
+  gradsieve_destroy_parameters(NULL);
+  EXPECT(gradsieve_create_parameters("radix@0.1", layers, NULL, 2, own, n, -1, &made) == GRADSIEVE_OK);
+  EXPECT(gradsieve_common(made, &common) == GRADSIEVE_OK && memcmp(common, own, sizeof own) == 0);
+  for (int step = 0; step < steps; ++step) {
+    for (int i = 0; i < n; ++i) own[i] += (float)(i % 10);
+    EXPECT(gradsieve_exchange_parameters(made, comm, own, n, NULL) == GRADSIEVE_OK);
+  }
+  for (int i = 0; i < n; ++i) /* alone a rank trains on all that it has changed */
+    EXPECT(own[i] > (float)(i + steps * (i % 10)) - 0.01f && own[i] < (float)(i + steps * (i % 10)) + 0.01f);
+  EXPECT(memcmp(common, own, sizeof own) != 0); /* and has not sent all of it */
+  EXPECT(gradsieve_get_parameters_report(made, &report) == GRADSIEVE_OK && report.selected == 99);
+  REFUSED(gradsieve_exchange_parameters(made, comm, own, n - 1, NULL), "999");
+  REFUSED(gradsieve_exchange_parameters(NULL, comm, own, n, NULL), "parameters is null");
+  REFUSED(gradsieve_exchange_parameters(made, NULL, own, n, NULL), "communicator is null");
+
+  EXPECT(gradsieve_save_parameters(made, NULL, &size) == GRADSIEVE_ROOM && size > 8 * n);
+  void* state = malloc(size);
+  EXPECT(gradsieve_save_parameters(made, state, &size) == GRADSIEVE_OK);
+  EXPECT(gradsieve_create_parameters("radix@0.1", layers, NULL, 2, twin, n, -1, &other) == GRADSIEVE_OK);
+  EXPECT(gradsieve_load_parameters(other, state, size - 1, twin, n) == GRADSIEVE_CORRUPT);
+  EXPECT(gradsieve_load_parameters(other, state, size, twin, n) == GRADSIEVE_OK);
+  EXPECT(memcmp(own, twin, sizeof own) == 0);
+  EXPECT(gradsieve_join_parameters(other, state, size, twin, n) == GRADSIEVE_OK);
+  EXPECT(memcmp(common, twin, sizeof twin) == 0); /* nothing waits */
+  EXPECT(gradsieve_absorb_parameters(other, state, size, twin, n) == GRADSIEVE_OK);
+  EXPECT(gradsieve_rescale_parameters(other, 0.5f, twin, n) == GRADSIEVE_OK);
+  EXPECT(memcmp(common, twin, sizeof twin) != 0);
+  unsigned char const skipped[] = {1, 0};
+  memcpy(twin, common, sizeof twin);
+  EXPECT(gradsieve_exchange_parameters(made, comm, own, n, skipped) == GRADSIEVE_OK);
+  EXPECT(memcmp(common, twin, (n - 10) * sizeof *twin) == 0);
+  free(state);
+  gradsieve_destroy_parameters(made);
+  gradsieve_destroy_parameters(other);
+
+  REFUSED(gradsieve_create_moments(layers, 2, 2, 1, &moments), "density is not in [0, 1]");
+  REFUSED(gradsieve_create_moments(layers, 2, 0.01, 0, &moments), "every is 0");
+  REFUSED(gradsieve_create_moments(NULL, 2, 0.01, 1, &moments), "layers is null");
+  gradsieve_destroy_moments(NULL);
+  EXPECT(gradsieve_create_moments(layers, 2, 0.01, 1, &moments) == GRADSIEVE_OK);
+  EXPECT(gradsieve_moment_factors(moments, &factors) == GRADSIEVE_OK && factors[0] == 1 && factors[1] == 1);
+  for (int i = 0; i < n; ++i) gradient[i] = 2;
+  EXPECT(gradsieve_measure_moments(moments, comm, gradient, n) == GRADSIEVE_OK);
+  REFUSED(gradsieve_measure_moments(moments, comm, gradient, n - 1), "999");
+  EXPECT(gradsieve_measure_moments(moments, comm, gradient, n) == GRADSIEVE_OK);
+  REFUSED(gradsieve_clip(moments, gradient, n - 1, 1, &norm), "999 values");
+  REFUSED(gradsieve_clip(moments, gradient, n, 0, &norm), "norm above 0");
+  EXPECT(gradsieve_clip(moments, gradient, n, 1, &norm) == GRADSIEVE_OK);
+  EXPECT(norm > 63.2f && norm < 63.3f && gradient[5] > 0.0316f && gradient[5] < 0.0317f);
+  size = 0;
+  EXPECT(gradsieve_save_moments(moments, NULL, &size) == GRADSIEVE_ROOM);
+  state = malloc(size);
+  EXPECT(gradsieve_save_moments(moments, state, &size) == GRADSIEVE_OK);
+  EXPECT(gradsieve_create_moments(layers, 1, 0.01, 1, &more) == GRADSIEVE_OK);
+  EXPECT(gradsieve_load_moments(more, state, size) == GRADSIEVE_MISMATCH);
+  EXPECT(gradsieve_load_moments(moments, state, size) == GRADSIEVE_OK);
+  free(state);
+  gradsieve_destroy_moments(moments);
+  gradsieve_destroy_moments(more);
+}
+
 int main(void) {
   enum { n = 1000 };
   static float gradient[n], mean[n];
@@ -134,5 +215,7 @@ int main(void) {
   free(state);
   gradsieve_destroy(made);
   gradsieve_destroy(other);
+  comm.all_gather = alone;
+  parameters(&comm);
   return failures == 0 ? 0 : 1;
 }

@@ -1,5 +1,6 @@
 /* Logistic regression on handwritten digits in C, data-parallel over four processes: fork(), shared memory as the
- * transport, and gradients through gradsieve. Ends with code 1 unless it learns and all ranks end with the same bits. */
+ * transport. With gradient descent ranks exchange gradients through gradsieve; with Adam each steps parameters of its
+ * own and exchanges what that has changed. Ends with code 1 unless it learns and all ranks end with the same bits. */
 #define _GNU_SOURCE
 #include <gradsieve/gradsieve.h>
 #include <math.h>
@@ -99,31 +100,76 @@ static int refused(gradsieve_status status) {
   return status != GRADSIEVE_OK;
 }
 
-static int train(struct shared* all, int rank, int rows, char const* recipe) {
-  static float model[parameters], gradient[parameters];
-  struct link link = {all, rank};
-  gradsieve_communicator const comm = {&link, rank, ranks, all_reduce_float, all_reduce_double, all_gather, NULL, NULL};
-  gradsieve_layer const layers[] = {{"weight", weights}, {"bias", digits}};
-  gradsieve_compressor* compressor = NULL;
-  if (refused(gradsieve_create(recipe, layers, 2, &compressor))) return 1;
-  int const test = rows * 4 / 5; /* rows from here on are not trained with */
+/* This rank's gradient, such that the ranks' mean is that of all rows below `test`. */
+static void differentiate(float const* model, int rank, int test, float* gradient) {
   float probability[digits];
-  gradsieve_report report = {0};
-  for (int step = 0; step < steps; ++step) {
-    memset(gradient, 0, sizeof gradient);
-    for (int i = rank; i < test; i += ranks) {
-      classify(model, image[i], probability);
-      for (int d = 0; d < digits; ++d) {
-        float const error = (probability[d] - (float)(d == label[i])) * (float)ranks / (float)test;
-        for (int p = 0; p < pixels; ++p) gradient[d * pixels + p] += error * image[i][p];
-        gradient[weights + d] += error;
-      }
+  memset(gradient, 0, parameters * sizeof *gradient);
+  for (int i = rank; i < test; i += ranks) {
+    classify(model, image[i], probability);
+    for (int d = 0; d < digits; ++d) {
+      float const error = (probability[d] - (float)(d == label[i])) * (float)ranks / (float)test;
+      for (int p = 0; p < pixels; ++p) gradient[d * pixels + p] += error * image[i][p];
+      gradient[weights + d] += error;
     }
-    if (refused(gradsieve_exchange(compressor, &comm, gradient, parameters))) return 1;
+  }
+}
+
+static gradsieve_layer const layers[] = {{"weight", weights}, {"bias", digits}};
+
+/* Gradient descent: all ranks have the same model. Returns 1 if anything was refused. */
+static int descend(gradsieve_communicator const* comm, int test, char const* recipe, float* model,
+                   gradsieve_report* report) {
+  static float gradient[parameters];
+  gradsieve_compressor* compressor = NULL;
+  int bad = refused(gradsieve_create(recipe, layers, 2, &compressor));
+  for (int step = 0; step < steps && !bad; ++step) {
+    differentiate(model, comm->rank, test, gradient);
+    bad = refused(gradsieve_exchange(compressor, comm, gradient, parameters));
     for (int i = 0; i < parameters; ++i) model[i] -= gradient[i];
   }
-  if (refused(gradsieve_get_report(compressor, &report))) return 1;
+  bad = bad || refused(gradsieve_get_report(compressor, report));
   gradsieve_destroy(compressor);
+  return bad;
+}
+
+/* Adam: each rank steps `own`, and the model is what they have in common. */
+static int adam(gradsieve_communicator const* comm, int test, char const* recipe, float* model,
+                gradsieve_report* report) {
+  static float own[parameters], gradient[parameters], mean[parameters], square[parameters];
+  gradsieve_parameters* exchange = NULL;
+  gradsieve_moments* moments = NULL;
+  float const *common = NULL, *factors = NULL;
+  int bad = refused(gradsieve_create_parameters(recipe, layers, NULL, 2, own, parameters, -1, &exchange)) ||
+            refused(gradsieve_create_moments(layers, 2, 0.001, 1, &moments)) ||
+            refused(gradsieve_moment_factors(moments, &factors)) || refused(gradsieve_common(exchange, &common));
+  for (int step = 1; step <= steps && !bad; ++step) {
+    differentiate(own, comm->rank, test, gradient);
+    bad = refused(gradsieve_measure_moments(moments, comm, gradient, parameters)) ||
+          refused(gradsieve_clip(moments, gradient, parameters, 1, NULL));
+    float const rate = 0.1f / (1 - powf(0.9f, (float)step)) * sqrtf(1 - powf(0.99f, (float)step));
+    for (int i = 0; i < parameters; ++i) {
+      float const factor = factors[i < weights ? 0 : 1];
+      mean[i] += 0.1f * (gradient[i] - mean[i]);
+      square[i] += 0.01f * (factor * gradient[i] * gradient[i] - square[i]);
+      own[i] -= rate * mean[i] / (sqrtf(square[i]) + 1e-8f);
+    }
+    bad = bad || refused(gradsieve_exchange_parameters(exchange, comm, own, parameters, NULL));
+  }
+  bad = bad || refused(gradsieve_get_parameters_report(exchange, report));
+  if (!bad) memcpy(model, common, parameters * sizeof *model);
+  gradsieve_destroy_moments(moments);
+  gradsieve_destroy_parameters(exchange);
+  return bad;
+}
+
+static int train(struct shared* all, int rank, int rows, char const* recipe, int with_adam) {
+  static float model[parameters];
+  struct link link = {all, rank};
+  gradsieve_communicator const comm = {&link, rank, ranks, all_reduce_float, all_reduce_double, all_gather, NULL, NULL};
+  int const test = rows * 4 / 5; /* rows from here on are not trained with */
+  gradsieve_report report = {0};
+  if ((with_adam ? adam : descend)(&comm, test, recipe, model, &report)) return 1;
+  float probability[digits];
   int right = 0;
   for (int i = test; i < rows; ++i) right += classify(model, image[i], probability) == label[i];
   double const accuracy = (double)right / (rows - test);
@@ -137,15 +183,16 @@ static int train(struct shared* all, int rank, int rows, char const* recipe) {
 
 int main(int argc, char** argv) {
   int const rows = argc > 1 ? read_digits(argv[1]) : 0;
-  if (rows < 100) return fprintf(stderr, "usage: train_in_c DIGITS.csv [RECIPE]\n"), 2;
+  if (rows < 100) return fprintf(stderr, "usage: train_in_c DIGITS.csv [RECIPE [adam]]\n"), 2;
   char const* recipe = argc > 2 ? argv[2] : "radix+packed:automatic,fp16@0.05";
+  int const with_adam = argc > 3 && strcmp(argv[3], "adam") == 0;
   struct shared* all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pthread_barrierattr_t between_processes;
   if (all == MAP_FAILED || pthread_barrierattr_init(&between_processes) != 0) return 1;
   pthread_barrierattr_setpshared(&between_processes, PTHREAD_PROCESS_SHARED);
   if (pthread_barrier_init(&all->barrier, &between_processes, ranks) != 0) return 1;
   for (int rank = 0; rank < ranks; ++rank)
-    if (fork() == 0) exit(train(all, rank, rows, recipe));
+    if (fork() == 0) exit(train(all, rank, rows, recipe, with_adam));
   int failed = 0;
   for (int status; wait(&status) > 0;) failed |= status != 0;
   return failed;

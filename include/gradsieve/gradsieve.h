@@ -133,6 +133,69 @@ gradsieve_status gradsieve_save(gradsieve_compressor* which, void* to, size_t* s
 /** Continues where a state was saved. If it is refused, the compressor is unchanged. */
 gradsieve_status gradsieve_load(gradsieve_compressor* which, const void* state, size_t size);
 
+/* ---- Adam and other optimizers that normalise: parameters, not gradients -------------------------------------- */
+
+/** Exchanges what each rank's own optimizer has changed; see gradsieve_create_parameters(). */
+typedef struct gradsieve_parameters gradsieve_parameters;
+
+/** For optimizers that normalise (Adam, Lion, Adafactor), which compressed gradients fail: each rank steps parameters of
+ * its own, and the change is compressed and exchanged. `own` are `size` parameters, as many as the layers have elements,
+ * the same on all ranks; they become the common ones. `recipe`, `layers`, `dimensions` (or null) and `count` are those
+ * of gradsieve_create_with_dimensions(); a residual store with momentum is refused. `weight`, in [0, 1]: how much of
+ * what a rank has not sent its own parameters have; less than 0: one over the number of ranks, the usual choice. Free it
+ * with gradsieve_destroy_parameters(). See gradsieve::parameter_exchange. */
+gradsieve_status gradsieve_create_parameters(const char* recipe, const gradsieve_layer* layers,
+                                             const uint32_t* dimensions, size_t count, const float* own, size_t size,
+                                             float weight, gradsieve_parameters** made);
+/** Frees it; does nothing for null. */
+void gradsieve_destroy_parameters(gradsieve_parameters* which);
+/** After the optimizer's step: exchanges what it has changed of `own`, and writes `own` anew, for the next step. Nothing
+ * is lost if it fails: go on, or call it again. `skipped`: as in gradsieve_exchange_skipping(), or null. Collective. */
+gradsieve_status gradsieve_exchange_parameters(gradsieve_parameters* which, const gradsieve_communicator* comm,
+                                               float* own, size_t size, const unsigned char* skipped);
+/** Writes where the common parameters are, `size` of them, the same bits on all ranks: to evaluate and to save. They live
+ * as long as `which`, and change with each exchange. */
+gradsieve_status gradsieve_common(const gradsieve_parameters* which, const float** common);
+/** Writes the report of the last exchange. */
+gradsieve_status gradsieve_get_parameters_report(const gradsieve_parameters* which, gradsieve_report* to);
+/** Multiplies what this rank has not sent: by new size / old size when the number of ranks changes. */
+gradsieve_status gradsieve_rescale_parameters(gradsieve_parameters* which, float factor, float* own, size_t size);
+/** Adds what a rank that left had not sent, from its saved state. */
+gradsieve_status gradsieve_absorb_parameters(gradsieve_parameters* which, const void* state, size_t state_size,
+                                             float* own, size_t size);
+/** Begins as a rank that is new, from another rank's state; the others call gradsieve_rescale_parameters(). */
+gradsieve_status gradsieve_join_parameters(gradsieve_parameters* which, const void* state, size_t state_size, float* own,
+                                           size_t size);
+/** As gradsieve_save(). What `own` has changed since the last exchange is not in it. */
+gradsieve_status gradsieve_save_parameters(gradsieve_parameters* which, void* to, size_t* size);
+/** Continues where a state was saved, and writes `own`. If it is refused, all is unchanged. */
+gradsieve_status gradsieve_load_parameters(gradsieve_parameters* which, const void* state, size_t state_size, float* own,
+                                           size_t size);
+
+/** Factors of second moments, and clipping, for ranks that step their own parameters; see gradsieve_create_moments(). */
+typedef struct gradsieve_moments gradsieve_moments;
+
+/** A rank's squared gradients are those of a smaller batch, too large by up to the number of ranks. Measures by how much,
+ * layer by layer, from samples. `density`: of the elements that are sampled, such as 0.001. `every`: measures in each
+ * step whose number it divides, such as 1. Free it with gradsieve_destroy_moments(). See gradsieve::second_moments. */
+gradsieve_status gradsieve_create_moments(const gradsieve_layer* layers, size_t count, double density, uint32_t every,
+                                          gradsieve_moments** made);
+/** Frees it; does nothing for null. */
+void gradsieve_destroy_moments(gradsieve_moments* which);
+/** Measures this step's gradient, before it is clipped. Call it in each step. Collective. */
+gradsieve_status gradsieve_measure_moments(gradsieve_moments* which, const gradsieve_communicator* comm,
+                                           const float* gradient, size_t size);
+/** Writes where the factors are, one a layer, the same on all ranks: with Adam, v += (1 - b2) * (factor * g * g - v).
+ * They live as long as `which`. */
+gradsieve_status gradsieve_moment_factors(const gradsieve_moments* which, const float** factors);
+/** Clips this rank's gradient so that the mean gradient's norm, as measured, is at most `most`: all ranks by the same
+ * factor. Writes the norm to `norm`, unless that is null. A norm that is not finite clips nothing: skip the step. */
+gradsieve_status gradsieve_clip(const gradsieve_moments* which, float* gradient, size_t size, float most, float* norm);
+/** As gradsieve_save(); the same on all ranks. */
+gradsieve_status gradsieve_save_moments(const gradsieve_moments* which, void* to, size_t* size);
+/** As gradsieve_load(). */
+gradsieve_status gradsieve_load_moments(gradsieve_moments* which, const void* state, size_t size);
+
 /** @} */
 
 #ifdef __cplusplus

@@ -29,6 +29,7 @@
 #include <gradsieve/residual/in_bfloat16.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
 #include <gradsieve/residual/none.hpp>
+#include <gradsieve/second_moments.hpp>
 #include <gradsieve/selector/adacomp.hpp>
 #include <gradsieve/selector/chunked.hpp>
 #include <gradsieve/selector/fixed_threshold.hpp>

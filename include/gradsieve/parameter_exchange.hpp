@@ -31,7 +31,7 @@ namespace gradsieve {
 /// of its changes it has not sent. A rank trains on common + weight * residual, in `own`. After the optimizer's step,
 /// or each H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with the compressor,
 /// adds the mean of what was sent to the common parameters, and writes `own` anew. Evaluate and save common(). Each
-/// rank's optimizer keeps its state to itself.
+/// rank's optimizer keeps its state to itself; its second moments need a factor: see second_moments.
 ///
 /// Nothing is lost: common + the mean of the ranks' residuals = the first parameters + the mean of all changes, to
 /// rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the number of ranks. All

@@ -223,10 +223,10 @@ void all(Recipe recipe) {
 
 // ---- Adam ----------------------------------------------------------------------------------------------------
 
-enum class way { dense, gradients, parameters };
+enum class way { dense, gradients, parameters, with_factors };
 
 /// Four ranks minimise a quadratic with curvatures over three decades, each with noise of its own; what is left of it.
-inline double adam_loss(way how) {
+inline double adam_loss(way how, float noise = 0.5f, float most_rate = 0.02f) {
   constexpr std::size_t n = 2000;
   constexpr int steps = 600;
   auto const curvature = [](std::size_t i) {
@@ -239,19 +239,23 @@ inline double adam_loss(way how) {
     auto const recipe = gs::recipe{.density = how == way::dense ? 1.0 : 0.01, .passthrough = {.patterns = {}}};
     gs::compressor reducer{here, gs::layout::flat(n), recipe};
     gs::parameter_exchange exchange{gs::compressor{here, gs::layout::flat(n), recipe}, std::span{x}};
+    gs::second_moments moments{here, gs::layout::flat(n)};
+    bool const own = how == way::parameters || how == way::with_factors;
     for (int step = 1; step <= steps; ++step) {
-      for (std::size_t i = 0; i < n; ++i) g[i] = curvature(i) * (x[i] + 0.5f * static_cast<float>(random.gauss()));
-      if (how != way::parameters) reducer.exchange(comm, g);
+      for (std::size_t i = 0; i < n; ++i) g[i] = curvature(i) * (x[i] + noise * static_cast<float>(random.gauss()));
+      if (!own) reducer.exchange(comm, g);
+      if (how == way::with_factors) moments.measure(comm, g);
+      float const factor = moments.factors()[0];
       auto const s = static_cast<float>(step);
-      float const rate = 0.02f * (1.0f - s / (steps + 1));
+      float const rate = most_rate * (1.0f - s / (steps + 1));
       for (std::size_t i = 0; i < n; ++i) {
         mean[i] = 0.9f * mean[i] + 0.1f * g[i];
-        square[i] = 0.99f * square[i] + 0.01f * g[i] * g[i];
+        square[i] = 0.99f * square[i] + 0.01f * factor * g[i] * g[i];
         x[i] -= rate * (mean[i] / (1 - std::pow(0.9f, s))) / (std::sqrt(square[i] / (1 - std::pow(0.99f, s))) + 1e-8f);
       }
-      if (how == way::parameters) exchange.exchange_parameters(comm, x);
+      if (own) exchange.exchange_parameters(comm, x);
     }
-    auto const last = how == way::parameters ? exchange.common() : std::span<float const>{x};
+    auto const last = own ? exchange.common() : std::span<float const>{x};
     if (comm.rank() == 0)
       for (std::size_t i = 0; i < n; ++i) loss += 0.5 * static_cast<double>(curvature(i) * last[i] * last[i]);
   });

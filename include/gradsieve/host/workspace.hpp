@@ -33,6 +33,7 @@ class host_step;
 class host_node_exchange;  // host/node_exchange.hpp
 template <class T>
 class host_parameters;  // host/parameters.hpp
+class host_moments;     // host/moments.hpp
 
 /// The space of this machine's memory and cores. Results depend on neither field.
 struct host {
@@ -43,6 +44,7 @@ struct host {
   using node_exchange = host_node_exchange;
   template <class T>
   using parameters = host_parameters<T>;
+  using moments = host_moments;
   template <class>
   using selector_view = host_workspace;
   static constexpr bool stream_ordered = false;

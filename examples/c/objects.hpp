@@ -1,0 +1,167 @@
+// What the objects of the C interface share: a communicator of functions, and exceptions as statuses.
+#pragma once
+
+#include <gradsieve/gradsieve.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/any_compressor.hpp>
+
+namespace c_interface {
+
+namespace gs = gradsieve;
+
+inline thread_local std::string last_error;
+
+inline gradsieve_status fail(gradsieve_status status, char const* why) noexcept {
+  try {
+    last_error = why;
+  } catch (...) {
+    last_error.clear();
+  }
+  return status;
+}
+
+/// body(), with what it throws as a status.
+template <class Body>
+gradsieve_status guarded(Body const& body) noexcept {
+  try {
+    body();
+    return GRADSIEVE_OK;
+  } catch (gs::invalid_argument const& why) {
+    return fail(GRADSIEVE_INVALID_ARGUMENT, why.what());
+  } catch (gs::mismatch const& why) {
+    return fail(GRADSIEVE_MISMATCH, why.what());
+  } catch (gs::corrupt_message const& why) {
+    return fail(GRADSIEVE_CORRUPT, why.what());
+  } catch (gs::corrupt_state const& why) {
+    return fail(GRADSIEVE_CORRUPT, why.what());
+  } catch (gs::communication_error const& why) {
+    return fail(GRADSIEVE_COMMUNICATION, why.what());
+  } catch (std::bad_alloc const&) {
+    return fail(GRADSIEVE_NO_MEMORY, "gradsieve: no memory");
+  } catch (std::exception const& why) {
+    return fail(GRADSIEVE_OTHER, why.what());
+  } catch (...) {
+    return fail(GRADSIEVE_OTHER, "gradsieve: something that is no std::exception was thrown");
+  }
+}
+
+inline void need(bool there, char const* what) {
+  if (!there) throw gs::invalid_argument(std::string{"gradsieve: "} + what + " is null");
+}
+
+inline std::span<std::byte const> bytes_of(void const* from, std::size_t size) {
+  return {static_cast<std::byte const*>(from), size};
+}
+
+inline gs::layout layout_of(gradsieve_layer const* layers, std::uint32_t const* dimensions, std::size_t count) {
+  need(layers != nullptr || count == 0, "layers");
+  std::vector<gs::layer> list;
+  for (std::size_t i = 0; i < count; ++i)
+    list.push_back(
+        {layers[i].name == nullptr ? "" : layers[i].name, layers[i].size, dimensions == nullptr ? 0 : dimensions[i]});
+  return gs::layout{std::move(list)};
+}
+
+inline gradsieve_report report_of(gs::step_report const& of) {
+  return {of.step,       of.selected,       of.union_size,     of.non_finite,     of.saturated,
+          of.bytes_sent, of.bytes_received, of.baseline_bytes, of.seconds.total()};
+}
+
+/// Writes bytes as gradsieve_save() does.
+template <class Make>
+gradsieve_status save(void* to, std::size_t* size, Make const& make) noexcept {
+  gradsieve_status status = GRADSIEVE_OK;
+  auto const rest = guarded([&] {
+    need(size != nullptr, "size");
+    need(to != nullptr || *size == 0, "to");
+    auto const bytes = make();
+    bool const fits = bytes.size() <= *size;
+    if (fits) std::memcpy(to, bytes.data(), bytes.size());
+    *size = bytes.size();
+    if (!fits) status = fail(GRADSIEVE_ROOM, "gradsieve: the state needs more room; the size was written");
+  });
+  return rest == GRADSIEVE_OK ? status : rest;
+}
+
+/// A table of functions as a communicator.
+class transport final : public gs::any_communicator::transport {
+  using bytes = gs::any_communicator::bytes;
+  using room = gs::any_communicator::room;
+
+ public:
+  /// From now on calls go there. @throws gradsieve::invalid_argument
+  void connect(gradsieve_communicator const* to) {
+    need(to != nullptr, "communicator");
+    auto const& table = *to;
+    need(table.all_reduce_float != nullptr && table.all_reduce_double != nullptr && table.all_gather != nullptr,
+         "the communicator's all_reduce_float, all_reduce_double or all_gather");
+    if (table.size < 1 || table.rank < 0 || table.rank >= table.size)
+      throw gs::invalid_argument("gradsieve: communicator: rank " + std::to_string(table.rank) + " of " +
+                                 std::to_string(table.size));
+    if (table.size != table_.size) equal_.assign(static_cast<std::size_t>(table.size), 0);
+    table_ = table;
+  }
+  int rank() const override { return table_.rank; }
+  int size() const override { return table_.size; }
+  void all_reduce(std::span<float> all, gs::reduction how) const override {
+    done("all_reduce_float",
+         table_.all_reduce_float(table_.context, all.data(), all.size(), how == gs::reduction::max));
+  }
+  void all_reduce(std::span<double> all, gs::reduction how) const override {
+    done("all_reduce_double",
+         table_.all_reduce_double(table_.context, all.data(), all.size(), how == gs::reduction::max));
+  }
+  void all_gather(bytes mine, room all) const override {
+    std::ranges::fill(equal_, mine.size());
+    all_gather(mine, all, equal_);
+  }
+  void all_gather(bytes mine, room all, gs::any_communicator::sizes each) const override {
+    done("all_gather", table_.all_gather(table_.context, mine.data(), mine.size(), all.data(), each.data()));
+  }
+  void broadcast(room in_out, int root) const override {
+    has(table_.broadcast != nullptr, "broadcast");
+    done("broadcast", table_.broadcast(table_.context, in_out.data(), in_out.size(), root));
+  }
+  void send_receive(bytes out, int to, room in, int from) const override {
+    has(table_.send_receive != nullptr, "send_receive");
+    done("send_receive", table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
+  }
+
+ private:
+  static void has(bool there, char const* what) {
+    if (!there) throw gs::communication_error(std::string{"gradsieve: the communicator has no "} + what);
+  }
+  static void done(char const* what, int code) {
+    if (code != 0)
+      throw gs::communication_error(std::string{"gradsieve: the communicator's "} + what + " returned " +
+                                    std::to_string(code));
+  }
+  gradsieve_communicator table_{};
+  mutable std::vector<std::size_t> equal_;  // sizes of shares, one a rank
+};
+
+/// A communicator that calls the table of the last connect().
+struct ranks {
+  std::shared_ptr<transport> how = std::make_shared<transport>();
+  gs::any_communicator comm{how};
+};
+
+}  // namespace c_interface
+
+struct gradsieve_compressor {
+  gradsieve::any_compressor<> owner;
+  c_interface::ranks ranks{};
+  std::string text{};  // of gradsieve_describe()
+};

@@ -1,0 +1,95 @@
+// How much larger a rank's own second moments are than those of the mean gradient, layer by layer.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gradsieve/core/arithmetic.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/random.hpp>
+#include <gradsieve/core/types.hpp>
+
+namespace gradsieve {
+
+/// Options of second_moments; the same on all ranks.
+struct moment_options {
+  double density = 0.001;     ///< of each layer's elements that are sampled, in [0, 1]; at least 16, or the whole layer
+  std::uint32_t window = 50;  ///< measurements that the factors are an average of, at least 1
+  std::uint32_t every = 1;    ///< measures in each step whose number it divides, at least 1
+  bool norms = true;          ///< exchanges norms in every step, for norm() and clip(); else there are none
+  std::uint64_t seed = 0;     ///< of the places that are sampled
+
+  /// @throws invalid_argument
+  void check() const {
+    if (!(is_finite(density) && density >= 0 && density <= 1))
+      throw invalid_argument("gradsieve: second_moments' density is not in [0, 1]");
+    if (window == 0 || every == 0) throw invalid_argument("gradsieve: second_moments' window or every is 0");
+  }
+
+  friend bool operator==(moment_options const&, moment_options const&) = default;
+};
+
+/// The sample of one layer: `count` of its `size` elements, of which the first is sample number `first`.
+struct layer_sample {
+  std::uint64_t offset;  ///< of the layer
+  std::uint64_t size;    ///< of the layer
+  std::uint64_t first;   ///< number of the first sample
+  std::uint64_t count;   ///< of samples
+
+  /// Where sample j of a layer is in the gradient. One in each of `count` strips, the same on all ranks.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t place(std::uint64_t seed, std::uint64_t step, std::uint64_t layer,
+                                                           std::uint64_t j) const noexcept {
+    return offset + sample_places{size, count, mix(seed ^ mix(step ^ mix(layer)))}[j];
+  }
+};
+
+/// The samples of all layers.
+[[nodiscard]] inline std::vector<layer_sample> layer_samples(layout const& layers, double density) {
+  std::vector<layer_sample> all;
+  std::uint64_t first = 0;
+  for (std::size_t i = 0; i < layers.count(); ++i) {
+    auto const size = layers[i].size;
+    auto const wanted = static_cast<std::uint64_t>(density * static_cast<double>(size)) + 1;
+    auto const count = std::min({size, std::max<std::uint64_t>(wanted, 16), std::uint64_t{1} << 20});
+    all.push_back({layers.offset(i), size, first, count});
+    first += count;
+  }
+  return all;
+}
+
+/// What has been measured of one layer: averages over measurements of sums of squares, both over the same elements.
+struct layer_moments {
+  double of_mean = 0;          ///< of the mean gradient
+  double of_own = 0;           ///< of the ranks' own gradients, their mean
+  std::uint64_t measured = 0;  ///< how often
+
+  /// Adds a measurement: the plain mean of the first `window` ones, then an exponential window. What is not finite is
+  /// left out.
+  GRADSIEVE_HD void add(double mean_squares, double own_squares, std::uint32_t window) noexcept {
+    if (!is_finite(mean_squares) || !is_finite(own_squares)) return;
+    if (measured < window) ++measured;
+    auto const share = static_cast<double>(measured);
+    of_mean = exact::add(of_mean, exact::divide(exact::subtract(mean_squares, of_mean), share));
+    of_own = exact::add(of_own, exact::divide(exact::subtract(own_squares, of_own), share));
+  }
+
+  /// Second moments of the mean gradient over a rank's own, within [1 / ranks, 1]; 1 as long as nothing is known.
+  [[nodiscard]] GRADSIEVE_HD float factor(double ranks) const noexcept {
+    if (!(of_own > 0)) return 1.0f;
+    return static_cast<float>(clamped(exact::divide(of_mean, of_own), exact::divide(1.0, ranks), 1.0));
+  }
+};
+
+/// What a gradient is multiplied by so that its norm is at most `most`; 1 where the norm is not finite: the caller sees
+/// that, and skips the step.
+[[nodiscard]] GRADSIEVE_HD inline float clipping(float norm, float most) noexcept {
+  if (!is_finite(norm) || !(norm > most)) return 1.0f;
+  return static_cast<float>(exact::divide(static_cast<double>(most), static_cast<double>(norm)));
+}
+
+}  // namespace gradsieve

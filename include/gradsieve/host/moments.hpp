@@ -1,0 +1,199 @@
+// The samples, norms and factors of second_moments on the host.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/core/moment_factors.hpp>
+#include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/passes/scope.hpp>
+#include <gradsieve/host/workspace.hpp>
+
+namespace gradsieve {
+
+namespace host_kernels {
+
+/// The sum of the squares of some elements, in sixteen lanes whose order depends on nothing.
+struct sum_of_squares {
+  template <simd, class T>
+  GRADSIEVE_INLINE static double run(T const* values, std::size_t count) noexcept {
+    constexpr std::size_t ways = 16;
+    double sums[ways] = {};
+    std::size_t i = 0;
+    for (; i + ways <= count; i += ways) {
+      GRADSIEVE_INDEPENDENT
+      for (std::size_t lane = 0; lane < ways; ++lane) {
+        auto const x = static_cast<double>(to_float(values[i + lane]));
+        sums[lane] = x * x + sums[lane];  // the product is exact, so that fusing it changes nothing
+      }
+    }
+    for (; i < count; ++i) {
+      auto const x = static_cast<double>(to_float(values[i]));
+      sums[i % ways] = x * x + sums[i % ways];
+    }
+    double total = 0;
+    for (double const each : sums) total = exact::add(total, each);
+    return total;
+  }
+};
+
+/// Multiplies values by a factor.
+struct scale_values {
+  template <simd, class T>
+  GRADSIEVE_INLINE static void run(T* values, std::size_t count, float factor) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) values[i] = from_float<T>(multiply(to_float(values[i]), factor));
+  }
+};
+
+}  // namespace host_kernels
+
+/// @cond internal
+/// The memory of second_moments on the host. What the ranks sum up: samples of the gradient; of each layer this rank's
+/// sum of squares over the samples; and that over all of the layer.
+class host_moments {
+ public:
+  using arithmetic = float_environment;
+
+  host_moments(host where, layout const& layers, moment_options const& options)
+      : scope_{where.threads, layers.size(), where.simd_limit},
+        options_{options},
+        samples_{layer_samples(layers, options.density)},
+        moments_(samples_.size()),
+        factors_(samples_.size(), 1.0f) {
+    auto const count = samples_.empty() ? 0 : samples_.back().first + samples_.back().count;
+    message_ = host_buffer<float>(count + 2 * samples_.size());
+    for (std::size_t l = 0; l < samples_.size(); ++l)
+      for (std::uint64_t at = 0; at < samples_[l].size; at += host_kernels::tile_size)
+        tiles_.push_back({l, at, std::min<std::uint64_t>(host_kernels::tile_size, samples_[l].size - at), 0});
+  }
+
+  template <class Gradient>
+  [[nodiscard]] static auto span_of(Gradient& gradient) {
+    return checked_span(gradient);
+  }
+
+  /// What the ranks sum up in a step: all, or norms only.
+  [[nodiscard]] std::span<float> message(bool measures) const noexcept {
+    auto const all = message_.span();
+    return measures ? all : options_.norms ? all.last(samples_.size()) : all.first(0);
+  }
+
+  /// Writes this rank's summands. Cost: a pass, if there are norms; else the samples.
+  template <class T>
+  void write(std::span<T const> gradient, std::uint64_t step, bool measures) {
+    auto const all = message_.span();
+    auto const layers = samples_.size();
+    if (measures) {
+      auto const own = all.last(2 * layers);
+      scope_.split(all.size() * 32, layers, [&](std::uint64_t begin, std::uint64_t end, int) {
+        for (auto l = begin; l < end; ++l) {
+          auto const& it = samples_[l];
+          for (std::uint64_t j = 0; j < it.count; ++j)
+            all[it.first + j] = to_float(gradient[it.place(options_.seed, step, l, j)]);
+          own[l] = static_cast<float>(host_kernels::run<host_kernels::sum_of_squares>(
+              scope_.level, static_cast<float const*>(all.data()) + it.first, std::size_t{it.count}));
+        }
+      });
+    }
+    if (options_.norms)
+      write_norms(gradient, all.last(layers));
+    else
+      std::ranges::fill(all.last(layers), 0.0f);
+  }
+
+  /// Summands of a rank that has no gradient: all ranks then know no more than before, and no norm.
+  void write_nothing() noexcept { std::ranges::fill(message_.span(), gradsieve::bit_cast<float>(0x7FC0'0000u)); }
+
+  template <class Comm>
+  static void reduce(Comm const& comm, host const& where, std::span<float> values) {
+    comm.all_reduce(where, values, reduction::sum);
+  }
+
+  /// Reads the sums over all ranks.
+  void read(int world, bool measures) {
+    auto const all = message_.span();
+    auto const layers = samples_.size();
+    auto const ranks = static_cast<double>(world);
+    double squares = 0;
+    for (std::size_t l = 0; l < layers; ++l) {
+      auto const& it = samples_[l];
+      if (measures) {
+        double const sums = host_kernels::run<host_kernels::sum_of_squares>(
+            scope_.level, static_cast<float const*>(all.data()) + it.first, std::size_t{it.count});
+        moments_[l].add(exact::divide(sums, exact::multiply(ranks, ranks)),
+                        exact::divide(static_cast<double>(all.last(2 * layers)[l]), ranks), options_.window);
+        factors_[l] = moments_[l].factor(ranks);
+      }
+      squares = exact::add(squares, exact::multiply(static_cast<double>(factors_[l]),
+                                                    exact::divide(static_cast<double>(all.last(layers)[l]), ranks)));
+    }
+    if (options_.norms) norm_ = root(squares);
+  }
+
+  [[nodiscard]] std::span<float const> factors() const noexcept { return factors_; }
+  [[nodiscard]] float norm() const noexcept { return norm_; }
+
+  template <class T>
+  void clip(std::span<T> gradient, float most) const {
+    float const factor = clipping(norm_, most);
+    if (factor == 1.0f) return;
+    scope_.split(gradient.size(), gradient.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
+      host_kernels::run<host_kernels::scale_values>(scope_.level, gradient.data() + begin, std::size_t{end - begin},
+                                                    factor);
+    });
+  }
+
+  [[nodiscard]] std::vector<layer_moments> const& moments() const noexcept { return moments_; }
+  void set_moments(std::vector<layer_moments> moments, int world) noexcept {
+    moments_ = std::move(moments);
+    for (std::size_t l = 0; l < moments_.size(); ++l) factors_[l] = moments_[l].factor(static_cast<double>(world));
+  }
+
+ private:
+  struct tile {
+    std::size_t layer;
+    std::uint64_t begin;
+    std::uint64_t size;
+    double squares;
+  };
+
+  template <class T>
+  void write_norms(std::span<T const> gradient, std::span<float> to) {
+    scope_.split(gradient.size(), tiles_.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
+      for (auto t = begin; t < end; ++t)
+        tiles_[t].squares = host_kernels::run<host_kernels::sum_of_squares>(
+            scope_.level, gradient.data() + samples_[tiles_[t].layer].offset + tiles_[t].begin,
+            std::size_t{tiles_[t].size});
+    });
+    std::vector<tile>::const_iterator at = tiles_.begin();
+    for (std::size_t l = 0; l < to.size(); ++l) {
+      double sum = 0;
+      for (; at != tiles_.end() && at->layer == l; ++at) sum = exact::add(sum, at->squares);
+      to[l] = static_cast<float>(sum);
+    }
+  }
+
+  [[nodiscard]] GRADSIEVE_PRECISE static float root(double x) noexcept {
+    GRADSIEVE_EXACT
+    return static_cast<float>(std::sqrt(x));
+  }
+
+  host_scope scope_;
+  moment_options options_;
+  std::vector<layer_sample> samples_;
+  std::vector<layer_moments> moments_;
+  std::vector<float> factors_;
+  host_buffer<float> message_;
+  std::vector<tile> tiles_;
+  float norm_ = 0;
+};
+/// @endcond
+
+}  // namespace gradsieve

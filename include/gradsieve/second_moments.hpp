@@ -1,0 +1,176 @@
+// What the ranks' own second moments and norms would be of the mean gradient, from a small sample.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/moment_factors.hpp>
+#include <gradsieve/host/moments.hpp>
+
+namespace gradsieve {
+
+/// For optimizers with second moments where each rank steps its own parameters, as with parameter_exchange: a rank's
+/// own squares are those of a smaller batch, up to P times as large as those of the mean gradient, and steps are too
+/// short. Gives for each layer the factor f = |mean of the ranks' gradients|^2 / mean of their |gradient|^2, within
+/// [1/P, 1], from samples at the same random places on all ranks, averaged over some 50 measurements; and the norm that
+/// the mean gradient has about. Call measure() in each step, with the gradient as it is before clipping. Then, with
+/// Adam: `v <- b2 * v + (1 - b2) * f * g * g`. Without f the learning rate has to be up to sqrt(P) times as large.
+///
+/// All ranks get the same factors and norm, so that they clip alike. Ranks call measure() equally often, with equal
+/// layouts and options. On a device all of it is enqueued, nothing waits, and factors() and the norm stay in device
+/// memory; a CUDA graph repeats the places of its capture. Not for concurrent use.
+/// Cost of a step: with `norms` a pass that reads the gradient, and an all_reduce of 4 bytes a layer; in steps that
+/// measure also one of `density` of the elements (at least 16 a layer) and 4 bytes a layer: at density 0.001 and
+/// `every` 1 a thousandth of a dense all-reduce. Memory: the samples, and some bytes a layer and tile.
+/// Source: own derivation.
+///
+/// @snippet parameters.cpp second moments
+template <space Space>
+class second_moments {
+  using parts = typename Space::moments;
+  using arithmetic = typename parts::arithmetic;
+
+ public:
+  /// Factors of 1, and nothing measured. Allocates. Local. @throws invalid_argument, std::bad_alloc, device_error
+  second_moments(Space where, layout layers, moment_options options = {})
+      : where_{where}, layers_{std::move(layers)}, options_{checked(options)} {
+    parts_ = std::make_unique<parts>(where_, layers_, options_);
+  }
+
+  /// Measures this step's gradient (a vector, array or span of float, float16 or bfloat16, in memory of the space), or
+  /// only its norm where `every` says so. What is not finite on any rank leaves the factors of its layer as they are.
+  /// Collective. @throws invalid_argument if the gradient has another size than the layout: on a host on this rank
+  /// only, and the others learn nothing in this step; what the communicator throws.
+  template <communicator Comm, class Gradient>
+  void measure(Comm const& comm, Gradient const& gradient) {
+    auto& at = here();
+    arithmetic const exact;
+    auto const values = parts::span_of(gradient);
+    bool const measures = step_ % options_.every == 0;
+    bool const fits = values.size() == layers_.size();
+    if (fits)
+      at.write(std::span<typename decltype(values)::value_type const>{values}, step_, measures);
+    else if constexpr (Space::stream_ordered)
+      check_gradient_size(values.size(), layers_.size());
+    else
+      at.write_nothing();
+    ++step_;
+    world_ = comm.size();
+    if (auto const message = at.message(measures); !message.empty()) {
+      at.reduce(comm, where_, message);
+      at.read(world_, measures);
+    }
+    check_gradient_size(values.size(), layers_.size());
+  }
+
+  /// One factor a layer, in the layout's order, in memory of the space: what a squared own gradient is multiplied by.
+  [[nodiscard]] std::span<float const> factors() const { return here().factors(); }
+
+  /// About the L2 norm of the mean of all ranks' gradients in the last step: sqrt(the sum over layers of f times the
+  /// mean over ranks of |gradient|^2, which is exact). Not finite where a gradient is not: skip the step then, on all
+  /// ranks. 0 before any, and without `norms`. On a device it waits.
+  [[nodiscard]] float norm() const { return here().norm(); }
+
+  /// Multiplies a gradient so that the mean gradient's norm is at most `most`; the same factor on all ranks. Not where
+  /// norm() is not finite. Local. Cost: a pass, if it clips. @throws invalid_argument unless `most` > 0.
+  template <class Gradient>
+  void clip(Gradient&& gradient, float most) const {
+    arithmetic const exact;
+    if (!(is_finite(most) && most > 0)) throw invalid_argument("gradsieve: clip() needs a norm above 0");
+    here().clip(parts::span_of(gradient), most);
+  }
+
+  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }                ///< measure() calls so far
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }            ///< as at construction
+  [[nodiscard]] moment_options const& options() const noexcept { return options_; }  ///< as at construction
+
+  /// All that has been measured, as bytes; the same on all ranks. Little-endian: magic u32 | version u32 | layers u64 |
+  /// layout hash u64 | step u64 | world u64 | checksum u64, then of each layer two binary64 and a u64. Local. Waits.
+  [[nodiscard]] std::vector<std::byte> state() const {
+    auto const moments = here().moments();
+    std::vector<std::byte> out(header_bytes + 24 * moments.size());
+    auto const bytes = std::span{out};
+    wire::store_one(bytes, magic);
+    wire::store_one(bytes.subspan(4), version);
+    wire::store_one(bytes.subspan(8), std::uint64_t{moments.size()});
+    wire::store_one(bytes.subspan(16), layers_.hash());
+    wire::store_one(bytes.subspan(24), step_);
+    wire::store_one(bytes.subspan(32), static_cast<std::uint64_t>(world_));
+    for (std::size_t l = 0; l < moments.size(); ++l) {
+      auto const to = bytes.subspan(header_bytes + 24 * l);
+      wire::store_one(to, moments[l].of_mean);
+      wire::store_one(to.subspan(8), moments[l].of_own);
+      wire::store_one(to.subspan(16), moments[l].measured);
+    }
+    wire::store_one(bytes.subspan(40), checksum_of(bytes));
+    return out;
+  }
+
+  /// Continues where state() was taken. Local. Waits.
+  /// @throws corrupt_state, mismatch if it is of another layout; nothing is changed then.
+  void restore(std::span<std::byte const> bytes) {
+    auto& at = here();
+    auto const refuse = [](char const* why) {
+      throw corrupt_state(std::string{"gradsieve: second moments' state "} + why);
+    };
+    if (bytes.size() < header_bytes || wire::load_one<std::uint32_t>(bytes) != magic ||
+        wire::load_one<std::uint32_t>(bytes.subspan(4)) != version)
+      refuse("has no header of this version");
+    if ((bytes.size() - header_bytes) % 24 != 0 ||
+        wire::load_one<std::uint64_t>(bytes.subspan(40)) != checksum_of(bytes))
+      refuse("does not match its checksum: the bytes are damaged");
+    auto const count = wire::load_one<std::uint64_t>(bytes.subspan(8));
+    if (count != layers_.count() || wire::load_one<std::uint64_t>(bytes.subspan(16)) != layers_.hash() ||
+        bytes.size() != header_bytes + 24 * count)
+      throw mismatch("gradsieve: second moments' state belongs to another layout");
+    auto const world = wire::load_one<std::uint64_t>(bytes.subspan(32));
+    std::vector<layer_moments> moments(count);
+    bool sound = world >= 1 && world < (std::uint64_t{1} << 31);
+    for (std::size_t l = 0; l < count; ++l) {
+      auto const from = bytes.subspan(header_bytes + 24 * l);
+      moments[l] = {wire::load_one<double>(from), wire::load_one<double>(from.subspan(8)),
+                    wire::load_one<std::uint64_t>(from.subspan(16))};
+      sound = sound && is_finite(moments[l].of_mean) && is_finite(moments[l].of_own);
+    }
+    if (!sound) refuse("holds a value that is not finite, or no ranks");
+    at.set_moments(std::move(moments), static_cast<int>(world));
+    step_ = wire::load_one<std::uint64_t>(bytes.subspan(24));
+    world_ = static_cast<int>(world);
+  }
+
+ private:
+  static constexpr std::uint32_t magic = 0x4D53'5247;  // "GRSM"
+  static constexpr std::uint32_t version = 1;
+  static constexpr std::size_t header_bytes = 48;
+
+  [[nodiscard]] static moment_options checked(moment_options const& options) {
+    options.check();
+    return options;
+  }
+  [[nodiscard]] parts& here() const {
+    if (!parts_) throw invalid_argument("gradsieve: these second_moments were moved from");
+    return *parts_;
+  }
+  [[nodiscard]] static std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
+    return wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40));
+  }
+
+  Space where_;
+  layout layers_;
+  moment_options options_;
+  std::unique_ptr<parts> parts_;
+  std::uint64_t step_ = 0;
+  int world_ = 1;
+};
+
+}  // namespace gradsieve
