@@ -76,6 +76,8 @@ struct options {
   std::string optimiser = "sgd";
   double learning_rate = -1;  ///< negative: the usual one of the optimiser
   double momentum = 0.9;
+  double decay = 0.01;
+  double clip = 1;
   double beta = 0.5;
   double threshold = 0.01;
   double most = 1;
@@ -148,9 +150,13 @@ struct option {
        [](o to, s v) { to.seed = number<std::uint64_t>("--seed", v, 0, UINT64_MAX); }},
       {"--optimiser", "NAME", joined(optimiser_names) + " [sgd]",
        [](o to, s v) { to.optimiser = one_of("--optimiser", v, optimiser_names); }},
-      {"--learning-rate", "X", "[sgd 0.03, adam 0.001, novograd 0.01]",
+      {"--learning-rate", "X", "[sgd 0.03, adam and adamw 0.001, novograd 0.01]",
        [](o to, s v) { to.learning_rate = number("--learning-rate", v, 1e-12, 1000.0); }},
       {"--momentum", "X", "[0.9]", [](o to, s v) { to.momentum = number("--momentum", v, 0.0, 1.0); }},
+      {"--decay", "X", "of adamw: of weights, not biases [0.01]",
+       [](o to, s v) { to.decay = number("--decay", v, 0.0, 1000.0); }},
+      {"--clip", "X", "of adamw: the norm that the mean gradient is clipped to [1]",
+       [](o to, s v) { to.clip = number("--clip", v, 1e-12, 1e30); }},
       {"--beta", "X", "of the residual filtered [0.5]", [](o to, s v) { to.beta = number("--beta", v, 0.0, 1.0); }},
       {"--threshold", "X", "magnitude that fixed_threshold's entries reach [0.01]",
        [](o to, s v) { to.threshold = number("--threshold", v, 1e-30, 1e30); }},

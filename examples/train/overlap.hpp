@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/schedule.hpp>
 
@@ -36,6 +37,9 @@ struct handover {
   std::function<gs::overlap_report()> finish;
   std::function<forecast()> predicted;
   std::function<std::span<float const>()> residual = {};  ///< what has not been sent; without overlap
+  std::function<std::span<float const>()> factors = {};   ///< of second moments, with parameters of each rank's own
+  std::function<gs::step_report(std::span<float>)> after_step = {};  ///< exchanges these, once they were stepped
+  std::function<std::span<float const>()> common = {};               ///< what they have in common
 };
 
 /// Everything after the backward pass.
@@ -232,8 +236,41 @@ template <class Cost>
               }};
 }
 
+/// With AdamW: of a recipe the gradient stays this rank's own, and its step is exchanged; dense gradients are averaged.
+/// All ranks clip alike, to a norm of the mean gradient: as estimated, and of dense ones as it is.
+[[nodiscard]] inline handover with_adamw(communicator const& comm, named_recipe const& recipe, options const& chosen,
+                                         mlp& model) {
+  auto const most = static_cast<float>(chosen.clip);
+  auto const layers = model.layers();
+  if (!recipe.policies) {
+    auto const alone = std::make_shared<gs::second_moments<gs::host>>(gs::host{.threads = chosen.threads}, layers);
+    auto const mean = dense_exchanger(comm);
+    return without_overlap(exchanger{[=](std::span<float> gradient) {
+      auto const report = mean(gradient);
+      alone->measure(gs::self{}, gradient);
+      alone->clip(gradient, most);
+      return report;
+    }});
+  }
+  auto const moments = std::make_shared<gs::second_moments<gs::host>>(gs::host{.threads = chosen.threads}, layers,
+                                                                      gs::moment_options{.seed = chosen.seed});
+  auto made = without_overlap(exchanger{[=](std::span<float> gradient) {
+    moments->measure(comm, gradient);
+    moments->clip(gradient, most);
+    gs::step_report report;
+    report.bytes_sent = report.bytes_received = moments->bytes();
+    return report;
+  }});
+  auto const exchange = parameter_exchanger(recipe, chosen, layers, model.parameters(), comm);
+  made.factors = [moments] { return moments->factors(); };
+  made.after_step = exchange;
+  made.common = exchange.common;
+  return made;
+}
+
 [[nodiscard]] inline handover make_handover(communicator const& comm, named_recipe const& recipe, options const& chosen,
-                                            mlp const& model, batches const& batch, double scale) {
+                                            mlp& model, batches const& batch, double scale) {
+  if (chosen.optimiser == "adamw") return with_adamw(comm, recipe, chosen, model);
   if (chosen.overlap == "none") return without_overlap(make_exchanger(recipe, chosen, model.layers(), comm));
   return with_overlap(comm, recipe, chosen, model, batch, scale);
 }

@@ -168,10 +168,12 @@ inline void check_given(options const& chosen, std::vector<named_recipe> const& 
 
 /// Turns this rank's gradient into the mean over all ranks, in place. Hides the recipe's type, so that the
 /// training loop is compiled once and only the compressor for every combination of policies.
-/// Where there is one, `residual` gives what has not been sent.
+/// Where there is one, `residual` gives what has not been sent. One that has `common` takes a rank's own parameters,
+/// and exchanges what has changed in them.
 struct exchanger : std::function<gs::step_report(std::span<float>)> {
   using function::function;
   std::function<std::span<float const>()> residual;
+  std::function<std::span<float const>()> common;
 };
 
 [[nodiscard]] inline exchanger dense_exchanger(communicator const& comm) {
@@ -239,6 +241,23 @@ template <class Space, class Body>
     if constexpr (owner::residual_type::states > 0)
       made.residual = [reducer]() -> std::span<float const> { return reducer->residual(); };
     return made;
+  });
+}
+
+/// For optimisers that normalise: of parameters that each rank steps for itself, at first these.
+[[nodiscard]] inline exchanger parameter_exchanger(named_recipe const& recipe, options const& chosen,
+                                                   gs::layout const& layers, std::span<float const> own,
+                                                   communicator const& comm) {
+  return with_recipe<gs::host>(recipe, chosen, [&](auto const& full) -> exchanger {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(full.residual)>, gs::error_feedback>) {
+      using owner = gs::parameter_exchange<decltype(gs::compressor{gs::host{}, layers, full})>;
+      auto all = std::make_shared<owner>(gs::compressor{gs::host{.threads = chosen.threads}, layers, full}, own);
+      exchanger made = [all, comm](std::span<float> parameters) { return all->exchange_parameters(comm, parameters); };
+      made.common = [all] { return all->common(); };
+      return made;
+    } else {
+      throw usage_error("--optimiser 'adamw': goes with error_feedback; not with '" + recipe.name + "'");
+    }
   });
 }
 

@@ -101,6 +101,12 @@ void optimisers() {
   near("adam", adam[0], -0.3, 1e-5);
   near("adam, the other sign", adam[1], 0.3, 1e-5);
   near("adam without a gradient", adam[2], 0, 0);
+  auto decayed = example::optimiser{"adamw", 0.1, 0.5, {{"a", 1, 2}, {"b", 2, 1}}, 0.5};
+  std::vector<float> ones(3, 1.0f);
+  decayed.step(ones, std::vector<float>{0, 0, 2}, std::vector<float>{1, 0.25f});
+  near("adamw decays a matrix", ones[0], 0.95, 1e-6);
+  near("adamw, no bias", ones[1], 1, 1e-6);
+  near("adamw, a quarter of the second moment", ones[2], 1 - 0.2, 1e-5);
   auto const novograd = moved("novograd", 1, {7, 3, 4});  // each layer has a step of length 1 times the rate
   near("novograd, first layer", novograd[0], -0.1, 1e-6);
   near("novograd, 3 of 5", novograd[1], -0.06, 1e-6);

@@ -156,7 +156,7 @@ class tally {
   widths.push_back(data.classes);
   auto model = mlp{widths, chosen.seed};
   auto optimise = optimiser{chosen.optimiser, chosen.learning_rate, recipe.carries_momentum() ? 0.0 : chosen.momentum,
-                            model.layers()};
+                            model.layers(), chosen.decay};
 
   auto const size = static_cast<std::uint64_t>(chosen.batch);
   auto batch = batches{data.train, size, share{size, comm.rank(), comm.size()}, chosen.seed};
@@ -190,15 +190,25 @@ class tally {
     rows.before(model.gradient());
     auto const exchange_start = clock::now();
     start += exchange_start - computed;  // watching is no part of a step
-    auto const report = exchange.finish();
-    std::chrono::duration<double> const exchanging = clock::now() - exchange_start;
-    optimise.step(model.parameters(), model.gradient());
+    auto report = exchange.finish();
+    std::chrono::duration<double> exchanging = clock::now() - exchange_start;
+    optimise.step(model.parameters(), model.gradient(),
+                  exchange.factors ? exchange.factors() : std::span<float const>{});
+    if (exchange.after_step) {
+      auto const stepped = clock::now();
+      auto const measured = report.exchanged.bytes_sent;
+      report.exchanged = exchange.after_step(model.parameters());
+      report.exchanged.bytes_sent += measured;
+      report.exchanged.bytes_received += measured;
+      exchanging += clock::now() - stepped;
+    }
     std::chrono::duration<double> const whole = clock::now() - start;
 
     double const loss = sums.add(comm, scale * part.loss, report, exchanging.count(), whole.count());
     rows.after(model.gradient(), report.exchanged, loss);
     if (comm.rank() == 0) watch.step(recipe.name, comm.size(), step + 1, chosen.steps, loss);
   }
+  if (exchange.common) std::ranges::copy(exchange.common(), model.parameters().begin());
   verify_replicas(comm, model.parameters());
   auto made = std::move(sums).finish(accuracy(comm, model, data.test), exchange.predicted());
   made.rows = std::move(rows).take();

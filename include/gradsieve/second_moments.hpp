@@ -66,7 +66,9 @@ class second_moments {
       at.write_nothing();
     ++step_;
     world_ = comm.size();
-    if (auto const message = at.message(measures); !message.empty()) {
+    auto const message = at.message(measures);
+    bytes_ = message.size_bytes();
+    if (!message.empty()) {
       at.reduce(comm, where_, message);
       at.read(world_, measures);
     }
@@ -90,8 +92,9 @@ class second_moments {
     here().clip(parts::span_of(gradient), most);
   }
 
-  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }                ///< measure() calls so far
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }            ///< as at construction
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }    ///< that the last measure() all-reduced
+  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }      ///< measure() calls so far
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< as at construction
   [[nodiscard]] moment_options const& options() const noexcept { return options_; }  ///< as at construction
 
   /// All that has been measured, as bytes; the same on all ranks. Little-endian: magic u32 | version u32 | layers u64 |
@@ -170,6 +173,7 @@ class second_moments {
   moment_options options_;
   std::unique_ptr<parts> parts_;
   std::uint64_t step_ = 0;
+  std::uint64_t bytes_ = 0;
   int world_ = 1;
 };
 
