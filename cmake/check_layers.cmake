@@ -47,6 +47,7 @@ set(layers
     "any_compressor"
     "cuda/error"
     "cuda/device"
+    "cuda/launch"
     "cuda/passes/"
     "cuda/workspace"
     "cuda/arguments cuda/faults"

@@ -6,7 +6,9 @@
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/group_queue.cuh>
 #include <gradsieve/cuda/leader.cuh>
+#include <gradsieve/cuda/moments.cuh>
 #include <gradsieve/cuda/node_exchange.cuh>
+#include <gradsieve/cuda/parameters.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/shared_choice.cuh>
 #include <gradsieve/cuda/staged.cuh>

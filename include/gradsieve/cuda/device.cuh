@@ -45,6 +45,9 @@ class cuda_workspace;
 template <class Recipe>
 class device_step;
 class device_node_exchange;  // cuda/node_exchange.cuh
+template <class T>
+class device_parameters;  // cuda/parameters.cuh
+class device_moments;     // cuda/moments.cuh
 template <class Codec>
 class device_codec;  // cuda/codec/codec.cuh
 template <class Exchange, class Codec>
@@ -67,6 +70,9 @@ struct device {
   template <class Recipe>
   using step = device_step<Recipe>;
   using node_exchange = device_node_exchange;
+  template <class T>
+  using parameters = device_parameters<T>;
+  using moments = device_moments;
   template <class Stored>
   using selector_view = cuda_kernels::kernel_workspace<true, cuda_kernels::from_memory<Stored>>;
   static constexpr bool stream_ordered = true;
