@@ -9,6 +9,7 @@
 
 #include <gradsieve/codec/bin_stream.hpp>
 #include <gradsieve/codec/byte_breakdown.hpp>
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
@@ -171,5 +172,7 @@ struct binned {
   }
 };
 static_assert(codec<binned>);
+template <>
+inline constexpr bool checks_decoded<binned> = true;
 
 }  // namespace gradsieve

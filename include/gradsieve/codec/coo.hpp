@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/index/raw32.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/codec/value/fp32.hpp>
@@ -75,5 +76,7 @@ struct coo {
   friend bool operator==(coo const&, coo const&) = default;
 };
 static_assert(codec<coo>);
+template <>
+inline constexpr bool checks_decoded<coo> = true;
 
 }  // namespace gradsieve

@@ -209,10 +209,15 @@ struct any_infinite {
   }
 };
 
+/// Whether each index is larger than the one before it. Cost: one read.
+[[nodiscard]] inline bool all_rise(std::span<index_type const> indices) noexcept {
+  return !host_kernels::run<any_falls>(host_kernels::best_simd(), indices.data(), indices.size());
+}
+
 /// Checks that the indices increase and stay below n. Cost: one pass.
 /// @throws corrupt_message
 inline void check_indices(std::uint64_t n, std::span<index_type const> indices) {
-  if (host_kernels::run<any_falls>(host_kernels::best_simd(), indices.data(), indices.size())) {
+  if (!all_rise(indices)) {
     std::size_t i = 1;
     while (indices[i - 1] < indices[i]) ++i;
     throw corrupt_message("gradsieve: message indices do not rise strictly: " + std::to_string(indices[i - 1]) +
@@ -230,8 +235,7 @@ inline void check_indices(std::uint64_t n, std::span<index_type const> indices) 
 
 /// Checks that all values are finite. @throws corrupt_message
 inline void check_finite(std::span<float const> values) {
-  if (!all_finite(values))
-    throw corrupt_message("gradsieve: message holds a value that is not finite");
+  if (!all_finite(values)) throw corrupt_message("gradsieve: message holds a value that is not finite");
 }
 
 }  // namespace wire

@@ -7,6 +7,7 @@
 #include <span>
 #include <type_traits>
 
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/index/automatic.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/codec/value/fp32.hpp>
@@ -93,15 +94,18 @@ struct packed {
   }
 
   /// Writes a message; returns its size. @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
+  /// @throws invalid_argument for a part that returns more bytes than its max_bytes()
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     wire::store_one(to.subspan(message_header::bytes), indices_id());
     auto const part_id = values_id(info, in);
     wire::store_one(to.subspan(message_header::bytes + 2), part_id);
     wire::store(to.subspan(start), in.passthrough);
     std::uint64_t at = start + in.passthrough.size_bytes();
-    at += indices.encode(info, in.indices, to.subspan(at));
-    with_values(part_id, [&](auto const& how) {
+    at += encode_indices_checked(indices, info, in.indices, to.subspan(at));
+    std::uint64_t const most = smaller<std::uint64_t>(values.max_bytes(in.indices.size()), to.size() - at);
+    with_values(part_id, [&]<class Chosen>(Chosen const& how) {
       auto const size = how.bytes(info, in.indices);
+      detail::check_returned<Chosen>("value codec", "bytes()", size, "its max_bytes() is", most);
       how.encode(info, in.indices, in.values, to.subspan(at, size));
       at += size;
     });
@@ -128,10 +132,11 @@ struct packed {
     std::span const passthrough = out.passthrough.first(header.passthrough);
     wire::load(passthrough, from.subspan(start));
     auto const at = parts + indices.decode(info, from.subspan(parts), places);
+    detail::check_returned<Indices>("index codec", "decode()", at - parts, "the message holds", from.size() - parts);
     wire::check_indices(info.n, places);
     with_values(part_id(start - 2), [&](auto const& how) {
-      auto const size = at + how.bytes(info, places);
-      wire::expect(from.size() == size, "size", from.size(), "", size);
+      auto const size = how.bytes(info, places);
+      wire::expect(from.size() - at == size, "size", from.size(), "", at + size);
       how.decode(info, places, from.subspan(at), found);
     });
     wire::check_finite(found);
@@ -180,15 +185,19 @@ struct packed {
     else
       wire::expect(part_id == Values::id, "value codec", part_id, "", Values::id);
   }
-  /// Calls f with the value codec of this id. @pre there is one
+  /// Calls f with the value codec of this id. @throws invalid_argument if there is none
   template <class F>
   void with_values(std::uint16_t part_id, F const& f) const {
-    if constexpr (choosing_value_codec<Values>)
-      values.with(part_id, f);
-    else
+    if constexpr (choosing_value_codec<Values>) {
+      if (!values.with(part_id, f))
+        throw invalid_argument("gradsieve: the " + titled<Values>("value codec") + "'s choose() returned the id " +
+                               std::to_string(part_id) + ", for which its with() has no codec");
+    } else
       f(values);
   }
 };
 static_assert(codec<packed<>>);
+template <class Indices, class Values>
+inline constexpr bool checks_decoded<packed<Indices, Values>> = true;
 
 }  // namespace gradsieve

@@ -32,7 +32,7 @@ struct byte_breakdown;  // report.hpp
 /// `encode` returns the bytes used of a buffer of at least that many. `decode` accepts any bytes, throws
 /// corrupt_message for bytes that `encode` cannot have written, and writes only into `out`; threads call it side by
 /// side for the messages of several ranks. Either throws invalid_argument where it needs `info.layers` or `info.bins`
-/// and they are missing. Elements that pass through are binary32.
+/// and they are missing. Elements that pass through are binary32. A host checks what both return, see checked.hpp.
 template <class P>
 concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
                                       std::span<std::byte const> from, std::span<std::byte> to) {

@@ -16,11 +16,12 @@
 namespace gradsieve {
 
 /// Says which rank selects from which segment, and how many entries. `split` cuts the layers that are selected from
-/// into disjoint segments, in order, once for a world size. `assign` then sets, in each step, how many entries each
-/// segment gives (`k`) and which rank selects there (`owner`). Every rank computes the same decision from the same
-/// inputs. `squared_norms[i]` is the squared norm of `segments[i]`, summed over all ranks; it is valid if
-/// `needs_norms`. `disjoint`: no two ranks select from the same segment. `default_exchange` is the exchange of a recipe
-/// that names none.
+/// into disjoint segments, in order, once for a world size; every element of these layers is in one. `assign` then
+/// sets, in each step, how many entries each segment gives (`k`) and which rank selects there (`owner`: a rank, or
+/// segment::every_rank), and nothing else. Every rank computes the same decision from the same inputs.
+/// `squared_norms[i]` is the squared norm of `segments[i]`, summed over all ranks; it is valid if `needs_norms`.
+/// `disjoint`: no two ranks select from the same segment. `default_exchange` is the exchange of a recipe that names
+/// none. What both return is checked in every build, in O(segments): a fault throws invalid_argument, which names it.
 template <class P>
 concept partitioner =
     policy<P> && requires(P const p, std::span<range const> layers, segment_list& list, std::span<segment> segments,

@@ -175,6 +175,15 @@ void check(P const& policy) {
   if constexpr (self_checking<P>) policy.check();
 }
 
+/// A policy in a sentence: "partitioner deft", or the family alone where it has no name. Allocates.
+template <class P>
+[[nodiscard]] std::string titled(std::string const& family) {
+  if constexpr (described<P>)
+    return family + " " + std::string{P::name};
+  else
+    return family;
+}
+
 /// Adds a policy to a fingerprint: by its own add_to(to), if it has one; else by its name and fields; else by its
 /// type's name (equal in all builds with RTTI) and its bytes. Padding in those bytes counts as zero with GCC; with
 /// another compiler the type should have none.

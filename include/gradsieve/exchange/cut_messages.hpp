@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
@@ -82,8 +83,9 @@ class cut_messages {
         wire::check_finite(here);
       }
       out_sizes_[r] =
-          count == 0 ? 0
-                     : static_cast<std::size_t>(how.encode(info, {places, here, {}}, outgoing_.span().subspan(at)));
+          count == 0
+              ? 0
+              : static_cast<std::size_t>(encode_checked(how, info, {places, here, {}}, outgoing_.span().subspan(at)));
       at += out_sizes_[r];
       first += count;
     }

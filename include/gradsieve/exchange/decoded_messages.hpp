@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/concepts.hpp>
 
 namespace gradsieve {
@@ -57,13 +58,13 @@ class decoded_messages {
 
   /// Decodes a message with at most `entries` entries, whose indices count from element `first`. @pre reserve() made
   /// room
-  /// @throws corrupt_message as the codec's decode().
+  /// @throws as decode_checked().
   template <class Codec>
   void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries,
            index_type first = 0) {
-    messages_.push_back(how.decode(info, bytes,
-                                   {indices_.span().subspan(used_, entries), values_.span().subspan(used_, entries),
-                                    passthrough_.span().subspan(used_passthrough_, info.passthrough)}));
+    messages_.push_back(decode_checked(how, info, bytes,
+                                       {indices_.span().subspan(used_, entries), values_.span().subspan(used_, entries),
+                                        passthrough_.span().subspan(used_passthrough_, info.passthrough)}));
     if (first > 0)
       for (auto& index : indices_.span().subspan(used_, messages_.back().indices.size())) index += first;
     used_ += messages_.back().indices.size();
@@ -71,7 +72,7 @@ class decoded_messages {
   }
 
   /// Decodes messages on the workspace's threads, which call the codec's decode() side by side. Message m has at most
-  /// most(m) entries. @pre reserve() made room for so many @throws corrupt_message as decode() of the first that
+  /// most(m) entries. @pre reserve() made room for so many @throws as decode_checked() of the first that
   /// throws; it is empty then.
   template <class Codec, class Most>
   void add_all(Workspace& work, Codec const& how, message_info const& info,
@@ -85,9 +86,9 @@ class decoded_messages {
       std::uint64_t const entries = starts_[m + 1] - starts_[m];
       try {
         messages_[before + m] =
-            how.decode(info, messages[m],
-                       {indices_.span().subspan(starts_[m], entries), values_.span().subspan(starts_[m], entries),
-                        passthrough_.span().subspan(used_passthrough_ + m * info.passthrough, info.passthrough)});
+            decode_checked(how, info, messages[m],
+                           {indices_.span().subspan(starts_[m], entries), values_.span().subspan(starts_[m], entries),
+                            passthrough_.span().subspan(used_passthrough_ + m * info.passthrough, info.passthrough)});
       } catch (...) {
         errors_[m] = std::current_exception();
       }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/exchange/decoded_messages.hpp>
 #include <gradsieve/exchange/round.hpp>
@@ -49,7 +50,7 @@ struct gather {
       auto info = round.info;
       info.passthrough = 0;  // those layers are all-reduced
       auto const bytes = round.meet(mine_.size(), [&] {
-        return round.how.encode(info, {round.own.indices, round.own.values, {}}, mine_.span());
+        return encode_checked(round.how, info, {round.own.indices, round.own.values, {}}, mine_.span());
       });
       for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = round.ranks.size(r);
       auto const all = all_.first(round.ranks.total());

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/fields.hpp>
@@ -187,8 +188,8 @@ struct gtopk {
     template <class Codec>
     [[nodiscard]] std::uint64_t write(Codec const& how, message_info const& info, std::exception_ptr& failure) {
       if (!failure && list_.count > 0) try {
-          return how.encode(info, {list_.indices.first(list_.count), list_.values.first(list_.count), {}},
-                            bytes_.span());
+          return encode_checked(how, info, {list_.indices.first(list_.count), list_.values.first(list_.count), {}},
+                                bytes_.span());
         } catch (...) {
           failure = std::current_exception();
         }
@@ -205,7 +206,8 @@ struct gtopk {
     template <class Codec>
     [[nodiscard]] selection_view read(Codec const& how, message_info const& info, std::uint64_t size) {
       if (size == 0) return {};
-      return how.decode(info, bytes_.first(size), {other_.indices.first(budget_), other_.values.first(budget_), {}});
+      return decode_checked(how, info, bytes_.first(size),
+                            {other_.indices.first(budget_), other_.values.first(budget_), {}});
     }
 
     /// Up the tree: rank 0 ends with the last list.

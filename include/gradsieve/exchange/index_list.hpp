@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/index/raw32.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
@@ -54,7 +55,7 @@ template <class Indices>
                                     std::span<std::byte> to) {
   std::uint64_t const count = list.size();
   if constexpr (!std::same_as<Indices, raw32>) {
-    auto const bytes = how.encode(info, list, to);
+    auto const bytes = encode_indices_checked(how, info, list, to);
     auto const words = (bytes + 3) / 4;
     if (words < count) {
       std::ranges::fill(to.subspan(bytes, 4 * words - bytes), std::byte{});

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/random.hpp>
@@ -204,7 +205,7 @@ struct ok_topk {
         ++kept;
       }
       if (kept == 0) return 0;
-      return how.encode(infos_[me], {indices_.first(kept), sums_.first(kept), {}}, mine_.span());
+      return encode_checked(how, infos_[me], {indices_.first(kept), sums_.first(kept), {}}, mine_.span());
     }
 
     /// Of all ranks' last messages. @throws communication_error, mismatch

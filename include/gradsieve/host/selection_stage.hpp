@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <exception>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <gradsieve/codec/check_selection.hpp>
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
 #include <gradsieve/host/memory.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
@@ -165,9 +167,12 @@ class host_selection_stage {
       if (!mine(s)) continue;
       auto const room =
           std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - found);
-      found += std::min<std::size_t>(
+      std::size_t const count = std::min<std::size_t>(
           room, gradsieve::select(recipe_.selector, work_, accumulator(s), segments_[s].k,
                                   {indices_.span().subspan(found, room), values_.span().subspan(found, room), {}}));
+      if constexpr (direct_selector<selector_type, host_workspace>)
+        check_places(indices_.span().subspan(found, count), segments_[s]);
+      found += count;
     }
     report_.thresholds = work_.take_threshold_counts();
     report_.budget = role.exchanging ? listed_budget() : segments_.budget();
@@ -218,6 +223,19 @@ class host_selection_stage {
     return segments_.gives(each) && work_.selectable(s) > 0 &&
            !(full_taken && gives_full_segments<selector_type> && segments_.sent_in_full(each)) &&
            (each.owner == segment::every_rank || each.owner == rank);
+  }
+
+  /// Checks what a selector has written. Cost: one pass over the entries. @throws invalid_argument unless the indices
+  /// increase and lie in the segment
+  static void check_places(std::span<index_type const> places, segment const& from) {
+    if (places.empty()) return;
+    auto const refuse = [](std::string const& what) {
+      throw invalid_argument("gradsieve: the " + titled<selector_type>("selector") + "'s select() wrote " + what);
+    };
+    if (!wire::all_rise(places)) refuse("indices that do not increase");
+    if (places.front() < from.offset || places.back() >= from.offset + from.size)
+      refuse("indices " + std::to_string(places.front()) + " to " + std::to_string(places.back()) +
+             ", the segment has " + std::to_string(from.offset) + " to " + std::to_string(from.offset + from.size - 1));
   }
 
   /// Whether the selector's prediction is the warm threshold where there is one.

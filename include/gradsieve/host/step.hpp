@@ -10,6 +10,7 @@
 
 #include <gradsieve/codec/byte_breakdown.hpp>
 #include <gradsieve/codec/check_selection.hpp>
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/core/arguments.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/float_environment.hpp>
@@ -254,7 +255,7 @@ class host_step : public step_parts<Recipe> {
   [[nodiscard]] std::span<std::byte const> write_message(selection_view const chosen) {
     auto const bytes = recipe.codec.max_bytes(info.n, capacity, info.passthrough);
     if (outgoing_.size() < bytes) outgoing_ = host_buffer<std::byte>(bytes);
-    return outgoing_.first(recipe.codec.encode(info, chosen, outgoing_.span()));
+    return outgoing_.first(encode_checked(recipe.codec, info, chosen, outgoing_.span()));
   }
 
   typename exchange_type::template buffers<host_workspace> buffers_;

@@ -13,6 +13,7 @@
 #include <gradsieve/core/density.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/random.hpp>
+#include <gradsieve/partitioner/check_segments.hpp>
 
 namespace gradsieve {
 
@@ -67,12 +68,15 @@ template <class Selector, class Codec>
 template <class Partitioner>
 class segmentation {
  public:
-  /// Splits `elements` elements in these layers for a world. Allocates.
+  /// Splits `elements` elements in these layers for a world. Allocates. @throws invalid_argument as segment_check
   void plan(Partitioner const& how, std::span<range const> layers, std::uint64_t elements, double most_density,
             int world) {
     elements_ = elements;
     segments_.clear();
     how.split(layers, world, segments_);
+    segment_check<Partitioner>::split(layers, segments_);
+    for (auto& each : segments_) each.k = 0;
+    planned_ = segments_;
     most_ = std::min<std::uint64_t>(budget_of(most_density, elements) + segments_.size(), elements);
     norms_.assign(segments_.size() + 1, 0);
     scratch_.order.assign(segments_.size(), 0);
@@ -81,24 +85,26 @@ class segmentation {
     warm_thresholds_.reserve(segments_.size());
   }
 
-  /// Gives every segment its k and its owner. @throws invalid_argument if a partitioner exceeds the density or
-  /// a segment.
+  /// Gives every segment its k and its owner. What the partitioner throws, or what is refused of it, leaves segments
+  /// that give nothing. @throws invalid_argument as segment_check, and if a partitioner exceeds the density.
   void assign(Partitioner const& how, double density, std::uint64_t step, int world) {
-    scratch_.loads.resize(static_cast<std::size_t>(world));
-    how.assign(segments_, std::span<double const>{norms_}.first(segments_.size()), {density, elements_, step, world},
-               scratch_);
-    std::uint64_t total = 0;
-    for (auto const& each : segments_) {
-      if (each.k > each.size)
-        throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(each.k) +
-                               " entries of a segment of " + std::to_string(each.size));
-      total += each.k;
+    try {
+      scratch_.loads.resize(static_cast<std::size_t>(world));
+      how.assign(segments_, std::span<double const>{norms_}.first(segments_.size()), {density, elements_, step, world},
+                 scratch_);
+      segment_check<Partitioner>::assign(planned_, segments_, world);
+      std::uint64_t total = 0;
+      for (auto const& each : segments_) total += each.k;
+      budget_ = static_cast<index_type>(
+          std::min(total, elements_));  // passthrough ranges inside a segment that is sent in full
+      if (budget_ > most_)
+        throw invalid_argument("gradsieve: " + segment_check<Partitioner>::who() + " gives " + std::to_string(total) +
+                               " entries, the density allows " + std::to_string(most_));
+    } catch (...) {
+      std::ranges::copy(planned_, segments_.begin());
+      budget_ = 0;
+      throw;
     }
-    budget_ = static_cast<index_type>(
-        std::min(total, elements_));  // passthrough ranges inside a segment that is sent in full
-    if (budget_ > most_)
-      throw invalid_argument("gradsieve: the partitioner gives " + std::to_string(total) +
-                             " entries, the density allows " + std::to_string(most_));
   }
 
   [[nodiscard]] std::span<segment const> all() const noexcept { return segments_; }
@@ -135,6 +141,7 @@ class segmentation {
 
  private:
   segment_list segments_;
+  segment_list planned_;  // as split() returned them, with no entries
   partition_scratch scratch_;
   std::vector<double> norms_;
   std::vector<warm_threshold> warm_thresholds_;  // of each segment

@@ -1,0 +1,88 @@
+// Calls a codec and checks what it returns, so that a faulty one of a user's own is refused by a sentence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+
+namespace gradsieve {
+
+/// Whether decode() checks by itself that indices rise below n and that values are finite: so do the library's codecs.
+/// What another codec has decoded is checked once more.
+template <class Codec>
+inline constexpr bool checks_decoded = false;
+
+namespace detail {
+
+/// @throws invalid_argument unless a member of a policy returned at most `most` bytes.
+template <class Policy>
+void check_returned(char const* family, char const* member, std::uint64_t bytes, char const* limit,
+                    std::uint64_t most) {
+  if (bytes > most)
+    throw invalid_argument("gradsieve: the " + titled<Policy>(family) + "'s " + member + " returned " +
+                           std::to_string(bytes) + " bytes, " + limit + " " + std::to_string(most));
+}
+
+/// Whether a view lies within room.
+template <class T>
+[[nodiscard]] bool lies_within(std::span<T const> part, std::span<T> room) noexcept {
+  std::less_equal<T const*> const ordered;
+  return part.empty() ||
+         (ordered(room.data(), part.data()) && ordered(part.data() + part.size(), room.data() + room.size()));
+}
+
+}  // namespace detail
+
+/// A codec's encode(); returns the bytes. @throws what it throws; invalid_argument if it claims more bytes than there
+/// is room for.
+template <codec Codec>
+[[nodiscard]] std::uint64_t encode_checked(Codec const& how, message_info const& info, selection_view const in,
+                                           std::span<std::byte> to) {
+  std::uint64_t const bytes = how.encode(info, in, to);
+  detail::check_returned<Codec>("codec", "encode()", bytes, "its max_bytes() left room for", to.size());
+  return bytes;
+}
+
+/// An index codec's encode(); returns the bytes. @throws what it throws; invalid_argument if it claims more than its
+/// max_bytes(), or than there is room for.
+template <class Indices>
+[[nodiscard]] std::uint64_t encode_indices_checked(Indices const& how, message_info const& info,
+                                                   std::span<index_type const> in, std::span<std::byte> to) {
+  std::uint64_t const bytes = how.encode(info, in, to);
+  detail::check_returned<Indices>("index codec", "encode()", bytes, "its max_bytes() is",
+                                  smaller<std::uint64_t>(how.max_bytes(info.n, in.size()), to.size()));
+  return bytes;
+}
+
+/// A codec's decode(). @throws what it throws; invalid_argument if what it returns is not a part of `out`, lists of
+/// different length, or without the elements that pass through; corrupt_message for indices that do not rise below n
+/// and values that are not finite.
+template <codec Codec>
+[[nodiscard]] selection_view decode_checked(Codec const& how, message_info const& info, std::span<std::byte const> from,
+                                            selection_span const out) {
+  selection_view const found = how.decode(info, from, out);
+  if constexpr (!checks_decoded<Codec>) {
+    auto const refuse = [](char const* what) {
+      throw invalid_argument("gradsieve: the " + titled<Codec>("codec") + "'s decode() returned " + what);
+    };
+    if (found.indices.size() != found.values.size()) refuse("lists of indices and values that differ in length");
+    if (found.passthrough.size() != info.passthrough) refuse("another number of elements that pass through");
+    if (!detail::lies_within(found.indices, std::span{out.indices.data(), out.indices.size()}) ||
+        !detail::lies_within(found.values, std::span{out.values.data(), out.values.size()}) ||
+        !detail::lies_within(found.passthrough, std::span{out.passthrough.data(), out.passthrough.size()}))
+      refuse("lists that are not a part of those it was given");
+    wire::check_indices(info.n, found.indices);
+    wire::check_finite(found.values);
+    wire::check_finite(found.passthrough);
+  }
+  return found;
+}
+
+}  // namespace gradsieve
