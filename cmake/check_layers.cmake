@@ -51,6 +51,7 @@ set(layers
     "cuda/passes/"
     "cuda/workspace"
     "cuda/arguments cuda/faults"
+    "cuda/pieces"
     "cuda/codec/"
     "cuda/memory cuda/plan"
     "cuda/passthrough"

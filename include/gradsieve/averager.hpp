@@ -16,6 +16,7 @@
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/exchange/decoded_messages.hpp>
 #include <gradsieve/host/passthrough.hpp>
 #include <gradsieve/host/workspace.hpp>
@@ -48,21 +49,20 @@ class averager {
   averager(Space where, layout layers, Recipe const& recipe)
       : averager{where, std::move(layers), recipe.codec, recipe.passthrough, recipe.selector} {}
 
-  /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16) with the mean of the messages,
-  /// summed in their order; zero where none has an entry. All messages are read and checked before the gradient is
-  /// written. Returns `entries`, how many elements any message has, without those that pass through, and `saturated`,
-  /// how many were clamped to the largest value of the gradient's format.
-  /// Cost: n writes and O(entries). Allocates only where the memory is more than in any call before.
-  /// Memory: 12 bytes for each entry that the messages' headers and sizes allow, and 4 for each element that passes
-  /// through and message; kept for the next call.
+  /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16, or `pieces` of it) with the mean
+  /// of the messages, summed in their order; zero where none has an entry. All messages are read and checked before the
+  /// gradient is written. Returns `entries`, how many elements any message has, without those that pass through, and
+  /// `saturated`, how many were clamped to the largest value of the gradient's format. Cost: n writes and O(entries).
+  /// Allocates only where the memory is more than in any call before. Memory: 12 bytes for each entry that the
+  /// messages' headers and sizes allow, and 4 for each element that passes through and message; kept for the next call.
   /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, after which
   /// the next call works.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
     float_environment const mode;
-    auto const out = checked_span(gradient);
-    check_gradient_size(out.size(), info_.n);
+    auto const out = checked_gradient(gradient, layers_);
+    out.check(layers_);
     std::uint64_t entries = 0;
     for (auto const& each : messages) {
       wire::expect(each.size() >= 4 * info_.passthrough, "size", each.size(), "at least ", 4 * info_.passthrough);

@@ -16,7 +16,7 @@
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/step.hpp>
 #include <gradsieve/host/workspace.hpp>
@@ -72,11 +72,11 @@ class compressor {
 
   // ---- With a communicator ---------------------------------------------------------------------------------
 
-  /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16) by the mean over all ranks of
-  /// what they sent: most elements zero, the same bits on every rank; with `reduce_scatter` each rank's shard of it,
-  /// and zeros elsewhere. Collective. The ranks compare layout, recipe and step: before anything changes if a rank is
-  /// new or restored or the world has another size, else together with the sizes that they send. Allocates in the first
-  /// step with a world of another size. A device needs a communicator that works in stream order:
+  /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16, or `pieces` of it) by the mean over
+  /// all ranks of what they sent: most elements zero, the same bits on every rank; with `reduce_scatter` each rank's
+  /// shard of it, and zeros elsewhere. Collective. The ranks compare layout, recipe and step: before anything changes
+  /// if a rank is new or restored or the world has another size, else together with the sizes that they send. Allocates
+  /// in the first step with a world of another size. A device needs a communicator that works in stream order:
   /// nccl::communicator_ref, self, or a host's as staged{comm}.
   /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient if the recipe asks
   /// for it; mismatch on every rank if they differ, naming what and where; communication_error, corrupt_message;
@@ -85,7 +85,7 @@ class compressor {
   /// next step is a mismatch on all: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
-    return run(comm, stages::span_of(gradient), {}, failure_type{});
+    return run(comm, here().gradient_of(gradient), {}, failure_type{});
   }
 
   /// The same where the caller will not use the update of some layers, as no rank used their parameters or they are
@@ -101,7 +101,7 @@ class compressor {
   /// every rank if ranks skip different layers.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
-    return run(comm, stages::span_of(gradient), skipped, failure_type{});
+    return run(comm, here().gradient_of(gradient), skipped, failure_type{});
   }
 
   /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws, and no rank gives anything up.
@@ -111,7 +111,7 @@ class compressor {
   /// for this call.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {
-    auto const unused = here().without_values(stages::span_of(gradient));
+    auto const unused = here().without_values(here().gradient_of(gradient));
     try {
       run(comm, unused, {}, failure_type::by_caller());
     } catch (typename failure_type::called_for const&) {
@@ -139,8 +139,8 @@ class compressor {
   /// @throws invalid_argument if the gradient's size is not the layout's, or for a negative rank; non_finite_gradient.
   template <class Gradient>
   selection_type compress(Gradient const& gradient, int rank = 0) {
-    auto const values = stages::span_of(gradient);
-    return select_from(std::span<typename decltype(values)::value_type const>{values}, rank);
+    auto const values = here().gradient_of(gradient);
+    return select_from<typename decltype(values)::value_type>(values, rank);
   }
 
   /// What the last compress() returned, as self-describing bytes in memory of the space; report() then counts them. The
@@ -284,7 +284,8 @@ class compressor {
 
   /// One step of all ranks.
   template <class Comm, class T>
-  report_type run(Comm const& comm, std::span<T> gradient, skipped_layers const skipped, failure_type failure) {
+  report_type run(Comm const& comm, gradient_ref<T> const gradient, skipped_layers const skipped,
+                  failure_type failure) {
     static_assert(exchangeable<Recipe, Space, Comm>);
     auto& at = here();
     arithmetic const exact;
@@ -292,14 +293,14 @@ class compressor {
     float const most = largest_value<T>;
     float const most_in_sum = std::min(largest_summand(role.world), most);
     failure.attempt([&] { at.ranks.reserve(role.world); });
-    failure.attempt([&] { check_gradient_size(gradient.size(), at.info.n); });
+    failure.attempt([&] { at.check(gradient); });
     failure.attempt([&] {
       if (at.world != role.world) plan(role.world);
     });
     failure.attempt([&] { skip(skipped); });
     auto const fault = begin(sizeof(T), role);
     typename stages::template incoming<T> in{};
-    failure.attempt([&] { in = at.selection.prepare(std::span<T const>{gradient}, at.world); });
+    failure.attempt([&] { in = at.template prepare<T>(gradient, at.world); });
     bool const met = meet_before(comm, in, role, failure);
     try {
       failure.attempt([&] { accumulate(in, role); });
@@ -333,17 +334,17 @@ class compressor {
 
   /// The step of a rank alone, but for its exchange.
   template <class T>
-  selection_type select_from(std::span<T const> gradient, int rank) {
+  selection_type select_from(gradient_ref<T const> const gradient, int rank) {
     auto& at = here();
     arithmetic const exact;
     step_role const role{};
     if (rank < 0) throw invalid_argument("gradsieve: compress() was given the rank " + std::to_string(rank));
     at.last = {};
-    check_gradient_size(gradient.size(), at.info.n);
+    at.check(gradient);
     if (at.world == stages::no_world) plan(1);
     skip({});
     auto const fault = begin(sizeof(T), {role.world, rank, role.exchanging});
-    auto const in = at.selection.prepare(gradient, role.world);
+    auto const in = at.template prepare<T>(gradient, role.world);
     if (at.recipe.on_non_finite == non_finite::fail)
       if (auto const bad = at.selection.count_non_finite(in); bad > 0) {
         at.abandon();

@@ -18,6 +18,7 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/node_share.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/node_exchange.hpp>
 #include <gradsieve/recipe.hpp>
@@ -102,7 +103,7 @@ class two_level_compressor {
   /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
-    run(ranks, node_exchange::span_of(gradient), {}, {});
+    run(ranks, node_exchange::gradient_of(gradient, layers_), {}, {});
     return report();
   }
 
@@ -111,7 +112,7 @@ class two_level_compressor {
   /// those of one node are not.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
-    run(ranks, node_exchange::span_of(gradient), skipped, {});
+    run(ranks, node_exchange::gradient_of(gradient, layers_), skipped, {});
     return report();
   }
 
@@ -120,7 +121,7 @@ class two_level_compressor {
     requires std::same_as<Space, host>
   void fail(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     try {
-      run(ranks, node_exchange::span_of(gradient), {}, held_failure::by_caller());
+      run(ranks, node_exchange::gradient_of(gradient, layers_), {}, held_failure::by_caller());
     } catch (held_failure::called_for const&) {
     }
   }
@@ -160,7 +161,7 @@ class two_level_compressor {
   }
 
   template <class Inside, class Across, class T>
-  void run(two_level<Inside, Across> const& ranks, std::span<T> gradient, skipped_layers const skipped,
+  void run(two_level<Inside, Across> const& ranks, gradient_ref<T> const gradient, skipped_layers const skipped,
            held_failure failure) {
     static_assert(has_all_reduce<Inside, Space, float> && has_all_reduce<Inside, Space, std::uint32_t> &&
                       has_all_gather<Inside, Space>,
@@ -177,10 +178,9 @@ class two_level_compressor {
         throw invalid_argument("gradsieve: rank " + std::to_string(ranks.inside.rank()) + " of a node of " +
                                std::to_string(ranks.inside.size()) + ", this compressor is rank " +
                                std::to_string(part_.rank) + "'s of a node of " + std::to_string(part_.ranks));
-      check_gradient_size(gradient.size(), part_.n);
+      node_.template reserve<has_reduce_scatter<Inside, Space, float>>(gradient, layers_);
       skipped.check(layers_.count());
       part_.cut(layers_, skipped, skipped_);
-      node_.template reserve<T, has_reduce_scatter<Inside, Space, float>>();
     };
     if constexpr (node_exchange::holds_failures)
       failure.attempt(check);

@@ -266,7 +266,7 @@ TEST_CASE("updates are added up alike below and above the size that goes past th
     sums.reserve(team, 2);
     std::vector<float> memory(n + 1, 7.0f);
     auto const out = std::span{memory}.subspan(1);  // not where vectors begin
-    CHECK(sums.apply(team, best_simd(), std::span{both}, 3.0f, out).entries == a.size());
+    CHECK(sums.apply(team, best_simd(), std::span{both}, 3.0f, gradient_ref<float>{out}).entries == a.size());
     CHECK(memory[0] == 7.0f);
     for (std::size_t i = 0; i < a.size(); ++i) {
       bool const shared = std::ranges::binary_search(b, a[i]);
@@ -320,7 +320,7 @@ void check_means(std::span<selection_view const> updates, std::size_t n) {
     for (auto const level : levels()) {
       CAPTURE(static_cast<int>(level));
       std::vector<T> out(n, T{});
-      auto const got = sums.apply(team, level, updates, divisor, std::span{out});
+      auto const got = sums.apply(team, level, updates, divisor, gradient_ref{std::span{out}});
       CHECK(got.entries == counts.entries);
       CHECK(got.saturated == counts.saturated);
       CHECK(std::memcmp(out.data(), expected.data(), n * sizeof(T)) == 0);

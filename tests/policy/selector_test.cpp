@@ -247,7 +247,7 @@ TEST_CASE("a prediction from the step before spares the second pass") {
   int missed = 0;
   for (std::uint64_t step = 0; step < 8; ++step) {
     auto const gradient = data::drifting(n, step, 6);
-    std::span<float const> const incoming = gradient;
+    gs::gradient_ref<float const> const incoming{gradient};
     gs::accumulator_ref const acc{state, 0, 0, step, &remembered};
     auto preview = work.preview(gs::host_kernels::incoming{states, incoming, 1.0f, residual}, [] {});
     gs::key_type const candidate_threshold = gs::predict_candidate_threshold(gs::radix{}, preview, acc, k);
@@ -280,7 +280,7 @@ TEST_CASE("with norms too: the accumulate pass finds the candidates by the last 
   int missed = 0;
   for (std::uint64_t step = 0; step < 8; ++step) {
     auto const gradient = data::drifting(n, step, 6);
-    stage.accumulate(stage.prepare(std::span<float const>{gradient}, 1), {});
+    stage.accumulate(stage.prepare(gs::gradient_ref<float const>{gradient}, 1), {});
     std::vector<std::uint64_t> found;
     for (std::size_t s = 0; s < layers.size(); ++s)
       found.push_back(work.collected(stage.segments().view(memory.state(0), s, step)).count);
@@ -313,7 +313,7 @@ TEST_CASE("candidates from two passes are those that one finds, also where the f
       gs::host_workspace twice{gs::host{threads}, n};
       once.plan(segments, {}, 100);
       twice.plan(segments, {}, 100);
-      twice.accumulate(gs::error_feedback{}, std::array{state.data()}, std::span<float const>{gradient}, 1.0f, false,
+      twice.accumulate(gs::error_feedback{}, std::array{state.data()}, gs::gradient_ref<float const>{gradient}, 1.0f, false,
                        first);
       twice.collect_others(state, wanted);
       once.collect(state, wanted);
@@ -706,7 +706,7 @@ TEST_CASE("a preview samples what the accumulate pass will write, and settles on
   gs::range const passthrough{20'000, 30'000};
   auto gradient = data::as<gs::bfloat16>(data::make(data::law::laplace, n, 1));
   gradient[70'000] = gs::from_float<gs::bfloat16>(std::numeric_limits<float>::infinity());
-  std::span<gs::bfloat16 const> const incoming{gradient};
+  gs::gradient_ref<gs::bfloat16 const> const incoming{gradient};
   gs::momentum_correction const residual{.momentum = 0.5f};
   for (int const threads : {1, 3}) {
     gs::host_workspace before{gs::host{threads}, n};
@@ -782,7 +782,7 @@ TEST_CASE("select writes nothing outside of its room") {
   };
   for (gs::key_type const candidate_threshold : {gs::key_type{0}, gs::key_type{1}}) {  // by passes, and from candidates
     std::fill(state.begin(), state.end(), 0.0f);
-    work.accumulate(gs::error_feedback{}, states, std::span<float const>{values}, 1.0f, true,
+    work.accumulate(gs::error_feedback{}, states, gs::gradient_ref<float const>{values}, 1.0f, true,
                     std::span{&candidate_threshold, 1});
     check(gs::radix{});
     check(exact_cold);

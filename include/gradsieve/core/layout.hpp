@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -83,6 +84,9 @@ class layout {
 
   /// First element of a layer.
   [[nodiscard]] std::uint64_t offset(std::size_t i) const noexcept { return offsets_[i]; }
+
+  /// First element of each layer, and behind the last one the end. A default-constructed layout has none.
+  [[nodiscard]] std::span<std::uint64_t const> offsets() const noexcept { return offsets_; }
 
   /// A layer. @pre i < count()
   [[nodiscard]] layer const& operator[](std::size_t i) const noexcept { return layers_[i]; }

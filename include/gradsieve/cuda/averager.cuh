@@ -13,10 +13,10 @@
 
 #include <gradsieve/averager.hpp>
 #include <gradsieve/core/arguments.hpp>
-#include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/packed.cuh>
 #include <gradsieve/cuda/faults.cuh>
+#include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/decoded_messages.hpp>
 
@@ -65,8 +65,9 @@ class averager<device, Codec> {
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
-    auto const out = checked_device_span(gradient);
-    check_gradient_size(out.size(), info_.n);
+    auto const result = checked_device_gradient(gradient, layers_);
+    result.check(layers_);
+    flat_gradient flat;
     auto const senders = static_cast<std::uint32_t>(messages.size());
     std::vector<std::array<std::byte, message_header::bytes>> headers(senders);
     std::vector<std::uint64_t> sizes;
@@ -88,6 +89,7 @@ class averager<device, Codec> {
     cuda_buffer<std::uint64_t> rooms, fault;
     device_decoded_messages<codec_type> reader;
     stream_end const at_end{work_.where().stream};
+    auto const out = flat.target(work_.where(), result);
     received = work_.template zeroed<std::byte>(bytes * senders);
     for (std::size_t m = 0; m < senders; ++m)
       work_.where().copy(messages[m], received.span().subspan(bytes * m, sizes[m]));
@@ -109,6 +111,7 @@ class averager<device, Codec> {
                  static_cast<std::uint32_t>(ranges_.size()), info_.passthrough, passthrough_mean_.data(), 1.0f,
                  static_cast<std::uint64_t const*>(nullptr), out.data(), &numbers->saturated);
     }
+    flat.write(work_.where(), result);
     auto const found = work_.download(static_cast<device_numbers const*>(numbers));
     return {found.touched, found.saturated};
   }

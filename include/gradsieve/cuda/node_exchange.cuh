@@ -16,10 +16,10 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/node_share.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/report.hpp>
 #include <gradsieve/step.hpp>
@@ -134,13 +134,16 @@ class device_node_exchange {
       : where_{where}, part_{part}, faults_{std::make_unique<device_node_faults>(where)} {}
 
   template <class Gradient>
-  [[nodiscard]] static auto span_of(Gradient& gradient) {
-    return checked_device_span(gradient);
+  [[nodiscard]] static auto gradient_of(Gradient& gradient, layout const& layers) {
+    return checked_device_gradient(gradient, layers);
   }
 
-  /// Room for gradients of this format. The first call of each allocates, and waits.
-  template <class T, bool Scatters>
-  void reserve() {
+  /// Checks the gradient, and makes room for those of its format. The first call of each allocates, and waits. @throws
+  /// invalid_argument
+  template <bool Scatters, class T>
+  void reserve(gradient_ref<T> const gradient, layout const& layers) {
+    gradient.check(layers);
+    static_cast<void>(flat_.target(where_, gradient));
     constexpr bool halves = !std::same_as<T, float>;
     bool const all = !(is_even() && Scatters && !halves) && all_.size() < part_.room_of_all();
     bool const shorter = halves && halves_.size() < part_.room() * sizeof(T);
@@ -181,17 +184,17 @@ class device_node_exchange {
 
   /// values() becomes this rank's part of the mean of the node's gradients. Collective.
   template <class Inside, class T>
-  void average(Inside const& inside, std::span<T> gradient) {
+  void average(Inside const& inside, gradient_ref<T> const pieces) {
+    auto const gradient = flat_.read<T>(where_, pieces);
     constexpr bool scatters = has_reduce_scatter<Inside, device, float>;
     float const* sums = sums_.data();
     if constexpr (scatters && std::same_as<T, float>) {
       if (is_even()) {
-        inside.reduce_scatter(where_, std::span<float const>{gradient}, sums_.span(), reduction::sum);
+        inside.reduce_scatter(where_, gradient, sums_.span(), reduction::sum);
         return divide<T>(sums);
       }
     }
-    launch(cuda_kernels::widen_gradient<T>, all_.size(), static_cast<T const*>(gradient.data()), part_.n,
-           part_.room_of_all(), all_.data());
+    launch(cuda_kernels::widen_gradient<T>, all_.size(), gradient.data(), part_.n, part_.room_of_all(), all_.data());
     if constexpr (scatters) {
       inside.reduce_scatter(where_, std::span<float const>{all_.span()}, sums_.span(), reduction::sum);
     } else {
@@ -210,7 +213,9 @@ class device_node_exchange {
   /// Exchanges failures in stream order, and collects the parts of all ranks. Collective.
   /// @throws the failure; what another rank of the node has failed with in an earlier step
   template <class Inside, class Compressor, class T>
-  void collect(Inside const& inside, std::span<T> gradient, held_failure const& failure, Compressor& compressor) {
+  void collect(Inside const& inside, gradient_ref<T> const pieces, held_failure const& failure,
+               Compressor& compressor) {
+    auto const gradient = flat_.target(where_, pieces);
     cuda_kernels::set_node_fault<>
         <<<1, 1, 0, where_.stream>>>(compressor.report().fault(), bool{failure}, faults_->failed());
     throw_on_error(cudaGetLastError(), "set_node_fault");
@@ -224,6 +229,7 @@ class device_node_exchange {
       inside.all_gather(where_, mine, all);
       where_.copy(all.first(gradient.size_bytes()), std::as_writable_bytes(gradient));
     }
+    flat_.write(where_, pieces);
     if (failure) std::rethrow_exception(failure.why());
     if (heard_before_) device_node_faults::throw_failed();
   }
@@ -257,6 +263,7 @@ class device_node_exchange {
   }
 
   device where_;
+  flat_gradient flat_;
   node_share part_;
   cuda_buffer<float> sums_;        // of this rank's part; for gradients of binary32 its values
   cuda_buffer<std::byte> halves_;  // the values of shorter formats

@@ -10,11 +10,11 @@
 
 #include <gradsieve/codec/byte_breakdown.hpp>
 #include <gradsieve/core/arguments.hpp>
-#include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/faults.cuh>
 #include <gradsieve/cuda/memory.cuh>
 #include <gradsieve/cuda/passthrough.cuh>
+#include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/selection_stage.cuh>
 #include <gradsieve/cuda/through_device.cuh>
@@ -64,16 +64,25 @@ class device_step : public step_parts<Recipe> {
 
   // ---- A caller's memory and ranks -----------------------------------------------------------------------------
 
+  /// A caller's gradient, which check() has not seen.
   template <class Gradient>
-  [[nodiscard]] static auto span_of(Gradient& gradient) {
-    return checked_device_span(gradient);
+  [[nodiscard]] auto gradient_of(Gradient& gradient) const {
+    return checked_device_gradient(gradient, layers);
+  }
+
+  /// @throws invalid_argument unless the gradient is as large as the layout
+  template <class T>
+  void check(gradient_ref<T> const gradient) const {
+    gradient.check(layers);
   }
 
   /// The gradient of a rank that has failed: zeros, as the step goes on in the stream.
   template <class T>
-  [[nodiscard]] std::span<T> without_values(std::span<T> gradient) const {
-    check_gradient_size(gradient.size(), info.n);
-    throw_on_error(cudaMemsetAsync(gradient.data(), 0, gradient.size_bytes(), work.where().stream), "cudaMemsetAsync");
+  [[nodiscard]] gradient_ref<T> without_values(gradient_ref<T> const gradient) const {
+    check(gradient);
+    gradient.for_each_run(0, gradient.size(), [&](std::span<T> const run) {
+      throw_on_error(cudaMemsetAsync(run.data(), 0, run.size_bytes(), work.where().stream), "cudaMemsetAsync");
+    });
     return gradient;
   }
 
@@ -160,6 +169,12 @@ class device_step : public step_parts<Recipe> {
 
   // ---- Accumulate, select, exchange and apply ----------------------------------------------------------------
 
+  /// Pieces are copied together.
+  template <class T>
+  [[nodiscard]] incoming<T> prepare(gradient_ref<T const> const gradient, int in_world) {
+    return selection.prepare(flat_.read(work.where(), gradient), in_world);
+  }
+
   template <class T>
   void accumulate(incoming<T> const& in, step_role const role) {
     selection.accumulate(in, role);
@@ -222,11 +237,13 @@ class device_step : public step_parts<Recipe> {
 
   /// Writes the mean of what was exchanged to the gradient.
   template <class T>
-  void apply(device_updates const& result, std::span<T> gradient) {
+  void apply(device_updates const& result, gradient_ref<T> const gradient) {
     auto const divisor = static_cast<float>(world);
+    auto const out = flat_.target(work.where(), gradient);
     faults_.begin_apply(work);
-    write_update(work, result, divisor, gradient, faults_.touched(), faults_.saturated());
-    passthrough.write(divisor, faults_.error(), gradient, faults_.saturated());
+    write_update(work, result, divisor, out, faults_.touched(), faults_.saturated());
+    passthrough.write(divisor, faults_.error(), out, faults_.saturated());
+    flat_.write(work.where(), gradient);
     faults_.end_step(work, failed_here_);
   }
 
@@ -329,6 +346,7 @@ class device_step : public step_parts<Recipe> {
   }
 
   std::uint64_t compressions_ = 0;
+  flat_gradient flat_;
   cuda_buffer<std::byte> meeting_;  // for the ranks' words
   cuda_buffer<std::byte> outgoing_;
   cuda_buffer<cuda_kernels::message_state> outgoing_state_;

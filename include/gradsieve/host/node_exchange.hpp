@@ -12,11 +12,11 @@
 #include <type_traits>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/core/arguments.hpp>
 #include <gradsieve/core/config.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/core/node_share.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/team.hpp>
@@ -36,18 +36,20 @@ class host_node_exchange {
   host_node_exchange(host where, node_share const& part) : where_{where}, team_{where.threads}, part_{part} {}
 
   template <class Gradient>
-  [[nodiscard]] static auto span_of(Gradient& gradient) {
-    return checked_span(gradient);
+  [[nodiscard]] static auto gradient_of(Gradient& gradient, layout const& layers) noexcept {
+    return checked_gradient(gradient, layers);
   }
 
-  /// Room for gradients of this format. The first call of each allocates.
-  template <class T, bool Scatters>
-  void reserve() {
+  /// Checks the gradient, and makes room for those of its format. The first call of each allocates. @throws
+  /// invalid_argument
+  template <bool Scatters, class T>
+  void reserve(gradient_ref<T> const gradient, layout const& layers) {
+    gradient.check(layers);
     if (!sums_are_there_) sums_ = host_buffer<float>(part_.room());
     sums_are_there_ = true;
     if constexpr (!std::same_as<T, float>)
       if (halves_.size() < part_.room() * sizeof(T)) halves_ = host_buffer<std::byte>(part_.room() * sizeof(T));
-    if (!(is_even() && Scatters && std::same_as<T, float>) && all_.size() < part_.room_of_all())
+    if (!(is_even(gradient) && Scatters && std::same_as<T, float>) && all_.size() < part_.room_of_all())
       all_ = host_buffer<float>(part_.room_of_all());
   }
 
@@ -81,17 +83,22 @@ class host_node_exchange {
 
   /// values() becomes this rank's part of the mean of the node's gradients. Collective.
   template <class Inside, class T>
-  void average(Inside const& inside, std::span<T> gradient) {
+  void average(Inside const& inside, gradient_ref<T> const gradient) {
     constexpr bool scatters = has_reduce_scatter<Inside, host, float>;
     auto const sums = sums_.first(part_.room());
     if constexpr (scatters && std::same_as<T, float>) {
-      if (is_even()) {
-        inside.reduce_scatter(where_, std::span<float const>{gradient}, sums, reduction::sum);
+      if (is_even(gradient)) {
+        inside.reduce_scatter(where_, std::span<float const>{gradient.flat()}, sums, reduction::sum);
         return divide_sums(sums, values<T>());
       }
     }
     auto const all = all_.first(part_.room_of_all());
-    each(gradient.size(), [&](std::size_t begin, std::size_t end) { widen<T>(gradient, all, begin, end); });
+    each(gradient.size(), [&](std::size_t begin, std::size_t end) {
+      gradient.for_each_run(begin, end - begin, [&](std::span<T> const run) {
+        std::ranges::transform(run, all.begin() + static_cast<std::ptrdiff_t>(begin), [](T x) { return to_float(x); });
+        begin += run.size();
+      });
+    });
     std::ranges::fill(all.subspan(gradient.size()), 0.0f);
     if constexpr (scatters) {
       inside.reduce_scatter(where_, std::span<float const>{all}, sums, reduction::sum);
@@ -112,7 +119,7 @@ class host_node_exchange {
   /// Exchanges failures, and collects the parts of all ranks; if any rank has failed, discards this rank's step
   /// instead. Collective. @throws the failure
   template <class Inside, class Compressor, class T>
-  void collect(Inside const& inside, std::span<T> gradient, held_failure& failure, Compressor& compressor) {
+  void collect(Inside const& inside, gradient_ref<T> const gradient, held_failure& failure, Compressor& compressor) {
     bool const given = !failure;
     meet(inside, 0, 0, 0, failure);
     if (failure) {
@@ -120,21 +127,22 @@ class host_node_exchange {
       std::rethrow_exception(failure.why());
     }
     auto const mine = std::as_bytes(room<T>());
-    if (is_even()) return inside.all_gather(where_, mine, std::as_writable_bytes(gradient));
+    if (is_even(gradient)) return inside.all_gather(where_, mine, std::as_writable_bytes(gradient.flat()));
     auto const all = std::as_writable_bytes(all_.span()).first(part_.room_of_all() * sizeof(T));
     inside.all_gather(where_, mine, all);
-    auto const out = std::as_writable_bytes(gradient);
-    each(out.size(), [&](std::size_t begin, std::size_t end) {
-      std::copy(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end),
-                out.begin() + static_cast<std::ptrdiff_t>(begin));
+    each(gradient.size(), [&](std::size_t begin, std::size_t end) {
+      gradient.write(begin, end - begin, reinterpret_cast<T const*>(all.data()) + begin);
     });
   }
 
   [[nodiscard]] step_report const& report(step_report const& of_part) const noexcept { return of_part; }
 
  private:
-  /// Whether the ranks' parts make the gradient, and nothing besides.
-  [[nodiscard]] bool is_even() const noexcept { return part_.n == part_.room_of_all(); }
+  /// Whether the ranks' parts make the gradient, and nothing besides, and it lies in one piece.
+  template <class T>
+  [[nodiscard]] bool is_even(gradient_ref<T> const gradient) const noexcept {
+    return part_.n == part_.room_of_all() && gradient.in_one_piece();
+  }
 
   template <class T>
   [[nodiscard]] std::span<T> room() const noexcept {
@@ -158,11 +166,6 @@ class host_node_exchange {
     auto const ranks = static_cast<float>(part_.ranks);
     each(means.size(), [&](std::size_t begin, std::size_t end) { mean<T>(sums, means, ranks, begin, end); });
     std::fill(room<T>().begin() + static_cast<std::ptrdiff_t>(means.size()), room<T>().end(), T{});
-  }
-
-  template <class T>
-  static void widen(std::span<T const> from, std::span<float> to, std::size_t begin, std::size_t end) noexcept {
-    for (std::size_t i = begin; i < end; ++i) to[i] = to_float(from[i]);
   }
 
   template <class T>

@@ -12,24 +12,36 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/step_layers.hpp>
 #include <gradsieve/host/memory.hpp>
 
 namespace gradsieve {
 
+/// Writes sums / divisor. Returns how many are clamped to the largest value of the format. @pre as many sums as places
+template <gradient_value T>
+GRADSIEVE_PRECISE std::uint64_t write_means_to(std::span<T> const out, float const* sums, float divisor) noexcept {
+  std::uint64_t saturated = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    float const mean = divide(sums[i], divisor);
+    out[i] = from_float_saturated<T>(mean);
+    saturated += exceeds<T>(mean) ? 1u : 0u;
+  }
+  return saturated;
+}
+
 /// Writes sums / divisor, which stand back to back, to their ranges. Returns how many are clamped to the largest value
 /// of the format.
 template <gradient_value T>
-GRADSIEVE_PRECISE std::uint64_t write_ranges(std::span<range const> ranges, std::span<float const> sums, float divisor,
-                                             std::span<T> out) noexcept {
+std::uint64_t write_ranges(std::span<range const> ranges, std::span<float const> sums, float divisor,
+                           gradient_ref<T> const out) noexcept {
   std::size_t at = 0;
   std::uint64_t saturated = 0;
   for (auto const& each : ranges)
-    for (std::uint64_t i = each.offset; i < each.offset + each.size; ++i, ++at) {
-      float const mean = divide(sums[at], divisor);
-      out[i] = from_float_saturated<T>(mean);
-      saturated += exceeds<T>(mean) ? 1u : 0u;
-    }
+    out.for_each_run(each.offset, each.size, [&](std::span<T> const run) {
+      saturated += write_means_to(run, sums.data() + at, divisor);
+      at += run.size();
+    });
   return saturated;
 }
 
@@ -174,7 +186,7 @@ class passthrough_part {
 
   /// Sums / divisor to the ranges of a gradient. Returns how many its format cannot hold.
   template <class T>
-  std::uint64_t write(float divisor, std::span<T> out) const noexcept {
+  std::uint64_t write(float divisor, gradient_ref<T> const out) const noexcept {
     return write_ranges(ranges(), std::span<float const>{sum_.first(count_)}, divisor, out);
   }
 

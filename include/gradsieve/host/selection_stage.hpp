@@ -15,6 +15,7 @@
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/host/memory.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
@@ -27,7 +28,7 @@ namespace gradsieve {
 /// A gradient to be accumulated. `factor` multiplies it.
 template <class T>
 struct host_incoming {
-  std::span<T const> gradient;
+  gradient_ref<T const> gradient;
   float factor = 1;
 };
 
@@ -105,7 +106,7 @@ class host_selection_stage {
 
   /// Cost: a pass, where the residual store wants the gradient's norm.
   template <class T>
-  [[nodiscard]] host_incoming<T> prepare(std::span<T const> gradient, [[maybe_unused]] int world) {
+  [[nodiscard]] host_incoming<T> prepare(gradient_ref<T const> const gradient, [[maybe_unused]] int world) {
     float factor = 1;
     if constexpr (scaling_residual_store<residual_type>)
       if (recipe_.residual.needs_norm())

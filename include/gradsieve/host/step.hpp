@@ -11,9 +11,9 @@
 #include <gradsieve/codec/byte_breakdown.hpp>
 #include <gradsieve/codec/check_selection.hpp>
 #include <gradsieve/codec/checked.hpp>
-#include <gradsieve/core/arguments.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/host/memory.hpp>
@@ -60,15 +60,22 @@ class host_step : public step_parts<Recipe> {
 
   // ---- A caller's memory and ranks -----------------------------------------------------------------------------
 
+  /// A caller's gradient, which check() has not seen.
   template <class Gradient>
-  [[nodiscard]] static auto span_of(Gradient& gradient) {
-    return checked_span(gradient);
+  [[nodiscard]] auto gradient_of(Gradient& gradient) const noexcept {
+    return checked_gradient(gradient, layers);
+  }
+
+  /// @throws invalid_argument unless the gradient is as large as the layout
+  template <class T>
+  void check(gradient_ref<T> const gradient) const {
+    gradient.check(layers);
   }
 
   /// The gradient of a rank that has failed: none.
   template <class T>
-  [[nodiscard]] static std::span<T> without_values(std::span<T> gradient) noexcept {
-    return gradient.first(0);
+  [[nodiscard]] static gradient_ref<T> without_values(gradient_ref<T> const gradient) noexcept {
+    return gradient.part(0, 0);
   }
 
   /// The communicator and the space of host memory, for what the ranks tell each other before a step.
@@ -130,6 +137,11 @@ class host_step : public step_parts<Recipe> {
   // ---- Accumulate, select, exchange and apply ----------------------------------------------------------------
 
   template <class T>
+  [[nodiscard]] incoming<T> prepare(gradient_ref<T const> const gradient, int in_world) {
+    return selection.prepare(gradient, in_world);
+  }
+
+  template <class T>
   void accumulate(incoming<T> const& in, step_role const role) {
     selection.accumulate(in, role);
   }
@@ -185,7 +197,7 @@ class host_step : public step_parts<Recipe> {
 
   /// Writes the mean of what was exchanged to the gradient.
   template <class T>
-  void apply(exchange_result const& result, std::span<T> gradient) {
+  void apply(exchange_result const& result, gradient_ref<T> const gradient) {
     auto const divisor = static_cast<float>(world);
     auto const applied = work.apply(result.updates, divisor, gradient);
     report_.union_size = applied.entries;

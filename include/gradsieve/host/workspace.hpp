@@ -83,8 +83,8 @@ class host_workspace {
   /// accumulated but never selected from; accumulators in excluded ranges must be zero when selectors run.
   /// `expected`: entries that a step selects at most. `bins`: their length in each segment, for a selector with bins.
   /// Where it was called before, it allocates what it needs more of. Memory: 72 bytes a tile, and the candidate lists
-  /// of each thread. With bins a thread's list has room for all its elements (address space of 8 bytes an element, touched
-  /// as used), and 12 bytes for each element of a tile.
+  /// of each thread. With bins a thread's list has room for all its elements (address space of 8 bytes an element,
+  /// touched as used), and 12 bytes for each element of a tile.
   void plan(std::span<segment const> segments, std::span<range const> excluded, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     scope_.tiles.plan(scope_.n, segments, excluded, bins);
@@ -111,7 +111,7 @@ class host_workspace {
   /// Cost: 8 bytes read and 4 written per element and state.
   template <class Residual, class T, std::size_t States>
   std::uint64_t accumulate(Residual const& policy, std::array<float*, States> const& states,
-                           std::span<T const> gradient, float factor, bool measure,
+                           gradient_ref<T const> gradient, float factor, bool measure,
                            std::span<key_type const> candidate_thresholds, selection_view pending = {}) {
     ranking_.forget();
     return accumulate_.run(scope_, host_kernels::incoming{states, gradient, factor, policy}, measure,
@@ -122,7 +122,7 @@ class host_workspace {
   /// not 0. @pre plan() was given the bins.
   template <class Chosen, class Residual, class T, std::size_t States>
   std::uint64_t accumulate_bins(Chosen const& chosen, std::span<segment const> segments, Residual const& policy,
-                                std::array<float*, States> const& states, std::span<T const> gradient, float factor,
+                                std::array<float*, States> const& states, gradient_ref<T const> gradient, float factor,
                                 std::uint64_t step, std::span<key_type const> candidate_thresholds,
                                 selection_view pending) {
     ranking_.forget();
@@ -133,11 +133,16 @@ class host_workspace {
   /// What accumulate() would return, without changing anything. Cost: one read of gradient and states.
   template <class Residual, class T, std::size_t States>
   std::uint64_t count_non_finite(Residual const& policy, std::array<float*, States> const& states,
-                                 std::span<T const> gradient, float factor) {
+                                 gradient_ref<T const> gradient, float factor) {
     host_kernels::incoming const in{states, gradient, factor, policy};
     return scope_.sum(gradient.size(), gradient.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
-      return host_kernels::run<host_kernels::enter_tile<false>>(
-          scope_.level, policy, in.states_from(begin), gradient.data() + begin, factor, std::size_t{end - begin});
+      std::uint64_t bad = 0;
+      gradient.for_each_run(begin, end - begin, [&](auto const run) {
+        bad += host_kernels::run<host_kernels::enter_tile<false>>(scope_.level, policy, in.states_from(begin),
+                                                                  run.data(), factor, run.size());
+        begin += run.size();
+      });
+      return bad;
     });
   }
 
@@ -331,14 +336,16 @@ class host_workspace {
 
   /// Sum of x^2 over all n elements, ignoring what is not finite; in fixed order. Cost: one read.
   template <class T>
-  [[nodiscard]] double sum_squares(std::span<T const> values) {
+  [[nodiscard]] double sum_squares(gradient_ref<T> const values) {
     return accumulate_.sum_squares(scope_, values);
   }
+  /// The same in one piece.
+  [[nodiscard]] double sum_squares(std::span<float const> values) { return sum_squares(gradient_ref<float const>{values}); }
 
   /// Writes the sum of the updates, added in their order and divided by `divisor`, into `out`; zero where none has an
   /// entry. Returns how many elements were written that are in an update, and how many were clamped.
   template <class T>
-  applied_update apply(std::span<selection_view const> updates, float divisor, std::span<T> out) {
+  applied_update apply(std::span<selection_view const> updates, float divisor, gradient_ref<T> const out) {
     return updates_.apply(scope_.team, scope_.level, updates, divisor, out);
   }
 

@@ -56,7 +56,7 @@ class segment_check {
       if (each.owner < segment::every_rank || each.owner >= world)
         refuse_assign("gave segment " + text_of(s, each) + " the owner " + std::to_string(each.owner) +
                       ", expected a rank below " + std::to_string(world) + ", or every_rank");
-      if (each.k == 0 || world == 1) continue;
+      if (each.k == 0 || each.k == each.size || world == 1) continue;  // what is sent in full may be every rank's
       if (Partitioner::disjoint && each.owner == segment::every_rank)
         refuse_assign("gave segment " + text_of(s, each) +
                       " to every rank; as disjoint promises, one rank selects from a segment");

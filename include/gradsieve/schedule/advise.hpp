@@ -82,7 +82,8 @@ inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  
   auto const all = static_cast<double>(size.elements);
   auto const selected = static_cast<double>(size.selected());
   network_link loaded = link;
-  loaded.beta = it.wire * link.beta * transport.wire + 2 * transport.byte;  // full duplex: what is sent is received elsewhere
+  loaded.beta =
+      it.wire * link.beta * transport.wire + 2 * transport.byte;  // full duplex: what is sent is received elsewhere
   auto const on_link = [](affine const& cost, double bytes, double calls = 1) {
     return bytes > 0 ? calls * cost.a + cost.b * bytes : 0;
   };
@@ -253,7 +254,7 @@ struct beta_interval {
 
 /// The same for one recipe and for dense exchanges in 32 and 16 bits.
 template <class Recipe>
-requires requires(Recipe const& recipe) { recipe.codec.max_bytes(1, 1, 0); }
+  requires requires(Recipe const& recipe) { recipe.codec.max_bytes(1, 1, 0); }
 [[nodiscard]] advice advise(layout const& layers, int workers, network_link const& link, Recipe const& recipe,
                             local_cost const& local = {}, transport_cost const& transport = {}) {
   auto menu = usual_choices(0, local);

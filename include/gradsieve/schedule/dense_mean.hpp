@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/float_environment.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/report.hpp>
@@ -46,6 +48,25 @@ struct dense_mean {
     return report;
   }
 
+  /// The same of a vector or an array, or of pieces of float: these are copied together and back. Allocates for pieces.
+  /// @throws invalid_argument for pieces by pointers, as there is no layout that says how long they are.
+  template <communicator Comm, class Gradient>
+    requires(!detail::is_gradient_ref<std::remove_cvref_t<Gradient>>)
+  step_report exchange(Comm const& comm, Gradient&& gradient) const {
+    if constexpr (detail::is_pieces<std::remove_cvref_t<Gradient>>) {
+      gradient_ref const all{gradient};
+      if (!gradient.data().empty() && gradient.starts().empty())
+        throw invalid_argument("gradsieve: dense_mean needs pieces that say how long they are: spans, not pointers");
+      std::vector<typename decltype(all)::value_type> flat(all.size());
+      all.read(0, all.size(), flat.data());
+      auto const report = exchange(comm, std::span{flat});
+      all.write(0, all.size(), flat.data());
+      return report;
+    } else {
+      return exchange(comm, checked_values(gradient));
+    }
+  }
+
   /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws. Overwrites the gradient, which
   /// has the same size as theirs. Collective. @throws what the transport throws.
   template <communicator Comm, std::floating_point T>
@@ -60,11 +81,20 @@ struct dense_mean {
   }
 
  private:
+  template <class Gradient>
+  [[nodiscard]] static auto checked_values(Gradient& gradient) {
+    static_assert(requires(Gradient& values) { std::span{values}; }, "a gradient is a vector, an array, a span, or gradsieve::pieces");
+    std::span const values{gradient};
+    using element = typename decltype(values)::element_type;
+    static_assert(std::floating_point<element>, "dense_mean takes a gradient of float or double that can be written");
+    return std::span<element>{values};
+  }
+
   template <class T>
   using bits = std::conditional_t<std::same_as<T, float>, std::uint32_t, std::uint64_t>;
 
-  /// The bits of infinity; a NaN has more. A NaN is written and tested as these bits, in memory: with -ffinite-math-only
-  /// a compiler takes it that no float is one.
+  /// The bits of infinity; a NaN has more. A NaN is written and tested as these bits, in memory: with
+  /// -ffinite-math-only a compiler takes it that no float is one.
   template <class T>
   static constexpr bits<T> infinity = std::same_as<T, float> ? bits<T>{infinite_key} : bits<T>{0x7FF} << 52;
 

@@ -53,7 +53,7 @@ struct exchange_choice {
   double entry_bytes = 8;  ///< index and value together; for dense those of an element, 4 or 2; unused for index_union,
                            ///< leader (4 and 4) and shared_choice (4 of a value)
   local_cost local{};      ///< for dense, in 16 bits, `element` alone counts
-  double wire = 1;         ///< factor on the link's seconds a byte, for messages of a size that it takes faster or slower
+  double wire = 1;  ///< factor on the link's seconds a byte, for messages of a size that it takes faster or slower
 
   /// Checks the numbers. @throws invalid_argument
   void check() const {

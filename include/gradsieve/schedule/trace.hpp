@@ -15,11 +15,11 @@ namespace gradsieve {
 /// One gradient tensor: its size and the time to compute it. 0 bytes are allowed, for a layer without parameters or a
 /// frozen one.
 struct traced_layer {
-  std::string name;         ///< for people
-  std::uint64_t bytes = 0;  ///< of its gradient, as it is exchanged
-  double backward = 0;      ///< seconds from the arrival of the gradient before it to its own
-  double forward = 0;       ///< seconds of its forward pass
-  std::uint32_t dtype = 0;  ///< layers of different numbers are merged only with merge_constraints::mix_dtypes
+  std::string name;                 ///< for people
+  std::uint64_t bytes = 0;          ///< of its gradient, as it is exchanged
+  double backward = 0;              ///< seconds from the arrival of the gradient before it to its own
+  double forward = 0;               ///< seconds of its forward pass
+  std::uint32_t dtype = 0;          ///< layers of different numbers are merged only with merge_constraints::mix_dtypes
   std::uint32_t element_bytes = 4;  ///< of one of its elements: 4, or 2 for half precision, 8 for double
 
   /// Whole elements of its gradient.

@@ -33,6 +33,8 @@ class host_accumulate {
     std::size_t longest = host_kernels::tile_size;
     for (auto const each : bins) longest = std::max<std::size_t>(longest, each);
     plan_scratch(bins.empty() ? 0 : longest + host_kernels::group, workers);
+    tile_bytes_ = (longest + host_kernels::group) * sizeof(float);
+    if (gathered_.size() < tile_bytes_ * workers) gathered_ = host_buffer<std::byte>(tile_bytes_ * workers);
     std::vector<std::uint64_t> shares;
     for (int worker = 0; !bins.empty() && worker < scope.team.size(); ++worker) {
       auto const [begin, end] = scope.team.part(scope.tiles.size(), worker);
@@ -45,11 +47,11 @@ class host_accumulate {
   std::uint64_t run(host_scope& scope, host_kernels::incoming<T, Residual> const& in, bool measure,
                     std::span<key_type const> candidate_thresholds, selection_view pending) {
     measured_ = measure;
-    return pass(scope, candidate_thresholds, pending, [&](std::uint64_t t, list& to, pending_list& due, int) {
+    return pass(scope, candidate_thresholds, pending, [&](std::uint64_t t, list& to, pending_list& due, int worker) {
       auto const& here = scope.tiles[t];
       bool const outside = here.excluded || here.segment == host_tiles::no_segment;
       if (measure && outside) tile_sums_[t] = {};
-      return accumulate_element(scope, in, t, outside ? 0 : candidate_thresholds[here.segment], to, due,
+      return accumulate_element(scope, in, worker, t, outside ? 0 : candidate_thresholds[here.segment], to, due,
                                 measure && !outside ? &tile_sums_[t] : nullptr);
     });
   }
@@ -63,7 +65,7 @@ class host_accumulate {
       auto const& [first, size, id, excluded, position] = scope.tiles[t];
       if (excluded || id == host_tiles::no_segment || candidate_thresholds[id] == 0) {
         tile_sums_[t] = {};
-        return accumulate_element(scope, in, t, 0, to, due, nullptr);
+        return accumulate_element(scope, in, worker, t, 0, to, due, nullptr);
       }
       auto const elements = scope.tiles.elements_of(id);
       host_kernels::binned_tile const tile{bins_[id],
@@ -74,7 +76,7 @@ class host_accumulate {
                                            mix(step) % elements,
                                            host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes())};
       auto const done = host_kernels::run<host_kernels::accumulate_bins>(
-          scope.level, chosen, in.policy, in.states_from(first), in.gradient.data() + first, in.factor,
+          scope.level, chosen, in.policy, in.states_from(first), together(in.gradient, first, size, worker), in.factor,
           std::size_t{size}, first, tile, &scratch_[static_cast<std::size_t>(worker)], &to, &due);
       tile_sums_[t] = {done.sum_of_maxima, 0, 0, done.bins};
       return done.bad;
@@ -98,11 +100,14 @@ class host_accumulate {
   }
 
   template <class T>
-  [[nodiscard]] double sum_squares(host_scope const& scope, std::span<T const> values) {
+  [[nodiscard]] double sum_squares(host_scope const& scope, gradient_ref<T> const values) {
     measured_ = false;
     scope.split(scope.n, tile_sums_.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
-      for (auto t = begin; t < end; ++t)
-        tile_sums_[t].sum_squares = sum_squares(values.subspan(scope.tiles[t].begin, scope.tiles[t].size));
+      for (auto t = begin; t < end; ++t) {
+        tile_sums_[t].sum_squares = 0;
+        values.for_each_run(scope.tiles[t].begin, scope.tiles[t].size,
+                            [&](auto const run) { add_squares(run, tile_sums_[t].sum_squares); });
+      }
     });
     double total = 0;
     for (auto const& each : tile_sums_) total += each.sum_squares;
@@ -112,15 +117,26 @@ class host_accumulate {
  private:
   /// In order of the elements, those that are not finite left out.
   template <class T>
-  [[nodiscard]] GRADSIEVE_PRECISE static double sum_squares(std::span<T const> values) noexcept {
+  GRADSIEVE_PRECISE static void add_squares(std::span<T const> values, double& sum) noexcept {
     GRADSIEVE_EXACT
-    double total = 0;
+    double total = sum;
     for (T const& value : values) {
       float const x = to_float(value);
       auto const wide = static_cast<double>(is_finite(x) ? x : 0.0f);
       total += wide * wide;
     }
-    return total;
+    sum = total;
+  }
+
+  /// The elements of a tile, side by side: where they lie, or copied there where pieces meet inside of the tile.
+  template <class T>
+  [[nodiscard]] T const* together(gradient_ref<T const> const gradient, std::uint64_t first, std::size_t count,
+                                  int worker) const noexcept {
+    auto const run = gradient.run(first);
+    if (run.size() >= count) return run.data();
+    auto const to = reinterpret_cast<T*>(gathered_.data() + static_cast<std::size_t>(worker) * tile_bytes_);
+    gradient.read(first, count, to);
+    return to;
   }
 
   /// Calls body(tile, list, pending, worker) for all tiles; returns the sum of what it returns.
@@ -137,14 +153,14 @@ class host_accumulate {
   }
 
   template <class T, class Residual>
-  static std::uint64_t accumulate_element(host_scope const& scope, host_kernels::incoming<T, Residual> const& in,
-                                          std::uint64_t t, key_type candidate_threshold, list& to, pending_list& due,
-                                          statistics* sums) noexcept {
+  std::uint64_t accumulate_element(host_scope const& scope, host_kernels::incoming<T, Residual> const& in, int worker,
+                                   std::uint64_t t, key_type candidate_threshold, list& to, pending_list& due,
+                                   statistics* sums) const noexcept {
     auto const& here = scope.tiles[t];
     return host_kernels::run<host_kernels::accumulate_tile>(
-        scope.level, in.policy, in.states_from(here.begin), in.gradient.data() + here.begin, in.factor,
-        std::size_t{here.size}, here.begin, host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes()),
-        candidate_threshold, &to, &due, sums);
+        scope.level, in.policy, in.states_from(here.begin), together(in.gradient, here.begin, here.size, worker),
+        in.factor, std::size_t{here.size}, here.begin,
+        host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes()), candidate_threshold, &to, &due, sums);
   }
 
   /// The entries of an index-ordered list for elements in [begin, end).
@@ -178,6 +194,8 @@ class host_accumulate {
   bool measured_ = false;                           // they are the accumulator's
   std::vector<std::uint32_t> bins_;                 // their length in each segment, or empty
   std::vector<host_kernels::bin_scratch> scratch_;  // of each worker, in the memory below
+  std::size_t tile_bytes_ = 0;
+  host_buffer<std::byte> gathered_;  // of each worker: a tile of a gradient that lies in several pieces
   host_buffer<float> values_;
   host_buffer<key_type> keys_;
   host_buffer<index_type> indices_;

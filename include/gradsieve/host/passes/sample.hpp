@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
@@ -75,7 +76,7 @@ struct from_memory {
 template <class T, class Residual>
 struct incoming {
   std::array<float*, Residual::states> states;
-  std::span<T const> gradient;
+  gradient_ref<T const> gradient;
   float factor;
   Residual policy;
 
@@ -86,7 +87,7 @@ struct incoming {
     return now[0];
   }
   void prefetch(std::uint64_t i) const noexcept {
-    host_kernels::prefetch(gradient.data() + i, 1);
+    host_kernels::prefetch(&gradient[i], 1);
     for (auto const* const state : states) host_kernels::prefetch(state + i, 1);
   }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
@@ -44,7 +45,7 @@ class host_updates {
   /// Cost: n writes and O(entries); one tile of scratch a worker. @pre reserve() for as many updates; divisor > 0
   template <class T>
   applied_update apply(host_team const& team, simd level, std::span<selection_view const> updates, float divisor,
-                       std::span<T> out) {
+                       gradient_ref<T> const out) {
     auto const tiles = (out.size() + host_kernels::tile_size - 1) / host_kernels::tile_size;
     bool const streamed = out.size_bytes() >= host_kernels::streamed_bytes;
     float const factor = exact_reciprocal(divisor);
@@ -56,19 +57,24 @@ class host_updates {
       std::array<float, host_kernels::tile_size> sums;
       sums.fill(gradsieve::bit_cast<float>(host_kernels::no_entry));
       std::array<std::uint16_t, host_kernels::tile_size + 1> places;
+      std::array<T, host_kernels::tile_size> apart;  // a tile in which pieces meet
       applied_update mine;
       for (auto t = begin; t < end; ++t) {
         std::uint64_t const first = t * host_kernels::tile_size;
-        auto const part = out.subspan(first, std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first));
+        std::size_t const size = std::min<std::uint64_t>(host_kernels::tile_size, out.size() - first);
+        auto const run = out.run(first);
+        bool const together = run.size() >= size;
+        auto const part = together ? run.first(size) : std::span{apart}.first(size);
         auto const added = host_kernels::run<host_kernels::add_entries>(
             level, updates.data(), updates.size(), cursors.data(), first, first + part.size(), sums.data(),
             factor == 0 ? places.data() : nullptr);
         bool usual = added.usual;
         if (factor == 0) usual = usual && host_kernels::divide_sums(sums.data(), places.data(), added.entries, divisor);
-        applied_update done{added.entries,
-                            host_kernels::run<host_kernels::write_means>(
-                                level, sums.data(), part.size(), factor == 0 ? 1.0f : factor, streamed, part.data())};
+        applied_update done{added.entries, host_kernels::run<host_kernels::write_means>(
+                                               level, sums.data(), size, factor == 0 ? 1.0f : factor,
+                                               streamed && together, part.data())};
         if (!usual) done = apply_tile(updates, first, divisor, part);
+        if (!together) out.write(first, size, part.data());
         mine = {mine.entries + done.entries, mine.saturated + done.saturated};
       }
       if (streamed) host_kernels::stream_fence();

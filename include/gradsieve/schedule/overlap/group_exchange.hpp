@@ -6,6 +6,7 @@
 #include <span>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/report.hpp>
 
@@ -28,10 +29,16 @@ concept failing_exchange =
 
 /// A group_exchange that can skip layers, as compressor::exchange() does. Compressors have it.
 template <class E, class Comm, class T>
-concept skipping_exchange =
-    group_exchange<E, Comm, T> &&
-    requires(E& exchange, Comm const& comm, std::span<T> gradient, skipped_layers const skipped) {
-      { exchange.exchange(comm, gradient, skipped) } -> std::convertible_to<step_report>;
+concept skipping_exchange = group_exchange<E, Comm, T> && requires(E& exchange, Comm const& comm, std::span<T> gradient,
+                                                                   skipped_layers const skipped) {
+  { exchange.exchange(comm, gradient, skipped) } -> std::convertible_to<step_report>;
+};
+
+/// A group_exchange that takes a gradient in several pieces, as compressors do. Others get a copy in one piece.
+template <class E, class Comm, class T>
+concept pieces_exchange =
+    group_exchange<E, Comm, T> && requires(E& exchange, Comm const& comm, gradient_ref<T> gradient) {
+      { exchange.exchange(comm, gradient) } -> std::convertible_to<step_report>;
     };
 
 /// A group_exchange whose last step can be taken back, so that a later step sends what it gave up. Compressors have it.

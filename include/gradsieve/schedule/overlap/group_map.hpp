@@ -9,12 +9,14 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/schedule/plan.hpp>
 
@@ -33,12 +35,14 @@ struct group_layers {
 
   /// Calls copy(a piece of the gradient, its place in `packed`), where pieces lie back to back.
   template <class T, class Copy>
-  void for_each_piece(std::span<T> gradient, std::span<T> packed, Copy const& copy) const {
+  void for_each_piece(std::type_identity_t<gradient_ref<T>> const gradient, std::span<T> packed,
+                      Copy const& copy) const {
     std::size_t at = 0;
-    for (auto const& each : pieces) {
-      copy(gradient.subspan(each.offset, each.size), packed.subspan(at, each.size));
-      at += each.size;
-    }
+    for (auto const& each : pieces)
+      gradient.for_each_run(each.offset, each.size, [&](std::span<T> const run) {
+        copy(run, packed.subspan(at, run.size()));
+        at += run.size();
+      });
   }
 };
 

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/core/arguments.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/schedule/overlap/agree.hpp>
@@ -83,7 +83,7 @@ class overlap {
           std::vector<std::size_t> const& ready_order = {})
       : comm_{std::move(comm)},
         plan_{agree(host{}, queue::setup_communicator(where, comm_), of_rank_0)},
-        size_{layers.size()},
+        layers_{layers},
         tracker_{plan_},
         queue_{where} {
     std::exception_ptr failure;
@@ -124,7 +124,7 @@ class overlap {
   /// until `backward` returns. If `backward` throws, calls cancel() and passes the exception on.
   /// @throws what begin(), wait() and `backward` throw.
   template <class Backward>
-  auto run(std::span<T> gradient, writer by, Backward&& backward) {
+  auto run(gradient_ref<T> gradient, writer by, Backward&& backward) {
     begin(gradient, by);
     try {
       backward([this](std::size_t layer, auto const&... written) { this->ready(layer, written...); });
@@ -137,17 +137,18 @@ class overlap {
   /// The same, where nothing needs to be said about what writes.
   template <class Backward>
     requires std::default_initializable<writer>
-  auto run(std::span<T> gradient, Backward&& backward) {
+  auto run(gradient_ref<T> gradient, Backward&& backward) {
     return run(gradient, writer{}, std::forward<Backward>(backward));
   }
 
-  /// Begins a step. The gradient's memory is in use until wait() or cancel() returns, on a device until what they
-  /// enqueue is done. @throws invalid_argument if a step is open; or if the gradient's size is not the layout's, in
-  /// which case this rank cancels the step, so that the others throw as well, if the exchanges have fail().
-  void begin(std::span<T> gradient, writer by = {}) { begin_step(gradient, {}, by); }
+  /// Begins a step. The gradient is a vector, array or span, or `pieces`; its memory is in use until wait() or cancel()
+  /// returns, on a device until what they enqueue is done. @throws invalid_argument if a step is open; or if the
+  /// gradient's size is not the layout's, in which case this rank cancels the step, so that the others throw as well,
+  /// if the exchanges have fail().
+  void begin(gradient_ref<T> gradient, writer by = {}) { begin_step(gradient, {}, by); }
   /// The same where the caller will not use the update of some layers, see compressor::exchange(). They are ready like
   /// any other. @throws as begin(); also if `skipped` has neither an element for each layer nor none.
-  void begin(std::span<T> gradient, skipped_layers const skipped, writer by = {})
+  void begin(gradient_ref<T> gradient, skipped_layers const skipped, writer by = {})
     requires skipping_exchange<Exchange, Comm, T>
   {
     begin_step(gradient, skipped, by);
@@ -177,7 +178,8 @@ class overlap {
     if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: call begin() first");
     tracker_.flush([&](std::size_t place) {
       auto const& each = group_.range_of(place);
-      queue_.fill_zero(std::as_writable_bytes(gradient_.subspan(each.offset, each.size)));
+      gradient_.for_each_run(each.offset, each.size,
+                             [&](std::span<T> const run) { queue_.fill_zero(std::as_writable_bytes(run)); });
       queue_.written(place, queue_.step_writer());
     });
     ended_.store(true);
@@ -247,12 +249,14 @@ class overlap {
  private:
   static constexpr bool cancels = failing_exchange<Exchange, Comm, T>;
 
-  void begin_step(std::span<T> gradient, skipped_layers const skipped, writer by) {
+  void begin_step(gradient_ref<T> gradient, skipped_layers const skipped, writer by) {
     queue_.require_usable();
     if (open_.load()) throw invalid_argument("gradsieve: begin() was called before wait() had ended the last step");
     try {
-      check_gradient_size(gradient.size(), size_);
+      gradient = gradient.in(layers_);
+      gradient.check(layers_);
       skipped.check(group_.count());
+      for (auto& each : parts_) each.reserve(queue_, gradient);
     } catch (...) {
       cancel_instead(by);
       throw;
@@ -271,7 +275,7 @@ class overlap {
   /// A step of this rank that it cancels, so that the others throw.
   void cancel_instead([[maybe_unused]] writer by) {
     if constexpr (cancels) {
-      auto const instead = queue_.template allocate<T>(size_);
+      auto const instead = queue_.template allocate<T>(layers_.size());
       begin(instead.span(), by);
       cancel();
       queue_.drain();
@@ -294,13 +298,13 @@ class overlap {
 
   Comm comm_;
   plan plan_;
-  std::uint64_t size_;
+  layout layers_;
   group_map group_;
   tracker tracker_;
   std::deque<overlapped_group<Exchange, Comm, T, queue>> parts_;  // which do not move
 
   std::vector<unsigned char> skipped_;  // layers of the layout; with the next: of the caller's thread, as said there
-  std::span<T> gradient_;  // with failure_ and reports: of the caller's thread before begin() and after wait()
+  gradient_ref<T> gradient_;  // with failure_ and reports: of the caller's thread before begin() and after wait()
   std::exception_ptr failure_;
 
   std::atomic<bool> open_{false};

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/core/pieces.hpp>
 #include <gradsieve/schedule/overlap/group_exchange.hpp>
 #include <gradsieve/schedule/overlap/group_map.hpp>
 #include <gradsieve/schedule/planners/arrivals.hpp>
@@ -32,25 +33,51 @@ struct overlapped_group {
     skipped.reserve(group.members.size());
   }
 
-  /// `of_all`: which layers of the layout are skipped.
+  /// Makes room for a gradient in pieces, if the exchange does not take them. The first call allocates then.
+  void reserve(Queue const& queue, gradient_ref<T> const gradient) {
+    if constexpr (!pieces_exchange<Exchange, Comm, T>)
+      if (auto const n = where.layers.size(); packed.size() < n && !is_together(gradient))
+        packed = queue.template allocate<T>(n);
+  }
+
+  /// `of_all`: which layers of the layout are skipped. @pre reserve() of this gradient
   /// Collective. @throws what exchange() or, of a cancelled step, fail() throws.
-  void run(Queue const& queue, Comm const& comm, std::span<T> gradient, [[maybe_unused]] bool cancelled,
+  void run(Queue const& queue, Comm const& comm, gradient_ref<T> const gradient, bool cancelled,
            skipped_layers const of_all) {
     report.reset();
-    if (where.layers.size() == 0) return;  // on all ranks alike
-    bool const packs = where.packed_size() > 0;
-    auto const whole = packs ? packed.span() : gradient.subspan(where.first(), where.layers.size());
-    if constexpr (failing_exchange<Exchange, Comm, T>)
-      if (cancelled) return void(exchange.fail(comm, whole));
+    auto const n = where.layers.size();
+    if (n == 0) return;  // on all ranks alike
+    if (where.packed_size() == 0) {
+      auto const part = gradient.part(where.first(), n);
+      if (is_together(gradient)) return exchange_or_fail(comm, part.run(0), cancelled, of_all);
+      if constexpr (pieces_exchange<Exchange, Comm, T>) return exchange_or_fail(comm, part, cancelled, of_all);
+    }
     auto const copy = [&](std::span<T> from, std::span<T> to) {
       queue.copy(std::as_bytes(from), std::as_writable_bytes(to));
     };
-    if (packs) where.for_each_piece(gradient, whole, copy);
-    report.emplace(exchange_without(comm, whole, of_all));
-    if (packs) where.for_each_piece(gradient, whole, [&](auto piece, auto place) { copy(place, piece); });
+    auto const whole = packed.span();
+    if (!cancelled) where.for_each_piece(gradient, whole, copy);
+    exchange_or_fail(comm, whole, cancelled, of_all);
+    if (!cancelled) where.for_each_piece(gradient, whole, [&](auto piece, auto place) { copy(place, piece); });
   }
 
-  [[nodiscard]] decltype(auto) exchange_without(Comm const& comm, std::span<T> gradient,
+ private:
+  /// Whether the group's elements lie side by side.
+  [[nodiscard]] bool is_together(gradient_ref<T> const gradient) const noexcept {
+    auto const n = where.layers.size();
+    return where.packed_size() == 0 && (n == 0 || gradient.part(where.first(), n).run(0).size() == n);
+  }
+
+  template <class Gradient>
+  void exchange_or_fail(Comm const& comm, Gradient const gradient, [[maybe_unused]] bool cancelled,
+                        skipped_layers const of_all) {
+    if constexpr (failing_exchange<Exchange, Comm, T>)
+      if (cancelled) return void(exchange.fail(comm, gradient));
+    report.emplace(exchange_without(comm, gradient, of_all));
+  }
+
+  template <class Gradient>
+  [[nodiscard]] decltype(auto) exchange_without(Comm const& comm, Gradient const gradient,
                                                 [[maybe_unused]] skipped_layers const of_all) {
     if constexpr (skipping_exchange<Exchange, Comm, T>) {
       skipped.clear();

@@ -1,0 +1,254 @@
+// A caller's gradient, in one piece of memory or in several.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/core/arguments.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/types.hpp>
+
+namespace gradsieve {
+
+/// A gradient that lies in several pieces of memory, such as one buffer a parameter: hand it over in place of one flat
+/// buffer. In the layout's order, back to back, the pieces are the gradient; they are read and written where they lie,
+/// at any alignment, and the result has the same bits as that of a flat buffer.
+/// `pieces{list}` takes a range of vectors, arrays or spans, of any lengths, which sum to the layout's size; or a range
+/// of pointers, one for each layer of the layout, empty layers too. T may be const where the gradient is only read.
+/// It refers to the pieces, which must outlive it, and holds a list of them. Cost: O(pieces), and allocates; make it
+/// once, and again when a piece has moved. A step costs one search in the list for each 4096 elements, and a copy of
+/// those 4096 that cross a border.
+///
+/// Example: @snippet pieces.cpp pieces
+template <class T>
+class pieces {
+ public:
+  /// Of spans, of any lengths.
+  explicit pieces(std::span<std::span<T> const> list) {
+    starts_.push_back(0);
+    for (auto const& each : list) add(each);
+  }
+  /// Of vectors, arrays or spans.
+  template <std::ranges::input_range List>
+    requires(std::ranges::contiguous_range<std::ranges::range_reference_t<List>> &&
+             std::convertible_to<std::ranges::range_reference_t<List>, std::span<T>>)
+  explicit pieces(List&& list) {
+    starts_.push_back(0);
+    for (auto&& each : list) add(each);
+  }
+  /// Of pointers, one for each layer.
+  template <std::ranges::input_range List>
+    requires std::convertible_to<std::ranges::range_reference_t<List>, T*>
+  explicit pieces(List&& list) {
+    for (T* const each : list) data_.push_back(each);
+  }
+
+  [[nodiscard]] std::span<T* const> data() const noexcept { return data_; }  ///< where each piece begins
+  /// Where each piece begins in the gradient, and the end; empty: each piece is a layer.
+  [[nodiscard]] std::span<std::uint64_t const> starts() const noexcept { return starts_; }
+
+ private:
+  void add(std::span<T> piece) {
+    data_.push_back(piece.data());
+    starts_.push_back(starts_.back() + piece.size());
+  }
+
+  std::vector<T*> data_;
+  std::vector<std::uint64_t> starts_;
+};
+
+/// @cond internal
+namespace detail {
+
+template <class List>
+using piece_of = std::remove_reference_t<std::ranges::range_reference_t<List>>;
+
+/// The element type of a list of pointers, or of lists.
+template <class List>
+struct piece_value {
+  using type = std::remove_reference_t<std::ranges::range_reference_t<std::ranges::range_reference_t<List>>>;
+};
+template <class List>
+  requires std::is_pointer_v<std::remove_cv_t<piece_of<List>>>
+struct piece_value<List> {
+  using type = std::remove_pointer_t<std::remove_cv_t<piece_of<List>>>;
+};
+
+template <class T>
+inline constexpr bool is_pieces = false;
+template <class T>
+inline constexpr bool is_pieces<pieces<T>> = true;
+
+}  // namespace detail
+/// @endcond
+
+/// Deduces the element type.
+template <std::ranges::input_range List>
+pieces(List&&) -> pieces<typename detail::piece_value<List>::type>;
+
+/// A caller's gradient as a step sees it: elements that lie in one piece, or in several. Refers to the caller's lists.
+template <class T>
+class gradient_ref {
+ public:
+  using value_type = std::remove_cv_t<T>;  ///< without const
+
+  /// No elements.
+  gradient_ref() = default;
+  /// In one piece: a vector, array or span.
+  template <class Range>
+    requires(!std::same_as<std::remove_cvref_t<Range>, gradient_ref> && std::convertible_to<Range, std::span<T>>)
+  gradient_ref(Range&& flat) {  // NOLINT
+    std::span<T> const all = std::forward<Range>(flat);
+    only_ = all.data();
+    size_ = all.size();
+  }
+  /// In several. Those given by pointers have no elements before in().
+  gradient_ref(pieces<T> const& list) noexcept  // NOLINT
+      : parts_{list.data().data()},
+        starts_{list.starts().data()},
+        count_{list.data().size()},
+        size_{list.starts().empty() ? 0 : list.starts().back()} {}
+
+  /// The same elements, to be read.
+  operator gradient_ref<T const>() const noexcept {  // NOLINT
+    gradient_ref<T const> same;
+    same.only_ = only_;
+    same.parts_ = parts_;
+    same.starts_ = starts_;
+    same.count_ = count_;
+    same.first_ = first_;
+    same.size_ = size_;
+    return same;
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }                    ///< elements
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_ * sizeof(T); }  ///< of all elements
+  [[nodiscard]] bool in_one_piece() const noexcept { return parts_ == nullptr; }  ///< whether flat() may be called
+  [[nodiscard]] std::span<T> flat() const noexcept { return {only_, size_}; }     ///< @pre in_one_piece()
+
+  /// The elements from number i on that lie side by side. Cost: O(log pieces). @pre i < size()
+  [[nodiscard]] GRADSIEVE_INLINE std::span<T> run(std::uint64_t i) const noexcept {
+    if (parts_ == nullptr) return {only_ + i, size_ - i};
+    return run_of_pieces(i);
+  }
+  /// Element i. Cost: as run().
+  [[nodiscard]] GRADSIEVE_INLINE T& operator[](std::uint64_t i) const noexcept { return run(i).front(); }
+
+  /// Calls body(span) for the runs of `count` elements from `first` on, in order.
+  template <class Body>
+  void for_each_run(std::uint64_t first, std::uint64_t count, Body const& body) const {
+    while (count > 0) {
+      auto const here = run(first);
+      auto const part = here.first(std::min<std::uint64_t>(here.size(), count));
+      body(part);
+      first += part.size();
+      count -= part.size();
+    }
+  }
+
+  /// Copies `count` elements from `first` on to `to`.
+  void read(std::uint64_t first, std::uint64_t count, value_type* to) const noexcept {
+    for_each_run(first, count, [&](auto const run) { to = std::ranges::copy(run, to).out; });
+  }
+  /// Copies `count` elements to those from `first` on.
+  void write(std::uint64_t first, std::uint64_t count, value_type const* from) const noexcept {
+    for_each_run(first, count, [&](auto const run) {
+      std::copy_n(from, run.size(), run.data());
+      from += run.size();
+    });
+  }
+
+  /// `count` elements from `first` on. @pre first + count <= size()
+  [[nodiscard]] gradient_ref part(std::uint64_t first, std::uint64_t count) const noexcept {
+    auto made = *this;
+    made.size_ = count;
+    if (parts_ == nullptr)
+      made.only_ += first;
+    else
+      made.first_ += first;
+    return made;
+  }
+
+  /// Checks the number of elements, and that every piece with elements is somewhere. Cost: O(pieces).
+  /// @throws invalid_argument
+  void check(layout const& layers) const {
+    if (starts_ == nullptr && parts_ != nullptr)
+      throw invalid_argument("gradsieve: the gradient has " + std::to_string(count_) +
+                             " pieces given by pointers, the layout has " + std::to_string(layers.count()) + " layers");
+    check_gradient_size(size_, layers.size());
+    for (std::size_t p = 0; parts_ != nullptr && p < count_; ++p)
+      if (parts_[p] == nullptr && starts_[p + 1] > starts_[p])
+        throw invalid_argument("gradsieve: piece " + std::to_string(p) + " of the gradient is null, it has " +
+                               std::to_string(starts_[p + 1] - starts_[p]) + " elements");
+  }
+
+  /// The same; pieces given by pointers get these layers' sizes, which outlive it. If there are others, check() throws.
+  [[nodiscard]] gradient_ref in(layout const& layers) const noexcept {
+    auto made = *this;
+    if (parts_ == nullptr || starts_ != nullptr || count_ != layers.count()) return made;
+    made.starts_ = layers.offsets().data();
+    made.size_ = layers.size();
+    return made;
+  }
+
+ private:
+  template <class U>
+  friend class gradient_ref;
+
+  [[nodiscard]] std::span<T> run_of_pieces(std::uint64_t i) const noexcept {
+    std::uint64_t const at = first_ + i;
+    auto const behind = std::upper_bound(starts_, starts_ + count_ + 1, at);
+    return {parts_[behind - starts_ - 1] + (at - behind[-1]), std::min(*behind - at, size_ - i)};
+  }
+
+  T* only_ = nullptr;                      // where the gradient begins, in one piece
+  T* const* parts_ = nullptr;              // or where its pieces begin
+  std::uint64_t const* starts_ = nullptr;  // of each piece, in the elements of all, and the end
+  std::size_t count_ = 0;                  // of pieces
+  std::uint64_t first_ = 0;                // of the elements of all pieces
+  std::uint64_t size_ = 0;                 // elements from there on
+};
+
+/// Deduces the element type.
+template <class T>
+gradient_ref(pieces<T> const&) -> gradient_ref<T>;
+/// @copydoc gradient_ref(pieces<T> const&)
+template <std::ranges::contiguous_range Range>
+gradient_ref(Range&&) -> gradient_ref<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
+
+/// @cond internal
+namespace detail {
+template <class T>
+inline constexpr bool is_gradient_ref = false;
+template <class T>
+inline constexpr bool is_gradient_ref<gradient_ref<T>> = true;
+}  // namespace detail
+/// @endcond
+
+/// A caller's gradient: pieces, or what checked_span() takes. @post check() was not called
+template <class Gradient>
+[[nodiscard]] auto checked_gradient(Gradient& gradient, layout const& layers) noexcept {
+  if constexpr (detail::is_pieces<std::remove_cv_t<Gradient>>) {
+    using element = std::remove_pointer_t<typename decltype(gradient.data())::value_type>;
+    static_assert(gradient_value<std::remove_const_t<element>>,
+                  "pieces of a gradient are of float, gradsieve::float16 "
+                  "or gradsieve::bfloat16");
+    return gradient_ref<element>{gradient}.in(layers);
+  } else if constexpr (detail::is_gradient_ref<std::remove_cv_t<Gradient>>) {
+    return gradient.in(layers);
+  } else {
+    auto const values = checked_span(gradient);
+    return gradient_ref<typename decltype(values)::element_type>{values};
+  }
+}
+
+}  // namespace gradsieve

@@ -1,0 +1,75 @@
+// Gradients in several pieces of device memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include <gradsieve/core/pieces.hpp>
+#include <gradsieve/cuda/arguments.cuh>
+#include <gradsieve/cuda/device.cuh>
+
+namespace gradsieve {
+
+/// A caller's gradient in device memory: pieces, or what checked_device_span() takes. @post check() was not called
+template <class Gradient>
+[[nodiscard]] auto checked_device_gradient(Gradient& gradient, layout const& layers) {
+  if constexpr (detail::is_pieces<std::remove_cv_t<Gradient>> || detail::is_gradient_ref<std::remove_cv_t<Gradient>>) {
+    return checked_gradient(gradient, layers);
+  } else {
+    auto const values = checked_device_span(gradient);
+    return gradient_ref<typename decltype(values)::element_type>{values};
+  }
+}
+
+/// A gradient in one piece: the caller's own memory, or a copy of its pieces. Kernels see flat memory only.
+class flat_gradient {
+ public:
+  /// Where a gradient's elements lie in one piece, with their values. Cost: where they lie in pieces, a copy for each;
+  /// the first call of a format then allocates and waits. @throws invalid_argument if that is in a capture;
+  /// device_error
+  template <class T>
+  [[nodiscard]] std::span<T const> read(device const& where, gradient_ref<T const> const gradient) {
+    if (gradient.in_one_piece()) return gradient.flat();
+    auto const all = room<T>(where, gradient.size());
+    std::uint64_t at = 0;
+    gradient.for_each_run(0, gradient.size(), [&](std::span<T const> const run) {
+      where.copy(std::as_bytes(run), std::as_writable_bytes(all.subspan(at, run.size())));
+      at += run.size();
+    });
+    return all;
+  }
+
+  /// Memory in one piece for the gradient's new values, which write() then brings there. As read()
+  template <class T>
+  [[nodiscard]] std::span<T> target(device const& where, gradient_ref<T> const gradient) {
+    return gradient.in_one_piece() ? gradient.flat() : room<T>(where, gradient.size());
+  }
+
+  /// Copies what target() was given to the gradient's pieces.
+  template <class T>
+  void write(device const& where, gradient_ref<T> const gradient) const {
+    if (gradient.in_one_piece()) return;
+    std::uint64_t at = 0;
+    gradient.for_each_run(0, gradient.size(), [&](std::span<T> const run) {
+      auto const from = memory_.span().subspan(at * sizeof(T), run.size_bytes());
+      where.copy(std::as_bytes(from), std::as_writable_bytes(run));
+      at += run.size();
+    });
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] std::span<T> room(device const& where, std::uint64_t count) {
+    if (memory_.size() < count * sizeof(T)) {
+      where.synchronize();  // an earlier copy may still be read
+      memory_ = cuda_buffer<std::byte>{where, count * sizeof(T)};
+    }
+    return {reinterpret_cast<T*>(memory_.data()), count};
+  }
+
+  cuda_buffer<std::byte> memory_;
+};
+
+}  // namespace gradsieve
