@@ -13,6 +13,7 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/schedule.hpp>
 
 namespace {
 
@@ -21,10 +22,12 @@ namespace gs = gradsieve;
 // Short, as each residual and partitioner is compiled: what the lists add is in parts_of_the_full_menu.
 struct menu {
   using selectors = gs::full_menu::selectors;
-  using partitioners = gs::type_list<gs::whole, gs::deft>;
+  using partitioners = gs::type_list<gs::whole, gs::layerwise, gs::deft>;
   using residuals = gs::type_list<gs::error_feedback, gs::momentum_correction>;
   using indices = gs::full_menu::indices;
   using values = gs::full_menu::values;
+  using exchanges = gs::full_menu::exchanges;
+  using formats = gs::type_list<float, gs::float16>;
 };
 using recipe_by_text = gs::any_recipe<menu>;
 
@@ -99,6 +102,80 @@ TEST_CASE("A recipe by text does what the same recipe in C++ does, bit for bit")
       gs::recipe{.density = 0.05, .selector = gs::random_k{.seed = 7}, .codec = gs::packed<gs::bitmap, gs::qsgd>{}});
 }
 
+TEST_CASE("Selectors with bins, their codec, and the other exchanges") {
+  check_same_bits(
+      "chunked(size=64)+packed:fixed_width,sign@0.05",
+      gs::recipe{
+          .density = 0.05, .selector = gs::chunked{.size = 64}, .codec = gs::packed<gs::fixed_width, gs::sign>{}});
+  gs::adacomp bins{.factor = 3};
+  bins.bins.rules = {};
+  bins.bins.rules[0] = {"a*", 20};
+  check_same_bits("adacomp(bins=(a*:20,500),factor=3)+layerwise+binned+momentum@0.5",
+                  gs::recipe{.density = 0.5,
+                             .selector = bins,
+                             .partitioner = gs::layerwise{},
+                             .residual = gs::momentum_correction{},
+                             .codec = gs::binned{}});
+  check_same_bits("reduce_scatter+packed:delta,int8+on_non_finite:fail@0.05",
+                  gs::recipe{.density = 0.05,
+                             .codec = gs::packed<gs::delta, gs::int8>{},
+                             .exchange = gs::reduce_scatter{},
+                             .on_non_finite = gs::non_finite::fail});
+  check_same_bits("random_k+shared_choice+passthrough(up_to=1000):@0.05",
+                  gs::recipe{.density = 0.05,
+                             .selector = gs::random_k{},
+                             .exchange = gs::shared_choice{},
+                             .passthrough = {.patterns = {}, .up_to = 1000}});
+  check_same_bits("deft(cost=(fixed=100,per_element=2))@0.05",
+                  gs::recipe{.density = 0.05, .partitioner = gs::deft{.cost = {.fixed = 100, .per_element = 2}}});
+}
+
+TEST_CASE("A recipe that is filled by hand is checked like one that is read") {
+  gs::any_recipe<menu> made;
+  made.partitioner = gs::deft{};
+  made.codec = gs::codec_kind::packed;
+  made.values = gs::int8{};
+  std::string why;
+  try {
+    gs::any_compressor<menu>{gs::host{}, layers(), made};
+  } catch (gs::invalid_argument const& refused) {
+    why = refused.what();
+  }
+  CHECK(
+      why ==
+      "gradsieve: recipe: deft's exchange, index_union, sums values one by one: the codec is coo here, or packed with "
+      "values fp32, fp16, bf16, not int8");
+  made.exchange = gs::gather{};
+  gs::any_compressor<menu> const works{gs::host{}, layers(), made};
+  CHECK(works.recipe().text() == "radix+deft+error_feedback+packed:automatic,int8+gather@0.01");
+}
+
+TEST_CASE("Gradients in 16 bits, in pieces, and in an overlap that is cancelled") {
+  auto const recipe = recipe_by_text::parse("packed:delta,fp16@0.05");
+  gs::any_compressor<menu> by_text{gs::host{}, layers(), recipe};
+  gs::compressor by_type{gs::host{}, layers(), gs::recipe{.density = 0.05, .codec = gs::packed<gs::delta, gs::fp16>{}}};
+  std::vector<gs::float16> a, b;
+  for (float const x : gradient_of(0)) a.push_back(gs::from_float<gs::float16>(x));
+  b = a;
+  std::vector<gs::float16*> const pointers{b.data(), b.data() + 1000, b.data() + 1010};
+  gs::any_communicator const comm{gs::self{}};
+  by_type.exchange(gs::self{}, a);
+  by_text.exchange(comm, gs::pieces{pointers});
+  CHECK(a == b);
+
+  gs::plan const plan{{4 * 1990, 4 * 10, 4 * 1000}, {{0, 1, 4 * 1990}, {1, 3, 4 * 1010}}};
+  auto const make = [&](gs::layout const& part) { return gs::any_compressor<menu>{gs::host{}, part, recipe}; };
+  gs::overlap exchange{comm, layers(), plan, make};
+  auto gradient = gradient_of(1);
+  CHECK(exchange
+            .run(gradient,
+                 [](auto const& ready) {
+                   for (std::size_t layer : {2, 1, 0}) ready(layer);
+                 })
+            .exchanged.selected > 0);
+  CHECK_THROWS_AS(exchange.run(gradient, [](auto const&) { throw 1; }), int);
+}
+
 namespace {
 
 template <class Recipe>
@@ -134,13 +211,25 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
                                       .partitioner = deft,
                                       .residual = gs::momentum_correction{},
                                       .codec = gs::packed<gs::automatic, gs::bf16>{}});
+  check_same_between_ranks("radix+ok_topk+packed:delta,fp32@0.05",
+                           gs::recipe{.density = 0.05, .codec = gs::packed<gs::delta>{}, .exchange = gs::ok_topk{}});
+  check_same_between_ranks("gtopk@0.05", gs::recipe{.density = 0.05, .exchange = gs::gtopk{}});
+  check_same_between_ranks("index_union+chunked+packed:raw32,fp16@0.05",
+                           gs::recipe{.density = 0.05,
+                                      .selector = gs::chunked{},
+                                      .codec = gs::packed<gs::raw32, gs::fp16>{},
+                                      .exchange = gs::index_union{}});
+  check_same_between_ranks("reduce_scatter@0.05", gs::recipe{.density = 0.05, .exchange = gs::reduce_scatter{}});
 }
 
 TEST_CASE("What parse() has read, text() writes, and parse() reads that the same") {
-  for (std::string const text : {"radix", "trimmed(step=0.25)+deft(rotate_every=3,sharing=by_layer)+momentum@0.001",
-                                 "packed:fixed_width,sign(block=64)@1", "ldte(tolerance=0.125)+packed:raw32,int4@1e-05",
-                                 "radix+coo@0", "radix@warm_up(initial=0.5,final=0.001,steps=100,stages=4)",
-                                 "radix+passthrough:<biases and norms>,head.*@0.1", "passthrough:+laplacian@0.1"}) {
+  for (std::string const text :
+       {"radix", "trimmed(step=0.25)+deft(rotate_every=3,sharing=by_layer)+momentum@0.001",
+        "packed:fixed_width,sign(block=64)@1", "ldte(tolerance=0.125)+packed:raw32,int4@1e-05", "radix+coo@0",
+        "radix@warm_up(initial=0.5,final=0.001,steps=100,stages=4)", "radix+passthrough:<biases and norms>,head.*@0.1",
+        "passthrough:+laplacian@0.1", "passthrough(up_to=7):a\\,b,c\\+d\\@\\(e\\),\\\\+on_non_finite:fail@0.5",
+        "ok_topk@0.5", "adacomp(bins=(*conv\\,1*:50,b?:3,77),factor=2.5)+layerwise+binned+gather",
+        "deft(cost=(fixed=1.5,per_selected=1e-09))", "fixed_threshold(magnitude=0.5,most=2)"}) {
     CAPTURE(text);
     auto const once = recipe_by_text::parse(text);
     CHECK(recipe_by_text::parse(once.text()) == once);
@@ -148,6 +237,9 @@ TEST_CASE("What parse() has read, text() writes, and parse() reads that the same
   }
   CHECK(recipe_by_text::parse("passthrough:a.*,b").passthrough.patterns == std::vector<std::string>{"a.*", "b"});
   CHECK(recipe_by_text::parse("passthrough:").passthrough.patterns.empty());
+  auto const special = recipe_by_text::parse("passthrough(up_to=9):a\\,b,c\\+\\@d+radix").passthrough;
+  CHECK(special.patterns == std::vector<std::string>{"a,b", "c+@d"});
+  CHECK(special.up_to == 9);
   CHECK(recipe_by_text::parse("momentum").text() == "radix+whole+momentum_correction+coo@0.01");
 }
 
@@ -191,6 +283,25 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
        "bf16, not int8");
   says("packed:delta,automatic_values+deft", "fp16, bf16, not automatic_values");
   says("cyclic", "'cyclic' is not one");  // not on this menu
+  says("gather+gtopk", "two exchanges are named");
+  says("on_non_finite:stop", "on_non_finite is 'stop', expected one of skip, fail");
+  says("on_non_finite:skip+on_non_finite:fail", "two values of on_non_finite");
+  says("passthrough(size=1):a", "passthrough has no 'size'; it has up_to");
+  says("passthrough", "'passthrough' is not one of the names");
+  says("radix:x", "'radix:x' is not one of the names");
+  says("radix\\", "ends with a backslash");
+  says("deft(cost=3)", "deft's cost is '3', expected (field=value,...)");
+  says("deft(cost=(fixd=3))", "deft's cost has no 'fixd'; it has fixed, per_element, per_selected");
+  says("adacomp(bins=5)+layerwise", "adacomp's bins is '5', expected (pattern:length,...,length)");
+  says("adacomp(bins=(a,5))+layerwise", "expected (pattern:length,...,length)");
+  says("adacomp(bins=(a:0.5,5))+layerwise", "adacomp's bins is '0.5', expected a whole number");
+  says("adacomp(bins=(0))+layerwise", "a bin's length is 0, expected 1 to 16383");
+  says("adacomp", "adacomp's bins do not cross layers: it needs a partitioner whose segments lie within layers");
+  says("chunked+deft", "chunked has bins and chooses in the accumulate pass: it needs a partitioner without norms");
+  says("binned", "binned writes places in the selector's bins: it needs a selector that has bins");
+  says("leader", "leader is for one rank's choice: it needs a partitioner by which one rank selects in a step");
+  says("shared_choice", "shared_choice sums what all ranks have chosen alike");
+  says("gtopk+packed:delta,fp16", "gtopk sends sums on: the codec must lose no bits");
 }
 
 TEST_CASE("parameters: exchanged by a recipe of text with the same bits, and not with a store of several states") {

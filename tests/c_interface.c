@@ -112,7 +112,7 @@ int main(void) {
   for (int i = 0; i < n; ++i) gradient[i] = (float)(i * 7919 % 1009) - 500;
   gradsieve_layer const layers[] = {{"weight", n}};
   gradsieve_compressor *made = NULL, *other = NULL;
-  gradsieve_communicator comm = {NULL, 0, 1, nothing_f, nothing_d, alone, NULL, NULL};
+  gradsieve_communicator comm = {NULL, 0, 1, nothing_f, nothing_d, alone, NULL, NULL, NULL};
   gradsieve_report report;
   void const* message = NULL;
   size_t size = 0;
@@ -183,6 +183,37 @@ int main(void) {
   EXPECT(gradsieve_exchange_skipping(waits, &comm, mean, n, NULL) == GRADSIEVE_OK);
   EXPECT(gradsieve_get_report(waits, &report) == GRADSIEVE_OK && report.selected == n / 10);
   gradsieve_destroy(waits);
+
+  gradsieve_layer const two[] = {{"weight", 600}, {"none", 0}, {"other", n - 600}};
+  gradsieve_compressor *flat = NULL, *pieces = NULL;
+  static float part[n];
+  static uint16_t halves[n];
+  EXPECT(gradsieve_create("laplacian+reduce_scatter@0.1", two, 3, &flat) == GRADSIEVE_OK);
+  memcpy(mean, gradient, sizeof mean);
+  EXPECT(gradsieve_exchange(flat, &comm, mean, n) == GRADSIEVE_COMMUNICATION);
+  EXPECT(strstr(gradsieve_error(), "the communicator has no all_to_all") != NULL);
+  gradsieve_destroy(flat);
+  EXPECT(gradsieve_create("chunked(size=100)@0.1", two, 3, &flat) == GRADSIEVE_OK);
+  EXPECT(gradsieve_create("chunked(size=100)@0.1", two, 3, &pieces) == GRADSIEVE_OK);
+  memcpy(mean, gradient, sizeof mean);
+  memcpy(part + 1, gradient + 600, sizeof(float) * (n - 600));
+  float first[600];
+  memcpy(first, gradient, sizeof first);
+  float* const parts[] = {first, NULL, part + 1};
+  EXPECT(gradsieve_exchange(flat, &comm, mean, n) == GRADSIEVE_OK);
+  EXPECT(gradsieve_exchange_pieces(pieces, &comm, parts) == GRADSIEVE_OK);
+  EXPECT(memcmp(first, mean, sizeof first) == 0 && memcmp(part + 1, mean + 600, sizeof(float) * (n - 600)) == 0);
+  REFUSED(gradsieve_exchange_pieces(pieces, &comm, NULL), "parts is null");
+  float* const missing[] = {first, NULL, NULL};
+  REFUSED(gradsieve_exchange_pieces(pieces, &comm, missing), "piece 2 of the gradient is null");
+  for (int i = 0; i < n; ++i) halves[i] = (uint16_t)(0x3C00 + i); /* 1 and more, as binary16 */
+  EXPECT(gradsieve_exchange_format(pieces, &comm, GRADSIEVE_FLOAT16, halves, n) == GRADSIEVE_OK);
+  int kept = 0;
+  for (int i = 0; i < n; ++i) kept += halves[i] != 0;
+  EXPECT(kept == n / 10);
+  REFUSED(gradsieve_exchange_format(pieces, &comm, (gradsieve_format)9, halves, n), "no format 9");
+  gradsieve_destroy(flat);
+  gradsieve_destroy(pieces);
 
   size = 0; /* the size, then the state */
   EXPECT(gradsieve_save(made, NULL, &size) == GRADSIEVE_ROOM && size > 4 * n);

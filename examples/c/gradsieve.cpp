@@ -54,7 +54,34 @@ gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, gradsi
     need(gradient != nullptr || size == 0, "gradient");
     which->ranks.how->connect(comm);
     std::span const by_layer{skipped, skipped == nullptr ? 0 : which->owner.layers().count()};
-    which->owner.exchange(which->ranks.comm, {gradient, size}, by_layer);
+    which->owner.exchange(which->ranks.comm, std::span{gradient, size}, by_layer);
+  });
+}
+
+gradsieve_status gradsieve_exchange_pieces(gradsieve_compressor* which, gradsieve_communicator const* comm,
+                                           float* const* parts) {
+  return guarded([&] {
+    need(which != nullptr, "compressor");
+    auto const count = which->owner.layers().count();
+    need(parts != nullptr || count == 0, "parts");
+    which->ranks.how->connect(comm);
+    which->owner.exchange(which->ranks.comm, gs::pieces{std::span{parts, count}});
+  });
+}
+
+gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, gradsieve_communicator const* comm,
+                                           gradsieve_format format, void* gradient, std::size_t size) {
+  return guarded([&] {
+    need(which != nullptr, "compressor");
+    need(gradient != nullptr || size == 0, "gradient");
+    which->ranks.how->connect(comm);
+    auto const exchange = [&](auto* values) { which->owner.exchange(which->ranks.comm, std::span{values, size}); };
+    switch (format) {
+      case GRADSIEVE_FLOAT32: return exchange(static_cast<float*>(gradient));
+      case GRADSIEVE_FLOAT16: return exchange(static_cast<gs::float16*>(gradient));
+      case GRADSIEVE_BFLOAT16: return exchange(static_cast<gs::bfloat16*>(gradient));
+    }
+    throw gs::invalid_argument("gradsieve: there is no format " + std::to_string(static_cast<int>(format)));
   });
 }
 
@@ -69,7 +96,7 @@ gradsieve_status gradsieve_compress_as(gradsieve_compressor* which, int rank, fl
     need(which != nullptr, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     need(message != nullptr && message_size != nullptr, "message or message_size");
-    auto const made = which->owner.encode(which->owner.compress({gradient, size}, rank));
+    auto const made = which->owner.encode(which->owner.compress(std::span{gradient, size}, rank));
     *message = made.data();
     *message_size = made.size();
   });
@@ -86,7 +113,7 @@ gradsieve_status gradsieve_apply(gradsieve_compressor* which, void const* const*
       need(messages[i] != nullptr || sizes[i] == 0, "a message");
       all.push_back(bytes_of(messages[i], sizes[i]));
     }
-    which->owner.apply(all, {gradient, size});
+    which->owner.apply(all, std::span{gradient, size});
   });
 }
 

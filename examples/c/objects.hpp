@@ -138,6 +138,11 @@ class transport final : public gs::any_communicator::transport {
     has(table_.send_receive != nullptr, "send_receive");
     done("send_receive", table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
   }
+  void all_to_all(bytes out, gs::any_communicator::sizes out_sizes, room in,
+                  gs::any_communicator::sizes in_sizes) const override {
+    has(table_.all_to_all != nullptr, "all_to_all");
+    done("all_to_all", table_.all_to_all(table_.context, out.data(), out_sizes.data(), in.data(), in_sizes.data()));
+  }
 
  private:
   static void has(bool there, char const* what) {

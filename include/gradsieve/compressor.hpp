@@ -313,7 +313,7 @@ class compressor {
       at.charge(&step_seconds::partition);
       typename stages::entries own{};
       failure.attempt([&] { own = at.select(role); });
-      if constexpr (exchange_type::encodes) failure.attempt([&] { at.quantise(own, most); });
+      if (encodes_values(at.recipe.exchange)) failure.attempt([&] { at.quantise(own, most); });
       at.charge(&step_seconds::select);
       auto const result = at.exchange(comm, own, most_in_sum, failure);
       at.put_back();

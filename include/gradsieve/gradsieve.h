@@ -45,7 +45,8 @@ typedef struct gradsieve_layer {
 
 /** How ranks talk. Each function is collective, gets `context`, and returns 0, or another number if it failed. `maximum`
  * is 0 for a sum. All ranks must end with the same bits. Functions that a recipe does not need may be null: broadcast is
- * for `cyclic`, send_receive for sums of values with fewer than 32 bits. */
+ * for `cyclic` and `gtopk`, send_receive for sums of values with fewer than 32 bits and `gtopk`, all_to_all for
+ * `reduce_scatter` and `ok_topk`. */
 typedef struct gradsieve_communicator {
   void* context; /**< the caller's */
   int rank;      /**< this rank, from 0 */
@@ -60,6 +61,8 @@ typedef struct gradsieve_communicator {
   int (*broadcast)(void* context, void* in_out, size_t size, int root);
   /** Sends bytes to one rank while it receives bytes from another. */
   int (*send_receive)(void* context, const void* out, size_t out_size, int to, void* in, size_t in_size, int from);
+  /** Sends each rank r the next out_sizes[r] bytes of `out`, and writes in_sizes[r] bytes from it to `in`, back to back. */
+  int (*all_to_all)(void* context, const void* out, const size_t* out_sizes, void* in, const size_t* in_sizes);
 } gradsieve_communicator;
 
 /** What the last step did, on this rank. */
@@ -82,7 +85,8 @@ const char* gradsieve_recipe_names(void);
 
 /** Makes a compressor of `count` layers, back to back. `recipe` is a text such as
  * "radix+deft+momentum+packed:delta,fp32@0.01": names of policies joined by '+', then '@' and the density, and
- * with "passthrough:head.*,*.bias" patterns of layers that pass through; a pattern that fits no layer is refused. See
+ * with "passthrough:head.*,*.bias" patterns of layers that pass through; a pattern that fits no layer is refused. It can
+ * name all that a recipe in C++ can on a host. See
  * gradsieve_recipe_names() and gradsieve::any_recipe::parse(). Writes it to `made`; free it with gradsieve_destroy(). */
 gradsieve_status gradsieve_create(const char* recipe, const gradsieve_layer* layers, size_t count,
                                   gradsieve_compressor** made);
@@ -98,6 +102,22 @@ void gradsieve_destroy(gradsieve_compressor* which);
  * residual. Collective. Allocates in the first step with another number of ranks. */
 gradsieve_status gradsieve_exchange(gradsieve_compressor* which, const gradsieve_communicator* comm, float* gradient,
                                     size_t size);
+
+/** As gradsieve_exchange(), of a gradient in pieces: parts[i] points to the elements of layer i, wherever they lie; it
+ * may be null for a layer without elements. Each piece is read and overwritten in place, without a copy. */
+gradsieve_status gradsieve_exchange_pieces(gradsieve_compressor* which, const gradsieve_communicator* comm,
+                                           float* const* parts);
+
+/** A format of a gradient's values. */
+typedef enum gradsieve_format {
+  GRADSIEVE_FLOAT32 = 0, /**< float */
+  GRADSIEVE_FLOAT16 = 1, /**< IEEE 754 binary16 */
+  GRADSIEVE_BFLOAT16 = 2 /**< the upper half of a float */
+} gradsieve_format;
+/** As gradsieve_exchange(), of a gradient of `size` values in this format; they are accumulated and sent as the recipe
+ * says, from binary32. */
+gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, const gradsieve_communicator* comm,
+                                           gradsieve_format format, void* gradient, size_t size);
 
 /** The same where the caller will not use the update of some layers, such as those of parameters that no rank used.
  * `skipped` has one byte for each layer, not 0 for a layer that is skipped; null: none is. Skipped layers send nothing,

@@ -172,6 +172,7 @@ struct binned {
   }
 };
 static_assert(codec<binned>);
+/// Its own decode() checks.
 template <>
 inline constexpr bool checks_decoded<binned> = true;
 

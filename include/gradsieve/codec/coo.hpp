@@ -76,6 +76,7 @@ struct coo {
   friend bool operator==(coo const&, coo const&) = default;
 };
 static_assert(codec<coo>);
+/// Its own decode() checks.
 template <>
 inline constexpr bool checks_decoded<coo> = true;
 

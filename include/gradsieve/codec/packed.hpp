@@ -197,6 +197,7 @@ struct packed {
   }
 };
 static_assert(codec<packed<>>);
+/// Its own decode() checks.
 template <class Indices, class Values>
 inline constexpr bool checks_decoded<packed<Indices, Values>> = true;
 

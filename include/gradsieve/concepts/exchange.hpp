@@ -78,6 +78,15 @@ concept exact_exchange = requires { requires detail::flag<E::needs_exact_values>
 // ---- Whether an optional member, where there is one, has the type that is read -------------------------------
 /// @cond internal
 
+/// Whether messages of the codec are sent. One that stands for several exchanges has encodes_values() besides.
+template <exchange_policy E>
+[[nodiscard]] constexpr bool encodes_values(E const& how) {
+  if constexpr (requires { how.encodes_values(); })
+    return how.encodes_values();
+  else
+    return E::encodes;
+}
+
 template <class E>
 inline constexpr bool needs_broadcast_fits =
     !(

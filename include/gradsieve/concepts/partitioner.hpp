@@ -62,6 +62,16 @@ concept single_owner_partitioner = partitioner<P> && requires { requires detail:
 // ---- Whether an optional member, where there is one, has the type that is read -------------------------------
 /// @cond internal
 
+/// Whether no two ranks select from the same segment. One that stands for several partitioners has is_disjoint()
+/// besides.
+template <partitioner P>
+[[nodiscard]] constexpr bool is_disjoint(P const& how) {
+  if constexpr (requires { how.is_disjoint(); })
+    return how.is_disjoint();
+  else
+    return P::disjoint;
+}
+
 template <class P>
 inline constexpr bool rotates_fits =
     !(requires { &P::rotates; } || requires { P::rotates; }) || requires { detail::flag<P::rotates>; };

@@ -221,7 +221,7 @@ class gradient_ref {
 /// Deduces the element type.
 template <class T>
 gradient_ref(pieces<T> const&) -> gradient_ref<T>;
-/// @copydoc gradient_ref(pieces<T> const&)
+/// The same of one piece.
 template <std::ranges::contiguous_range Range>
 gradient_ref(Range&&) -> gradient_ref<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
 

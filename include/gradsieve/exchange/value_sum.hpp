@@ -52,17 +52,22 @@ class value_sum {
   /// the ranks give up the sums. Collective. @pre both are equally long on all ranks, finite, within limit()
   template <class Comm, class Values>
   result run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
-              std::span<float> sums) {
-    if constexpr (quantises<Values>) {
-      return run_rounded(comm, work, how, info, own, sums);
-    } else {
-      std::ranges::copy(own, sums.begin());
-      comm.all_reduce(work.where(), sums, reduction::sum);
-      return {own.size_bytes(), own.size_bytes(), judge(wire::all_finite(sums))};
-    }
+             std::span<float> sums) {
+    if constexpr (quantises<Values>)
+      if (!is_exact(how)) return run_rounded(comm, work, how, info, own, sums);
+    std::ranges::copy(own, sums.begin());
+    comm.all_reduce(work.where(), sums, reduction::sum);
+    return {own.size_bytes(), own.size_bytes(), judge(wire::all_finite(sums))};
   }
 
  private:
+  /// Whether values that stand for several codecs have chosen one that loses no bits.
+  template <class Values>
+  [[nodiscard]] static bool is_exact([[maybe_unused]] Values const& how) noexcept {
+    if constexpr (requires { how.is_exact(); }) return how.is_exact();
+    return false;
+  }
+
   [[nodiscard]] static std::exception_ptr judge(bool finite) {
     if (finite) return nullptr;
     return std::make_exception_ptr(corrupt_message("gradsieve: a sum over the ranks holds a value that is not finite"));
@@ -70,7 +75,7 @@ class value_sum {
 
   template <class Comm, class Values>
   GRADSIEVE_PRECISE result run_rounded(Comm const& comm, Workspace& work, Values const& how, message_info const& info,
-                                        std::span<float> own, std::span<float> sums) {
+                                       std::span<float> own, std::span<float> sums) {
     if (own.empty()) return {};
     auto const ranks = static_cast<std::size_t>(comm.size());
     auto const me = static_cast<std::size_t>(comm.rank());

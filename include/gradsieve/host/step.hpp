@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -56,7 +57,8 @@ class host_step : public step_parts<Recipe> {
         memory{work, recipe.residual, layers.size()},
         passthrough{work, memory, split, parts::now},
         ranks{layers, recipe.hash(), work.arithmetic(recipe.residual)},
-        selection{recipe, work, memory, report_} {}
+        selection{recipe, work, memory, report_},
+        buffers_{buffers_of(recipe.exchange)} {}
 
   // ---- A caller's memory and ranks -----------------------------------------------------------------------------
 
@@ -103,7 +105,7 @@ class host_step : public step_parts<Recipe> {
     auto const& segments = selection.segments();
     selection.reserve(capacity);
     passthrough.reserve(segments.size(), segments.most());
-    buffers_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, parts::partitioner_type::disjoint);
+    buffers_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, is_disjoint(recipe.partitioner));
     memory.reserve(std::max<std::uint64_t>(capacity, buffers_.most_sent()));
   }
 
@@ -270,7 +272,17 @@ class host_step : public step_parts<Recipe> {
     return outgoing_.first(encode_checked(recipe.codec, info, chosen, outgoing_.span()));
   }
 
-  typename exchange_type::template buffers<host_workspace> buffers_;
+  using exchange_buffers = typename exchange_type::template buffers<host_workspace>;
+
+  /// Of an exchange that stands for several: the chosen one's.
+  [[nodiscard]] static exchange_buffers buffers_of(exchange_type const& how) {
+    if constexpr (std::constructible_from<exchange_buffers, exchange_type const&>)
+      return exchange_buffers(how);
+    else
+      return {};
+  }
+
+  exchange_buffers buffers_;
   host_buffer<std::byte> outgoing_;
   std::uint64_t compressions_ = 0;
   step_report report_;  // of the last step

@@ -42,7 +42,8 @@ class segment_check {
 
   /// Checks what assign() made of the segments that split() had returned, which it may give a k and an owner and
   /// nothing else. Cost: O(segments). @throws invalid_argument
-  static void assign(std::span<segment const> planned, std::span<segment const> segments, int world) {
+  static void assign(Partitioner const& how, std::span<segment const> planned, std::span<segment const> segments,
+                     int world) {
     int owner = segment::every_rank;  // of all segments that give entries, where single_owner is promised
     bool found = false;
     for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -57,7 +58,7 @@ class segment_check {
         refuse_assign("gave segment " + text_of(s, each) + " the owner " + std::to_string(each.owner) +
                       ", expected a rank below " + std::to_string(world) + ", or every_rank");
       if (each.k == 0 || each.k == each.size || world == 1) continue;  // what is sent in full may be every rank's
-      if (Partitioner::disjoint && each.owner == segment::every_rank)
+      if (is_disjoint(how) && each.owner == segment::every_rank)
         refuse_assign("gave segment " + text_of(s, each) +
                       " to every rank; as disjoint promises, one rank selects from a segment");
       if constexpr (single_owner_partitioner<Partitioner>)

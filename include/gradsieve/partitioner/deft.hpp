@@ -158,9 +158,9 @@ struct deft {
     for (auto const i : order) {
       if (norm[i] == 0 || k == 0) break;
       auto const found = part(i);
-      double const share = !is_positive(norm_left)  ? 0
-                           : norm[i] < norm_left ? exact::divide(norm[i], norm_left)
-                                                 : 1;  // also of infinities
+      double const share = !is_positive(norm_left) ? 0
+                           : norm[i] < norm_left   ? exact::divide(norm[i], norm_left)
+                                                   : 1;  // also of infinities
       std::uint64_t wanted = part_of(share, k);
       if (k >= fragments_left) {  // one for each fragment here, and for each of those after it
         wanted = std::min<std::uint64_t>(wanted, k - (fragments_left - found.fragments));

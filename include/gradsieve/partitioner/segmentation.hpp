@@ -92,7 +92,7 @@ class segmentation {
       scratch_.loads.resize(static_cast<std::size_t>(world));
       how.assign(segments_, std::span<double const>{norms_}.first(segments_.size()), {density, elements_, step, world},
                  scratch_);
-      segment_check<Partitioner>::assign(planned_, segments_, world);
+      segment_check<Partitioner>::assign(how, planned_, segments_, world);
       std::uint64_t total = 0;
       for (auto const& each : segments_) total += each.k;
       budget_ = static_cast<index_type>(

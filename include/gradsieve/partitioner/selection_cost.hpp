@@ -12,8 +12,8 @@
 namespace gradsieve {
 
 /// Time of selecting k of n entries as fixed + per_element * n + per_selected * k, in any unit. All zero: the
-/// published n * log2 k. measure_selection_cost() fits it to a machine. All ranks hold the same, and get the same number
-/// for a fragment from any build: what costs more is packed first.
+/// published n * log2 k. measure_selection_cost() fits it to a machine. All ranks hold the same, and get the same
+/// number for a fragment from any build: what costs more is packed first.
 struct selection_cost {
   static constexpr char const* name = "selection_cost";
   static constexpr auto fields() {

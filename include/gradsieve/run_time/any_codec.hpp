@@ -1,0 +1,191 @@
+// Codecs that are chosen at run time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <variant>
+
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/run_time/any_policy.hpp>
+
+namespace gradsieve {
+
+/// An index codec chosen at run time; writes the chosen one's bytes and id.
+template <class... Types>
+struct any_indices : detail::any_policy<Types...> {
+  static constexpr std::uint16_t id = 0;  // no codec's: see chosen_id()
+
+  /// The id of the chosen codec.
+  [[nodiscard]] std::uint16_t chosen_id() const noexcept {
+    return std::visit([](auto const& it) { return std::uint16_t{it.id}; }, this->chosen);
+  }
+  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
+    return std::visit([&](auto const& it) { return it.max_bytes(n, count); }, this->chosen);
+  }
+  [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> in,
+                                     std::span<std::byte> to) const {
+    return std::visit([&](auto const& it) { return it.encode(info, in, to); }, this->chosen);
+  }
+  [[nodiscard]] std::uint64_t decode(message_info const& info, std::span<std::byte const> from,
+                                     std::span<index_type> out) const {
+    return std::visit([&](auto const& it) { return it.decode(info, from, out); }, this->chosen);
+  }
+  [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
+    return std::visit(
+        [&](auto const& it) -> char const* {
+          if constexpr (choosing_index_codec<std::remove_cvref_t<decltype(it)>>)
+            return it.name_of(part);
+          else
+            return it.name;
+        },
+        this->chosen);
+  }
+  friend bool operator==(any_indices const&, any_indices const&) = default;
+};
+
+/// A value codec chosen at run time; writes the chosen one's bytes and id.
+template <class... Types>
+struct any_values : detail::any_policy<Types...> {
+  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t count) const noexcept {
+    return std::visit([&](auto const& it) { return it.max_bytes(count); }, this->chosen);
+  }
+  [[nodiscard]] std::uint16_t choose(message_info const& info, std::span<index_type const> places,
+                                     std::span<float const> values) const noexcept {
+    return std::visit(
+        [&](auto const& it) -> std::uint16_t {
+          if constexpr (choosing_value_codec<std::remove_cvref_t<decltype(it)>>)
+            return it.choose(info, places, values);
+          else
+            return it.id;
+        },
+        this->chosen);
+  }
+  template <class F>
+  bool with(std::uint16_t part_id, F const& f) const {
+    return std::visit(
+        [&](auto const& it) {
+          if constexpr (choosing_value_codec<std::remove_cvref_t<decltype(it)>>) {
+            return it.with(part_id, f);
+          } else {
+            if (part_id != it.id) return false;
+            f(it);
+            return true;
+          }
+        },
+        this->chosen);
+  }
+  void quantise(message_info const& info, std::span<index_type const> places, std::span<float> values) const noexcept {
+    std::visit(
+        [&](auto const& it) {
+          if constexpr (quantises<std::remove_cvref_t<decltype(it)>>) it.quantise(info, places, values);
+        },
+        this->chosen);
+  }
+  [[nodiscard]] float largest() const noexcept {
+    return std::visit(
+        [](auto const& it) {
+          if constexpr (limited_codec<std::remove_cvref_t<decltype(it)>>)
+            return it.largest();
+          else
+            return largest_value<float>;
+        },
+        this->chosen);
+  }
+  friend bool operator==(any_values const&, any_values const&) = default;
+};
+
+/// The same of codecs that code each value by itself (fp32, fp16, bf16), so that sums can be formed in the chosen one's
+/// format; see elementwise_values.
+template <class... Types>
+struct any_summed_values : any_values<Types...> {
+  [[nodiscard]] std::uint64_t value_bytes() const noexcept {
+    return std::visit([](auto const& it) { return it.value_bytes(); }, this->chosen);
+  }
+  /// Whether the chosen codec loses no bits: sums are then formed as binary32.
+  [[nodiscard]] bool is_exact() const noexcept {
+    return std::visit([]<class V>(V const&) { return !quantises<V>; }, this->chosen);
+  }
+  void encode(message_info const& info, std::span<index_type const> places, std::span<float const> values,
+              std::span<std::byte> to) const noexcept {
+    std::visit([&](auto const& it) { it.encode(info, places, values, to); }, this->chosen);
+  }
+  void decode(message_info const& info, std::span<index_type const> places, std::span<std::byte const> from,
+              std::span<float> values) const {
+    std::visit([&](auto const& it) { it.decode(info, places, from, values); }, this->chosen);
+  }
+  friend bool operator==(any_summed_values const&, any_summed_values const&) = default;
+};
+
+namespace detail {
+
+/// Whether values of this codec can be summed.
+template <class Values>
+struct is_summed : std::bool_constant<elementwise_values<Values>> {};
+
+}  // namespace detail
+
+/// `coo`, or `packed` of an index and a value codec, chosen at run time; writes the chosen one's bytes. Exchanges that
+/// send indices and values apart take its `indices` and `values`, if sends_apart().
+template <class Indices, class Values, class Summed>
+struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
+  Indices indices{};  ///< for exchanges that send values apart
+  Summed values{};    ///< for exchanges that send values apart
+
+  /// coo.
+  any_codec() { indices.chosen = raw32{}; }
+  /// packed.
+  explicit any_codec(packed<Indices, Values> const& how) : indices{how.indices} {
+    this->chosen = how;
+    detail::assign_chosen(values.chosen, how.values.chosen);
+  }
+
+  /// Whether the chosen values can be summed on their way.
+  [[nodiscard]] bool sends_apart() const noexcept {
+    auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
+    return parts == nullptr ||
+           std::visit([]<class V>(V const&) { return detail::is_summed<V>::value; }, parts->values.chosen);
+  }
+
+  [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
+                                        std::uint64_t passthrough) const noexcept {
+    return std::visit([&](auto const& it) { return it.max_bytes(n, count, passthrough); }, this->chosen);
+  }
+  [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
+    return std::visit([&](auto const& it) { return it.most_entries(front, size); }, this->chosen);
+  }
+  [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
+    return std::visit([&](auto const& it) { return it.encode(info, in, to); }, this->chosen);
+  }
+  [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
+                                      selection_span out) const {
+    return std::visit([&](auto const& it) { return it.decode(info, from, out); }, this->chosen);
+  }
+  [[nodiscard]] float largest() const noexcept {
+    auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
+    return parts == nullptr ? largest_value<float> : parts->largest();
+  }
+  void quantise(message_info const& info, std::span<index_type const> places, std::span<float> in_out) const noexcept {
+    if (auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen))
+      parts->quantise(info, places, in_out);
+  }
+  void round_as_written(message_info const& info, std::span<index_type const> places,
+                        std::span<float> in_out) const noexcept {
+    if (auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen))
+      parts->round_as_written(info, places, in_out);
+  }
+  [[nodiscard]] byte_breakdown breakdown(message_info const& info, selection_view const in,
+                                         std::span<range const> passthrough,
+                                         std::span<std::byte const> message) const noexcept {
+    auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
+    return parts == nullptr ? byte_breakdown{} : parts->breakdown(info, in, passthrough, message);
+  }
+
+  friend bool operator==(any_codec const&, any_codec const&) = default;
+};
+/// The chosen codec's decode() checks.
+template <class Indices, class Values, class Summed>
+inline constexpr bool checks_decoded<any_codec<Indices, Values, Summed>> = true;
+
+}  // namespace gradsieve

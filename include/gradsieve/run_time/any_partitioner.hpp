@@ -1,0 +1,35 @@
+// A partitioner that is chosen at run time.
+#pragma once
+
+#include <span>
+#include <variant>
+
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/run_time/any_policy.hpp>
+
+namespace gradsieve {
+
+/// A partitioner chosen at run time, of those that need norms or of those that do not. The recipe names its exchange.
+/// It says nothing about layers and owners, so that an exchange or a selector that depends on them checks when it runs.
+template <bool NeedsNorms, class... Types>
+struct any_partitioner : detail::any_policy<Types...> {
+  using default_exchange = gather;
+  static constexpr bool needs_norms = NeedsNorms;
+  static constexpr bool disjoint = false;
+  static_assert(((Types::needs_norms == NeedsNorms) && ...));
+
+  /// As `disjoint` of the chosen one.
+  [[nodiscard]] bool is_disjoint() const {
+    return std::visit([](auto const& it) { return bool{it.disjoint}; }, this->chosen);
+  }
+  void split(std::span<range const> layers, int world, segment_list& list) const {
+    std::visit([&](auto const& it) { it.split(layers, world, list); }, this->chosen);
+  }
+  void assign(std::span<segment> segments, std::span<double const> squared_norms, step_budget const budget,
+              partition_scratch& scratch) const {
+    std::visit([&](auto const& it) { it.assign(segments, squared_norms, budget, scratch); }, this->chosen);
+  }
+  friend bool operator==(any_partitioner const&, any_partitioner const&) = default;
+};
+
+}  // namespace gradsieve

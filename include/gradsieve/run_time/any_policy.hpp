@@ -1,0 +1,86 @@
+// A policy that stands for one of several, which is known at run time.
+#pragma once
+
+#include <ostream>
+#include <type_traits>
+#include <variant>
+
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/fingerprint.hpp>
+#include <gradsieve/core/plain_output.hpp>
+
+namespace gradsieve {
+
+/// Types in order: the policies of one family that a menu offers; see full_menu. Fewer types compile faster.
+template <class... Types>
+struct type_list {
+  using variant = std::variant<Types...>;  ///< one value of any of them
+};
+
+namespace detail {
+
+/// What any choice among policies is: a policy that identifies, checks and prints itself as the chosen one does.
+template <class... Types>
+struct any_policy {
+  std::variant<Types...> chosen{};
+
+  void check() const {
+    std::visit([](auto const& it) { gradsieve::check(it); }, chosen);
+  }
+  void add_to(fingerprint& to) const {
+    std::visit([&](auto const& it) { gradsieve::add_to(to, it); }, chosen);
+  }
+  friend bool operator==(any_policy const&, any_policy const&) = default;
+  friend std::ostream& operator<<(std::ostream& out, any_policy const& it) {
+    plain_output const plain{out};
+    std::visit([&](auto const& each) { print(out, each); }, it.chosen);
+    return out;
+  }
+};
+
+template <template <class...> class Any, class List>
+struct any_of_list;
+template <template <class...> class Any, class... Types>
+struct any_of_list<Any, type_list<Types...>> {
+  using type = Any<Types...>;
+};
+/// Any<the types of a list>.
+template <template <class...> class Any, class List>
+using any_of = typename any_of_list<Any, List>::type;
+
+template <class... A, class... B>
+type_list<A..., B...> operator+(type_list<A...>, type_list<B...>);
+
+/// Those of a list for which the predicate holds.
+template <template <class> class Predicate, class List>
+struct those;
+template <template <class> class Predicate, class... Types>
+struct those<Predicate, type_list<Types...>> {
+  using type =
+      decltype((type_list<>{} + ... + std::conditional_t<Predicate<Types>::value, type_list<Types>, type_list<>>{}));
+};
+template <template <class> class Predicate, class List>
+using those_of = typename those<Predicate, List>::type;
+
+template <class First, class List>
+struct first_and_list;
+template <class First, class... Types>
+struct first_and_list<First, type_list<Types...>> {
+  using type = std::variant<First, Types...>;
+};
+/// One value of a type, or of those in a list.
+template <class First, class List>
+using with_first = typename first_and_list<First, List>::type;
+
+/// Sets a variant to what another one holds, which is one of its types.
+template <class... To, class From>
+void assign_chosen(std::variant<To...>& to, From const& from) {
+  std::visit(
+      [&]<class Chosen>(Chosen const& it) {
+        if constexpr ((std::is_same_v<Chosen, To> || ...)) to = it;
+      },
+      from);
+}
+
+}  // namespace detail
+}  // namespace gradsieve

@@ -1,0 +1,221 @@
+// A recipe whose policies are chosen at run time, from text or by hand.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gradsieve/core/plain_output.hpp>
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/run_time/any_policy.hpp>
+#include <gradsieve/run_time/fitting.hpp>
+#include <gradsieve/run_time/menu.hpp>
+#include <gradsieve/run_time/recipe_text.hpp>
+
+namespace gradsieve {
+
+template <>
+inline constexpr std::array value_names<non_finite>{std::string_view{"skip"}, std::string_view{"fail"}};
+
+/// Which codec a recipe has that is chosen at run time.
+enum class codec_kind {
+  coo,     ///< coo
+  packed,  ///< packed, of the recipe's index and value codec
+  binned   ///< binned
+};
+
+/// A recipe of policies that are chosen at run time, from a menu. What does not fit together is an exception of
+/// check(), with the sentence that a compiler prints for recipe.
+template <class Menu = full_menu>
+struct any_recipe {
+  using exchange_variant = detail::with_first<of_partitioner, typename Menu::exchanges>;  ///< see `exchange`
+
+  density_schedule density = 0.01;                     ///< as recipe::density
+  typename Menu::selectors::variant selector{};        ///< one of the menu
+  typename Menu::partitioners::variant partitioner{};  ///< one of the menu
+  typename Menu::residuals::variant residual{};        ///< one of the menu
+  codec_kind codec = codec_kind::coo;                  ///< packed has the next two
+  typename Menu::indices::variant indices{};           ///< one of the menu
+  typename Menu::values::variant values{};             ///< one of the menu
+  exchange_variant exchange{};                         ///< one of the menu, or the partitioner's
+  passthrough_layers passthrough{};                    ///< as recipe::passthrough
+  non_finite on_non_finite = non_finite::skip;         ///< as recipe::on_non_finite
+
+  /// Reads a recipe such as "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp32@0.01": names joined by '+', at
+  /// most one of each family and in any order, each with its fields in parentheses; then '@' and the density, a number
+  /// or warm_up(initial=0.25,final=0.01,steps=100,stages=4). A family that is not named has the menu's first; the codec
+  /// is then coo, the exchange the partitioner's. `packed` has an index and a value codec behind its colon.
+  /// "passthrough:head.*,*.bias" are patterns of layers that pass through, by comma, as in
+  /// passthrough_layers::patterns; "passthrough:" is none; "passthrough(up_to=256):head.*" also sets
+  /// passthrough_layers::up_to. "on_non_finite:fail" is recipe::on_non_finite. @throws invalid_argument listing the
+  /// names that there are, and as check().
+  [[nodiscard]] static any_recipe parse(std::string const& text) {
+    any_recipe made;
+    auto const parts = recipe_text::split(text, '@');
+    auto policies = parts[0];
+    for (std::size_t i = 1; i + 1 < parts.size(); ++i) policies += '@' + parts[i];
+    if (parts.size() > 1) made.density = read_density(parts.back());
+    std::array<bool, 7> seen{};
+    for (auto const& token : recipe_text::split(policies, '+')) made.take(token, seen);
+    made.check();
+    return made;
+  }
+
+  /// The text that parse() reads as this recipe.
+  [[nodiscard]] std::string text() const {
+    auto const write = [](auto const& of) {
+      return std::visit([](auto const& it) { return recipe_text::write_policy(it); }, of);
+    };
+    auto all = write(selector) + "+" + write(partitioner) + "+" + write(residual) + "+";
+    if (codec == codec_kind::packed)
+      all += "packed:" + write(indices) + "," + write(values);
+    else
+      all += codec == codec_kind::coo ? coo::name : binned::name;
+    if (exchange.index() != 0) all += "+" + write(exchange);
+    passthrough_layers const usual;
+    if (passthrough != usual) all += "+" + write_passthrough();
+    if (on_non_finite != non_finite::skip) all += "+on_non_finite:fail";
+    return all + "@" + write_density();
+  }
+
+  /// Checks every policy, and whether they fit together. @throws invalid_argument
+  void check() const {
+    gradsieve::check(density);
+    check_one(selector);
+    check_one(partitioner);
+    check_one(residual);
+    check_one(indices);
+    check_one(values);
+    detail::fitting{}
+        .of_selector(selector)
+        .of_partitioner(partitioner)
+        .of_exchange(chosen_exchange())
+        .of_codec(codec == codec_kind::binned, codec != codec_kind::packed, values)
+        .check();
+  }
+
+  /// The exchange, where it is the partitioner's too.
+  [[nodiscard]] typename Menu::exchanges::variant chosen_exchange() const {
+    typename Menu::exchanges::variant chosen;
+    if (exchange.index() == 0)
+      std::visit([&]<class P>(P const&) { chosen = typename P::default_exchange{}; }, partitioner);
+    else
+      detail::assign_chosen(chosen, exchange);
+    return chosen;
+  }
+
+  /// The names that parse() knows, by family.
+  [[nodiscard]] static std::string names() {
+    using recipe_text::names_of;
+    return "selectors " + names_of(typename Menu::selectors{}) + "; partitioners " +
+           names_of(typename Menu::partitioners{}) + "; residuals " + names_of(typename Menu::residuals{}) +
+           "; codecs coo, binned, packed:INDICES,VALUES with indices " + names_of(typename Menu::indices{}) +
+           " and values " + names_of(typename Menu::values{}) + "; exchanges " + names_of(typename Menu::exchanges{}) +
+           "; and passthrough:PATTERN,PATTERN, passthrough(up_to=ELEMENTS):PATTERN, on_non_finite:skip or fail";
+  }
+
+  friend bool operator==(any_recipe const&, any_recipe const&) = default;
+
+ private:
+  template <class Variant>
+  static void check_one(Variant const& of) {
+    std::visit([](auto const& it) { gradsieve::check(it); }, of);
+  }
+
+  /// A number, or warm_up(initial=0.25,final=0.01,steps=100,stages=4).
+  [[nodiscard]] static density_schedule read_density(std::string const& text) {
+    if (!text.starts_with("warm_up")) return recipe_text::read_number<double>("density", text);
+    auto const item = recipe_text::read_item(text);
+    warm_up ramp;
+    for (auto const& [name, value] : item.options) {
+      auto const what = "warm_up's " + name;
+      if (name == "initial")
+        recipe_text::read_value(what, value, ramp.initial);
+      else if (name == "final")
+        recipe_text::read_value(what, value, ramp.final);
+      else if (name == "steps")
+        recipe_text::read_value(what, value, ramp.steps);
+      else if (name == "stages")
+        recipe_text::read_value(what, value, ramp.stages);
+      else
+        recipe_text::refuse("warm_up has no '" + name + "'; it has initial, final, steps, stages");
+    }
+    if (item.name != "warm_up" || ramp.steps == 0)
+      recipe_text::refuse("density is '" + text + "', expected a number, or warm_up(initial=..,final=..,steps=..)");
+    return ramp;
+  }
+
+  [[nodiscard]] std::string write_density() const {
+    auto out = plain_text();
+    if (warm_up const& ramp = density.ramp(); ramp.steps == 0)
+      out << density;
+    else
+      out << "warm_up(initial=" << shortest{ramp.initial} << ",final=" << shortest{ramp.final}
+          << ",steps=" << ramp.steps << ",stages=" << ramp.stages << ')';
+    return out.str();
+  }
+
+  [[nodiscard]] std::string write_passthrough() const {
+    std::string list;
+    for (auto const& pattern : passthrough.patterns) list += (list.empty() ? "" : ",") + recipe_text::escaped(pattern);
+    auto const up_to = passthrough.up_to == 0 ? "" : "(up_to=" + std::to_string(passthrough.up_to) + ")";
+    return "passthrough" + up_to + ":" + list;
+  }
+
+  /// What stands before the first colon outside of parentheses, and behind it.
+  [[nodiscard]] static std::pair<std::string, std::string> at_colon(std::string const& token) {
+    auto const parts = recipe_text::split(token, ':');
+    return {parts[0], parts.size() == 1 ? "" : token.substr(parts[0].size() + 1)};
+  }
+
+  void take(std::string const& token, std::array<bool, 7>& seen) {
+    auto const once = [&](std::size_t family, char const* what) {
+      if (std::exchange(seen[family], true)) recipe_text::refuse(std::string{"two "} + what + " are named");
+    };
+    auto const [head, tail] = at_colon(token);
+    bool const has_colon = head.size() < token.size();
+    auto const item = recipe_text::read_item(head);
+    if (item.name == "passthrough" && has_colon)
+      return once(4, "lists of layers that pass through"), take_layers(item, tail);
+    if (head == "on_non_finite" && has_colon)
+      return once(5, "values of on_non_finite"), recipe_text::read_value(head, tail, on_non_finite);
+    if (head == packed<>::name) return once(3, "codecs"), take_packed(token, tail, has_colon);
+    if (head == coo::name || head == binned::name) {
+      codec = head == coo::name ? codec_kind::coo : codec_kind::binned;
+      return once(3, "codecs");
+    }
+    if (!has_colon) {
+      if (recipe_text::read_one_of(typename Menu::selectors{}, item, selector)) return once(0, "selectors");
+      if (recipe_text::read_one_of(typename Menu::partitioners{}, item, partitioner)) return once(1, "partitioners");
+      if (recipe_text::read_one_of(typename Menu::residuals{}, item, residual)) return once(2, "residuals");
+      if (recipe_text::read_one_of(typename Menu::exchanges{}, item, exchange)) return once(6, "exchanges");
+    }
+    recipe_text::refuse("'" + (has_colon ? token : item.name) + "' is not one of the names: " + names());
+  }
+
+  void take_layers(recipe_text::item const& item, std::string const& list) {
+    for (auto const& [name, value] : item.options)
+      name == "up_to" ? recipe_text::read_value("passthrough's up_to", value, passthrough.up_to)
+                      : recipe_text::refuse("passthrough has no '" + name + "'; it has up_to");
+    passthrough.patterns.clear();
+    if (list.empty()) return;
+    for (auto const& each : recipe_text::split(list, ',')) passthrough.patterns.push_back(recipe_text::unescaped(each));
+  }
+
+  void take_packed(std::string const& token, std::string const& tail, bool has_parts) {
+    codec = codec_kind::packed;
+    if (!has_parts) return;
+    auto const parts = recipe_text::split(tail, ',');
+    if (parts.size() != 2 ||
+        !recipe_text::read_one_of(typename Menu::indices{}, recipe_text::read_item(parts[0]), indices) ||
+        !recipe_text::read_one_of(typename Menu::values{}, recipe_text::read_item(parts[1]), values))
+      recipe_text::refuse("'" + token + "' is not a codec; there are " + names());
+  }
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,114 @@
+// Whether policies that are chosen at run time fit together: the rules of recipe_rules, as sentences of an exception.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/run_time/any_codec.hpp>
+#include <gradsieve/run_time/recipe_text.hpp>
+
+namespace gradsieve::detail {
+
+/// What the rules ask of each policy, taken from the chosen one.
+class fitting {
+ public:
+  template <class Selector>
+  fitting& of_selector(Selector const& of) {
+    std::visit(
+        [&]<class S>(S const&) {
+          selector_ = S::name;
+          has_bins_ = bin_selector<S>;
+          bins_in_layers_ = layer_bin_selector<S>;
+          chooses_alike_ = shared_selector<S>;
+        },
+        of);
+    return *this;
+  }
+  template <class Partitioner>
+  fitting& of_partitioner(Partitioner const& of) {
+    std::visit(
+        [&]<class P>(P const&) {
+          partitioner_ = P::name;
+          needs_norms_ = P::needs_norms;
+          disjoint_ = P::disjoint;
+          in_layers_ = !says_within_layers<P> || layer_partitioner<P>;
+          one_owner_ = !says_single_owner<P> || single_owner_partitioner<P>;
+        },
+        of);
+    return *this;
+  }
+  template <class Exchange>
+  fitting& of_exchange(Exchange const& of) {
+    std::visit(
+        [&]<class E>(E const&) {
+          exchange_ = E::name;
+          sums_ = summing_exchange<E>;
+          needs_one_owner_ = single_owner_exchange<E>;
+          needs_alike_ = shared_choice_exchange<E>;
+          needs_exact_ = exact_exchange<E>;
+        },
+        of);
+    return *this;
+  }
+  /// `plain`: the codec has no values of its own.
+  template <class Values>
+  fitting& of_codec(bool is_binned, bool plain, Values const& of) {
+    binned_ = is_binned;
+    codec_ = is_binned ? binned::name : coo::name;
+    if (!plain)
+      std::visit(
+          [&]<class V>(V const&) {
+            codec_ = V::name;
+            summed_ = is_summed<V>::value;
+            exact_ = !quantises<V>;
+          },
+          of);
+    return *this;
+  }
+
+  /// @throws invalid_argument for the first rule that is broken
+  void check() const {
+    auto const require = [](bool holds, std::string const& why) {
+      if (!holds) recipe_text::refuse(why);
+    };
+    require(!has_bins_ || !needs_norms_, selector_ +
+                                             " has bins and chooses in the accumulate pass: it needs a "
+                                             "partitioner without norms, not " +
+                                             partitioner_);
+    require(!bins_in_layers_ || in_layers_, selector_ +
+                                                "'s bins do not cross layers: it needs a partitioner whose "
+                                                "segments lie within layers, such as layerwise, not " +
+                                                partitioner_);
+    require(!binned_ || has_bins_,
+            "binned writes places in the selector's bins: it needs a selector that has bins, "
+            "such as adacomp, not " +
+                selector_);
+    require(!needs_one_owner_ || one_owner_, exchange_ +
+                                                 " is for one rank's choice: it needs a partitioner by which "
+                                                 "one rank selects in a step, such as cyclic, not " +
+                                                 partitioner_);
+    require(!needs_alike_ || (chooses_alike_ && !disjoint_),
+            exchange_ +
+                " sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such as "
+                "random_k, and a partitioner by which all ranks select from all segments, such as whole; not " +
+                selector_ + " and " + partitioner_);
+    require(!needs_exact_ || (exact_ && !binned_), exchange_ +
+                                                       " sends sums on: the codec must lose no bits: coo, or "
+                                                       "packed with fp32, not " +
+                                                       codec_);
+    require(!sums_ || (summed_ && !binned_), partitioner_ + "'s exchange, " + exchange_ +
+                                                 ", sums values one by one: the codec is coo here, or packed "
+                                                 "with values fp32, fp16, bf16, not " +
+                                                 codec_);
+  }
+
+ private:
+  std::string selector_, partitioner_, exchange_, codec_;
+  bool has_bins_ = false, bins_in_layers_ = false, chooses_alike_ = false;
+  bool needs_norms_ = false, disjoint_ = false, in_layers_ = false, one_owner_ = false;
+  bool sums_ = false, needs_one_owner_ = false, needs_alike_ = false, needs_exact_ = false;
+  bool binned_ = false, summed_ = true, exact_ = true;
+};
+
+}  // namespace gradsieve::detail

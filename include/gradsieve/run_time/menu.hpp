@@ -1,0 +1,37 @@
+// The policies that a program offers by name.
+#pragma once
+
+#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/run_time/any_policy.hpp>
+
+namespace gradsieve {
+
+/// In a recipe that is chosen at run time: the exchange of its partitioner.
+struct of_partitioner {
+  static constexpr char const* name = "of_partitioner";
+  friend bool operator==(of_partitioner const&, of_partitioner const&) = default;
+};
+
+/// Every policy that a recipe text can name. A program that needs fewer defines a menu of its own with shorter lists,
+/// each with its default first; the exchanges of its partitioners belong to its list. Compile time grows with the
+/// number of residual stores, times one, times one more for partitioners that need norms, and two more for each
+/// selector with bins; with the formats; and a little with all else.
+struct full_menu {
+  /// Selectors, those with bins last.
+  using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign,
+                              random_k, fixed_threshold, chunked, adacomp>;
+  /// Partitioners.
+  using partitioners = type_list<whole, layerwise, deft, cyclic, micro>;
+  /// Residual stores.
+  using residuals = type_list<error_feedback, none, momentum_correction, filtered>;
+  /// Index codecs of packed.
+  using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;
+  /// Value codecs of packed.
+  using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd, automatic_values>;
+  /// Exchanges.
+  using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter, ok_topk, gtopk>;
+  /// Formats of gradients.
+  using formats = type_list<float, float16, bfloat16>;
+};
+
+}  // namespace gradsieve

@@ -1,0 +1,257 @@
+// Reads and writes recipes as text, such as "radix+deft+momentum+packed:delta,fp32@0.01".
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gradsieve/core/bins.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/plain_output.hpp>
+#include <gradsieve/core/text.hpp>
+#include <gradsieve/run_time/any_policy.hpp>
+
+namespace gradsieve {
+
+/// The grammar of recipe text, without its policies: names, options and numbers.
+/// recipe: name {'+' name} ['@' density]; name: NAME ['(' options ')']; options: field '=' value {',' field '=' value};
+/// a field of several values: '(' options ')', and of bins '(' {pattern ':' length ','} length ')';
+/// the codec `packed` has its parts behind a colon, by comma: packed:delta,fp16. In patterns of layers a backslash
+/// stands before what would have a meaning here: + , @ ( ) and itself.
+namespace recipe_text {
+
+/// A policy's name, and its options as text.
+struct item {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> options;  // field, value
+};
+
+/// @throws invalid_argument, always
+[[noreturn]] inline void refuse(std::string const& what) { throw invalid_argument("gradsieve: recipe: " + what); }
+
+/// Splits where no parenthesis is open and no backslash stands before.
+[[nodiscard]] inline std::vector<std::string> split(std::string_view text, char by) {
+  std::vector<std::string> parts{""};
+  int depth = 0;
+  bool plain = true;
+  for (char const c : text) {
+    bool const escaped = !std::exchange(plain, !(plain && c == '\\'));
+    if (c == '(' && !escaped) ++depth;
+    if (c == ')' && !escaped && --depth < 0)
+      refuse("'" + std::string{text} + "' closes a parenthesis that was not opened");
+    if (c == by && depth == 0 && !escaped)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  if (!plain) refuse("'" + std::string{text} + "' ends with a backslash");
+  if (depth != 0) refuse("'" + std::string{text} + "' lacks a ')'");
+  return parts;
+}
+
+/// A pattern of layers as text, and back.
+[[nodiscard]] inline std::string escaped(std::string_view pattern) {
+  std::string text;
+  for (char const c : pattern) {
+    if (std::string_view{"\\+,@()"}.find(c) != std::string_view::npos) text += '\\';
+    text += c;
+  }
+  return text;
+}
+[[nodiscard]] inline std::string unescaped(std::string_view text) {
+  std::string pattern;
+  for (std::size_t i = 0; i < text.size(); ++i) pattern += text[i] == '\\' && i + 1 < text.size() ? text[++i] : text[i];
+  return pattern;
+}
+
+/// field=value,... as text. @throws invalid_argument; `all` is the text that it is a part of
+using options = std::vector<std::pair<std::string, std::string>>;
+[[nodiscard]] inline options read_options(std::string_view list, std::string const& all) {
+  options found;
+  for (auto const& each : split(list, ',')) {
+    auto const equals = each.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == each.size())
+      refuse("'" + each + "' in '" + all + "' is not an option: write field=value");
+    found.emplace_back(each.substr(0, equals), each.substr(equals + 1));
+  }
+  return found;
+}
+
+/// NAME or NAME(field=value,...). @throws invalid_argument
+[[nodiscard]] inline item read_item(std::string const& text) {
+  item found;
+  auto const open = text.find('(');
+  found.name = text.substr(0, open);
+  if (found.name.empty()) refuse("a name is missing before '" + text + "'");
+  if (open == std::string::npos) return found;
+  if (text.back() != ')') refuse("'" + text + "' has text after its ')'");
+  found.options = read_options(std::string_view{text}.substr(open + 1, text.size() - open - 2), text);
+  return found;
+}
+
+/// A whole text as a number, without blanks, in its type's limits. @throws invalid_argument
+template <class T>
+[[nodiscard]] T read_number(std::string const& what, std::string const& text) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (text == "true" || text == "false") return text == "true";
+    refuse(what + " is '" + text + "', expected true or false");
+  } else {
+    T value{};
+    auto const end = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (end.ec != std::errc{} || end.ptr != text.data() + text.size())
+      refuse(what + " is '" + text + "', expected " + (std::is_integral_v<T> ? "a whole number" : "a number"));
+    return value;
+  }
+}
+
+template <class P>
+void read_fields(std::string const& name, options const& from, P& to);
+
+/// Bins as (pattern:length,...,length). @throws invalid_argument
+inline void read_bins(std::string const& what, std::string const& text, bin_lengths& to) {
+  auto const wrong = [&] { refuse(what + " is '" + text + "', expected (pattern:length,...,length)"); };
+  if (text.size() < 2 || text.front() != '(' || text.back() != ')') wrong();
+  auto const parts = split(std::string_view{text}.substr(1, text.size() - 2), ',');
+  if (parts.size() > to.rules.size() + 1)
+    refuse(what + " has " + std::to_string(parts.size() - 1) + " patterns, at most " + std::to_string(to.rules.size()));
+  to.rules = {};
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    auto const colon = parts[i].rfind(':');
+    if (colon == std::string::npos) wrong();
+    auto const pattern = unescaped(std::string_view{parts[i]}.substr(0, colon));
+    auto& rule = to.rules[i];
+    if (pattern.size() >= std::size(rule.pattern))
+      refuse(what + " has the pattern '" + pattern + "', of " + std::to_string(std::size(rule.pattern)) +
+             " characters or more");
+    std::ranges::copy(pattern, std::begin(rule.pattern));
+    rule.length = read_number<std::uint32_t>(what, parts[i].substr(colon + 1));
+  }
+  to.otherwise = read_number<std::uint32_t>(what, parts.back());
+}
+
+/// Sets a field of a policy by its text. @throws invalid_argument
+template <class T>
+void read_value(std::string const& what, std::string const& text, T& to) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    to = read_number<T>(what, text);
+  } else if constexpr (std::is_enum_v<T>) {
+    std::string known;
+    for (std::size_t i = 0; i < value_names<T>.size(); ++i) {
+      if (value_names<T>[i] == text) {
+        to = static_cast<T>(i);
+        return;
+      }
+      known += (i == 0 ? "" : ", ") + std::string{value_names<T>[i]};
+    }
+    refuse(what + " is '" + text + "', expected one of " + known);
+  } else if constexpr (std::is_same_v<T, bin_lengths>) {
+    read_bins(what, text, to);
+  } else {
+    static_assert(described<T>, "a field that text can set is a number, an enumeration, or names its own fields");
+    if (text.size() < 2 || text.front() != '(' || text.back() != ')')
+      refuse(what + " is '" + text + "', expected (field=value,...)");
+    read_fields(what, read_options(std::string_view{text}.substr(1, text.size() - 2), text), to);
+  }
+}
+
+/// Sets fields of a policy. @throws invalid_argument
+template <class P>
+void read_fields(std::string const& owner, options const& from, P& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    auto const& [name, value] = from[i];
+    for (std::size_t j = 0; j < i; ++j)
+      if (from[j].first == name) refuse(owner + " has '" + name + "' twice");
+    bool found = false;
+    std::string known;
+    detail::for_each_field<P>([&](auto const& each) {
+      known += (known.empty() ? "" : ", ") + std::string{each.name};
+      if (each.name != name) return;
+      found = true;
+      read_value(owner + "'s " + name, value, to.*(each.member));
+    });
+    if (!found) refuse(owner + " has no '" + name + "'; it has " + (known.empty() ? "no options" : known));
+  }
+}
+
+/// A policy with these options. @throws invalid_argument
+template <class P>
+[[nodiscard]] P read_policy(item const& from) {
+  P policy{};
+  read_fields(from.name, from.options, policy);
+  check(policy);
+  return policy;
+}
+
+/// A field's value as text, which read_value() reads.
+template <class T>
+void write_value(std::ostream& out, T const& value);
+
+/// Those fields that are not as they come, in parentheses; nothing if all are.
+template <class P>
+void write_fields(std::ostream& out, P const& policy) {
+  char const* before = "(";
+  detail::for_each_field<P>([&](auto const& each) {
+    if (policy.*(each.member) == P{}.*(each.member)) return;
+    write_value(out << before << each.name << '=', policy.*(each.member));
+    before = ",";
+  });
+  if (*before == ',') out << ')';
+}
+
+template <class T>
+void write_value(std::ostream& out, T const& value) {
+  if constexpr (std::is_same_v<T, bin_lengths>) {
+    out << '(';
+    for (auto const& one : value.rules)
+      if (one.length > 0) out << escaped(one.pattern) << ':' << shortest{one.length} << ',';
+    out << shortest{value.otherwise} << ')';
+  } else if constexpr (described<T>) {
+    write_fields(out, value);
+  } else {
+    print(out, value);
+  }
+}
+
+/// The name, and those fields that are not as they come: what read_policy() reads.
+template <class P>
+[[nodiscard]] std::string write_policy(P const& policy) {
+  auto out = plain_text();
+  out << P::name;
+  write_fields(out, policy);
+  return out.str();
+}
+
+/// The names of a list, by comma.
+template <class... Types>
+[[nodiscard]] std::string names_of(type_list<Types...>) {
+  std::string all;
+  ((all += (all.empty() ? "" : ", ") + std::string{Types::name}), ...);
+  return all;
+}
+
+/// Whether a text names this policy. "momentum" is short for momentum_correction.
+template <class P>
+[[nodiscard]] bool is_named(std::string const& name) {
+  return name == P::name || (name == "momentum" && std::string_view{P::name} == "momentum_correction");
+}
+
+/// Reads it into `to` if it names one of the list.
+template <class... Types, class Variant>
+[[nodiscard]] bool read_one_of(type_list<Types...>, item const& from, Variant& to) {
+  return ((is_named<Types>(from.name) && (to = read_policy<Types>(from), true)) || ...);
+}
+
+}  // namespace recipe_text
+}  // namespace gradsieve
