@@ -107,7 +107,8 @@ TEST_CASE("Selectors with bins, their codec, and the other exchanges") {
       "chunked(size=64)+packed:fixed_width,sign@0.05",
       gs::recipe{
           .density = 0.05, .selector = gs::chunked{.size = 64}, .codec = gs::packed<gs::fixed_width, gs::sign>{}});
-  gs::adacomp bins{.factor = 3};
+  gs::adacomp bins;
+  bins.factor = 3;
   bins.bins.rules = {};
   bins.bins.rules[0] = {"a*", 20};
   check_same_bits("adacomp(bins=(a*:20,500),factor=3)+layerwise+binned+momentum@0.5",

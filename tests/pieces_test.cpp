@@ -189,7 +189,7 @@ TEST_CASE("overlap") {
       auto const backward = [&](auto const& ready) {
         for (std::size_t i = layers.count(); i > 1; --i) ready(i - 1);  // layer 0 never is: zero, in both
       };
-      one.run(mine, backward);
+      found.expect(one.run(mine, backward).not_ready == 1, "layer 0 is not ready");
       if (s == 1)
         many.run(gs::pieces{parts.spans}, backward);
       else

@@ -85,7 +85,7 @@ class compressor {
   /// next step is a mismatch on all: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
-    return run(comm, here().gradient_of(gradient), {}, failure_type{});
+    return run(comm, writable(here().gradient_of(gradient)), {}, failure_type{});
   }
 
   /// The same where the caller will not use the update of some layers, as no rank used their parameters or they are
@@ -101,7 +101,7 @@ class compressor {
   /// every rank if ranks skip different layers.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
-    return run(comm, here().gradient_of(gradient), skipped, failure_type{});
+    return run(comm, writable(here().gradient_of(gradient)), skipped, failure_type{});
   }
 
   /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws, and no rank gives anything up.
@@ -111,7 +111,7 @@ class compressor {
   /// for this call.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {
-    auto const unused = here().without_values(here().gradient_of(gradient));
+    auto const unused = here().without_values(writable(here().gradient_of(gradient)));
     try {
       run(comm, unused, {}, failure_type::by_caller());
     } catch (typename failure_type::called_for const&) {

@@ -34,6 +34,7 @@
 #include <gradsieve/concepts/codec.hpp>
 #include <gradsieve/concepts/communicator.hpp>
 #include <gradsieve/concepts/exchange.hpp>
+#include <gradsieve/concepts/faults.hpp>
 #include <gradsieve/concepts/partitioner.hpp>
 #include <gradsieve/concepts/policy.hpp>
 #include <gradsieve/concepts/residual.hpp>

@@ -32,7 +32,7 @@ enum class non_finite {
 /// `recipe{.density = 0.001, .selector = laplacian{}, .partitioner = deft{}}`. What does not fit together does not
 /// compile, with a sentence that says why; see compatible. All ranks have equal recipes.
 template <class Selector = radix, class Partitioner = whole, class Residual = error_feedback, class Codec = coo,
-          class Exchange = typename Partitioner::default_exchange>
+          class Exchange = typename detail::exchange_of<Partitioner>::type>
 struct recipe {
   density_schedule density = 0.01;              ///< fraction of the elements to send, step by step
   Selector selector{};                          ///< which entries are sent
@@ -107,14 +107,43 @@ struct recipe_rules {
 
   // What each policy must have. On a device, what a step calls of a selector and of a residual store is marked
   // GRADSIEVE_HD.
+  static_assert(policy<selector_type>,
+                "recipe.selector must be a plain value: default-constructible, trivially copyable and comparable (bool "
+                "operator==(...) const = default)");
+  static_assert(detail::is_some_selector<selector_type, view>,
+                "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, threshold), or "
+                "select(workspace, accumulator, k, out), or bin_length(layer) and a noexcept threshold_of(bin)");
+  static_assert(!detail::only_fits<selector_type, view> || detail::calls_fit<selector_type, view>,
+                "recipe.selector's fit must be fit(workspace, accumulator_ref accumulator, index_type k) const, and "
+                "return a threshold; on a device it is marked GRADSIEVE_HD");
   static_assert(
-      selector<selector_type, view>,
-      "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, threshold), or "
-      "select(workspace, accumulator, k, out), or bin_length(layer) and a noexcept threshold_of(bin), on a device "
-      "marked GRADSIEVE_HD; it must be comparable and trivially copyable");
-  static_assert(partitioner<partitioner_type>,
-                "recipe.partitioner needs default_exchange, needs_norms, disjoint, split(layers, world, segments) and "
-                "assign(segments, squared_norms, budget, scratch)");
+      detail::keep_is_there<selector_type, view>(),
+      "recipe.selector has fit and needs bool keep(float value, threshold) const noexcept, where threshold is "
+      "what fit returns");
+  static_assert(detail::keep_is_noexcept<selector_type, view>(), "recipe.selector's keep must be noexcept");
+  static_assert(detail::select_is_called<selector_type, view>,
+                "recipe.selector's select must be index_type select(workspace, accumulator_ref accumulator, index_type "
+                "k, selection_span out) const; on a device it is marked GRADSIEVE_HD");
+  static_assert(detail::bins_are_called<selector_type>,
+                "recipe.selector's bins need std::uint32_t bin_length(layer const&) const and threshold "
+                "threshold_of(bin) const noexcept");
+  static_assert(selector<selector_type, view> || detail::selector_fault_is_named<selector_type, view>,
+                "recipe.selector is no selector here: what a step calls on a device is marked GRADSIEVE_HD");
+  static_assert(policy<partitioner_type>,
+                "recipe.partitioner must be a plain value: default-constructible, trivially copyable and comparable "
+                "(bool operator==(...) const = default)");
+  static_assert(detail::names_exchange<partitioner_type>,
+                "recipe.partitioner needs using default_exchange = ..., the exchange of a recipe that names none");
+  static_assert(detail::says_norms<partitioner_type>,
+                "recipe.partitioner's needs_norms must be a static constexpr bool");
+  static_assert(detail::says_disjoint<partitioner_type>,
+                "recipe.partitioner's disjoint must be a static constexpr bool");
+  static_assert(
+      detail::calls_split<partitioner_type>,
+      "recipe.partitioner needs split(std::span<range const> layers, int world, segment_list& segments) const");
+  static_assert(detail::calls_assign<partitioner_type>,
+                "recipe.partitioner needs assign(std::span<segment> segments, std::span<double const> squared_norms, "
+                "step_budget budget, partition_scratch& scratch) const");
   static_assert(residual_store<residual_type>,
                 "recipe.residual needs states, a noexcept accumulate_element(gradient, state) and a noexcept "
                 "remove_sent(sent, state, "
@@ -232,6 +261,10 @@ struct exchange_rules {
   static_assert(!sums || Space::template sums_with<codec_type> || !separable_codec<codec_type>,
                 "on a device index_union and leader send indices as u32 and values as binary32: recipe.codec has to "
                 "be coo, or packed with raw32 and fp32");
+  static_assert(
+      !on_host || (sums && !separable_codec<codec_type>) ||
+          runs_with<exchange_type, typename Space::workspace, codec_type, Comm>,
+      "recipe.exchange's buffers need exchange_result run(exchange_round<Comm, Workspace, Codec> const& round)");
   static_assert(on_host || stream_ordered_communicator<Comm>,
                 "this communicator does not work in stream order: hand it over as staged{comm}");
   static_assert(has_all_gather<Comm, Space> && has_all_reduce<Comm, Space, float> &&

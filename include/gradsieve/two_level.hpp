@@ -103,7 +103,7 @@ class two_level_compressor {
   /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
-    run(ranks, node_exchange::gradient_of(gradient, layers_), {}, {});
+    run(ranks, writable(node_exchange::gradient_of(gradient, layers_)), {}, {});
     return report();
   }
 
@@ -112,7 +112,7 @@ class two_level_compressor {
   /// those of one node are not.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
-    run(ranks, node_exchange::gradient_of(gradient, layers_), skipped, {});
+    run(ranks, writable(node_exchange::gradient_of(gradient, layers_)), skipped, {});
     return report();
   }
 
@@ -121,7 +121,7 @@ class two_level_compressor {
     requires std::same_as<Space, host>
   void fail(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     try {
-      run(ranks, node_exchange::gradient_of(gradient, layers_), {}, held_failure::by_caller());
+      run(ranks, writable(node_exchange::gradient_of(gradient, layers_)), {}, held_failure::by_caller());
     } catch (held_failure::called_for const&) {
     }
   }

@@ -27,6 +27,12 @@ namespace gradsieve {
 /// Cost: the parts', and one checksum of the message.
 template <class Indices = automatic, class Values = fp32>
 struct packed {
+  static_assert(
+      !requires { Indices::id; } || requires { detail::id<Indices::id>; },
+      "packed's indices: id must be a static constexpr std::uint16_t");
+  static_assert(
+      choosing_value_codec<Values> || !requires { Values::id; } || requires { detail::id<Values::id>; },
+      "packed's values: id must be a static constexpr std::uint16_t");
   static_assert(index_codec<Indices>,
                 "packed's indices need id, max_bytes(n, count), encode(info, indices, to) and decode(info, from, "
                 "indices); they must be comparable and trivially copyable");

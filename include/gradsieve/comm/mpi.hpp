@@ -128,6 +128,13 @@ class communicator_ref {
     }
   }
 
+  /// The same of a span whose size is part of its type.
+  template <class Space, detail::reducible T, std::size_t Extent>
+    requires(Extent != std::dynamic_extent)
+  void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
+    all_reduce(where, std::span<T>{in_out}, how);
+  }
+
   /// As has_reduce_scatter. MPI chooses the order of a sum.
   /// Cost: one MPI_Reduce_scatter_block; beyond max_count elements in all, an MPI_Reduce to each rank, in pieces.
   template <class Space, detail::reducible T>

@@ -110,6 +110,13 @@ class communicator_ref {
           "ncclAllReduce");
   }
 
+  /// The same of a span whose size is part of its type.
+  template <stream_space Space, detail::reducible T, std::size_t Extent>
+    requires(Extent != std::dynamic_extent)
+  void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
+    all_reduce(where, std::span<T>{in_out}, how);
+  }
+
   /// As has_reduce_scatter. NCCL chooses the order of a sum.
   template <stream_space Space, detail::reducible T>
   void reduce_scatter(Space const& where, std::span<T const> all, std::span<T> mine, reduction how) const {

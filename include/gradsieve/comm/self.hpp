@@ -26,9 +26,9 @@ class self {
   [[nodiscard]] static constexpr int size() noexcept { return 1; }  ///< 1
 
   /// Does nothing: one rank's values are their sum and maximum.
-  template <class Space, class T>
+  template <class Space, class T, std::size_t Extent>
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
-  void all_reduce(Space const&, std::span<T>, reduction) const noexcept {}
+  void all_reduce(Space const&, std::span<T, Extent>, reduction) const noexcept {}
 
   /// Copies all values, which are the share of the only rank.
   template <class Space, class T>

@@ -146,6 +146,13 @@ class communicator_ref {
              [&] { reduce_slice(in_out, how); });
   }
 
+  /// The same of a span whose size is part of its type.
+  template <class Space, class T, std::size_t Extent>
+    requires(Extent != std::dynamic_extent)
+  void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
+    all_reduce(where, std::span<T>{in_out}, how);
+  }
+
   /// Sums in rank order, to the same bits as all_reduce.
   /// Cost: each rank reads its share of all P buffers.
   template <class Space, class T>

@@ -23,6 +23,10 @@ inline constexpr bool flag = Value;
 template <std::same_as<std::uint32_t> auto Value>
 inline constexpr std::uint32_t length = Value;
 
+/// The same of a number that names a format in messages.
+template <std::same_as<std::uint16_t> auto Value>
+inline constexpr std::uint16_t id = Value;
+
 }  // namespace detail
 
 }  // namespace gradsieve

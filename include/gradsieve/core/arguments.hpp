@@ -31,10 +31,22 @@ class presence {
 /// A caller's vector, array or span, as a span.
 template <class Gradient>
 [[nodiscard]] auto checked_span(Gradient& gradient) {
-  std::span const values{gradient};
-  static_assert(gradient_value<typename decltype(values)::value_type>,
-                "a gradient is contiguous memory of float, gradsieve::float16 or gradsieve::bfloat16");
-  return std::span<typename decltype(values)::element_type>{values};
+  constexpr bool is_contiguous = requires { std::span{gradient}; };
+  static_assert(is_contiguous,
+                "a gradient is contiguous memory of known size: a vector, an array or a std::span, not a pointer or a "
+                "list; or gradsieve::pieces of it");
+  if constexpr (is_contiguous) {
+    std::span const values{gradient};
+    using value_type = typename decltype(values)::value_type;
+    constexpr bool has_format = gradient_value<value_type>;
+    static_assert(has_format, "a gradient is contiguous memory of float, gradsieve::float16 or gradsieve::bfloat16");
+    if constexpr (has_format)
+      return std::span<typename decltype(values)::element_type>{values};
+    else
+      return std::span<float>{};  // so that this is the only error
+  } else {
+    return std::span<float>{};
+  }
 }
 
 /// Checks a gradient's size against its layout's. @throws invalid_argument

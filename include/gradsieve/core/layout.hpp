@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -26,6 +27,19 @@ struct layer {
   std::uint64_t size = 0;                  ///< elements
   std::uint32_t dimensions = 0;            ///< of its shape, a scalar has 1; 0: not known, see layout
   std::vector<std::string> other_names{};  ///< of a weight that is tied to others
+
+  layer() = default;
+  /// Of numbers of any integral type, as frameworks have them. @throws invalid_argument for a negative one, and for
+  /// 2^32 dimensions or more.
+  template <std::integral Size = std::uint64_t, std::integral Dimensions = std::uint32_t>
+  layer(std::string called, Size elements, Dimensions shape = 0, std::vector<std::string> others = {})
+      : name{std::move(called)}, other_names{std::move(others)} {
+    if (std::cmp_less(elements, 0) || std::cmp_less(shape, 0) || !std::in_range<std::uint32_t>(shape))
+      throw invalid_argument("gradsieve: layer '" + name + "' has " + std::to_string(elements) + " elements and " +
+                             std::to_string(shape) + " dimensions");
+    size = static_cast<std::uint64_t>(elements);
+    dimensions = static_cast<std::uint32_t>(shape);
+  }
   /// By name and size.
   friend bool operator==(layer const& a, layer const& b) { return a.name == b.name && a.size == b.size; }
 };

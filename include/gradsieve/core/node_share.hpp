@@ -51,7 +51,7 @@ struct node_share {
       parts.push_back(all[i]);
       parts.back().size = to - from;
     }
-    parts.push_back({.name = "share " + std::to_string(rank) + " of " + std::to_string(ranks)});
+    parts.push_back({"share " + std::to_string(rank) + " of " + std::to_string(ranks), 0});
     return all.part(std::move(parts));
   }
 

@@ -99,6 +99,7 @@ pieces(List&&) -> pieces<typename detail::piece_value<List>::type>;
 template <class T>
 class gradient_ref {
  public:
+  using element_type = T;                  ///< may be const
   using value_type = std::remove_cv_t<T>;  ///< without const
 
   /// No elements.
@@ -119,7 +120,9 @@ class gradient_ref {
         size_{list.starts().empty() ? 0 : list.starts().back()} {}
 
   /// The same elements, to be read.
-  operator gradient_ref<T const>() const noexcept {  // NOLINT
+  operator gradient_ref<T const>() const noexcept  // NOLINT
+    requires(!std::is_const_v<T>)
+  {
     gradient_ref<T const> same;
     same.only_ = only_;
     same.parts_ = parts_;
@@ -249,6 +252,16 @@ template <class Gradient>
     auto const values = checked_span(gradient);
     return gradient_ref<typename decltype(values)::element_type>{values};
   }
+}
+
+/// A gradient that a call overwrites.
+template <class T>
+[[nodiscard]] auto writable(gradient_ref<T> const gradient) noexcept {
+  static_assert(!std::is_const_v<T>, "this call overwrites the gradient: it must not be const");
+  if constexpr (std::is_const_v<T>)
+    return gradient_ref<std::remove_const_t<T>>{};  // so that this is the only error
+  else
+    return gradient;
 }
 
 }  // namespace gradsieve

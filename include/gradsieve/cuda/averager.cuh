@@ -65,7 +65,7 @@ class averager<device, Codec> {
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
-    auto const result = checked_device_gradient(gradient, layers_);
+    auto const result = writable(checked_device_gradient(gradient, layers_));
     result.check(layers_);
     flat_gradient flat;
     auto const senders = static_cast<std::uint32_t>(messages.size());

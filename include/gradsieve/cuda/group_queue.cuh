@@ -127,10 +127,10 @@ class group_queue<device> {
   }
 
   template <class Groups>
-  [[nodiscard]] auto report(Groups const& groups) const {
-    return device_overlap_report{[this, &groups] {
+  [[nodiscard]] auto report(Groups const& groups, std::size_t not_ready) const {
+    return device_overlap_report{[this, &groups, not_ready] {
       auto const all = times();
-      return report_of(groups, all, holds_ ? event::seconds(reached_, done_) : 0);
+      return report_of(groups, all, holds_ ? event::seconds(reached_, done_) : 0, not_ready);
     }};
   }
 

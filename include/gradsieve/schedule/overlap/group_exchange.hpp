@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <span>
 
 #include <gradsieve/concepts.hpp>
@@ -47,10 +48,12 @@ concept discarding_exchange = requires(E& exchange) { exchange.discard_step(); }
 
 /// One step of one rank, all groups together.
 struct overlap_report {
-  step_report exchanged;  ///< of all groups together
-  double busy = 0;        ///< seconds in which groups were exchanged
-  double exposed = 0;     ///< seconds that wait(), or a device's stream there, waited: the part of `busy` that the
-                          ///< backward pass did not hide
+  step_report exchanged;      ///< of all groups together
+  double busy = 0;            ///< seconds in which groups were exchanged
+  double exposed = 0;         ///< seconds that wait(), or a device's stream there, waited: the part of `busy` that the
+                              ///< backward pass did not hide
+  std::size_t not_ready = 0;  ///< layers for which ready() was not called, of those with elements: their gradients were
+                              ///< taken as zero, as if nothing had used them. If that is always so, a call is missing
 
   /// Share of the exchange that the backward pass hid; 1 if nothing was exchanged.
   [[nodiscard]] double hidden() const noexcept { return busy > 0 ? std::max(0.0, 1 - exposed / busy) : 1; }

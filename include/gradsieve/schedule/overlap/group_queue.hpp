@@ -130,8 +130,8 @@ class group_queue<host> {
   [[nodiscard]] std::span<group_times const> times() const noexcept { return times_; }
 
   template <class Groups>
-  [[nodiscard]] overlap_report report(Groups const& groups) const {
-    return report_of(groups, times_, exposed_);
+  [[nodiscard]] overlap_report report(Groups const& groups, std::size_t not_ready) const {
+    return report_of(groups, times_, exposed_, not_ready);
   }
 
  private:

@@ -173,10 +173,12 @@ class overlap {
   }
 
   /// The backward pass has ended: completes all groups. Layers that were not ready in this step, as nothing used them,
-  /// get a gradient of zero; they may differ between ranks. @throws invalid_argument if no step is open.
+  /// get a gradient of zero, and the report counts them; they may differ between ranks. @throws invalid_argument if no
+  /// step is open.
   void flush() {
     if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: call begin() first");
     tracker_.flush([&](std::size_t place) {
+      ++not_ready_;
       auto const& each = group_.range_of(place);
       gradient_.for_each_run(each.offset, each.size,
                              [&](std::span<T> const run) { queue_.fill_zero(std::as_writable_bytes(run)); });
@@ -231,7 +233,7 @@ class overlap {
 
   /// The last step, all groups together: an overlap_report; on a device a device_overlap_report, whose get() waits for
   /// the step and throws what failed in it. Not while a step is open.
-  [[nodiscard]] auto report() const { return queue_.report(parts_); }
+  [[nodiscard]] auto report() const { return queue_.report(parts_, not_ready_); }
 
   /// The plan that all ranks follow.
   [[nodiscard]] plan const& agreed() const noexcept { return plan_; }
@@ -262,6 +264,7 @@ class overlap {
       throw;
     }
     tracker_.reset();
+    not_ready_ = 0;
     cancelled_.store(false);
     ended_.store(false);
     gradient_ = gradient;
@@ -310,8 +313,9 @@ class overlap {
   std::atomic<bool> open_{false};
   std::atomic<bool> ended_{false};  // the backward pass: the last group may go
   std::atomic<bool> cancelled_{false};
-  std::size_t last_ = 0;  // of the groups that have elements
-  queue queue_;           // the last: it stops before what it works on goes
+  std::size_t not_ready_ = 0;  // layers, in this step
+  std::size_t last_ = 0;       // of the groups that have elements
+  queue queue_;                // the last: it stops before what it works on goes
 };
 
 /// Deduces the exchange from what make() returns.

@@ -1,6 +1,7 @@
 // One group of an overlap: its exchange, its buffer, and what it reported.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <optional>
 #include <span>
@@ -90,11 +91,12 @@ struct overlapped_group {
   }
 };
 
-/// A step's report from its groups, their times, and the seconds spent waiting for them. All reports are read before
-/// the first failure is thrown, so that the next step does not throw another one.
+/// A step's report from its groups, their times, the seconds spent waiting for them, and the layers that were not
+/// ready. All reports are read before the first failure is thrown, so that the next step does not throw another one.
 template <class Groups>
-[[nodiscard]] overlap_report report_of(Groups const& groups, std::span<group_times const> times, double exposed) {
-  overlap_report all{{}, 0, exposed};
+[[nodiscard]] overlap_report report_of(Groups const& groups, std::span<group_times const> times, double exposed,
+                                       std::size_t not_ready) {
+  overlap_report all{{}, 0, exposed, not_ready};
   for (auto const& each : times) all.busy += each.finish - each.start;
   std::exception_ptr first;
   for (auto const& each : groups) try {

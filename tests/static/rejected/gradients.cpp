@@ -1,0 +1,19 @@
+// What is no gradient: one sentence for each.
+#include <gradsieve/comm/self.hpp>
+#include <gradsieve/gradsieve.hpp>
+
+#include <list>
+#include <vector>
+
+namespace gs = gradsieve;
+
+void use(std::vector<float> const& fixed, float* pointer, std::list<float>& list) {
+  gs::compressor reducer{gs::host{}, gs::layout::flat(10), gs::recipe{}};
+#if defined(FIXED)
+  reducer.exchange(gs::self{}, fixed);
+#elif defined(POINTER)
+  reducer.exchange(gs::self{}, pointer);
+#else
+  reducer.exchange(gs::self{}, list);
+#endif
+}
