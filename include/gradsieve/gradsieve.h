@@ -86,8 +86,8 @@ const char* gradsieve_recipe_names(void);
 /** Makes a compressor of `count` layers, back to back. `recipe` is a text such as
  * "radix+deft+momentum+packed:delta,fp32@0.01": names of policies joined by '+', then '@' and the density, and
  * with "passthrough:head.*,*.bias" patterns of layers that pass through; a pattern that fits no layer is refused. It can
- * name all that a recipe in C++ can on a host. See
- * gradsieve_recipe_names() and gradsieve::any_recipe::parse(). Writes it to `made`; free it with gradsieve_destroy(). */
+ * name all that a recipe in C++ can on a host: see gradsieve_recipe_names() and gradsieve::any_recipe::parse(). Writes it
+ * to `made`; free it with gradsieve_destroy(). */
 gradsieve_status gradsieve_create(const char* recipe, const gradsieve_layer* layers, size_t count,
                                   gradsieve_compressor** made);
 /** As gradsieve_create(). `dimensions[i]` says how many dimensions the shape of layer i has (a scalar has 1), or 0 where
@@ -102,6 +102,12 @@ void gradsieve_destroy(gradsieve_compressor* which);
  * residual. Collective. Allocates in the first step with another number of ranks. */
 gradsieve_status gradsieve_exchange(gradsieve_compressor* which, const gradsieve_communicator* comm, float* gradient,
                                     size_t size);
+
+/** The same where the caller will not use the update of some layers, such as those of parameters that no rank used.
+ * `skipped` has one byte for each layer, not 0 for a layer that is skipped; null: none is. Skipped layers send nothing,
+ * their gradients stay in the residual, and the update is zero there. All ranks skip the same layers in a step. */
+gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, const gradsieve_communicator* comm,
+                                             float* gradient, size_t size, const unsigned char* skipped);
 
 /** As gradsieve_exchange(), of a gradient in pieces: parts[i] points to the elements of layer i, wherever they lie; it
  * may be null for a layer without elements. Each piece is read and overwritten in place, without a copy. */
@@ -118,12 +124,6 @@ typedef enum gradsieve_format {
  * says, from binary32. */
 gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, const gradsieve_communicator* comm,
                                            gradsieve_format format, void* gradient, size_t size);
-
-/** The same where the caller will not use the update of some layers, such as those of parameters that no rank used.
- * `skipped` has one byte for each layer, not 0 for a layer that is skipped; null: none is. Skipped layers send nothing,
- * their gradients stay in the residual, and the update is zero there. All ranks skip the same layers in a step. */
-gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, const gradsieve_communicator* comm,
-                                             float* gradient, size_t size, const unsigned char* skipped);
 
 /** For a transport of one's own: selects what to send of the gradient and encodes it. The message lives until the next
  * call with this compressor. */

@@ -5,7 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -18,6 +18,27 @@
 #include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
+
+/// @cond internal
+namespace detail {
+
+/// What a list's iterator gives.
+template <class List>
+using element_of = decltype(*std::begin(std::declval<List&>()));
+
+/// The element type of a list of pointers, or of lists.
+template <class List>
+struct piece_value {
+  using type = typename decltype(std::span{std::declval<element_of<List>>()})::element_type;
+};
+template <class List>
+  requires std::is_pointer_v<std::remove_cvref_t<element_of<List>>>
+struct piece_value<List> {
+  using type = std::remove_pointer_t<std::remove_cvref_t<element_of<List>>>;
+};
+
+}  // namespace detail
+/// @endcond
 
 /// A gradient that lies in several pieces of memory, such as one buffer a parameter: hand it over in place of one flat
 /// buffer. In the layout's order, back to back, the pieces are the gradient; they are read and written where they lie,
@@ -38,16 +59,15 @@ class pieces {
     for (auto const& each : list) add(each);
   }
   /// Of vectors, arrays or spans.
-  template <std::ranges::input_range List>
-    requires(std::ranges::contiguous_range<std::ranges::range_reference_t<List>> &&
-             std::convertible_to<std::ranges::range_reference_t<List>, std::span<T>>)
+  template <class List>
+    requires std::convertible_to<detail::element_of<List>, std::span<T>>
   explicit pieces(List&& list) {
     starts_.push_back(0);
     for (auto&& each : list) add(each);
   }
   /// Of pointers, one for each layer.
-  template <std::ranges::input_range List>
-    requires std::convertible_to<std::ranges::range_reference_t<List>, T*>
+  template <class List>
+    requires std::convertible_to<detail::element_of<List>, T*>
   explicit pieces(List&& list) {
     for (T* const each : list) data_.push_back(each);
   }
@@ -68,31 +88,16 @@ class pieces {
 
 /// @cond internal
 namespace detail {
-
-template <class List>
-using piece_of = std::remove_reference_t<std::ranges::range_reference_t<List>>;
-
-/// The element type of a list of pointers, or of lists.
-template <class List>
-struct piece_value {
-  using type = std::remove_reference_t<std::ranges::range_reference_t<std::ranges::range_reference_t<List>>>;
-};
-template <class List>
-  requires std::is_pointer_v<std::remove_cv_t<piece_of<List>>>
-struct piece_value<List> {
-  using type = std::remove_pointer_t<std::remove_cv_t<piece_of<List>>>;
-};
-
 template <class T>
 inline constexpr bool is_pieces = false;
 template <class T>
 inline constexpr bool is_pieces<pieces<T>> = true;
-
 }  // namespace detail
 /// @endcond
 
 /// Deduces the element type.
-template <std::ranges::input_range List>
+template <class List>
+  requires(!detail::is_pieces<std::remove_cvref_t<List>>)
 pieces(List&&) -> pieces<typename detail::piece_value<List>::type>;
 
 /// A caller's gradient as a step sees it: elements that lie in one piece, or in several. Refers to the caller's lists.
@@ -225,8 +230,8 @@ class gradient_ref {
 template <class T>
 gradient_ref(pieces<T> const&) -> gradient_ref<T>;
 /// The same of one piece.
-template <std::ranges::contiguous_range Range>
-gradient_ref(Range&&) -> gradient_ref<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
+template <class Range>
+gradient_ref(Range&&) -> gradient_ref<typename decltype(std::span{std::declval<Range&>()})::element_type>;
 
 /// @cond internal
 namespace detail {
