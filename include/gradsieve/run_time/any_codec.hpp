@@ -170,6 +170,7 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
     if (auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen))
       parts->quantise(info, places, in_out);
   }
+  /// As packed::round_as_written().
   void round_as_written(message_info const& info, std::span<index_type const> places,
                         std::span<float> in_out) const noexcept {
     if (auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen))
