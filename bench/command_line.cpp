@@ -22,12 +22,15 @@ Without a list: the questions of the report card. --n and --threads with one val
   --n=LIST          elements, 1 to 2^30 - 1 [2^25]
   --threads=LIST    [all]
   --seconds=S       that a row is measured for [1]
-With --density, --k, --selector, or more than one value of --n or --threads: a grid of whole steps, and with --peers of
+With --density, --k, --selector, --recipe, or more than one value of --n or --threads: a grid of whole steps, and with --peers of
 selection alone and of the peers, too.
   --density=LIST    k / n, in (0, 1] [0.001]
   --k=LIST          entries, in place of --density
   --selector=LIST   of radix, laplacian, laplacian_exact, hierarchical, chunked, ldte, sidco, trimmed,
                     threshold_search; or all [radix]
+  --recipe=LIST     recipes as text, by semicolon, without a density: whole exchanges of one rank, messages included.
+                    --recipe="laplacian+deft+packed:delta,fp16;random_k+shared_choice"
+A header of your own policies, -DGRADSIEVE_BENCH_POLICIES=mine.hpp in CMake, adds rows to every grid: see own.cpp.
 Numbers are written 4096, 1e6 or 2^20. Examples:
   gradsieve_bench --n=2^12,2^16,2^20,6553600 --density=0.001,0.01,0.1 --threads=1,2
   gradsieve_bench --n=1e6 --k=100,1000 --selector=radix,laplacian --peers
@@ -116,11 +119,19 @@ void take(options& chosen, std::string const& option, std::string_view value) {
                "threshold_search, or all");
       chosen.selectors.emplace_back(item);
     });
+  } else if (option == "--recipe") {
+    for (std::string_view rest = value;;) {
+      auto const end = rest.find(';');
+      chosen.recipes.emplace_back(rest.substr(0, end));
+      if (chosen.recipes.back().empty()) refuse(option, value, "an empty recipe");
+      if (end == std::string_view::npos) break;
+      rest.remove_prefix(end + 1);
+    }
   }
 }
 
 bool is_own(std::string const& option) {
-  for (auto const* own : {"--n", "--threads", "--seconds", "--density", "--k", "--selector"})
+  for (auto const* own : {"--n", "--threads", "--seconds", "--density", "--k", "--selector", "--recipe"})
     if (option == own) return true;
   return false;
 }

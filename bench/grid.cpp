@@ -18,8 +18,10 @@ std::vector<setting> settings_of(options const& chosen, std::initializer_list<do
       setting at{.n = n, .density = 0.001, .threads = threads, .seconds = chosen.seconds};
       for (auto const k : chosen.ks) {
         at.density = (static_cast<double>(k) - 0.5) / static_cast<double>(n);  // a budget is rounded up
+        at.asked_k = k;
         grid.push_back(at);
       }
+      at.asked_k = 0;
       for (double const density : chosen.densities) {
         at.density = density;
         grid.push_back(at);
@@ -37,7 +39,7 @@ bool is_selector(std::string_view name) {
 
 void add_grid(options const& chosen) {
   auto const wanted = [&](std::string const& name) {
-    if (chosen.selectors.empty()) return name == "radix";
+    if (chosen.selectors.empty()) return name == "radix" && chosen.recipes.empty();
     return std::ranges::any_of(chosen.selectors, [&](auto const& each) { return each == name || each == "all"; });
   };
   for (auto const& at : settings_of(chosen, {}))
@@ -47,6 +49,8 @@ void add_grid(options const& chosen) {
       if constexpr (!gs::bin_selector<std::remove_cvref_t<decltype(selector)>>)
         if (chosen.peers) add_select(name, selector, at, false);
     });
+  add_recipes(chosen);
+  add_own(chosen);
 }
 
 }  // namespace bench

@@ -28,6 +28,9 @@
 
 namespace bench {
 
+/// Whether the program was built with a header of the user's own policies: see own.cpp.
+bool has_own_policies();
+
 /// What the command line chose.
 struct options {
   bool full = false;
@@ -38,12 +41,14 @@ struct options {
   std::vector<double> densities;                             ///< of a grid
   std::vector<std::uint64_t> ks;                             ///< in place of densities
   std::vector<std::string> selectors;                        ///< of a grid; "all"
+  std::vector<std::string> recipes;                          ///< of a grid, as text without a density
   std::uint64_t n = 0;                                       ///< the last of the sizes: of the card's rows
   int threads = 0;                                           ///< the last of their counts
 
   /// Whether it asks for rows of its own, in place of the card's questions.
   [[nodiscard]] bool is_grid() const {
-    return sizes.size() > 1 || thread_counts.size() > 1 || !densities.empty() || !ks.empty() || !selectors.empty();
+    return sizes.size() > 1 || thread_counts.size() > 1 || !densities.empty() || !ks.empty() || !selectors.empty() ||
+           !recipes.empty() || has_own_policies();
   }
 };
 
@@ -53,6 +58,8 @@ void print_usage();
 bool is_selector(std::string_view name);
 
 void add_grid(options const&);
+void add_recipes(options const&);  // of a grid: recipes as text, and those of a header of the user's
+void add_own(options const&);
 
 // The card's questions, one a file; each adds its rows.
 void add_steps(options const&);     // step/, cold/: how near the speed of memory is a step?
@@ -72,12 +79,14 @@ struct setting {
   std::string dtype = "fp32";
   int threads;
   double seconds;
+  std::uint64_t asked_k = 0;  ///< --k, which the row then names before its density
 
   [[nodiscard]] std::string name() const {
     char digits[32];
     std::string const text{digits,
                            std::to_chars(digits, digits + sizeof digits, density, std::chars_format::general, 6).ptr};
-    return "n:" + std::to_string(n) + "/density:" + text + "/law:" + law + "/dtype:" + dtype +
+    auto const entries = asked_k > 0 ? "/k:" + std::to_string(asked_k) : std::string{};
+    return "n:" + std::to_string(n) + entries + "/density:" + text + "/law:" + law + "/dtype:" + dtype +
            "/threads:" + std::to_string(threads);
   }
   [[nodiscard]] gs::index_type k() const { return gs::budget_of(density, n); }
