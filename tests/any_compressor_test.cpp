@@ -309,8 +309,8 @@ TEST_CASE("parameters: exchanged by a recipe of text with the same bits, and not
   std::vector<float> own(3000, 1.0f);
   auto other = own;
   auto const recipe = gs::recipe{.density = 0.02, .selector = gs::laplacian{}};
-  gs::parameter_exchange by_text{gs::any_compressor<menu>{gs::host{}, layers(), recipe_by_text::parse("laplacian@0.02")},
-                                 std::span{own}};
+  gs::parameter_exchange by_text{
+      gs::any_compressor<menu>{gs::host{}, layers(), recipe_by_text::parse("laplacian@0.02")}, std::span{own}};
   gs::parameter_exchange by_type{gs::compressor{gs::host{}, layers(), recipe}, std::span{other}};
   gs::any_communicator const comm{gs::self{}};
   for (int step = 0; step < 3; ++step) {

@@ -77,9 +77,12 @@ gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, gradsiev
     which->ranks.how->connect(comm);
     auto const exchange = [&](auto* values) { which->owner.exchange(which->ranks.comm, std::span{values, size}); };
     switch (format) {
-      case GRADSIEVE_FLOAT32: return exchange(static_cast<float*>(gradient));
-      case GRADSIEVE_FLOAT16: return exchange(static_cast<gs::float16*>(gradient));
-      case GRADSIEVE_BFLOAT16: return exchange(static_cast<gs::bfloat16*>(gradient));
+      case GRADSIEVE_FLOAT32:
+        return exchange(static_cast<float*>(gradient));
+      case GRADSIEVE_FLOAT16:
+        return exchange(static_cast<gs::float16*>(gradient));
+      case GRADSIEVE_BFLOAT16:
+        return exchange(static_cast<gs::bfloat16*>(gradient));
     }
     throw gs::invalid_argument("gradsieve: there is no format " + std::to_string(static_cast<int>(format)));
   });

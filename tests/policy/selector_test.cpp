@@ -313,8 +313,8 @@ TEST_CASE("candidates from two passes are those that one finds, also where the f
       gs::host_workspace twice{gs::host{threads}, n};
       once.plan(segments, {}, 100);
       twice.plan(segments, {}, 100);
-      twice.accumulate(gs::error_feedback{}, std::array{state.data()}, gs::gradient_ref<float const>{gradient}, 1.0f, false,
-                       first);
+      twice.accumulate(gs::error_feedback{}, std::array{state.data()}, gs::gradient_ref<float const>{gradient}, 1.0f,
+                       false, first);
       twice.collect_others(state, wanted);
       once.collect(state, wanted);
       for (std::size_t s = 0; s < segments.size(); ++s) {

@@ -101,20 +101,13 @@ class communicator_ref {
 
   /// As has_all_reduce: NCCL's ring, tree and switch algorithms reduce an element in one place, so all ranks get the
   /// same bits. A sum's last bits may depend on the number of ranks and on the algorithm.
-  template <stream_space Space, detail::reducible T>
-  void all_reduce(Space const& where, std::span<T> in_out, reduction how) const {
+  template <stream_space Space, detail::reducible T, std::size_t Extent>
+  void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
     settle("a call before all_reduce");
     if (in_out.empty()) return;
     check(ncclAllReduce(in_out.data(), in_out.data(), in_out.size(), detail::datatype(T{}),
                         how == reduction::max ? ncclMax : ncclSum, comm_, where.stream),
           "ncclAllReduce");
-  }
-
-  /// The same of a span whose size is part of its type.
-  template <stream_space Space, detail::reducible T, std::size_t Extent>
-    requires(Extent != std::dynamic_extent)
-  void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
-    all_reduce(where, std::span<T>{in_out}, how);
   }
 
   /// As has_reduce_scatter. NCCL chooses the order of a sum.

@@ -138,19 +138,12 @@ class communicator_ref {
 
   /// Sums in rank order: every rank and every run gets the same bits. The maximum with a NaN is unspecified.
   /// Cost: each rank reads and writes its slice, n / P elements, of all P buffers.
-  template <class Space, class T>
-    requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
-  void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
-    auto const bytes = std::as_writable_bytes(in_out);
-    meet_and({"all_reduce", shape::reduce, kind<T>(how), bytes, bytes, bytes.size()},
-             [&] { reduce_slice(in_out, how); });
-  }
-
-  /// The same of a span whose size is part of its type.
   template <class Space, class T, std::size_t Extent>
-    requires(Extent != std::dynamic_extent)
-  void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
-    all_reduce(where, std::span<T>{in_out}, how);
+    requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
+  void all_reduce(Space const&, std::span<T, Extent> in_out, reduction how) const {
+    std::span const bytes{std::as_writable_bytes(std::span<T>{in_out})};
+    meet_and({"all_reduce", shape::reduce, kind<T>(how), bytes, bytes, bytes.size()},
+             [&] { reduce_slice(std::span<T>{in_out}, how); });
   }
 
   /// Sums in rank order, to the same bits as all_reduce.

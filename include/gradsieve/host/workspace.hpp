@@ -340,7 +340,9 @@ class host_workspace {
     return accumulate_.sum_squares(scope_, values);
   }
   /// The same in one piece.
-  [[nodiscard]] double sum_squares(std::span<float const> values) { return sum_squares(gradient_ref<float const>{values}); }
+  [[nodiscard]] double sum_squares(std::span<float const> values) {
+    return sum_squares(gradient_ref<float const>{values});
+  }
 
   /// Writes the sum of the updates, added in their order and divided by `divisor`, into `out`; zero where none has an
   /// entry. Returns how many elements were written that are in an update, and how many were clamped.

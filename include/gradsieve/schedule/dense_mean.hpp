@@ -83,7 +83,9 @@ struct dense_mean {
  private:
   template <class Gradient>
   [[nodiscard]] static auto checked_values(Gradient& gradient) {
-    static_assert(requires(Gradient& values) { std::span{values}; }, "a gradient is a vector, an array, a span, or gradsieve::pieces");
+    static_assert(
+        requires(Gradient& values) { std::span{values}; },
+        "a gradient is a vector, an array, a span, or gradsieve::pieces");
     std::span const values{gradient};
     using element = typename decltype(values)::element_type;
     static_assert(std::floating_point<element>, "dense_mean takes a gradient of float or double that can be written");
