@@ -125,18 +125,15 @@ class gradient_ref {
         size_{list.starts().empty() ? 0 : list.starts().back()} {}
 
   /// The same elements, to be read.
-  operator gradient_ref<T const>() const noexcept  // NOLINT
-    requires(!std::is_const_v<T>)
-  {
-    gradient_ref<T const> same;
-    same.only_ = only_;
-    same.parts_ = parts_;
-    same.starts_ = starts_;
-    same.count_ = count_;
-    same.first_ = first_;
-    same.size_ = size_;
-    return same;
-  }
+  template <class U>
+    requires(std::same_as<U const, T> && !std::is_const_v<U>)
+  gradient_ref(gradient_ref<U> const& other) noexcept  // NOLINT
+      : only_{other.only_},
+        parts_{other.parts_},
+        starts_{other.starts_},
+        count_{other.count_},
+        first_{other.first_},
+        size_{other.size_} {}
 
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }                    ///< elements
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_ * sizeof(T); }  ///< of all elements
