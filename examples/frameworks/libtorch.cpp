@@ -1,15 +1,12 @@
 // LibTorch: the gradients of a module's parameters are averaged in place over the ranks, which are threads here.
 #include <torch/torch.h>
-
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
-
 #include <iostream>
 #include <vector>
 
 namespace gs = gradsieve;
 
-//! [glue]
 gs::layout layers_of(torch::nn::Module const& model) {
   std::vector<gs::layer> layers;
   for (auto const& each : model.named_parameters())
@@ -26,7 +23,6 @@ gs::pieces<float> gradients_of(torch::nn::Module const& model) {
   }
   return gs::pieces{pointers};
 }
-//! [glue]
 
 /// The mean loss of both ranks, each of which has samples of its own.
 float train(gs::threads::communicator_ref comm, double density) {
