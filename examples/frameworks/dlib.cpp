@@ -1,8 +1,8 @@
 // dlib: the gradients of a network's layers are averaged in place over the ranks, which are threads here.
 #include <dlib/dnn.h>
+#include <cmath>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <cmath>
 #include <iostream>
 #include <vector>
 
