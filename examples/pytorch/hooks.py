@@ -10,6 +10,7 @@ received.
 """
 
 import argparse
+import contextlib
 import logging
 from typing import Any
 
@@ -26,7 +27,7 @@ COUNTED = {
     "fp16": "all gradients, 2 bytes each",
     "powersgd": "the elements that its state counts",
     "gradsieve": "bytes_sent and bytes_received of its report: all that is handed to the transport and taken from it",
-    "local": "the same, of a round",
+    "step": "the same, of an exchange",
 }
 
 
@@ -190,43 +191,45 @@ class Gradsieve(Plain):
         self.engine.load_state_dict(states[dist.get_rank()] if same else states)
 
 
-class Local(Plain):
-    """Local steps. The model is the bare one."""
+class Step(Plain):
+    """CompressedStep. The model is the bare one."""
 
     def __init__(self, model: torch.nn.Module, hook: Hook, chosen: argparse.Namespace,
                  optimizer: torch.optim.Optimizer) -> None:
         super().__init__(model)
         try:
-            self.outer = package(hook).OuterStep(
-                model, optimizer, every=hook.every, recipe=hook.recipe, density=chosen.density, lr=chosen.outer_lr,
-                momentum=chosen.outer_momentum, passthrough=chosen.passthrough)
+            self.sync = package(hook).CompressedStep(
+                model, optimizer, hook.recipe, chosen.density, every=hook.every, outer_lr=chosen.outer_lr,
+                outer_momentum=chosen.outer_momentum, passthrough=chosen.passthrough)
         except (ValueError, TypeError) as error:
             raise UsageError(f"--hook {hook.name}: {error}") from None
-        self.ended = False
+        self.ended, self.at_end = False, contextlib.ExitStack()
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        self.ended = self.outer.step()
+        self.ended = self.sync.step()
 
     def finish(self) -> None:
+        """The model has the common parameters from now on."""
         if not self.ended:
-            self.outer.exchange()
+            self.sync.exchange()
+        self.at_end.enter_context(self.sync.common_parameters())
 
     def sent(self) -> float:
-        return float(self.outer.report()["bytes_sent"]) if self.ended else 0.0
+        return float(self.sync.report()["bytes_sent"]) if self.ended else 0.0
 
     def received(self) -> float:
-        return float(self.outer.report()["bytes_received"]) if self.ended else 0.0
+        return float(self.sync.report()["bytes_received"]) if self.ended else 0.0
 
 
 def register(ddp: torch.nn.Module, hook: Hook, chosen: argparse.Namespace,
              optimizer: torch.optim.Optimizer) -> Plain:
-    """`ddp`: DistributedDataParallel, of local the bare model. @throws UsageError if the hook cannot be had."""
+    """`ddp`: DistributedDataParallel, of step the bare model. @throws UsageError if the hook cannot be had."""
     if hook.kind == "fp16":
         return Half(ddp)
     if hook.kind == "powersgd":
         return PowerSgd(ddp, hook.matrix_rank, chosen.warmup)
     if hook.kind == "gradsieve":
         return Gradsieve(ddp, hook, chosen)
-    if hook.kind == "local":
-        return Local(ddp, hook, chosen, optimizer)
+    if hook.kind == "step":
+        return Step(ddp, hook, chosen, optimizer)
     return Plain(ddp)

@@ -28,8 +28,8 @@ hooks, by comma:
                      codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc,
                      qsgd, automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
                      optimizer gets none.
-  local:H[:RECIPE]   no exchange in a step: ranks train alone, and after every H steps gradsieve's OuterStep
-                     exchanges how far they have come [chunked+int4]; see --outer-lr
+  step[:H[:RECIPE]]  gradsieve's CompressedStep: ranks step by themselves, and after every H steps [1] exchange what
+                     that has changed [radix]; for adam and adamw. See --outer-lr
 """
 
 
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Hook:
-    """One entry of --hook: `kind` is none, fp16, powersgd, gradsieve or local."""
+    """One entry of --hook: `kind` is none, fp16, powersgd, gradsieve or step."""
 
     def __init__(self, name: str) -> None:
         kind, colon, rest = name.partition(":")
@@ -53,17 +53,17 @@ class Hook:
         self.matrix_rank = 1
         self.recipe = ""
         self.every = 1  #: steps from one exchange to the next
-        if kind not in ("none", "fp16", "powersgd", "gradsieve", "local"):
+        if kind not in ("none", "fp16", "powersgd", "gradsieve", "step"):
             raise argparse.ArgumentTypeError(
-                f"'{name}' is no hook: choose none, fp16, powersgd[:RANK], gradsieve:RECIPE or local:H[:RECIPE]")
+                f"'{name}' is no hook: choose none, fp16, powersgd[:RANK], gradsieve:RECIPE or step[:H[:RECIPE]]")
         if kind == "gradsieve":
             self.recipe = rest
             if not rest or "" in rest.split("+"):
                 raise argparse.ArgumentTypeError(
                     f"'{name}' names no recipe: write gradsieve:laplacian+deft, or other names joined by '+'")
-        elif kind == "local":
+        elif kind == "step":
             steps, _, recipe = rest.partition(":")
-            self.every, self.recipe = whole(1, 1_000_000)(steps), recipe or "chunked+int4"
+            self.every, self.recipe = whole(1, 1_000_000)(steps) if colon else 1, recipe or "radix"
         elif kind == "powersgd" and colon:
             self.matrix_rank = whole(1, 1024)(rest)
         elif colon:
@@ -166,9 +166,9 @@ def parser() -> Parser:
                       help="how gradsieve's hook is registered: by DDP's public call, or below Python [python]")
 
     sent.add_argument("--outer-lr", type=number(0, 1000, above=True), metavar="X",
-                      help="of local's step outside [0.7]")
+                      help="of the SGD that moves the common parameters [1]")
     sent.add_argument("--outer-momentum", type=number(0, 0.9999), metavar="X",
-                      help="of local's step outside, Nesterov's [0.9]")
+                      help="the same, Nesterov's [0]")
     sent.add_argument("--plan", choices=("optimal", "mgwfbp", "free_merge", "wfbp", "single"),
                       help="steps with small buckets are timed first, then DDP gets the buckets that this planner "
                            "makes of what layers and exchanges took; prints the iteration, predicted and measured")
@@ -210,9 +210,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     if chosen.warmup is None:
         chosen.warmup = chosen.steps // 10
     if chosen.outer_lr is None:
-        chosen.outer_lr = 0.7
+        chosen.outer_lr = 1.0
     if chosen.outer_momentum is None:
-        chosen.outer_momentum = 0.9
+        chosen.outer_momentum = 0.0
     return chosen
 
 
@@ -227,7 +227,7 @@ def check(chosen: argparse.Namespace) -> None:
     if chosen.stop is not None and chosen.stop > chosen.steps:
         raise UsageError(f"--stop {chosen.stop} lies beyond --steps {chosen.steps}")
     kinds = {hook.kind for hook in chosen.hook}
-    for option, needs, why in (("outer_lr", "local", "is of local steps"), ("outer_momentum", "local", "is of local steps"),
+    for option, needs, why in (("outer_lr", "step", "is of CompressedStep"), ("outer_momentum", "step", "is of CompressedStep"),
                                ("trace", "gradsieve", "has rows of gradsieve's hook")):
         if getattr(chosen, option) is not None and needs not in kinds:
             raise UsageError(f"--{option.replace('_', '-')} {why}: no --hook here is {needs}")
@@ -238,8 +238,8 @@ def check(chosen: argparse.Namespace) -> None:
             raise UsageError(f"--{option} goes with one --hook, not with {len(chosen.hook)}")
         if chosen.plan is not None and getattr(chosen, option) is not None:
             raise UsageError(f"--{option} does not go with --plan, whose buckets follow from what it measures")
-    if (chosen.save or chosen.resume) and chosen.hook[0].kind == "local":
-        raise UsageError("--save and --resume: with local each rank has weights of its own, which this program does "
+    if (chosen.save or chosen.resume) and chosen.hook[0].kind == "step":
+        raise UsageError("--save and --resume: with step each rank has weights of its own, which this program does "
                          "not keep")
     for hook in chosen.hook:
         if chosen.plan is not None and hook.kind != "gradsieve":

@@ -87,8 +87,8 @@ def traces(results: list[Result]) -> Iterator[list[object]]:
 
 
 def summary(results: list[Result]) -> Iterator[list[object]]:
-    """One row a hook; bytes are those of a rank and step. Medians leave dense steps of a warm-up out; of local steps
-    they are of rounds, shared out to their steps."""
+    """One row a hook; bytes are those of a rank and step. Medians leave dense steps of a warm-up out; of CompressedStep
+    they are of exchanges, shared out to their steps."""
     yield ["hook", "final_loss", "test_loss", "accuracy", "dense", "sent", "received", "median_sent", "median_received",
            "median_wire", "median_step_ms", "weights", "passed", "buckets", "predicted_ms", "measured_ms"]
     for each in results:

@@ -241,51 +241,57 @@ def trace_and_plan(refusals):
     refusals.expect("record two steps", proposed.compared, trace)
 
 
-def outer_step(refusals):
-    call = gradsieve_ddp.OuterStep
+def compressed_step(refusals):
+    call = gradsieve_ddp.CompressedStep
 
     def fresh():
         model = nn.Linear(8, 4)
-        return {"model": model, "optimizer": sgd(model), "every": 2, "density": 0.5}
+        return {"model": model, "optimizer": sgd(model), "density": 0.5}
 
     good = fresh()
     refusals.each("model", (None, 0, "model", nn.Linear, [], object()), call, **good)
     refusals.expect("bare module", call, **{**good, "model": ddp()})
     refusals.expect("bare module", call, **{**good, "model": nn.DataParallel(nn.Linear(2, 2))})
-    refusals.each("optimizer", (None, 0, "sgd", torch.optim.SGD, good["model"], object()), call, **good)
+    refusals.each("optimizer", (None, 0, "sgd", torch.optim.SGD, good["model"], object(), [], [None]), call, **good)
     refusals.expect("none of the model's parameters", call, **{**good, "optimizer": sgd(nn.Linear(2, 2))})
+    refusals.expect("not the model's", call, **{**good, "optimizer": [good["optimizer"], sgd(nn.Linear(2, 2))]})
     refusals.each("every", (*NO_WHOLE, 0, -1), call, **good)
-    for name in ("lr", "momentum"):
+    for name in ("outer_lr", "outer_momentum"):
         refusals.each(name, (*NO_NUMBER, -1, NAN, INF), call, **good)
     refusals.each("decay", (*NO_NUMBER, -1, 1.5, NAN, INF), call, **good)
-    refusals.each("nesterov", (None, 0, 1, "yes", [], bool), call, **good)
+    refusals.each("local_weight", (*NO_NUMBER[1:], -1, 1.5, NAN, INF), call, **good)
+    for name in ("nesterov", "second_moments", "undo"):
+        refusals.each(name, (None, 0, 1, "yes", [], bool), call, **good)
     for name in ("process_group", "hook_group"):
         refusals.each(name, NO_GROUP, call, **good)
     refusals.each("recipe", (*NO_TEXT, "", "best"), call, **good)
     refusals.each("density", (*NO_NUMBER[1:], 0, -1, 1.5, NAN), call, **good)
     refusals.each("threads", (*NO_WHOLE, 0), call, **good)
-    refusals.expect("has another residual", call, **good, recipe="Radix + Momentum", decay=0.5, momentum=0)
-    refusals.expect("choose momentum=0", call, **good, recipe="radix + MOMENTUM")
+    refusals.expect("has another residual", call, **good, recipe="Radix + Momentum", decay=0.5)
+    refusals.expect("choose outer_momentum=0", call, **good, recipe="radix + MOMENTUM", outer_momentum=0.9)
+    refusals.expect("leave local_weight out", call, **good, recipe="radix+momentum", local_weight=0.5)
     frozen = fresh()
     frozen["model"].requires_grad_(False)
     refusals.expect("nothing to train", call, **frozen)
 
-    outer = call(**good)
-    refusals.expect("folder that exists", outer.report().plot, "/no/such/folder/report.png")
-    saved = outer.state_dict()
+    sync = call(**good)
+    refusals.each("max_norm", (*NO_NUMBER, -1, NAN), sync.clip_grad_norm_)
+    refusals.expect("folder that exists", sync.report().plot, "/no/such/folder/report.png")
+    saved = sync.state_dict()
     for value in NO_STATE:
-        refusals.expect("state", outer.load_state_dict, value)
+        refusals.expect("state", sync.load_state_dict, value)
     garbage = {
-        "version": (None, 2, "1"), "done": (None, "0", -1, 1.5, True), "rounds": (None, "0", -1, []),
+        "version": (None, 3, "1"), "done": (None, "0", -1, 1.5, True), "rounds": (None, "0", -1, []),
         "common": (None, 0, [1], [None], "common", [torch.zeros(3)], []), "outer": (None, 0, [], "sgd"),
-        "hook": (None, 0, [], "hook", {}, {"version": 2}),
+        "own": (None, 0, [1], "own"), "hook": (None, 0, [], "hook", {}, {"version": 2}), "factors": (None, 0, []),
     }
     for name, values in garbage.items():
-        refusals.expect("state", outer.load_state_dict, {key: value for key, value in saved.items() if key != name})
+        refusals.expect("state", sync.load_state_dict, {key: value for key, value in saved.items() if key != name})
         for value in values:
-            refusals.expect("state", outer.load_state_dict, {**saved, name: value})
-    refusals.expect("between rounds", outer.load_state_dict, [{**saved, "done": 1}])
-    outer.load_state_dict(saved)
+            refusals.expect("state", sync.load_state_dict, {**saved, name: value})
+    refusals.expect("state", sync.load_state_dict, {**saved, "done": 1})
+    refusals.expect("between exchanges", sync.load_state_dict, [{**saved, "done": 1}])
+    sync.load_state_dict(saved)
 
 
 def sharded(refusals):
@@ -323,15 +329,15 @@ def nothing_is_forgotten():
         "on_non_finite", "undo", "threads", "route", "process_group", "inside", "across"}
     assert arguments_of(gradsieve_ddp.plan) == {
         "trace", "link", "workers", "exchange", "density", "entry_bytes", "planner"}
-    assert arguments_of(gradsieve_ddp.OuterStep) == {
-        "model", "optimizer", "every", "recipe", "density", "lr", "momentum", "nesterov", "decay", "process_group",
-        "hook_group"}
+    assert arguments_of(gradsieve_ddp.CompressedStep) == {
+        "model", "optimizer", "recipe", "density", "every", "local_weight", "second_moments", "outer_lr",
+        "outer_momentum", "nesterov", "decay", "process_group", "hook_group"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Layer)} == {
         "name", "bytes", "backward", "forward", "dtype", "element_bytes"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Trace)} == {
         "layers", "exchanges", "iteration", "steps"}
     functions = {name for name in gradsieve_ddp.__all__ if inspect.isfunction(getattr(gradsieve_ddp, name))}
-    assert functions == {"nodes", "options", "plan", "recipes", "register"}, functions
+    assert functions == {"OuterStep", "nodes", "options", "plan", "recipes", "register"}, functions
     with_arguments = {name for name, each in inspect.getmembers(gradsieve_ddp.Hook, inspect.isfunction)
                       if not name.startswith("_") and arguments_of(each) != {"self"}}
     assert with_arguments == {"trace", "rescale", "scaler_step", "load_state_dict"}, with_arguments
@@ -342,7 +348,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
         refusals = Refusals()
-        for part in (register, hook, functions, trace_and_plan, outer_step, sharded):
+        for part in (register, hook, functions, trace_and_plan, compressed_step, sharded):
             before = refusals.count
             part(refusals)
             print(f"{part.__name__}: {refusals.count - before} refusals", flush=True)

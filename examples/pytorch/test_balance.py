@@ -487,7 +487,7 @@ def wrap_each(module):
 
 
 class LocalSequence:
-    """Inner steps of rate 1 whose gradients are told, and rounds that put the mean of what was sent in place."""
+    """Steps of rate 1 whose gradients are told, and exchanges that put the mean of what was sent in place."""
 
     def __init__(self, recipe, seed, group):
         self.chance = random.Random(seed)
@@ -497,9 +497,9 @@ class LocalSequence:
         self.parameters = dict(self.model.named_parameters())
         sizes = {name: each.numel() for name, each in self.parameters.items()}
         self.bad = chance.choice(["skip", "fail"])
-        self.outer = gradsieve_ddp.OuterStep(
-            self.model, torch.optim.SGD(self.model.parameters(), lr=1.0), every=chance.choice([1, 2, 3]), lr=1.0,
-            momentum=0.0, recipe=recipe, density=test_hook.density_of(recipe, chance.choice([0.05, 0.2])),
+        self.outer = gradsieve_ddp.CompressedStep(
+            self.model, torch.optim.SGD(self.model.parameters(), lr=1.0), recipe, every=chance.choice([1, 2, 3]),
+            local_weight=None if "filtered" in recipe else chance.choice([None, 0, 0.5, 1]), density=test_hook.density_of(recipe, chance.choice([0.05, 0.2])),
             on_non_finite=self.bad, hook_group=group, **options_of(recipe))
         self.begin = self.common()
         self.hooked, self.ledger = Hooked(self.outer.hook, recipe, sizes), Ledger(sizes)
@@ -551,7 +551,7 @@ class LocalSequence:
         self.hooked.check(self.ledger)
 
     def __str__(self):
-        return f"on_non_finite={self.bad}, every={self.outer.every}"
+        return f"on_non_finite={self.bad}, every={self.outer.every}, local_weight={self.outer.local_weight}"
 
 
 # ---- all of it -------------------------------------------------------------------------------------------------------

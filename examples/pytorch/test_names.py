@@ -85,8 +85,8 @@ def case_kinds_and_dimensions_decide(group):
                                 "stack.2.bias": 2}, hook.passthrough
     assert hook.describe().endswith("6 of 11 parameters pass through, 25 of 95 elements: " + ", ".join(hook.passthrough))
     model = Odd()
-    outer = gradsieve_ddp.OuterStep(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1, recipe="radix",
-                                    hook_group=group)
+    outer = gradsieve_ddp.CompressedStep(model, torch.optim.SGD(model.parameters(), lr=0.1), "radix",
+                                         hook_group=group)
     assert outer.hook.passthrough == hook.passthrough  # though its modules are of no kind
     report = hook.report()
     assert report["passthrough_layers"] == 6 and report.passthrough == hook.passthrough

@@ -28,8 +28,8 @@ from test_hook import assert_raises, assert_same_on_all_ranks, batches, in_bucke
 ROUTES = ("python", "cpp")
 
 
-def outer_step(module, **options):
-    return gradsieve_ddp.OuterStep(module, sgd(module), **{"every": 2, "density": 0.1, "recipe": "radix", **options})
+def compressed_step(module, **options):
+    return gradsieve_ddp.CompressedStep(module, sgd(module), **{"every": 2, "density": 0.1, **options})
 
 
 # ---- process groups --------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def case_made_groups_have_the_models_timeout():
         everyone = dist.new_group(timeout=wanted)
         for name, body in (
             ("register", lambda: gradsieve_ddp.register(in_buckets(small_model(), process_group=everyone))),
-            ("OuterStep", lambda: outer_step(small_model(), process_group=everyone)),
+            ("CompressedStep", lambda: compressed_step(small_model(), process_group=everyone)),
             *((shard.__name__, lambda shard=shard: gradsieve_ddp.register(shard(small_model(), everyone)))
               for shard in test_sharded.kinds()),
         ):
@@ -115,7 +115,7 @@ def case_groups_that_do_not_fit():
         before = len(threads())
         assert_raises(ValueError, text, lambda: gradsieve_ddp.register(in_buckets(small_model()), process_group=group))
         assert_raises(ValueError, "hook_group " + text if text[0] == "h" else text,
-                      lambda: outer_step(small_model(), hook_group=group))
+                      lambda: compressed_step(small_model(), hook_group=group))
         for shard in test_sharded.kinds():
             assert_raises(ValueError, text, lambda: gradsieve_ddp.register(shard(small_model()), process_group=group))
         gc.collect()
@@ -184,10 +184,10 @@ def case_groups_end_with_their_hook():
             gc.collect()
             assert hook.residual_norm() > 0
         local = small_model()
-        outer = outer_step(local)
+        sync = compressed_step(local)
         for x, y in batches(2):
             nn.functional.cross_entropy(local(x), y).backward()
-            outer.step()
+            sync.step()
         for shard in test_sharded.kinds():
             model = shard(small_model())
             gradsieve_ddp.register(model, density=0.1)
@@ -251,11 +251,11 @@ def case_a_forked_child_drops_what_it_has():
         assert kept["hook"].report()["step"] == 3
         kept.clear()
     local = small_model()
-    kept.update(outer=outer_step(local))
+    kept.update(sync=compressed_step(local))
     for x, y in batches(3):
         nn.functional.cross_entropy(local(x), y).backward()
-        kept["outer"].step()
-    assert in_child(drop) == 0, "OuterStep"
+        kept["sync"].step()
+    assert in_child(drop) == 0, "CompressedStep"
 
 
 def with_hook(model, **options):
@@ -360,8 +360,8 @@ def case_copies_of_a_model_have_no_hook():
         assert_same_on_all_ranks(weights(average.module), route)
         assert_raises(TypeError, "save its state_dict()", lambda: copy.deepcopy(hook))
         assert_raises(TypeError, "save its state_dict()", lambda: torch.save({"hook": hook}, io.BytesIO()))
-    outer = outer_step(small_model())
-    assert_raises(TypeError, "save its state_dict()", lambda: copy.deepcopy(outer))
+    sync = compressed_step(small_model())
+    assert_raises(TypeError, "save its state_dict()", lambda: copy.deepcopy(sync))
 
 
 def case_other_hooks_stay_in_a_copy():
@@ -444,7 +444,7 @@ def case_sparse_gradients_are_refused_by_name():
                       lambda: gradsieve_ddp.register(DistributedDataParallel(Words(kind=kind))))
         model, _ = with_hook(DistributedDataParallel(Words(sparse=False, kind=kind)))
         train(model, sgd(model), 2)
-    # Those that are not exchanged, and those of local steps, which exchange weights.
+    # Those that are not exchanged, and those of CompressedStep, which exchanges parameters.
     module = Words()
     module._ddp_params_and_buffers_to_ignore = ["words.weight"]
     model, hook = with_hook(DistributedDataParallel(module))
@@ -454,12 +454,13 @@ def case_sparse_gradients_are_refused_by_name():
     module.words.weight.requires_grad_(False)
     with_hook(DistributedDataParallel(module))
     module = Words()
-    outer = gradsieve_ddp.OuterStep(module, torch.optim.SGD(module.parameters(), lr=0.1), every=2, density=0.5)
+    sync = gradsieve_ddp.CompressedStep(module, torch.optim.SGD(module.parameters(), lr=0.1), every=2, density=0.5)
     for x, y in batches(4):
         module.zero_grad()
         nn.functional.cross_entropy(module(x), y).backward()
-        outer.step()
-    assert_same_on_all_ranks(weights(module), "sparse gradients in local steps")
+        sync.step()
+    with sync.common_parameters():
+        assert_same_on_all_ranks(weights(module), "sparse gradients in CompressedStep")
 
 
 class Extra(nn.Module):
@@ -483,14 +484,14 @@ def case_parameters_of_every_type():
             for density in (0.1, 1.0):
                 assert_raises(ValueError, f"parameter 'extra' is {str(dtype)[6:]}",
                               lambda: gradsieve_ddp.register(DistributedDataParallel(module), density=density))
-            assert_raises(ValueError, "parameter 'extra' is complex", lambda: outer_step(module))
+            assert_raises(ValueError, "parameter 'extra' is complex", lambda: compressed_step(module))
     wide = torch.randn(3, dtype=torch.float64)
     for options in ({"density": 0.1}, {"density": 1.0, "initial_density": 1.0, "warmup": 3},
                     {"density": 1.0, "on_non_finite": "fail"}, {"density": 1.0, "recipe": "radix+momentum"},
                     {"recipe": "adacomp"}):
         assert_raises(ValueError, "parameter 'extra' is float64",
                       lambda: gradsieve_ddp.register(in_buckets(Extra(wide)), **options))
-    assert_raises(ValueError, "parameter 'extra' is float64", lambda: outer_step(Extra(wide)))
+    assert_raises(ValueError, "parameter 'extra' is float64", lambda: compressed_step(Extra(wide)))
     plain, model = in_buckets(Extra(wide.clone())), in_buckets(Extra(wide.clone()))
     gradsieve_ddp.register(model, density=1.0)
     for each in (plain, model):
@@ -528,11 +529,12 @@ def case_empty_parameters():
         train(each, sgd(each), 4)
     assert torch.equal(weights(plain), weights(model))
     module = Extra(torch.empty(0))
-    outer = outer_step(module)
+    sync = compressed_step(module)
     for x, y in batches(4):
         nn.functional.cross_entropy(module(x), y).backward()
-        outer.step()
-    assert_same_on_all_ranks(weights(module), "an empty parameter in local steps")
+        sync.step()
+    with sync.common_parameters():
+        assert_same_on_all_ranks(weights(module), "an empty parameter in CompressedStep")
 
 
 # ---- states ----------------------------------------------------------------------------------------------------------

@@ -344,7 +344,7 @@ def case_what_cannot_be_is_refused():
         for each in frozen.parameters():
             each.requires_grad_(False)
         assert_raises(ValueError, "nothing to compress", lambda: gradsieve_ddp.register(shard(frozen)))
-        assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.OuterStep(model, sgd(model), every=2))
+        assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.CompressedStep(model, sgd(model)))
     gradsieve_ddp.register(fsdp(torch.compile(small_model())))
     from torch.distributed.fsdp import CPUOffload, ShardingStrategy
     assert_raises(ValueError, "NO_SHARD", lambda: gradsieve_ddp.register(

@@ -207,11 +207,11 @@ class OptionsTest(unittest.TestCase):
                 (["--hook", "none", "--plan", "mgwfbp"], "--plan is for gradsieve's hook"),
                 (["--hook", "gradsieve:radix", "--plan", "mgwfbp", "--save", "file"], "--save does not go with --plan"),
                 (["--stop", "600", "--hook", "none"], "--stop 600 lies beyond --steps 500"),
-                (["--hook", "local:0"], "'0' is not a whole number from 1"),
-                (["--save", "file", "--hook", "local:4"], "each rank has weights of its own"),
-                (["--hook", "none", "--outer-lr", "1"], "--outer-lr is of local steps"),
+                (["--hook", "step:0"], "'0' is not a whole number from 1"),
+                (["--save", "file", "--hook", "step:4"], "each rank has weights of its own"),
+                (["--hook", "none", "--outer-lr", "1"], "--outer-lr is of CompressedStep"),
                 (["--hook", "none", "--trace", "file"], "--trace has rows of gradsieve's hook"),
-                (["--hook", "local:4", "--warmup", "5"], "--warmup is of powersgd and gradsieve"),
+                (["--hook", "step:4", "--warmup", "5"], "--warmup is of powersgd and gradsieve"),
                 (["--save", "file"], "--save goes with one --hook, not with 3"),
                 (["--sped"], "unrecognized arguments: --sped")):
             self.assertIn(why, self.refuse(*arguments))
@@ -222,8 +222,8 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual([hook.matrix_rank for hook in hooks], [1, 1, 8, 1, 1])
         self.assertEqual(hooks[3].recipe, "laplacian+deft")
         self.assertEqual([hook.carries_momentum for hook in hooks], [False] * 4 + [True])
-        hooks = options.parse(["--hook", "local:1,local:50:radix+fp16"]).hook
-        self.assertEqual([(hook.every, hook.recipe) for hook in hooks], [(1, "chunked+int4"), (50, "radix+fp16")])
+        hooks = options.parse(["--hook", "step,step:50:radix+fp16"]).hook
+        self.assertEqual([(hook.every, hook.recipe) for hook in hooks], [(1, "radix"), (50, "radix+fp16")])
 
     def test_ranks_that_do_not_fit(self) -> None:
         with self.assertRaisesRegex(UsageError, "cannot be shared out"):
@@ -243,7 +243,7 @@ class TwoRanksTest(InAFolder):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.output = pathlib.Path(folder.name)
-        cls.run_once = train(*SMALL, "--hook", "none,fp16,powersgd:2,local:4:radix", "--csv", cls.output / "steps.csv",
+        cls.run_once = train(*SMALL, "--hook", "none,fp16,powersgd:2,step:4:radix", "--csv", cls.output / "steps.csv",
                              "--table", cls.output / "table.csv")
         if cls.run_once.returncode == 0:
             cls.whole = {row["hook"]: row for row in read_rows(cls.output / "table.csv")}
@@ -268,10 +268,10 @@ class TwoRanksTest(InAFolder):
         vectors = parameters - sum(n * m for n, m in shapes)
         factors = sum(min(n * m, 2 * (n + m)) if 4 * (n + m) < n * m else n * m for n, m in shapes)
         self.assertEqual(sent["powersgd:2"][2:], [4 * (vectors + factors)] * 4)
-        local = sent["local:4:radix"]
-        self.assertEqual([each > 0 for each in local], [False] * 3 + [True] + [False] * 2)
-        self.assertLess(local[3], parameters)
-        self.assertAlmostEqual(int(self.whole["local:4:radix"]["median_sent"]), local[3] / 4, delta=1)
+        step = sent["step:4:radix"]
+        self.assertEqual([each > 0 for each in step], [False] * 3 + [True] + [False] * 2)
+        self.assertLess(step[3], parameters)
+        self.assertAlmostEqual(int(self.whole["step:4:radix"]["median_sent"]), step[3] / 4, delta=1)
 
     def classes(self) -> int:
         return int(self.run_once.stdout.split(" different")[0].split()[-1])

@@ -129,9 +129,9 @@ class Run:
                                                    self.optimizer, self.exchange)
 
     def wrap(self, hook: Hook, **buckets: Any) -> None:
-        """A new model, in DDP but for local steps, with its optimizer and the hook."""
+        """A new model, in DDP but for CompressedStep, with its optimizer and the hook."""
         self.model = self.ddp = build(self.chosen, self.data)
-        if hook.kind != "local":
+        if hook.kind != "step":
             self.ddp = DistributedDataParallel(self.model, **buckets)
             self.settle_buckets()
         self.optimizer = make_optimizer(self.chosen, hook, self.model)

@@ -62,6 +62,7 @@ class any_compressor {
   virtual void discard_step() = 0;
   virtual void rescale(float factor) = 0;
   virtual double residual_norm() = 0;
+  virtual std::span<float const> residual() = 0;  ///< in memory of the space; with nodes of this rank's part
   virtual std::vector<std::byte> state() = 0;
   virtual void restore(std::span<std::byte const> bytes) = 0;
   virtual void absorb(std::span<std::byte const> bytes) = 0;

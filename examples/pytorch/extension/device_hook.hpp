@@ -93,7 +93,21 @@ class device_hook : public std::enable_shared_from_this<device_hook> {
     return body(exchange_);
   }
 
+  /// See bucket_exchange; in the order of the current stream.
+  void copy_residual(std::span<std::span<float> const> to) {
+    auto const current = c10::cuda::getCurrentCUDAStream(device_.index());
+    follow(current, stream_);
+    between_steps([&](auto& exchange) { exchange.copy_residual(to); });
+    follow(stream_, current);
+  }
+
  private:
+  /// What comes next in the second stream waits for what is in the first one.
+  void follow(c10::cuda::CUDAStream const& first, c10::cuda::CUDAStream const& second) {
+    gs::throw_on_error(cudaEventRecord(ready_, first.stream()), "cudaEventRecord");
+    gs::throw_on_error(cudaStreamWaitEvent(second.stream(), ready_, 0), "cudaStreamWaitEvent");
+  }
+
   void exchange(c10d::GradBucket const& bucket) {
     auto const& buffer = bucket.getBuffer();
     auto const type = buffer.scalar_type();
@@ -104,8 +118,7 @@ class device_hook : public std::enable_shared_from_this<device_hook> {
     auto const about = buckets_.of(bucket, passes_);
     if (about.begins) failure_ = nullptr;
     auto const current = c10::cuda::getCurrentCUDAStream(device_.index());
-    gs::throw_on_error(cudaEventRecord(ready_, current.stream()), "cudaEventRecord");
-    gs::throw_on_error(cudaStreamWaitEvent(stream_.stream(), ready_, 0), "cudaStreamWaitEvent");
+    follow(current, stream_);
     c10::cuda::CUDAStreamGuard const guard{stream_};
     auto const wide = narrow ? buffer.to(at::kFloat) : buffer;
     auto* const memory = static_cast<float*>(wide.data_ptr());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 
 #include <gradsieve/cuda/device.cuh>
 
@@ -23,7 +24,7 @@ struct memory_of<gs::device> {
     return {where, size};
   }
   template <class T>
-  static void copy(gs::device const& where, std::span<T> from, std::span<T> to) {
+  static void copy(gs::device const& where, std::type_identity_t<std::span<T const>> from, std::span<T> to) {
     where.copy(std::as_bytes(from), std::as_writable_bytes(to));
   }
   template <class T>

@@ -39,6 +39,7 @@ class erased final : public any_compressor<Space> {
   void discard_step() override { compressor_.discard_step(); }
   void rescale(float factor) override { compressor_.rescale(factor); }
   double residual_norm() override { return own().residual_norm(); }
+  std::span<float const> residual() override { return own().residual(); }
   std::vector<std::byte> state() override { return compressor_.state(); }
   void restore(std::span<std::byte const> bytes) override { compressor_.restore(bytes); }
   void absorb(std::span<std::byte const> bytes) override { own().absorb(bytes); }

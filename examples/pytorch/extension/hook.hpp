@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -100,6 +101,11 @@ class hook : public std::enable_shared_from_this<hook> {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, over);
     return body(exchange_);
+  }
+
+  /// See bucket_exchange.
+  void copy_residual(std::span<std::span<float> const> to) {
+    between_steps([&](auto& exchange) { exchange.copy_residual(to); });
   }
 
   /// When a bucket was exchanged, in seconds of the steady clock.

@@ -321,6 +321,18 @@ void define_common(Class& type) {
           unlocked{});
 }
 
+/// Copies what has not been sent of each parameter to a tensor of float, in the model's order.
+template <class Hook>
+void copy_residual(Hook& target, std::vector<at::Tensor> const& to) {
+  std::vector<std::span<float>> spans;
+  for (auto const& each : to) {
+    if (each.scalar_type() != at::kFloat || !each.is_contiguous())
+      throw std::invalid_argument("gradsieve: expected contiguous tensors of float");
+    spans.emplace_back(static_cast<float*>(each.data_ptr()), static_cast<std::size_t>(each.numel()));
+  }
+  target.copy_residual(spans);
+}
+
 #if defined(GRADSIEVE_TORCH_CUDA)
 /// As native_route, on a GPU: the future carries the event behind which the bucket is averaged.
 class native_device_route final : public c10d::CommHookInterface {
@@ -407,6 +419,7 @@ PYBIND11_MODULE(_native, module) {
              for (auto const& each : found) times.emplace_back(each.bytes, each.begin, each.end);
              return times;
            })
+      .def("copy_residual", &copy_residual<hook>, py::call_guard<py::gil_scoped_release>())
       .def("attach", &attach<native_route, hook>);
   define_common<hook>(type);
 
@@ -450,6 +463,7 @@ PYBIND11_MODULE(_native, module) {
           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly(
           "stream", [](device_hook& target) { return reinterpret_cast<std::uintptr_t>(target.stream().stream()); })
+      .def("copy_residual", &copy_residual<device_hook>, py::call_guard<py::gil_scoped_release>())
       .def("attach", &attach<native_device_route, device_hook>);
   define_common<device_hook>(device_type);
 #endif

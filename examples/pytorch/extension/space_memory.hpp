@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <type_traits>
 
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/workspace.hpp>
@@ -26,7 +27,7 @@ struct memory_of<gs::host> {
     return buffer<T>(size);
   }
   template <class T>
-  static void copy(gs::host const&, std::span<T> from, std::span<T> to) {
+  static void copy(gs::host const&, std::type_identity_t<std::span<T const>> from, std::span<T> to) {
     std::ranges::copy(from, to.begin());
   }
   template <class T>

@@ -32,7 +32,7 @@ from ._passthrough import BIASES_AND_NORMS
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
 
-__all__ = ["BIASES_AND_NORMS", "Bucket", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace",
+__all__ = ["BIASES_AND_NORMS", "Bucket", "CompressedStep", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace",
            "built_for", "index_codecs", "nodes", "options", "partitioners", "plan", "planners", "recipes", "register",
            "residuals", "selectors", "value_codecs"]
 
@@ -418,4 +418,4 @@ def _check_model(model: Any) -> None:
                          "torch.nn.parallel.DistributedDataParallel(module)")
 
 
-from .outer_step import OuterStep  # noqa: E402  (uses register)
+from .compressed_step import CompressedStep, OuterStep  # noqa: E402  (uses register)

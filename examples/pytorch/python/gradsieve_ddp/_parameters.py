@@ -28,7 +28,7 @@ def check(model: Any, trained: Named, passes_float64: bool) -> None:
     for name, each in trained:
         if id(each) in sparse:
             raise ValueError(f"gradsieve: parameter '{name}' has sparse gradients, which the hook does not compress: "
-                             "make its embedding with sparse=False, or train with OuterStep, which exchanges weights")
+                             "make its embedding with sparse=False, or train with CompressedStep, which exchanges parameters")
         check_type(name, reduced or each.dtype, passes_float64)
 
 

@@ -1,0 +1,149 @@
+"""How much smaller the mean gradient is than a rank's own: for second moments, and for clipping."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+
+SHARE = 1e-3  #: of a parameter's elements that are drawn for a measurement
+LEAST = 16  #: but not fewer, where it has as many
+WINDOW = 50  #: measurements that are averaged, the newest with the most weight
+
+#: A second moment's name in an optimizer's state, and how much of it a step keeps.
+KEPT: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
+    "exp_avg_sq": lambda group: float(group["betas"][1]),  # Adam, AdamW, NAdam, RAdam
+    "square_avg": lambda group: float(group["alpha"]),  # RMSprop
+    "sum": lambda group: 1.0,  # Adagrad
+}
+
+
+class Factors:
+    """A number for each parameter: |mean over ranks of g|^2 / mean over ranks of |g|^2, of the gradients g.
+
+    1 where all ranks have the same gradient, 1 / P where they have independent noise. Both norms are those of random
+    places, the same on all ranks and new in each measurement: SHARE of the elements, at least LEAST. Averaged over about
+    WINDOW measurements, and kept within [1 / P, 1]. A gradient that is not finite counts as zero in its places.
+    Source: derivation; the two norms are those of the gradient noise scale (McCandlish et al. 2018).
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
+        self._parameters = list(parameters)
+        self._group = group
+        self._world = dist.get_world_size(group)
+        counts = [min(each.numel(), max(LEAST, math.ceil(SHARE * each.numel()))) for each in self._parameters]
+        self._counts = counts
+        self._parameter_of = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+        self._sizes = torch.tensor([each.numel() for each in self._parameters]).double()[self._parameter_of]
+        self._of_mean = torch.zeros(len(counts), dtype=torch.float64)
+        self._mean_of = torch.zeros(len(counts), dtype=torch.float64)
+        self._measured = 0
+        self.values = [1.0] * len(counts)
+
+    @property
+    def bytes(self) -> int:
+        """That a measurement sends, before the all-reduce shares them out."""
+        return 4 * (len(self._parameter_of) + len(self._counts))
+
+    def measure(self, number: int) -> None:
+        """Of the gradients that the parameters have now. `number`: of the measurement, the same on all ranks and new
+        each time. Collective: one all-reduce."""
+        chance = torch.Generator().manual_seed(number)
+        places = (torch.rand(len(self._sizes), generator=chance, dtype=torch.float64) * self._sizes).long()
+        device = self._parameters[0].device
+        drawn = torch.cat([self._drawn(each, of, device) for each, of in
+                           zip(self._parameters, places.to(device).split(self._counts))])
+        drawn = torch.nan_to_num(drawn, 0.0, 0.0, 0.0)
+        message = torch.cat([drawn, self._sums(drawn.square())])
+        dist.all_reduce(message, group=self._group)
+        message = message / self._world
+        mean, squares = message[:len(drawn)], message[len(drawn):]
+        weight = max(1 / (self._measured + 1), 1 / WINDOW)
+        self._of_mean.lerp_(self._sums(mean.square()).double().cpu(), weight)
+        self._mean_of.lerp_(squares.double().cpu(), weight)
+        self._measured += 1
+        self._find_values()
+
+    def scale_second_moments(self, optimizers: Sequence[torch.optim.Optimizer]) -> int:
+        """Before a step of the optimizers: lets factor * g^2 enter their second moments in place of g^2. Returns of how
+        many parameters. An optimizer that has none, or keeps them in another form, is left as it is."""
+        factor_of = {id(each): factor for each, factor in zip(self._parameters, self.values)}
+        scaled = 0
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for each in group["params"]:
+                    state = optimizer.state.get(each, {})
+                    name = next((name for name in KEPT if isinstance(state.get(name), torch.Tensor)), None)
+                    if name is None or each.grad is None or each.grad.is_sparse or id(each) not in factor_of:
+                        continue
+                    kept = KEPT[name](group)
+                    enters = 1.0 if name == "sum" else 1.0 - kept
+                    scale = enters * (factor_of[id(each)] - 1) / kept if kept else 0.0
+                    scaled += _add_square(state[name], each.grad, scale, _adds_decay_to_gradient(optimizer, group))
+        return scaled
+
+    def clip(self, max_norm: float) -> float:
+        """Scales this rank's gradients so that the mean gradient has at most this norm, as far as this rank can tell:
+        sqrt(sum of factor * |g|^2). Returns that norm before it was limited. Local."""
+        norms = [(factor, each.grad) for factor, each in zip(self.values, self._parameters) if each.grad is not None]
+        norm = math.sqrt(sum(factor * float(torch.linalg.vector_norm(grad.coalesce().values() if grad.is_sparse else grad,
+                                                                     dtype=torch.float32)) ** 2
+                             for factor, grad in norms))
+        if norm > max_norm:
+            for _, grad in norms:
+                grad.mul_(max_norm / norm)
+        return norm
+
+    def state(self) -> dict[str, Any]:
+        return {"measured": self._measured, "of_mean": self._of_mean.clone(), "mean_of": self._mean_of.clone()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._measured = state["measured"]
+        self._of_mean.copy_(state["of_mean"])
+        self._mean_of.copy_(state["mean_of"])
+        self._find_values()
+
+    def is_state(self, state: Any) -> bool:
+        def fits(tensor: Any) -> bool:
+            return isinstance(tensor, torch.Tensor) and tensor.shape == self._of_mean.shape
+        return (isinstance(state, Mapping) and type(state.get("measured")) is int and state["measured"] >= 0 and
+                fits(state.get("of_mean")) and fits(state.get("mean_of")))
+
+    def _find_values(self) -> None:
+        ratio = torch.where(self._mean_of > 0, self._of_mean / self._mean_of, 1.0)
+        self.values = ratio.clamp(1 / self._world, 1.0).tolist() if self._measured else [1.0] * len(ratio)
+
+    @staticmethod
+    def _drawn(parameter: torch.Tensor, places: torch.Tensor, device: torch.device) -> torch.Tensor:
+        grad = parameter.grad
+        if grad is None or grad.is_sparse:
+            return torch.zeros(len(places), device=device)
+        return torch.take(grad, places).float()
+
+    def _sums(self, of_places: torch.Tensor) -> torch.Tensor:
+        """Of each parameter's."""
+        sums = of_places.new_zeros(len(self._counts))
+        return sums.index_add_(0, self._parameter_of.to(of_places.device), of_places)
+
+
+def _adds_decay_to_gradient(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bool:
+    decoupled = isinstance(optimizer, torch.optim.AdamW) or group.get("decoupled_weight_decay", False)
+    return bool(group.get("weight_decay", 0)) and not decoupled
+
+
+def _add_square(moment: torch.Tensor, grad: torch.Tensor, scale: float, keep_positive: bool) -> bool:
+    """What the optimizer's own `kept * moment + (1 - kept) * grad^2` needs beforehand to come out right: it may be below
+    zero until then. `keep_positive`: what enters is not this gradient's square alone, and may be smaller."""
+    if scale == 0:
+        return False
+    if moment.shape == grad.shape:
+        moment.addcmul_(grad.to(moment.dtype), grad.to(moment.dtype), value=scale)
+    elif moment.numel() == 1:  # one number a layer, as NovoGrad has it
+        moment.add_(scale * grad.square().sum().to(moment.dtype))
+    else:
+        return False
+    if keep_positive:
+        moment.clamp_(min=0)
+    return True
