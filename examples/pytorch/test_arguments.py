@@ -8,6 +8,7 @@ import inspect
 import math
 import os
 import tempfile
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -108,6 +109,17 @@ def register(refusals):
     for value in ({"*": 0}, {"*": -1}, {"*": 1.5}, {"*": "5"}, {"*": True}, {"*": None}, {5: 5}, {None: 5}, {"a;b": 5},
                   {"a=b": 5}, "", "x", 0, -1, None, [5], {}):
         refusals.expect("bins", call, model, "adacomp", bins=value)
+
+    refusals.each("optimizer", (0, "sgd", torch.optim.SGD, model, object(), [], [None]), call, model)
+    refusals.expect("carries the momentum", call, model, "radix+momentum", optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    refusals.expect("carries the momentum", call, model, "radix+momentum",
+                    optimizer=[torch.optim.AdamW(model.parameters())])
+    for kind, warned in ((torch.optim.AdamW, 1), (torch.optim.RMSprop, 1), (torch.optim.SGD, 0)):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            other = ddp()
+            gradsieve_ddp.register(other, optimizer=kind(other.parameters(), lr=0.1))
+        assert sum("CompressedStep" in str(each.message) for each in found) == warned, (kind, found)
 
     gradsieve_ddp.register(model)  # nothing above has left a hook behind
     refusals.expect("communication hook already", call, model)
@@ -325,12 +337,12 @@ def arguments_of(call):
 def nothing_is_forgotten():
     """Whoever adds a call or an argument adds its checks here."""
     assert arguments_of(gradsieve_ddp.register) == {
-        "model", "recipe", "density", "passthrough", "warmup", "initial_density", "warmup_stages", "passthrough_up_to",
+        "model", "recipe", "density", "passthrough", "warmup", "optimizer", "initial_density", "warmup_stages", "passthrough_up_to",
         "on_non_finite", "undo", "threads", "route", "process_group", "inside", "across"}
     assert arguments_of(gradsieve_ddp.plan) == {
         "trace", "link", "workers", "exchange", "density", "entry_bytes", "planner"}
     assert arguments_of(gradsieve_ddp.CompressedStep) == {
-        "model", "optimizer", "recipe", "density", "every", "local_weight", "second_moments", "outer_lr",
+        "model", "optimizer", "recipe", "density", "passthrough", "every", "local_weight", "second_moments", "outer_lr",
         "outer_momentum", "nesterov", "decay", "process_group", "hook_group"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Layer)} == {
         "name", "bytes", "backward", "forward", "dtype", "element_bytes"}

@@ -86,7 +86,7 @@ def case_kinds_and_dimensions_decide(group):
     assert hook.describe().endswith("6 of 11 parameters pass through, 25 of 95 elements: " + ", ".join(hook.passthrough))
     model = Odd()
     outer = gradsieve_ddp.CompressedStep(model, torch.optim.SGD(model.parameters(), lr=0.1), "radix",
-                                         hook_group=group)
+                                         passthrough=[gradsieve_ddp.BIASES_AND_NORMS], hook_group=group)
     assert outer.hook.passthrough == hook.passthrough  # though its modules are of no kind
     report = hook.report()
     assert report["passthrough_layers"] == 6 and report.passthrough == hook.passthrough

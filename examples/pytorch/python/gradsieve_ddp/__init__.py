@@ -25,7 +25,7 @@ if torch.__version__ != built_for:
     raise ImportError(f"gradsieve_ddp was built for torch {built_for}, here is {torch.__version__}: build it anew, "
                       "with pip install --force-reinstall --no-deps ./examples/pytorch")
 
-from . import _arguments, _groups, _native, _parameters, _passthrough, _shards
+from . import _arguments, _groups, _native, _optimizers, _parameters, _passthrough, _shards
 from ._buckets import device_hook, host_hook
 from ._groups import nodes
 from ._passthrough import BIASES_AND_NORMS
@@ -231,6 +231,7 @@ def register(
     passthrough: Sequence[str] = (BIASES_AND_NORMS,),
     warmup: int = 0,
     *,
+    optimizer: Any = None,
     initial_density: float | None = None,
     warmup_stages: int | None = None,
     passthrough_up_to: int = 0,
@@ -244,7 +245,7 @@ def register(
     **policy_options: Option,
 ) -> Hook:
     """Compresses the gradients of a DistributedDataParallel model, of FullyShardedDataParallel, or of a module after
-    fully_shard(). Collective.
+    fully_shard(). Collective. For SGD; with Adam and others that divide gradients by their size take CompressedStep.
 
     A sharded model is on the CPU, and registered before its first forward pass. Each rank keeps what it has not sent
     of the whole gradient, and receives the mean of its shard. Its units exchange one by one; whole and layerwise are
@@ -264,6 +265,8 @@ def register(
         names without what wrappers add, or of any name of a tied weight. BIASES_AND_NORMS stands for the parameters of
         one dimension and those of modules that are norms. A pattern that fits no parameter is refused.
     passthrough_up_to: parameters of at most so many elements are too.
+    optimizer: that of the training, or a list of them: register() warns where it normalises gradients, and refuses its
+        momentum beside a recipe with momentum. None: nothing is checked.
     warmup: steps over which the density falls from initial_density [0.25], in warmup_stages stairs [0: smoothly].
         initial_density is not below density.
     on_non_finite: "skip" counts NaN and infinity as zero; "fail" makes backward() raise at its end, on every rank,
@@ -293,6 +296,8 @@ def register(
         _check_model(model)
     recipe = _arguments.recipe(recipe)
     _arguments.no_argument_is_meant(register, recipe, policy_options, options(recipe))
+    if optimizer is not None:
+        _optimizers.check(optimizer, recipe, density)
     density = _arguments.density(density)
     steps, first_density, stairs = _arguments.warm_up(warmup, initial_density, warmup_stages, density, (0.25, 0.01))
     _arguments.choice("on_non_finite", on_non_finite, ("skip", "fail", "propagate"))

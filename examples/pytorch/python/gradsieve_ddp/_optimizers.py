@@ -1,0 +1,42 @@
+"""What an optimizer does with what it is given."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from . import _arguments
+
+#: Of torch.optim, those that divide by a gradient's size and have no `betas`.
+NORMALISE = ("RMSprop", "Adagrad", "Adadelta", "Adafactor", "Rprop", "Muon")
+
+LOSES = ("gradsieve: {name} divides gradients by their size, so that an element that has waited for many steps counts as "
+         "one step; with 1 % of the elements transformers have lost half a nat. Compress what the optimizer does instead: "
+         "gradsieve_ddp.CompressedStep(model, optimizer), without DDP")
+
+
+def all_of(value: Any) -> list[torch.optim.Optimizer]:
+    """One or several, as a list. TypeError for what is none."""
+    found = list(value) if isinstance(value, (list, tuple)) and value else [value]
+    for each in found:
+        _arguments.optimizer(each)
+    return found
+
+
+def normalises(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a gradient of twice the size makes the same step."""
+    return type(optimizer).__name__ in NORMALISE or any("betas" in group for group in optimizer.param_groups)
+
+
+def check(value: Any, recipe: str, density: float | None) -> None:
+    """Warns where compressed gradients do not suit the optimizer. ValueError where momentum would count twice."""
+    for each in all_of(value):
+        name = type(each).__name__
+        momentum = any(group.get("momentum", 0) for group in each.param_groups)
+        if "momentum" in recipe.split("+") and (momentum or normalises(each)):
+            raise ValueError(f"gradsieve: recipe '{recipe}' carries the momentum, and so does {name}: leave one of them "
+                             "out")
+        if density != 1 and normalises(each):
+            warnings.warn(LOSES.format(name=name), UserWarning, stacklevel=3)
