@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""The table and the picture of what simulated_ranks.py has written: plot_ranks.py RUNS.csv [PICTURE.png]
+
+A row is a method with its settings, at the learning rate that has served it best; losses are means over seeds, and gaps
+are to the best dense runs of the same optimizer and seeds."""
+
+import collections
+import csv
+import pathlib
+import statistics
+import sys
+
+KEYS = ("method", "optimizer", "ranks", "density", "local_weight", "matrix_rank", "every", "elements", "steps")
+NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, top-k of gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
+         "step": "CompressedStep"}
+
+
+def read(path):
+    """Settings -> rate -> seed -> row."""
+    found = collections.defaultdict(lambda: collections.defaultdict(dict))
+    with open(path, newline="", encoding="utf8") as file:
+        for row in csv.DictReader(file):
+            if row["method"] in ("dense", "fp16"):
+                row["ranks"] = "any"
+            found[tuple(row[key] for key in KEYS)][float(row["rate"])][row["seed"]] = row
+    return found
+
+
+def loss(rows):
+    return statistics.fmean(float(row["loss"]) for row in rows.values())
+
+
+def best(by_rate):
+    """(rate, rows by seed): of the rates with most seeds, the one with the least loss."""
+    most = max(len(rows) for rows in by_rate.values())
+    return min(((rate, rows) for rate, rows in by_rate.items() if len(rows) == most), key=lambda each: loss(each[1]))
+
+
+def gaps(found):
+    """(settings, rate, rows by seed, loss, gap to the dense runs of these seeds)."""
+    dense = {key[1:2] + key[-2:]: by_rate for key, by_rate in found.items() if key[0] == "dense"}
+    for key, by_rate in found.items():
+        rate, rows = best(by_rate)
+        beside = dense.get(key[1:2] + key[-2:], {})
+        alike = [loss({seed: each[seed] for seed in rows}) for each in beside.values() if rows.keys() <= each.keys()]
+        yield dict(zip(KEYS, key)), rate, rows, loss(rows), loss(rows) - min(alike) if alike else float("nan")
+
+
+def main():
+    results = sorted(gaps(read(sys.argv[1])), key=lambda each: (each[0]["optimizer"], each[0]["elements"], each[0]["method"],
+                                                               each[0]["ranks"], -float(each[0]["density"] or 0)))
+    print("| method | optimizer | ranks | density | rate × | bytes a step | fewer | loss | behind dense | seeds |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for key, rate, rows, mean, gap in results:
+        first = next(iter(rows.values()))
+        name = NAMES[key["method"]] + (f" {key['matrix_rank']}" if key["matrix_rank"] else "")
+        name += f", every {key['every']}" if key["every"] != "1" else ""
+        print(f"| {name} | {key['optimizer']} | {key['ranks']} | {key['density'] or '-'} | {rate:g} | {int(first['bytes']):,} | "
+              f"{float(first['ratio']):.0f} | {mean:.3f} | {gap:+.3f} | {len(rows)} |")
+    if len(sys.argv) > 2:
+        draw(results, pathlib.Path(sys.argv[2]))
+
+
+def draw(results, path):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    curves = collections.defaultdict(list)
+    for key, _, rows, _, gap in results:
+        if key["optimizer"] == "adamw":
+            label = NAMES[key["method"]] + (f", {key['ranks']} ranks" if key["method"] == "step" else "")
+            curves[label].append((float(next(iter(rows.values()))["bytes"]), gap))
+    figure, axes = plt.subplots(figsize=(7, 4.2))
+    for i, (label, points) in enumerate(sorted(curves.items())):
+        axes.plot(*zip(*sorted(points)), label=label, marker="osD^vPX*"[i % 8])
+    axes.set(xscale="log", xlabel="bytes a rank and step", ylabel="loss behind the best dense run",
+             title="AdamW on a GPT of 0.8 million parameters")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=100)
+
+
+if __name__ == "__main__":
+    main()
