@@ -49,7 +49,7 @@ gradsieve_status gradsieve_create_parameters(char const* recipe, gradsieve_layer
   return guarded([&] {
     need(made != nullptr, "made");
     auto const first = values_of(own, size, "own");
-    gs::parameter_options const options{.weight = weight < 0 ? std::nullopt : std::optional{weight}};
+    gs::parameter_options const options = weight < 0 ? gs::parameter_options{} : gs::parameter_options{.weight = weight};
     *made = new gradsieve_parameters{{std::move(with->owner), first, options}};
   });
 }

@@ -50,7 +50,8 @@ def parsed(arguments=None):
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--no-second-moments", action="store_true", help="each rank's own")
     add("--measure-every", type=int, default=4)
-    add("--own-clipping", action="store_true", help="by each rank's own norm")
+    add("--clipping", choices=("mean", "estimate", "own"), default="mean",
+        help="by the mean gradient's norm as all ranks estimate it, as each rank does; or by each rank's own [mean]")
     add("--warmup", type=float, default=0.0, help="share of the steps in which the hook's density falls from 0.25")
     add("--matrix-rank", type=int, default=4)
     add("--width", type=int, default=128)
@@ -275,7 +276,8 @@ class Ways:
         if not self.chosen.no_second_moments and (number // self.chosen.every) % self.chosen.measure_every == 0:
             size += self.measure(gradients)
         squares = torch.stack([each.square().sum(1) for each in gradients.split(self.model.sizes, 1)], 1)
-        norms = (squares if self.chosen.own_clipping else squares * self.factors).sum(1).sqrt()
+        squares = (squares if self.chosen.clipping == "own" else squares * self.factors).sum(1)
+        norms = (squares.mean().expand_as(squares) if self.chosen.clipping == "mean" else squares).sqrt()
         gradients = gradients * (1 / norms).clamp(max=1)[:, None]
         update = self.optimizer.update(weights, gradients, rate, self.factors[self.model.parameter_of])
         self.rest += update

@@ -232,7 +232,8 @@ def case_factors_know_noise_from_signal():
     world = dist.get_world_size()
     for factor, right in zip(found.values, (1.0, 1 / world, (1 + 1 / world) / 2)):
         assert abs(factor - right) < 0.05, (found.values, right)
-    norm = found.clip(1.0)
+    norm = found.clip(1.0, together=True)
+    assert_same_on_all_ranks(torch.tensor([norm]), "norms")
     assert abs(norm / (1e5 * (1 + 1 / world + 2 * (1 + 1 / world) / 2)) ** 0.5 - 1) < 0.05, norm
     clipped = sum(float(each.grad.square().sum()) * factor for each, factor in zip(parameters, found.values)) ** 0.5
     assert abs(clipped - 1) < 1e-3, clipped

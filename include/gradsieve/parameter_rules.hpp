@@ -22,10 +22,10 @@ namespace gradsieve {
 
 /// Options of a parameter_exchange.
 struct parameter_options {
-  /// How much of what a rank has not sent its own parameters have, in [0, 1]. Empty: one over the number of ranks,
-  /// which is what a step without compression would have given them of this rank's share. 0: ranks train on the common
-  /// parameters; 1: each on all that it has changed.
-  std::optional<float> weight{};
+  /// How much of what a rank has not sent its own parameters have, in [0, 1]. 0: ranks train on the common parameters,
+  /// and answer late to their own changes; 1: each on all that it has changed, further away from the others. Empty: one
+  /// over the number of ranks, which is what a step without compression would have given them of this rank's share.
+  std::optional<float> weight = 0.5f;
 
   /// @throws invalid_argument unless the weight is in [0, 1].
   void check() const {

@@ -84,15 +84,22 @@ class Factors:
                     scaled += _add_square(state[name], each.grad, scale, _adds_decay_to_gradient(optimizer, group))
         return scaled
 
-    def clip(self, max_norm: float) -> float:
-        """Scales this rank's gradients so that the mean gradient has at most this norm, as far as this rank can tell:
-        sqrt(sum of factor * |g|^2). Returns that norm before it was limited. Local."""
-        norms = [(factor, each.grad) for factor, each in zip(self.values, self._parameters) if each.grad is not None]
-        norm = math.sqrt(sum(factor * float(torch.linalg.vector_norm(grad.coalesce().values() if grad.is_sparse else grad,
-                                                                     dtype=torch.float32)) ** 2
-                             for factor, grad in norms))
+    def clip(self, max_norm: float, together: bool) -> float:
+        """Scales this rank's gradients so that the mean gradient has at most this norm: the square root of the mean over
+        ranks of sum of factor * |g|^2. Returns that norm before it was limited. `together`: collective, one all-reduce of
+        two numbers, and all ranks scale alike; else of this rank's gradients alone. A rank whose norm is not finite does
+        not count."""
+        gradients = [(factor, each.grad) for factor, each in zip(self.values, self._parameters) if each.grad is not None]
+        square = sum(factor * float(torch.linalg.vector_norm(grad.coalesce().values() if grad.is_sparse else grad,
+                                                             dtype=torch.float32)) ** 2 for factor, grad in gradients)
+        sums = torch.tensor([square, 1.0] if math.isfinite(square) else [0.0, 0.0], dtype=torch.float64)
+        if together:
+            sums = sums.to(self._parameters[0].device)
+            dist.all_reduce(sums, group=self._group)
+        total, ranks = sums.tolist()
+        norm = math.sqrt(total / ranks) if ranks else math.inf
         if norm > max_norm:
-            for _, grad in norms:
+            for _, grad in gradients:
                 grad.mul_(max_norm / norm)
         return norm
 

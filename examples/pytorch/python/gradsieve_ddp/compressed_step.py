@@ -117,15 +117,16 @@ class CompressedStep:
     # ---- training ---------------------------------------------------------------------------------------------------
 
     def clip_grad_norm_(self, max_norm: float) -> float:
-        """Before step(): limits the norm of the mean gradient, as this rank estimates it from its own and the measured
-        factors. A rank's own norm is up to sqrt(P) times as large, and clipping by it cuts P ranks' steps where one rank
-        with all samples would not clip. Returns the estimate before it was limited. Collective where step() is."""
+        """Before step(): limits the norm of the mean gradient, which the ranks estimate together from their own and the
+        measured factors. A rank's own norm is up to sqrt(P) times as large: clipping by it cuts where one rank with all
+        samples would not, and cuts ranks by their noise. With every > 1 each rank estimates alone. Returns the estimate
+        before it was limited. Collective with every = 1: an all-reduce of 16 bytes."""
         max_norm = _arguments.number("max_norm", max_norm, 0)
         if self._factors is None:
             norm = nn.utils.clip_grad_norm_(self._own, max_norm)
             return float(norm)
         self._measure()
-        return self._factors.clip(max_norm)
+        return self._factors.clip(max_norm, self.every == 1)
 
     def step(self, *, scaler: Any = None) -> bool:
         """The optimizer's step; True if an exchange has ended it. With a GradScaler it is scaler.step(optimizer) and
