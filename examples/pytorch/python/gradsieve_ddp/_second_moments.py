@@ -90,11 +90,15 @@ class Factors:
         two numbers, and all ranks scale alike; else of this rank's gradients alone. A rank whose norm is not finite does
         not count."""
         gradients = [(factor, each.grad) for factor, each in zip(self.values, self._parameters) if each.grad is not None]
-        square = sum(factor * float(torch.linalg.vector_norm(grad.coalesce().values() if grad.is_sparse else grad,
-                                                             dtype=torch.float32)) ** 2 for factor, grad in gradients)
-        sums = torch.tensor([square, 1.0] if math.isfinite(square) else [0.0, 0.0], dtype=torch.float64)
+        device = self._parameters[0].device
+        square = torch.zeros((), dtype=torch.float64, device=device)
+        if gradients:
+            norms = torch.stack([torch.linalg.vector_norm(each.coalesce().values() if each.is_sparse else each,
+                                                          dtype=torch.float32) for _, each in gradients]).double()
+            square = norms.square() @ torch.tensor([factor for factor, _ in gradients], dtype=torch.float64, device=device)
+        counts = torch.isfinite(square)
+        sums = torch.stack([torch.where(counts, square, 0.0), counts.double()])
         if together:
-            sums = sums.to(self._parameters[0].device)
             dist.all_reduce(sums, group=self._group)
         total, ranks = sums.tolist()
         norm = math.sqrt(total / ranks) if ranks else math.inf
