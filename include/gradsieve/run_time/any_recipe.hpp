@@ -161,10 +161,13 @@ struct any_recipe {
   }
 
   [[nodiscard]] std::string write_passthrough() const {
-    std::string list;
-    for (auto const& pattern : passthrough.patterns) list += (list.empty() ? "" : ",") + recipe_text::escaped(pattern);
-    auto const up_to = passthrough.up_to == 0 ? "" : "(up_to=" + std::to_string(passthrough.up_to) + ")";
-    return "passthrough" + up_to + ":" + list;
+    std::string text{"passthrough"};
+    if (passthrough.up_to > 0) text.append("(up_to=").append(std::to_string(passthrough.up_to)).append(")");
+    char const* between = ":";
+    for (auto const& pattern : passthrough.patterns)
+      text.append(std::exchange(between, ",")).append(recipe_text::escaped(pattern));
+    if (passthrough.patterns.empty()) text.append(between);
+    return text;
   }
 
   /// What stands before the first colon outside of parentheses, and behind it.
