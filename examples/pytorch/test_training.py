@@ -18,6 +18,8 @@ OPTIMIZERS = {
     "Adam, decay in the gradient": lambda parameters: torch.optim.Adam(parameters, lr=3e-3, weight_decay=0.1),
     "RMSprop": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3),
     "Adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=1e-2),
+    "RMSprop, centered": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3, centered=True),
+    "Adadelta": lambda parameters: torch.optim.Adadelta(parameters),
     "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=1e-3),
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
 }
@@ -105,7 +107,7 @@ def case_what_is_updated_is_sent_or_pending():
             away = (common + mean_of(pending_of(sync)) - total).abs().max().item()
             assert away < 2e-6, (recipe, away)
             assert pending_of(sync).abs().max() > 0
-        share = 0 if "filtered" in recipe else 0.5
+        share = 0 if "filtered" in recipe or "none" in recipe else 0.5
         away = (weights(model) - common - share * pending_of(sync)).abs().max().item()
         assert away < 1e-7, (recipe, away)
 
@@ -253,6 +255,27 @@ def case_sixteen_bits_have_float_common_parameters():
         assert_same_on_all_ranks(common_of(model, sync), dtype)
 
 
+def case_doubles_at_density_one():
+    model, optimizer, sync = started(dtype=torch.float64, density=1.0)
+    train(model, sync, optimizer, 6, dtype=torch.float64, clip=1.0)
+    assert all(each.dtype == torch.float64 for each in sync._common)
+    assert_same_on_all_ranks(weights(model), "doubles")
+
+
+def case_a_centered_variance_stays_positive():
+    """As second moments are scaled and the mean that is subtracted from them is not."""
+    parameter = nn.Parameter(torch.zeros(2000))
+    model = nn.ParameterList([parameter])
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, centered=True)
+    sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.5)
+    own = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(30):
+        parameter.grad = torch.randn(2000, generator=own)
+        parameter.grad[:10] = 1
+        sync.step()
+        assert torch.isfinite(parameter).all() and sync.report()["non_finite"] == 0
+
+
 def case_loss_scale():
     if not (hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler")):
         print("skipped: this torch has a GradScaler for GPUs only")
@@ -356,7 +379,7 @@ def case_what_cannot_be_is_refused():
         ("every is 2.5", {"every": 2.5}),
         ("decay is 1.5", {"decay": 1.5}),
         ("local_weight is 2", {"local_weight": 2}),
-        ("keeps more than what was not sent", {"recipe": "radix+momentum", "momentum": 0.5, "local_weight": 0.5}),
+        ("keeps something else than what was not sent", {"recipe": "radix+momentum", "momentum": 0.5, "local_weight": 0.5}),
         ("decay goes with error_feedback", {"decay": 0.5, "recipe": "radix+momentum"}),
         ("carries the momentum", {"recipe": "radix+momentum", "outer_momentum": 0.9}),
     ):
@@ -423,6 +446,8 @@ test_hook.TWO_RANKS = [
     case_factors_are_those_of_the_gradients,
     case_factors_know_noise_from_signal,
     case_sixteen_bits_have_float_common_parameters,
+    case_doubles_at_density_one,
+    case_a_centered_variance_stays_positive,
     case_loss_scale,
     case_several_optimizers_frozen_and_sparse_parameters,
     case_adam_trains_where_compressed_gradients_do_not,

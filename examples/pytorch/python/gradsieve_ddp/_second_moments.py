@@ -12,10 +12,17 @@ SHARE = 1e-3  #: of a parameter's elements that are drawn for a measurement
 LEAST = 16  #: but not fewer, where it has as many
 WINDOW = 50  #: measurements that are averaged, the newest with the most weight
 
-#: A second moment's name in an optimizer's state, and how much of it a step keeps.
-KEPT: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
-    "exp_avg_sq": lambda group: float(group["betas"][1]),  # Adam, AdamW, NAdam, RAdam
-    "square_avg": lambda group: float(group["alpha"]),  # RMSprop
+def _of_square_avg(group: Mapping[str, Any]) -> float | None:
+    """RMSprop's and Adadelta's. A centered one has the square of its own mean subtracted, which would be the larger."""
+    if group.get("centered"):
+        return None
+    return next((float(group[name]) for name in ("alpha", "rho") if name in group), None)
+
+
+#: A second moment's name in an optimizer's state, and how much of it a step keeps; None: not known.
+KEPT: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
+    "exp_avg_sq": lambda group: float(group["betas"][1]) if "betas" in group else None,  # Adam, AdamW, NAdam, RAdam
+    "square_avg": _of_square_avg,
     "sum": lambda group: 1.0,  # Adagrad
 }
 
@@ -79,6 +86,8 @@ class Factors:
                     if name is None or each.grad is None or each.grad.is_sparse or id(each) not in factor_of:
                         continue
                     kept = KEPT[name](group)
+                    if kept is None:
+                        continue
                     enters = 1.0 if name == "sum" else 1.0 - kept
                     scale = enters * (factor_of[id(each)] - 1) / kept if kept else 0.0
                     scaled += _add_square(state[name], each.grad, scale, _adds_decay_to_gradient(optimizer, group))
@@ -94,7 +103,8 @@ class Factors:
         square = torch.zeros((), dtype=torch.float64, device=device)
         if gradients:
             norms = torch.stack([torch.linalg.vector_norm(each.coalesce().values() if each.is_sparse else each,
-                                                          dtype=torch.float32) for _, each in gradients]).double()
+                                                          dtype=torch.promote_types(each.dtype, torch.float32)).double()
+                                 for _, each in gradients])
             square = norms.square() @ torch.tensor([factor for factor, _ in gradients], dtype=torch.float64, device=device)
         counts = torch.isfinite(square)
         sums = torch.stack([torch.where(counts, square, 0.0), counts.double()])

@@ -67,7 +67,7 @@ class CompressedStep:
     Collective: the constructor, and the step() that ends with an exchange.
     Cost: of an exchange, beside a compressed gradient's, five passes over the parameters and one all-reduce of 0.1 % of
     the elements in four exchanges. Memory: beside the recipe's residual 12 bytes an element: common parameters, those
-        that the step began with, DDP's buckets; 4 more for an outer momentum, and for undo=True, which every > 1 has.
+        that the step began with, DDP's buckets; 4 more for an outer momentum, for undo=True, which every > 1 has, and in an exchange with a decay.
     When not: with SGD and its momentum register() trains as well, and overlaps the exchange with the backward pass.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
     (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025).
@@ -93,7 +93,7 @@ class CompressedStep:
         self.local_weight = _local_weight(local_weight, recipe, "inside" in options and options["inside"] is not None)
         _check_residual(recipe, self.decay, outer_momentum)
         options.setdefault("undo", self.every > 1)
-        self._undoes = _arguments.flag("undo", options["undo"])
+        self._undoes = _arguments.flag("undo", options["undo"]) or options.get("on_non_finite") == "fail"
         self._done = 0  # steps since the last exchange
         self._number = 0  # of the step, for the choice of places
         self._own = [each for _, each in trained]
@@ -155,6 +155,7 @@ class CompressedStep:
         on_non_finite="fail" or undo=True parameters and what was not sent are then as they were before it, and it may be
         called again; otherwise restart from a checkpoint. An update that is not finite counts as zero with "skip", and
         the rank's parameters are finite afterwards; look after its optimizer's state."""
+        before = self.hook.state_dict() if self.decay != 1 and self._undoes else None
         if self.decay != 1:
             self.hook.rescale(self.decay)
         with torch.no_grad():
@@ -163,12 +164,12 @@ class CompressedStep:
         self._outer.zero_grad(set_to_none=True)
         try:
             self._ddp(self._start).backward()
-        except RuntimeError:  # some buckets may have been exchanged
+        except BaseException:  # some buckets may have been exchanged
             self._outer.zero_grad(set_to_none=True)
-            if self._undoes:
+            if before is not None:
+                self.hook.load_state_dict(before)
+            elif self._undoes:
                 self.hook.undo_step()
-            if self.decay != 1:
-                self.hook.rescale(1 / self.decay if self.decay else 1.0)
             self._find_start()
             raise
         self._outer.step()
@@ -300,9 +301,11 @@ class CompressedStep:
         """The same numbers each time that nothing else has happened, rounded to the format of the model."""
         with torch.no_grad():
             if self.local_weight:
-                self.hook._native.copy_residual(self._start)
-                for start, common in zip(self._start, self._common):
-                    start.mul_(-self.local_weight).add_(common)
+                unsent = [each if each.dtype == torch.float32 else torch.zeros_like(each, dtype=torch.float32)
+                          for each in self._start]  # of float64, which density 1 sends, nothing is left
+                self.hook._native.copy_residual(unsent)
+                for start, kept, common in zip(self._start, unsent, self._common):
+                    start.copy_(kept).mul_(-self.local_weight).add_(common)
             else:
                 for start, common in zip(self._start, self._common):
                     start.copy_(common)
@@ -353,12 +356,13 @@ def _trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tu
 
 
 def _local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
-    keeps_else = next((name for name in ("momentum", "filtered") if name in recipe.split("+")), None)
+    keeps_else = next((name for name in ("momentum", "filtered", "none") if name in recipe.split("+")), None)
     if value is None:
         return 0.0 if keeps_else or has_nodes else LOCAL_WEIGHT
     value = _arguments.number("local_weight", value, 0, 1)
     if value and (keeps_else or has_nodes):
-        why = f"'{keeps_else}' keeps more than what was not sent" if keeps_else else "the ranks of a node share what was not sent"
+        why = (f"'{keeps_else}' keeps something else than what was not sent" if keeps_else else
+               "the ranks of a node share what was not sent")
         raise ValueError(f"gradsieve: local_weight is {value:g}, but {why}: leave local_weight out")
     return value
 
