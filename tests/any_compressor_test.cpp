@@ -241,6 +241,13 @@ TEST_CASE("What parse() has read, text() writes, and parse() reads that the same
   auto const special = recipe_by_text::parse("passthrough(up_to=9):a\\,b,c\\+\\@d+radix").passthrough;
   CHECK(special.patterns == std::vector<std::string>{"a,b", "c+@d"});
   CHECK(special.up_to == 9);
+  recipe_by_text gap{.selector = gs::adacomp{}, .partitioner = gs::layerwise{}, .codec = gs::codec_kind::binned};
+  std::get<gs::adacomp>(gap.selector).bins.rules = {};
+  std::get<gs::adacomp>(gap.selector).bins.rules[1] = {"*fc*", 30};
+  CHECK(recipe_by_text::parse(gap.text()) == gap);
+  recipe_by_text unnamed;
+  unnamed.passthrough.patterns = {""};
+  CHECK_THROWS_WITH_AS(unnamed.check(), doctest::Contains("an empty pattern of passthrough"), gs::invalid_argument);
   CHECK(recipe_by_text::parse("momentum").text() == "radix+whole+momentum_correction+coo@0.01");
 }
 
@@ -328,4 +335,7 @@ TEST_CASE("parameters: exchanged by a recipe of text with the same bits, and not
   gs::any_compressor<menu> with{gs::host{}, layers(), recipe_by_text::parse("momentum_correction@0.02")};
   CHECK_THROWS_WITH_AS((gs::parameter_exchange{std::move(with), std::span{own}}),
                        doctest::Contains("'momentum_correction' keeps several states"), gs::invalid_argument);
+  gs::any_compressor<menu> shards{gs::host{}, layers(), recipe_by_text::parse("radix+reduce_scatter@0.02")};
+  CHECK_THROWS_WITH_AS((gs::parameter_exchange{std::move(shards), std::span{own}}),
+                       doctest::Contains("reduce_scatter leaves each rank a shard"), gs::invalid_argument);
 }

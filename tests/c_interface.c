@@ -42,6 +42,7 @@ static void parameters(gradsieve_communicator const* comm) {
   REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n - 1, -1, &made), "999 own parameters");
   REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n, 2, &made), "weight is not in [0, 1]");
   REFUSED(gradsieve_create_parameters("momentum_correction", layers, NULL, 2, own, n, -1, &made), "keeps several states");
+  REFUSED(gradsieve_create_parameters("radix+reduce_scatter", layers, NULL, 2, own, n, -1, &made), "a shard of the mean");
   REFUSED(gradsieve_create_parameters("radish", layers, NULL, 2, own, n, -1, &made), "'radish' is not one");
   REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n, -1, NULL), "made is null");
   EXPECT(made == NULL);

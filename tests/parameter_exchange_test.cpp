@@ -143,6 +143,23 @@ TEST_CASE("an exchange that fails loses nothing and doubles nothing") {
   CHECK(joined(said) == "");
 }
 
+TEST_CASE("a store that keeps nothing drops what was not sent, and not a change whose exchange has failed") {
+  auto const said = on_ranks(1, [&](communicator comm) {
+    findings found;
+    std::vector<float> own(100, 1.0f);
+    gs::parameter_exchange exchange{
+        gs::compressor{here, gs::layout::flat(100), gs::recipe{.density = 1, .residual = gs::none{}}}, std::span{own}};
+    for (auto& x : own) x = 2.0f;
+    auto const how = ending([&] { exchange.exchange_parameters(cut_off{comm}, own); });
+    found.expect(contains(how, "cut off"), "cut off: " + how);
+    found.expect(own == std::vector<float>(100, 2.0f), "own has changed");
+    exchange.exchange_parameters(comm, own);
+    found.expect(exchange.common()[7] == 2.0f, "the change is lost");
+    return found.text();
+  });
+  CHECK(joined(said) == "");
+}
+
 TEST_CASE("wrong use is refused, and changes nothing") {
   auto const recipe = gs::recipe{.density = 0.1};
   std::vector<float> own(10, 1.0f);

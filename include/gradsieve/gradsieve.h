@@ -162,7 +162,7 @@ typedef struct gradsieve_parameters gradsieve_parameters;
  * its own, and the change is compressed and exchanged. `own` are `size` parameters, as many as the layers have elements,
  * the same on all ranks; they become the common ones. `recipe`, `layers`, `dimensions` (or null) and `count` are those
  * of gradsieve_create_with_dimensions(); a residual store with momentum is refused. `weight`, in [0, 1]: how much of
- * what a rank has not sent its own parameters have; less than 0: 0.5, the usual choice. Free it with
+ * what a rank has not sent its own parameters have; less than 0: the usual choice, 0.5, and 1 of a rank alone. Free it with
  * gradsieve_destroy_parameters(). See gradsieve::parameter_exchange. */
 gradsieve_status gradsieve_create_parameters(const char* recipe, const gradsieve_layer* layers,
                                              const uint32_t* dimensions, size_t count, const float* own, size_t size,

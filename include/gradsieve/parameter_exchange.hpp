@@ -94,7 +94,7 @@ class parameter_exchange {
       put(values, comm.size());
       return report;
     } catch (...) {
-      give_back(values);
+      give_back(values, keeps_nothing_);  // nothing was written over the update: applying comes last
       throw;
     }
   }
@@ -260,11 +260,11 @@ class parameter_exchange {
     taken_ = false;
   }
 
-  /// `own` from what is there, once the update was accumulated; or with the update, if it was not.
-  void give_back(std::span<Value> own) {
+  /// `own` from what is there, once the update was accumulated; or with the update, if it was not, or if it `must`.
+  void give_back(std::span<Value> own, bool must = false) {
     arithmetic const exact;
     auto const unsent = compressor_.residual();
-    if (compressor_.accumulated() != accumulated_)
+    if (compressor_.accumulated() != accumulated_ && !must)
       parts_->write_own(own, unsent, weight_);
     else
       parts_->write_updated(own, unsent, weight_);

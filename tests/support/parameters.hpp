@@ -189,7 +189,7 @@ std::string run(Recipe const& recipe, int world, std::uint64_t count, gs::parame
         exchange.exchange_parameters(comm, mine.own);
       }
       if (event != 1 && event != 6) {
-        float const weight = options.weight ? *options.weight : 1.0f / static_cast<float>(world);
+        float const weight = options.among(world);
         bool const keeps = !std::same_as<decltype(Recipe::residual), gs::none>;
         found.expect(exchange.weight() == (keeps ? weight : 0.0f) || (event == 2 && exchange.weight() == 0.0f),
                      "another weight");

@@ -59,12 +59,12 @@ inline constexpr bool is_some_selector = names_fit<P, W> || names_select<P, W> |
 template <class P, class W>
 inline constexpr bool only_fits = names_fit<P, W> && !direct_selector<P, W> && !bin_selector<P>;
 template <class P, class W>
-[[nodiscard]] consteval bool keep_is_there() {
+[[nodiscard]] constexpr bool keep_is_there() {
   if constexpr (only_fits<P, W> && calls_fit<P, W>) return calls_keep<P, W>;
   return true;
 }
 template <class P, class W>
-[[nodiscard]] consteval bool keep_is_noexcept() {
+[[nodiscard]] constexpr bool keep_is_noexcept() {
   if constexpr (only_fits<P, W> && calls_fit<P, W>)
     if constexpr (calls_keep<P, W>) return keeps_without_throwing<P, W>;
   return true;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <ostream>
@@ -75,16 +76,28 @@ struct bin_lengths {
     }
   }
 
+  /// The rules that count, and behind them none.
+  [[nodiscard]] constexpr std::array<rule, 8> counting() const noexcept {
+    std::array<rule, 8> found{};
+    std::size_t next = 0;
+    for (auto const& one : rules)
+      if (one.length > 0) found[next++] = one;
+    return found;
+  }
+
   /// Adds the rules that count. @pre check()
   void add_to(fingerprint& to) const noexcept {
-    for (auto const& one : rules) {
-      to.add(std::string_view{one.length > 0 ? one.pattern : ""});
+    for (auto const& one : counting()) {
+      to.add(std::string_view{one.pattern});
       to.add(one.length);
     }
     to.add(otherwise);
   }
 
-  friend bool operator==(bin_lengths const&, bin_lengths const&) = default;
+  /// Whether the same rules count.
+  friend constexpr bool operator==(bin_lengths const& a, bin_lengths const& b) noexcept {
+    return a.counting() == b.counting() && a.otherwise == b.otherwise;
+  }
   friend std::ostream& operator<<(std::ostream& out, bin_lengths const& it) {
     plain_output const plain{out};
     out << "bins{";

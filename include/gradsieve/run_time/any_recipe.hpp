@@ -86,6 +86,8 @@ struct any_recipe {
   /// Checks every policy, and whether they fit together. @throws invalid_argument
   void check() const {
     gradsieve::check(density);
+    if (std::ranges::find(passthrough.patterns, "") != passthrough.patterns.end())
+      throw invalid_argument("gradsieve: an empty pattern of passthrough, which text cannot name: give the layer a name");
     check_one(selector);
     check_one(partitioner);
     check_one(residual);

@@ -54,7 +54,7 @@ class CompressedStep:
         optimizer that normalises makes changes of one size in all parameters, so that none need pass through.
     every: steps of an exchange, at least 1. With more, ranks train alone in between.
     local_weight: in [0, 1]; how much of what it has not sent a rank sees in the parameters that it trains. Less, and it
-        answers late to its own changes; more, and it trains further away from the other ranks. None: 0.5; 0 with nodes,
+        answers late to its own changes; more, and it trains further away from the other ranks. None: 0.5, of a rank alone 1; 0 with nodes,
         where the ranks of a node share what was not sent, and with recipes that carry momentum or filter.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter: `exp_avg_sq` of Adam and its kin, `square_avg`, `sum`. Others are left alone.
@@ -110,6 +110,8 @@ class CompressedStep:
         self.hook = register(self._ddp, recipe=recipe, density=density, passthrough=passthrough,
                              process_group=hook_group, **options)
         alone = torch.distributed.get_world_size(group) == 1
+        if alone and local_weight is None and self.local_weight:
+            self.local_weight = 1.0
         self._factors = _second_moments.Factors(self._own, group) if second_moments and not alone else None
         self._measured, self._measured_bytes = False, 0
         self._begin_round()

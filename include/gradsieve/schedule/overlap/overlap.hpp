@@ -146,6 +146,8 @@ class overlap {
   /// gradient's size is not the layout's, in which case this rank cancels the step, so that the others throw as well,
   /// if the exchanges have fail().
   void begin(gradient_ref<T> gradient, writer by = {}) { begin_step(gradient, {}, by); }
+  /// A list of pieces must live until wait() or cancel() returns, too.
+  void begin(pieces<T>&& list, writer by = {}) = delete;
   /// The same where the caller will not use the update of some layers, see compressor::exchange(). They are ready like
   /// any other. @throws as begin(); also if `skipped` has neither an element for each layer nor none.
   void begin(gradient_ref<T> gradient, skipped_layers const skipped, writer by = {})
@@ -153,6 +155,8 @@ class overlap {
   {
     begin_step(gradient, skipped, by);
   }
+  /// @copydoc begin(pieces<T>&&, writer)
+  void begin(pieces<T>&& list, skipped_layers skipped, writer by = {}) = delete;
   /// The gradient of this layer is complete; on a device, the work that writes it is enqueued on the step's stream or
   /// on the one given. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete;
   /// on a device an event, and enqueueing the exchanges of groups that are complete.
