@@ -45,7 +45,7 @@ def run(name, text):
 def main():
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     found = programs()
-    assert set(found) == {"ddp.py", "fsdp.py", "local.py", "passes.py"}, found.keys()
+    assert set(found) == {"ddp.py", "fsdp.py", "step.py", "passes.py"}, found.keys()
     for name, text in found.items():
         if version < NEEDS.get(name, version):
             print(f"{name}: skipped, torch {torch.__version__} has no such FSDP")
