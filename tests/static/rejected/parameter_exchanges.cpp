@@ -9,11 +9,11 @@ void make(Recipe const& recipe, std::span<float> own) {
   gs::parameter_exchange made{gs::compressor{gs::host{}, gs::layout::flat(10), recipe}, own};
 }
 
-void use(std::span<float> own, std::span<double> wide) {
+void use(std::span<float> own, std::span<gs::float16> narrow) {
   make(gs::recipe{.residual = gs::momentum_correction{}}, own);
   make(gs::recipe{.exchange = gs::reduce_scatter{}}, own);
   auto const ranks = gs::two_level{gs::self{}, gs::self{}};
   gs::parameter_exchange part{gs::two_level_compressor{gs::host{}, gs::layout::flat(10), gs::recipe{}, ranks}, own};
   gs::parameter_exchange fits{gs::compressor{gs::host{}, gs::layout::flat(10), gs::recipe{}}, own};
-  fits.exchange_parameters(gs::self{}, wide);
+  fits.exchange_parameters(gs::self{}, narrow);
 }
