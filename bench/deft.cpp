@@ -34,14 +34,14 @@ std::uint64_t const parameters = [] {
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }();
 
-/// The same layers, scaled so that they have n elements together.
+/// The same layers, scaled so that they have n elements together; those that vanish are left out.
 std::vector<gs::range> layers_of(std::uint64_t n) {
   std::vector<gs::range> layers;
   std::uint64_t end = 0;
   for (std::uint64_t before = 0; auto const size : resnet50()) {
     before += size;
     auto const next = static_cast<std::uint64_t>(static_cast<long double>(before) * n / parameters + 0.5L);
-    layers.push_back({end, next - end});
+    if (next > end) layers.push_back({end, next - end});  // none is empty, as in a compressor
     end = next;
   }
   return layers;
