@@ -42,9 +42,9 @@ struct any_exchange : detail::any_policy<Types...> {
     }
 
    private:
-    template <std::size_t... I>
-    void choose(any_exchange const& how, std::index_sequence<I...>) {
-      ((how.chosen.index() == I ? void(chosen_.template emplace<I>()) : void()), ...);
+    template <std::size_t... Place>
+    void choose(any_exchange const& how, std::index_sequence<Place...>) {
+      ((how.chosen.index() == Place ? void(chosen_.template emplace<Place>()) : void()), ...);
     }
     std::variant<typename Types::template buffers<Workspace>...> chosen_;
   };
