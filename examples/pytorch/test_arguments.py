@@ -281,6 +281,7 @@ def compressed_step(refusals):
     refusals.each("threads", (*NO_WHOLE, 0), call, **good)
     refusals.expect("has another residual", call, **good, recipe="Radix + Momentum", decay=0.5)
     refusals.expect("choose outer_momentum=0", call, **good, recipe="radix + MOMENTUM", outer_momentum=0.9)
+    refusals.expect("is for gradients", call, **good, on_non_finite="propagate")
     refusals.expect("leave local_weight out", call, **good, recipe="radix+momentum", local_weight=0.5)
     frozen = fresh()
     frozen["model"].requires_grad_(False)

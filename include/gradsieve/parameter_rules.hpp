@@ -24,7 +24,7 @@ namespace gradsieve {
 struct parameter_options {
   /// How much of what a rank has not sent its own parameters have, in [0, 1]. 0: ranks train on the common parameters,
   /// and answer late to their own changes; 1: each on all that it has changed, further away from the others. Empty: 0.5,
-  /// which has trained best on 2 to 8 ranks; 1 of a rank alone.
+  /// or 1 for a rank alone.
   std::optional<float> weight{};
 
   /// @throws invalid_argument unless the weight is in [0, 1].

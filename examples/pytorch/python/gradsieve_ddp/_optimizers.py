@@ -13,7 +13,7 @@ from . import _arguments
 NORMALISE = ("RMSprop", "Adagrad", "Adadelta", "Adafactor", "Rprop", "Muon")
 
 LOSES = ("gradsieve: {name} divides gradients by their size, so that an element that has waited for many steps counts as "
-         "one step; with 1 % of the elements transformers have lost half a nat. Compress what the optimizer does instead: "
+         "one step; a small GPT has lost 0.28 in loss with 6 % of the elements. Compress what the optimizer does instead: "
          "gradsieve_ddp.CompressedStep(model, optimizer), without DDP")
 
 

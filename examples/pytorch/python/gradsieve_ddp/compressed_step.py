@@ -54,8 +54,8 @@ class CompressedStep:
         optimizer that normalises makes changes of one size in all parameters, so that none need pass through.
     every: steps of an exchange, at least 1. With more, ranks train alone in between.
     local_weight: in [0, 1]; how much of what it has not sent a rank sees in the parameters that it trains. Less, and it
-        answers late to its own changes; more, and it trains further away from the other ranks. None: 0.5, of a rank alone 1; 0 with nodes,
-        where the ranks of a node share what was not sent, and with recipes that carry momentum or filter.
+        answers late to its own changes; more, and it trains further away from the other ranks. None: 0.5, of a rank alone 1;
+        0 with nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter: `exp_avg_sq` of Adam and its kin, `square_avg`, `sum`. Others are left alone.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean.
@@ -65,18 +65,19 @@ class CompressedStep:
         exchange alone; None: a new one with the same timeout, which ends with this object.
 
     Collective: the constructor, and the step() that ends with an exchange.
-    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters and one all-reduce of 0.1 % of
-    the elements in four exchanges. Memory: beside the recipe's residual 12 bytes an element: common parameters, those
-        that the step began with, DDP's buckets; 4 more for an outer momentum, for undo=True, which every > 1 has, and in an exchange with a decay.
-    When not: with SGD and its momentum register() trains as well, and overlaps the exchange with the backward pass.
+    Cost: of an exchange, beside a compressed gradient's, seven passes over the parameters, and in every fourth one an
+    all-reduce of 0.1 % of the elements. Memory: beside the recipe's residual 12 bytes an element: common parameters, those
+        that the step began with, DDP's buckets; 4 more for an outer momentum, for undo=True, which every > 1 has, and in
+        an exchange with a decay.
+    When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
     (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025).
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizers, recipe: str = "radix+sign",
-                 density: float | None = None, *, passthrough: Sequence[str] = (), every: int = 1, local_weight: float | None = None, second_moments: bool = True,
-                 outer_lr: float = 1.0, outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0,
-                 process_group: Any = None, hook_group: Any = None, **options: Any) -> None:
+                 density: float | None = None, *, passthrough: Sequence[str] = (), every: int = 1,
+                 local_weight: float | None = None, second_moments: bool = True, outer_lr: float = 1.0,
+                 outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0, process_group: Any = None, hook_group: Any = None, **options: Any) -> None:
         from . import _groups, register
 
         self._optimizers = _stepped_here(optimizer)
@@ -92,12 +93,16 @@ class CompressedStep:
         recipe = _arguments.recipe(recipe)
         self.local_weight = _local_weight(local_weight, recipe, "inside" in options and options["inside"] is not None)
         _check_residual(recipe, self.decay, outer_momentum)
+        if options.get("on_non_finite") == "propagate":
+            raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
+                             "NaN: choose \"skip\" or \"fail\"; a GradScaler goes into step(scaler=scaler)")
         options.setdefault("undo", self.every > 1)
         self._undoes = _arguments.flag("undo", options["undo"]) or options.get("on_non_finite") == "fail"
         self._done = 0  # steps since the last exchange
         self._number = 0  # of the step, for the choice of places
         self._own = [each for _, each in trained]
-        self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group)
+        self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group,
+                                            gradient_as_bucket_view=True)
         self._common = list(self._ddp.parameters())
         self._start = [each.detach().clone() for each in self._common]  # what this rank's steps began with
         self._outer = torch.optim.SGD(self._common, lr=outer_lr, momentum=outer_momentum,
@@ -166,7 +171,7 @@ class CompressedStep:
         self._outer.zero_grad(set_to_none=True)
         try:
             self._ddp(self._start).backward()
-        except BaseException:  # some buckets may have been exchanged
+        except Exception:  # some buckets may have been exchanged
             self._outer.zero_grad(set_to_none=True)
             if before is not None:
                 self.hook.load_state_dict(before)
@@ -307,7 +312,7 @@ class CompressedStep:
                           for each in self._start]  # of float64, which density 1 sends, nothing is left
                 self.hook._native.copy_residual(unsent)
                 for start, kept, common in zip(self._start, unsent, self._common):
-                    start.copy_(kept).mul_(-self.local_weight).add_(common)
+                    torch.add(common, kept, alpha=-self.local_weight, out=start)
             else:
                 for start, common in zip(self._start, self._common):
                     start.copy_(common)
