@@ -140,7 +140,7 @@ TEST_CASE("after a refused decision the next one is as if nothing had been") {
 
 // ---- Codecs and selectors --------------------------------------------------------------------------------------
 
-namespace {
+namespace misbehaving {
 
 /// What the value codec below returns.
 inline std::uint64_t bytes_a_value = 4, most_a_value = 4;
@@ -230,7 +230,8 @@ std::string encode_with(Recipe const& recipe) {
   });
 }
 
-}  // namespace
+}  // namespace misbehaving
+using namespace misbehaving;
 
 TEST_CASE("a value codec that needs more bytes than its max_bytes()") {
   gs::recipe const recipe{.codec = gs::packed{gs::raw32{}, told_values{}}};
@@ -285,7 +286,7 @@ TEST_CASE("a codec that returns more bytes, indices or entries than there are") 
   told_codec::longer = 0;
 }
 
-namespace {
+namespace misbehaving {
 
 struct told_selector {
   static constexpr char const* name = "told_selector";
@@ -302,7 +303,8 @@ struct told_selector {
   friend bool operator==(told_selector const&, told_selector const&) = default;
 };
 
-}  // namespace
+}  // namespace misbehaving
+using namespace misbehaving;
 
 TEST_CASE("a selector that writes indices of its own") {
   gs::recipe const recipe{.selector = told_selector{}, .partitioner = gs::layerwise{}};
