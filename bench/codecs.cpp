@@ -2,6 +2,7 @@
 #include <array>
 
 #include <gradsieve/host/simd/stream.hpp>
+#include <gradsieve/published.hpp>
 
 #include "rows.hpp"
 

@@ -1,5 +1,5 @@
 // Recipes that the user names as text: whole exchanges of one rank, with its messages.
-#include <gradsieve/any_compressor.hpp>
+#include <gradsieve/run_time.hpp>
 #include <gradsieve/comm/self.hpp>
 
 #include <vector>

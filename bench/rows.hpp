@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/published.hpp>
 
 #include "floor.hpp"
 #include "inputs.hpp"

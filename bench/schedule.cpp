@@ -1,7 +1,7 @@
 // How long does planning take? Milliseconds, for layers whose sizes and times vary as those of real ones do. No floor.
 #include <cmath>
 #include <gradsieve/core/random.hpp>
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/plan.hpp>
 
 #include "rows.hpp"
 

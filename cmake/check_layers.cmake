@@ -23,7 +23,7 @@ set(layers
     "selector/"
     "partitioner/"
     "exchange/decoded_messages exchange/index_list exchange/preflight exchange/value_sum"
-    "exchange/cut_messages exchange/global_threshold exchange/round"
+    "exchange/cut_messages exchange/round"
     "exchange/"
     "checkpoint parameter_rules parameter_state recipe"
     "step"
@@ -38,18 +38,7 @@ set(layers
     "averager"
     "compressor"
     "parameter_exchange second_moments two_level"
-    "schedule/cost schedule/trace"
-    "schedule/"
-    "schedule/planners/"
-    "schedule/exchange_choice"
-    "schedule/advise schedule/make_plan schedule/measure/ schedule/overlap/ schedule/simulate/"
-    "gradsieve schedule"
-    "run_time/any_policy"
-    "run_time/recipe_text"
-    "run_time/any_codec run_time/any_communicator run_time/any_exchange run_time/any_partitioner run_time/any_selector"
-    "run_time/any_step run_time/fitting run_time/menu"
-    "run_time/any_recipe"
-    "any_compressor"
+    "gradsieve"
     "cuda/error"
     "cuda/device"
     "cuda/launch"
@@ -61,14 +50,31 @@ set(layers
     "cuda/memory cuda/plan"
     "cuda/passthrough"
     "cuda/dense_mean cuda/exchange cuda/report cuda/staged cuda/through_device"
-    "cuda/leader cuda/shared_choice"
+    "cuda/leader"
     "cuda/selection_stage"
     "cuda/step"
     "cuda/"
     "cuda/averager"
-    "cuda/compressor"
-    "cuda/group_queue cuda/overlap"
-    "cuda")
+    "cuda"
+    "plan/cost plan/trace"
+    "plan/"
+    "plan/planners/"
+    "plan/exchange_choice"
+    "plan/advise plan/make_plan plan/simulate/"
+    "plan"
+    "overlap/"
+    "overlap"
+    "published/mean_to_largest published/tail_fit"
+    "published/"
+    "published"
+    "run_time/any_policy"
+    "run_time/recipe_text"
+    "run_time/any_codec run_time/any_communicator run_time/any_exchange run_time/any_partitioner run_time/any_selector"
+    "run_time/any_step run_time/fitting run_time/menu"
+    "run_time/any_recipe"
+    "run_time/any_compressor"
+    "run_time"
+    "any_compressor schedule")
 
 # A transport may know the contract and nothing else of the library, not even another transport. Its headers begin
 # with its name: threads.hpp, threads_check.hpp.
@@ -120,6 +126,16 @@ if(NOT headers)
   message(FATAL_ERROR "no headers below ${ROOT}/gradsieve")
 endif()
 list(SORT headers)
+foreach(name IN LISTS layers)
+  string(REPLACE " " ";" names "${name}")
+  foreach(each IN LISTS names)
+    string(REGEX REPLACE "([^/])$" "\\1." begin "${each}")
+    string(REPLACE "." "[.]" begin "${begin}")
+    if(NOT "${headers}" MATCHES "(^|;)${begin}")
+      refuse("layer ${each} has no header: take it out of cmake/check_layers.cmake")
+    endif()
+  endforeach()
+endforeach()
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "[.](hpp|cuh)$" "" stem "${header}")
   place_of("${stem}" place rank)
@@ -152,10 +168,16 @@ foreach(header IN LISTS headers)
         endif()
       elseif(target MATCHES "^comm/")
         refuse("${header} includes ${included}: transports are opt-in, the user includes them")
+      elseif(header MATCHES "^plan[/.]" AND NOT target MATCHES "^(core|plan)/")
+        refuse("${header} includes ${included}: plans need core/ and the standard library only")
+      elseif(header MATCHES "^(published|run_time)[/.]" AND target MATCHES "^(plan|overlap)")
+        refuse("${header} includes ${included}: this door needs no plans")
       elseif(header MATCHES "cuh$" AND target MATCHES "^host/" AND NOT target IN_LIST device_may_include)
         refuse("${header} includes ${included}: a device part may include of host/ only ${device_may_include}")
       elseif(place MATCHES "/$" AND place STREQUAL target_place)
         list(APPEND beside_${header} "${target}.${kind}")
+      elseif(target STREQUAL stem AND header MATCHES "cuh$" AND kind STREQUAL "hpp")
+        continue()  # overlap.cuh: overlap.hpp and its device parts
       elseif(NOT target_rank LESS rank)
         refuse("${header} includes ${included}: includes run downwards")
       endif()

@@ -3,7 +3,8 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/gradsieve")
 
-install(TARGETS gradsieve gradsieve_mpi gradsieve_cuda gradsieve_nccl EXPORT gradsieveTargets FILE_SET HEADERS)
+install(TARGETS gradsieve gradsieve_plan gradsieve_published gradsieve_run_time gradsieve_mpi gradsieve_cuda gradsieve_nccl
+        EXPORT gradsieveTargets FILE_SET HEADERS)
 install(EXPORT gradsieveTargets NAMESPACE gradsieve:: DESTINATION "${package_dir}")
 configure_package_config_file(cmake/gradsieveConfig.cmake.in "${PROJECT_BINARY_DIR}/gradsieveConfig.cmake"
                               INSTALL_DESTINATION "${package_dir}")

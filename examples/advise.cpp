@@ -22,7 +22,8 @@
 
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/overlap.hpp>
+#include <gradsieve/plan.hpp>
 #if defined(GRADSIEVE_EXAMPLE_MPI)
 #include <gradsieve/comm/mpi.hpp>
 #include <gradsieve/comm/mpi_session.hpp>

@@ -2,7 +2,8 @@
 // takes the step back, and goes on. Ranks are threads here; over MPI ask for MPI_THREAD_SERIALIZED.
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/overlap.hpp>
+#include <gradsieve/plan.hpp>
 
 #include <exception>
 #include <iostream>

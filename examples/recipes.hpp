@@ -11,6 +11,7 @@
 #include <variant>
 
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/published.hpp>
 
 #include "command_line.hpp"
 

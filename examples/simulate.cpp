@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/overlap.hpp>
+#include <gradsieve/plan.hpp>
 
 #include "simulate/options.hpp"
 #include "simulate/traces.hpp"

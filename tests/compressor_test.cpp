@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
+#include <gradsieve/published.hpp>
 
 #include "allocations.hpp"
 #include "steps.hpp"

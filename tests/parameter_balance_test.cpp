@@ -1,6 +1,8 @@
 // Exchanged parameters lose nothing, whatever the recipe.
 #include <doctest/doctest.h>
 
+#include <gradsieve/published.hpp>
+
 #include "parameters.hpp"
 
 using namespace parameters;

@@ -13,7 +13,8 @@
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/overlap.hpp>
+#include <gradsieve/plan.hpp>
 
 #include "allocations.hpp"
 #include "groups.hpp"

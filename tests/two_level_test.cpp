@@ -20,7 +20,8 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule/dense_mean.hpp>
+#include <gradsieve/host/dense_mean.hpp>
+#include <gradsieve/published.hpp>
 
 #include "allocations.hpp"
 #include "nodes.hpp"

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/any_compressor.hpp>
+#include <gradsieve/run_time.hpp>
 
 namespace c_interface {
 

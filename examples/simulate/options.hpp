@@ -11,7 +11,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/overlap.hpp>
+#include <gradsieve/plan.hpp>
 
 #include "../command_line.hpp"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/plan.hpp>
 
 #include "json.hpp"
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/plan.hpp>
 
 #include "json.hpp"
 #include "networks.hpp"

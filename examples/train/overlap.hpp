@@ -18,7 +18,8 @@
 
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/overlap.hpp>
+#include <gradsieve/plan.hpp>
 
 #include "../communicator.hpp"
 #include "batches.hpp"

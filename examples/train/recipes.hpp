@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/any_compressor.hpp>
+#include <gradsieve/run_time.hpp>
 #include <gradsieve/gradsieve.hpp>
 
 #include "../communicator.hpp"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include <gradsieve/schedule/planners/arrivals.hpp>
+#include <gradsieve/plan/planners/arrivals.hpp>
 
 #include "../communicator.hpp"
 #include "options.hpp"

@@ -1,4 +1,5 @@
-// Everything for the host but the transports, which are in comm/, one header each.
+// The core on the host: what a training step needs. Transports are in comm/, one header each; plans, recipes as text and
+// published methods to compare with have umbrellas of their own: plan.hpp, run_time.hpp, published.hpp.
 #pragma once
 
 #include <gradsieve/averager.hpp>
@@ -8,15 +9,11 @@
 #include <gradsieve/codec/value/automatic_values.hpp>
 #include <gradsieve/codec/value/block_scaled.hpp>
 #include <gradsieve/codec/value/half.hpp>
-#include <gradsieve/codec/value/qsgd.hpp>
-#include <gradsieve/codec/value/sbc.hpp>
 #include <gradsieve/codec/value/sign.hpp>
 #include <gradsieve/codec/value/ternary.hpp>
 #include <gradsieve/compressor.hpp>
-#include <gradsieve/exchange/gtopk.hpp>
-#include <gradsieve/exchange/ok_topk.hpp>
 #include <gradsieve/exchange/reduce_scatter.hpp>
-#include <gradsieve/exchange/shared_choice.hpp>
+#include <gradsieve/host/dense_mean.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/layer_states.hpp>
 #include <gradsieve/parameter_exchange.hpp>
@@ -35,10 +32,4 @@
 #include <gradsieve/selector/fixed_threshold.hpp>
 #include <gradsieve/selector/hierarchical.hpp>
 #include <gradsieve/selector/laplacian.hpp>
-#include <gradsieve/selector/ldte.hpp>
-#include <gradsieve/selector/one_sign.hpp>
-#include <gradsieve/selector/random_k.hpp>
-#include <gradsieve/selector/sidco.hpp>
-#include <gradsieve/selector/threshold_search.hpp>
-#include <gradsieve/selector/trimmed.hpp>
 #include <gradsieve/two_level.hpp>

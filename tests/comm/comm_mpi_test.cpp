@@ -25,8 +25,8 @@
 #include <vector>
 
 #include <gradsieve/comm/mpi.hpp>
-#include <gradsieve/schedule/dense_mean.hpp>
-#include <gradsieve/schedule/overlap/overlap.hpp>
+#include <gradsieve/host/dense_mean.hpp>
+#include <gradsieve/overlap.hpp>
 
 #include "allocations.hpp"
 #include "comm_conformance.hpp"

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/published.cuh>
+
 #include "golden.hpp"
 #include "gpu.cuh"
 #include "messages.hpp"

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/published.cuh>
+
 #include "gpu.cuh"
 
 using namespace gpu;

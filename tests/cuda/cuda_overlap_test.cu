@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/schedule/dense_mean.hpp>
+#include <gradsieve/overlap.cuh>
 
 #include "gpu.cuh"
 #include "groups.hpp"

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <gradsieve/published.cuh>
+
 #include "gpu.cuh"
 
 using namespace gpu;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/published.cuh>
+
 #include "gpu.cuh"
 
 using namespace gpu;

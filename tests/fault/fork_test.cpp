@@ -20,8 +20,8 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule/dense_mean.hpp>
-#include <gradsieve/schedule/overlap/overlap.hpp>
+#include <gradsieve/host/dense_mean.hpp>
+#include <gradsieve/overlap.hpp>
 
 #include "groups.hpp"
 #include "steps.hpp"

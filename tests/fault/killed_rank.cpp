@@ -12,7 +12,7 @@
 
 #include <gradsieve/comm/mpi.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule/overlap/overlap.hpp>
+#include <gradsieve/overlap.hpp>
 
 #include "groups.hpp"
 #include "steps.hpp"

@@ -13,6 +13,7 @@
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/published.hpp>
 
 namespace gs = gradsieve;
 

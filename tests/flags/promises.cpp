@@ -18,7 +18,7 @@
 #include <gradsieve/core/fingerprint.hpp>
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule/dense_mean.hpp>
+#include <gradsieve/host/dense_mean.hpp>
 
 namespace gs = gradsieve;
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/published.hpp>
 
 namespace gs = gradsieve;
 

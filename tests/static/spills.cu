@@ -2,6 +2,7 @@
 // store, every selector, every codec. Compiled only.
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/cuda.cuh>
+#include <gradsieve/published.cuh>
 
 #include <span>
 

@@ -1,7 +1,7 @@
 // The program of README over threads, with all that a host's program includes: compiled under strict warnings only.
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/plan.hpp>
 #include <iostream>
 #include <span>
 #include <vector>

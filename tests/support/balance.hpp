@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/published.hpp>
+
 #include "steps.hpp"
 
 namespace balance {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/published.hpp>
 
 #include "messages.hpp"
 

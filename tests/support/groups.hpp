@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <gradsieve/core/layout.hpp>
-#include <gradsieve/schedule/overlap/group_map.hpp>
-#include <gradsieve/schedule/plan.hpp>
+#include <gradsieve/overlap/group_map.hpp>
+#include <gradsieve/plan/plan.hpp>
 
 #include "data.hpp"
 

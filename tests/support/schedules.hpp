@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/plan.hpp>
 #include <limits>
 #include <stdexcept>
 #include <string>

@@ -11,7 +11,7 @@
 #include <utility>
 #include <variant>
 
-#include <gradsieve/any_compressor.hpp>
+#include <gradsieve/run_time.hpp>
 #include <gradsieve/gradsieve.hpp>
 
 #include "../../command_line.hpp"

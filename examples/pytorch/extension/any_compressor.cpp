@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/any_compressor.hpp>
+#include <gradsieve/run_time.hpp>
 #include <gradsieve/exchange/reduce_scatter.hpp>
 
 namespace example {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <gradsieve/layer_states.hpp>
-#include <gradsieve/schedule/dense_mean.hpp>
+#include <gradsieve/host/dense_mean.hpp>
 
 #include "any_compressor.hpp"
 #include "model_layers.hpp"

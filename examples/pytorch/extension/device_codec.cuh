@@ -6,6 +6,7 @@
 #include <variant>
 
 #include <gradsieve/cuda.cuh>
+#include <gradsieve/published.cuh>
 
 #include "any_codec.hpp"
 

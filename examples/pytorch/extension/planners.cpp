@@ -12,7 +12,7 @@
 
 #include <pybind11/stl.h>
 
-#include <gradsieve/schedule.hpp>
+#include <gradsieve/plan.hpp>
 
 #include "../../command_line.hpp"
 

@@ -39,6 +39,9 @@ class fingerprint {
     for (auto const each : bytes) byte(std::to_integer<std::uint64_t>(each));
   }
 
+  /// One step of FNV-1a, by a word instead of a byte.
+  constexpr void mix(std::uint64_t word) noexcept { hash_ = (hash_ ^ word) * 0x0000'0100'0000'01B3u; }
+
   /// The hash of all that was added.
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return hash_; }
 
@@ -47,7 +50,7 @@ class fingerprint {
   [[nodiscard]] static constexpr Bits without_sign_of_zero(Bits bits) noexcept {
     return bits << 1 == 0 ? Bits{0} : bits;
   }
-  constexpr void byte(std::uint64_t each) noexcept { hash_ = (hash_ ^ (each & 0xFFu)) * 0x0000'0100'0000'01B3u; }
+  constexpr void byte(std::uint64_t each) noexcept { mix(each & 0xFFu); }
 
   std::uint64_t hash_ = 0xCBF2'9CE4'8422'2325u;
 };

@@ -143,14 +143,13 @@ class layout {
 
   /// A hash of names and sizes (FNV-1a), the same on every machine.
   [[nodiscard]] std::uint64_t hash() const noexcept {
-    std::uint64_t h = 0xCBF2'9CE4'8422'2325u;
-    auto const mix = [&h](std::uint64_t byte) { h = (h ^ byte) * 0x0000'0100'0000'01B3u; };
+    fingerprint all;
     for (auto const& each : layers_) {
-      for (char const c : each.name) mix(static_cast<unsigned char>(c));
-      mix(0x100);
-      for (int shift = 0; shift < 64; shift += 8) mix((each.size >> shift) & 0xFFu);
+      for (char const c : each.name) all.mix(static_cast<unsigned char>(c));
+      all.mix(0x100);
+      all.add(std::uint64_t{each.size});
     }
-    return h;
+    return all.value();
   }
 
   /// A hash of all that ranks must hold alike: hash(), and what is known of dimensions and other names.

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
@@ -21,21 +22,19 @@ inline constexpr bool holds = false;
 template <class T, class... Types>
 inline constexpr bool holds<T, type_list<Types...>> = (std::is_same_v<T, Types> || ...);
 
-/// What depends on the gradient's format.
-template <class T>
-struct any_step_of {
-  virtual ~any_step_of() = default;
-  virtual step_report exchange(any_communicator const&, gradient_ref<T>, skipped_layers) = 0;
-  virtual void fail(any_communicator const&, gradient_ref<T>) = 0;
-  virtual host_selection compress(gradient_ref<T const>, int) = 0;
-  virtual applied_update apply(std::span<std::span<std::byte const> const>, gradient_ref<T>) = 0;
-};
-
 /// A compressor for gradients of these formats.
 template <class Formats>
 struct any_step;
 template <class... T>
-struct any_step<type_list<T...>> : any_step_of<T>... {
+struct any_step<type_list<T...>> {
+  using gradient = std::variant<gradient_ref<T>...>;
+  using constant_gradient = std::variant<gradient_ref<T const>...>;
+
+  virtual ~any_step() = default;
+  virtual step_report exchange(any_communicator const&, gradient const&, skipped_layers) = 0;
+  virtual void fail(any_communicator const&, gradient const&) = 0;
+  virtual host_selection compress(constant_gradient const&, int) = 0;
+  virtual applied_update apply(std::span<std::span<std::byte const> const>, gradient const&) = 0;
   virtual std::span<std::byte const> encode(host_selection const&) = 0;
   virtual std::span<float const> residual() = 0;
   virtual std::uint64_t accumulated() const = 0;
@@ -52,75 +51,50 @@ struct any_step<type_list<T...>> : any_step_of<T>... {
   virtual std::string describe() const = 0;
 };
 
-/// A recipe's compressor and averager.
-template <class Recipe>
-struct any_step_owner {
-  using codec_type = decltype(Recipe::codec);
-
-  any_step_owner(host where, layout about, Recipe const& recipe)
-      : space{where}, reducer{where, std::move(about), recipe} {}
-
-  template <class T>
-  applied_update apply(std::span<std::span<std::byte const> const> messages, gradient_ref<T> const gradient) {
-    if (!mean) mean = std::make_unique<averager<host, codec_type>>(space, reducer.layers(), reducer.recipe());
-    return mean->apply(messages, gradient);
-  }
-
-  host space;
-  compressor<host, Recipe> reducer;
-  std::unique_ptr<averager<host, codec_type>> mean;
-};
-
-/// Implements any_step_of for each format, one after the other, on `owner`.
-template <class Recipe, class Base, class... Formats>
-struct any_step_formats : Base {
-  template <class... Arguments>
-  explicit any_step_formats(Arguments&&... arguments) : owner(std::forward<Arguments>(arguments)...) {}
-  any_step_owner<Recipe> owner;
-};
-template <class Recipe, class Base, class T, class... Rest>
-struct any_step_formats<Recipe, Base, T, Rest...> : any_step_formats<Recipe, Base, Rest...> {
-  using next = any_step_formats<Recipe, Base, Rest...>;
-  using next::next;
-  step_report exchange(any_communicator const& comm, gradient_ref<T> gradient, skipped_layers skipped) override {
-    return this->owner.reducer.exchange(comm, gradient, skipped);
-  }
-  void fail(any_communicator const& comm, gradient_ref<T> gradient) override {
-    this->owner.reducer.fail(comm, gradient);
-  }
-  host_selection compress(gradient_ref<T const> gradient, int rank) override {
-    return this->owner.reducer.compress(gradient, rank);
-  }
-  applied_update apply(std::span<std::span<std::byte const> const> messages, gradient_ref<T> gradient) override {
-    return this->owner.apply(messages, gradient);
-  }
-};
-
-/// The compressor of a recipe, for gradients of these formats.
+/// The compressor of a recipe, and an averager of its messages once one is asked for.
 template <class Recipe, class Formats>
-struct any_step_holder;
-template <class Recipe, class... T>
-struct any_step_holder<Recipe, type_list<T...>> final : any_step_formats<Recipe, any_step<type_list<T...>>, T...> {
-  using next = any_step_formats<Recipe, any_step<type_list<T...>>, T...>;
-  using next::next;
+class any_step_of final : public any_step<Formats> {
+ public:
+  using base = any_step<Formats>;
+  using gradient = typename base::gradient;
 
-  std::span<std::byte const> encode(host_selection const& chosen) override { return reducer().encode(chosen); }
-  std::span<float const> residual() override { return reducer().residual(); }
-  std::uint64_t accumulated() const override { return this->owner.reducer.accumulated(); }
-  host where() const override { return this->owner.space; }
-  step_report report() const override { return this->owner.reducer.report(); }
-  void discard_step() override { reducer().discard_step(); }
-  void rescale(float factor) override { reducer().rescale(factor); }
-  double residual_norm() override { return reducer().residual_norm(); }
-  std::vector<std::byte> state() override { return reducer().state(); }
-  void restore(std::span<std::byte const> bytes) override { reducer().restore(bytes); }
-  void absorb(std::span<std::byte const> bytes) override { reducer().absorb(bytes); }
-  layout const& layers() const override { return this->owner.reducer.layers(); }
-  std::uint64_t hash() const override { return this->owner.reducer.recipe().hash(); }
-  std::string describe() const override { return this->owner.reducer.describe(); }
+  any_step_of(host where, layout about, Recipe const& recipe)
+      : space_{where}, reducer_{where, std::move(about), recipe} {}
+
+  step_report exchange(any_communicator const& comm, gradient const& all, skipped_layers skipped) override {
+    return std::visit([&](auto values) { return reducer_.exchange(comm, values, skipped); }, all);
+  }
+  void fail(any_communicator const& comm, gradient const& all) override {
+    std::visit([&](auto values) { reducer_.fail(comm, values); }, all);
+  }
+  host_selection compress(typename base::constant_gradient const& all, int rank) override {
+    return std::visit([&](auto values) { return reducer_.compress(values, rank); }, all);
+  }
+  applied_update apply(std::span<std::span<std::byte const> const> messages, gradient const& all) override {
+    if (!mean_) mean_ = std::make_unique<averager<host, codec_type>>(space_, reducer_.layers(), reducer_.recipe());
+    return std::visit([&](auto values) { return mean_->apply(messages, values); }, all);
+  }
+  std::span<std::byte const> encode(host_selection const& chosen) override { return reducer_.encode(chosen); }
+  std::span<float const> residual() override { return reducer_.residual(); }
+  std::uint64_t accumulated() const override { return reducer_.accumulated(); }
+  host where() const override { return space_; }
+  step_report report() const override { return reducer_.report(); }
+  void discard_step() override { reducer_.discard_step(); }
+  void rescale(float factor) override { reducer_.rescale(factor); }
+  double residual_norm() override { return reducer_.residual_norm(); }
+  std::vector<std::byte> state() override { return reducer_.state(); }
+  void restore(std::span<std::byte const> bytes) override { reducer_.restore(bytes); }
+  void absorb(std::span<std::byte const> bytes) override { reducer_.absorb(bytes); }
+  layout const& layers() const override { return reducer_.layers(); }
+  std::uint64_t hash() const override { return reducer_.recipe().hash(); }
+  std::string describe() const override { return reducer_.describe(); }
 
  private:
-  [[nodiscard]] compressor<host, Recipe>& reducer() noexcept { return this->owner.reducer; }
+  using codec_type = decltype(Recipe::codec);
+
+  host space_;
+  compressor<host, Recipe> reducer_;
+  std::unique_ptr<averager<host, codec_type>> mean_;
 };
 
 }  // namespace gradsieve::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/published.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
 namespace gradsieve {

@@ -1,5 +1,5 @@
 #include <gradsieve/comm/self.hpp>
-#include <gradsieve/schedule/overlap/overlap.hpp>
+#include <gradsieve/overlap.hpp>
 
 struct plain {
   gradsieve::step_report exchange(gradsieve::self const&, std::span<float>) { return {}; }

@@ -1,6 +1,7 @@
 // Policies that are right, of which no recipe can be made: each pair is refused by a sentence of its own.
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/published.hpp>
 
 namespace gs = gradsieve;
 

@@ -1,6 +1,7 @@
 // Exchanges of which there is no specialisation of device_exchange.
 #include <gradsieve/cuda.cuh>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/published.cuh>
 
 namespace gs = gradsieve;
 

@@ -6,7 +6,6 @@
 
 #include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/codec/value/block_scaled.hpp>
-#include <gradsieve/codec/value/qsgd.hpp>
 #include <gradsieve/codec/value/sign.hpp>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/codec/value_codec.cuh>
@@ -189,7 +188,5 @@ template <unsigned Bits>
 class device_values<block_scaled<Bits>> : public device_block_values<block_scaled<Bits>> {};
 template <>
 class device_values<sign> : public device_block_values<sign> {};
-template <>
-class device_values<qsgd> : public device_block_values<qsgd> {};
 
 }  // namespace gradsieve

@@ -1,0 +1,92 @@
+// Numbers as little-endian bytes, and a checksum: what messages, checkpoints and plans are written with.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include <gradsieve/core/config.hpp>
+#include <gradsieve/core/simd.hpp>
+
+/// What codecs write and read messages with. All numbers are little-endian.
+namespace gradsieve::wire {
+
+/// Writes numbers as little-endian bytes. @pre `to` has room for them
+template <class T>
+void store(std::span<std::byte> to, std::span<T const> from) noexcept {
+  if constexpr (std::endian::native == std::endian::little) {
+    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size_bytes());
+  } else {
+    auto const* const bytes = reinterpret_cast<std::byte const*>(from.data());
+    for (std::size_t i = 0; i < from.size(); ++i)
+      for (std::size_t b = 0; b < sizeof(T); ++b) to[i * sizeof(T) + b] = bytes[(i + 1) * sizeof(T) - 1 - b];
+  }
+}
+
+/// Reads numbers from little-endian bytes. @pre `from` has as many
+template <class T>
+void load(std::span<T> to, std::span<std::byte const> from) noexcept {
+  if constexpr (std::endian::native == std::endian::little) {
+    if (!to.empty()) std::memcpy(to.data(), from.data(), to.size_bytes());
+  } else {
+    auto* const bytes = reinterpret_cast<std::byte*>(to.data());
+    for (std::size_t i = 0; i < to.size(); ++i)
+      for (std::size_t b = 0; b < sizeof(T); ++b) bytes[i * sizeof(T) + b] = from[(i + 1) * sizeof(T) - 1 - b];
+  }
+}
+
+/// Reads one number.
+template <class T>
+[[nodiscard]] T load_one(std::span<std::byte const> from) noexcept {
+  T value{};
+  load(std::span{&value, 1}, from.first(sizeof(T)));
+  return value;
+}
+
+/// Writes one number.
+template <class T>
+void store_one(std::span<std::byte> to, T value) noexcept {
+  store(to.first(sizeof(T)), std::span<T const>{&value, 1});
+}
+
+/// A word of a message, mixed with its position: a summand of checksum().
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t mixed(std::uint64_t word,
+                                                                          std::uint64_t position) noexcept {
+  std::uint64_t x = (word ^ (position * 0x9E37'79B9'7F4A'7C15u)) * 0xD6E8'FEB8'6659'FD93u;
+  return (x ^ (x >> 32)) * 0xD6E8'FEB8'6659'FD93u;
+}
+
+/// A part of checksum(), compiled for each instruction set.
+struct mix_words {
+  /// The sum of mixed() words, of which the first has the position 1.
+  template <simd>
+  GRADSIEVE_INLINE static std::uint64_t run(std::byte const* bytes, std::size_t words) noexcept {
+    std::uint64_t total = 0;
+    for (std::size_t i = 0; i < words; ++i) {
+      std::uint64_t word = 0;
+      __builtin_memcpy(&word, bytes + 8 * i, 8);
+      if constexpr (std::endian::native != std::endian::little) word = __builtin_bswap64(word);
+      total += mixed(word, i + 1);
+    }
+    return total;
+  }
+};
+
+/// The sum of all 8-byte words and the size, each mixed with its position. It finds damage, not forgery. As it is a
+/// sum, any number of threads can compute it.
+[[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
+  std::size_t const words = bytes.size() / 8;
+  std::uint64_t total = mixed(bytes.size(), 0);
+  total += host_kernels::run<mix_words>(host_kernels::best_simd(), bytes.data(), words);
+  if (auto const rest = bytes.subspan(8 * words); !rest.empty()) {
+    std::array<std::byte, 8> last{};
+    std::memcpy(last.data(), rest.data(), rest.size());
+    total += mixed(load_one<std::uint64_t>(last), words + 1);
+  }
+  return total;
+}
+
+}  // namespace gradsieve::wire

@@ -1,0 +1,12 @@
+// Runs a plan beside the backward pass, and measures what an exchange costs. Stands on the core and on plan.hpp.
+#pragma once
+
+#include <gradsieve/overlap/agree.hpp>
+#include <gradsieve/overlap/group_exchange.hpp>
+#include <gradsieve/overlap/measure_cost.hpp>
+#include <gradsieve/overlap/overlap.hpp>
+#include <gradsieve/overlap/tracker.hpp>
+
+/// @defgroup overlapping Overlap
+/// @ingroup scheduling
+/// Exchanging the groups of a plan while the backward pass still runs.

@@ -1,0 +1,334 @@
+// Exchanges gradients while the backward pass still computes others.
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
+#include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
+#include <gradsieve/host/workspace.hpp>
+#include <gradsieve/overlap/agree.hpp>
+#include <gradsieve/overlap/group_exchange.hpp>
+#include <gradsieve/overlap/group_map.hpp>
+#include <gradsieve/overlap/group_queue.hpp>
+#include <gradsieve/overlap/overlapped_group.hpp>
+#include <gradsieve/overlap/tracker.hpp>
+#include <gradsieve/plan/plan.hpp>
+
+namespace gradsieve {
+
+/// Exchanges the groups of a plan while the backward pass still runs. Between begin() and wait() the backward pass
+/// calls ready(layer) when a gradient is complete. A group whose layers are all ready is exchanged in place, one group
+/// after the other in the plan's order, so that all ranks issue the same collectives in the same order. The last group
+/// waits for wait() or flush(). The gradient is then the averaged update. Call run(), or begin(), ready() and wait();
+/// cancel() if the backward pass throws. Every group has an exchange of its own; with compressors each group sends the
+/// recipe's density of its own layers. Layers are numbered as in the layout. An example on the host:
+/// @include overlap.cpp
+///
+/// A step ends on all ranks or on none: the last group is sent only once wait() says that this rank does not cancel. A
+/// rank that cancels joins the remaining groups as a failed rank, so that wait() throws on the others. Groups exchanged
+/// before count, on all ranks alike, with their step counters; of the others nothing is given up on any rank, and the
+/// other ranks' gradients of them are in their residuals. Then discard_step() on all ranks takes back the groups that
+/// count, and the step has sent nothing.
+///
+/// On a host a thread of this object runs the exchanges. From begin() until wait() or cancel() returns, only that
+/// thread may use the communicator, and any MPI that was not initialised with MPI_THREAD_MULTIPLE; with less than
+/// MPI_THREAD_SERIALIZED the constructor throws. A child of fork() does not have the thread: what would wait for it
+/// throws communication_error, and cancel() and the destructor do nothing.
+///
+/// On a device, with `<gradsieve/cuda.cuh>`, the exchanges run on a second stream: construct the overlap with
+/// `device{second_stream}`, let make() return exchanges for it, and call run(gradient, stream, backward). The host only
+/// enqueues: call ready() once the kernels that write the layer are enqueued; wait() makes `stream` wait, not the host.
+/// What fails on the device, or a cancel() of another rank, is thrown by the report or by a later step. The
+/// communicator works in stream order, as for a device compressor: nccl::communicator_ref, or a host's as staged{comm},
+/// which makes ready() wait for the exchange and hides nothing. If a CUDA graph can hold exchange and communicator, it
+/// can hold a step; run two steps before.
+///
+/// Memory: a buffer for each group whose layers do not lie side by side; a step allocates what its exchanges do.
+/// Threads: ready() from any thread, on a device if they share a stream or name theirs; all else from one at a time.
+template <space Space, class Exchange, communicator Comm, gradient_value T = float>
+class overlap {
+  static_assert(group_exchange<Exchange, Comm, T>,
+                "what makes the exchange of a group must return an object with "
+                "step_report exchange(comm, std::span<T> gradient), such as compressor or dense_mean");
+  using queue = group_queue<Space>;
+
+ public:
+  /// The exchange of a group.
+  using exchange_type = Exchange;
+  using writer = typename queue::writer;  ///< what writes gradients: a stream on a device; empty on a host
+
+  /// Broadcasts rank 0's plan, see agree(), and calls make(layout of a group) for every group in order. `ready_order`
+  /// says for each layer of the plan which one of the layout it is; empty: the last layer is ready first. On a host
+  /// groups are packed by the thread that exchanges them, whatever host::threads. Collective. Allocates; waits.
+  /// @throws invalid_argument if the plan does not fit the layout; communication_error if another thread may not use
+  /// the communicator; mismatch if ranks differ in layout or order, or another rank throws; corrupt_message as agree();
+  /// what make() throws.
+  template <class Make>
+    requires std::invocable<Make const&, layout const&>
+  overlap(Space where, Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
+          std::vector<std::size_t> const& ready_order = {})
+      : comm_{std::move(comm)},
+        plan_{agree(host{}, queue::setup_communicator(where, comm_), of_rank_0)},
+        layers_{layers},
+        tracker_{plan_},
+        queue_{where} {
+    std::exception_ptr failure;
+    try {
+      if constexpr (thread_checking_communicator<Comm>) comm_.require_threads();
+      group_ = group_map{layers, plan_, ready_order, sizeof(T)};
+      skipped_.reserve(layers.count());
+      for (auto const& each : group_.groups()) parts_.emplace_back(make, queue_, each);
+      for (auto const& each : parts_)
+        if constexpr (requires { check_names(each.exchange.recipe(), layers); })
+          check_names(each.exchange.recipe(), layers);  // a group alone need not have what a pattern names
+      for (std::size_t g = 0; g < parts_.size(); ++g)
+        if (layers_of(g).size() > 0) last_ = g;
+      auto const may = [this](std::size_t g) { return tracker_.frontier() > g && (g < last_ || ended_.load()); };
+      queue_.start(parts_.size(), layers.count(), may, [this](std::size_t g) { exchange(g); });
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    group_map::require_equal(host{}, queue::setup_communicator(where, comm_), layers, group_, failure);
+  }
+  /// The same on host{}.
+  template <class Make>
+    requires std::same_as<Space, host> && std::invocable<Make const&, layout const&>
+  overlap(Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
+          std::vector<std::size_t> const& ready_order = {})
+      : overlap{host{}, std::move(comm), layers, of_rank_0, make, ready_order} {}
+
+  overlap(overlap const&) = delete;
+  overlap& operator=(overlap const&) = delete;
+
+  /// Cancels an open step, as cancel(), and waits for work on a device. If the exchanges have no fail(), waits for the
+  /// group that is being exchanged and leaves the others. The gradient of an open step must live until then.
+  ~overlap() {
+    if constexpr (cancels) cancel();
+  }
+
+  /// A whole step: begin(), backward(ready), wait(). `ready` does what ready() does, and may be called from any thread
+  /// until `backward` returns. If `backward` throws, calls cancel() and passes the exception on.
+  /// @throws what begin(), wait() and `backward` throw.
+  template <class Backward>
+  auto run(gradient_ref<T> gradient, writer by, Backward&& backward) {
+    begin(gradient, by);
+    try {
+      backward([this](std::size_t layer, auto const&... written) { this->ready(layer, written...); });
+    } catch (...) {
+      cancel();
+      throw;
+    }
+    return wait();
+  }
+  /// The same, where nothing needs to be said about what writes.
+  template <class Backward>
+    requires std::default_initializable<writer>
+  auto run(gradient_ref<T> gradient, Backward&& backward) {
+    return run(gradient, writer{}, std::forward<Backward>(backward));
+  }
+
+  /// Begins a step. The gradient is a vector, array or span, or `pieces`; its memory is in use until wait() or cancel()
+  /// returns, on a device until what they enqueue is done. @throws invalid_argument if a step is open; or if the
+  /// gradient's size is not the layout's, in which case this rank cancels the step, so that the others throw as well,
+  /// if the exchanges have fail().
+  void begin(gradient_ref<T> gradient, writer by = {}) { begin_step(gradient, {}, by); }
+  /// A list of pieces must live until wait() or cancel() returns, too.
+  void begin(pieces<T>&& list, writer by = {}) = delete;
+  /// The same where the caller will not use the update of some layers, see compressor::exchange(). They are ready like
+  /// any other. @throws as begin(); also if `skipped` has neither an element for each layer nor none.
+  void begin(gradient_ref<T> gradient, skipped_layers const skipped, writer by = {})
+    requires skipping_exchange<Exchange, Comm, T>
+  {
+    begin_step(gradient, skipped, by);
+  }
+  /// @copydoc begin(pieces<T>&&, writer)
+  void begin(pieces<T>&& list, skipped_layers skipped, writer by = {}) = delete;
+  /// The gradient of this layer is complete; on a device, the work that writes it is enqueued on the step's stream or
+  /// on the one given. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete;
+  /// on a device an event, and enqueueing the exchanges of groups that are complete.
+  /// @throws invalid_argument if there is no such layer, it was ready before in this step, or no step is open.
+  void ready(std::size_t layer) { ready(layer, queue_.step_writer()); }
+  /// The same for a layer that is written on another stream.
+  void ready(std::size_t layer, writer by) {
+    if (!open_.load())
+      throw invalid_argument("gradsieve: layer " + std::to_string(layer) +
+                             " is ready, but no step is open: call begin() first");
+    if (layer >= group_.count())
+      throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, the layout has " +
+                             std::to_string(group_.count()) + " layers");
+    auto const place = group_.place_of(layer);
+    if (!tracker_.is_ready(place)) queue_.written(place, by);
+    auto const before = tracker_.frontier();
+    if (tracker_.on_ready(place) != before) queue_.announce();
+  }
+
+  /// The backward pass has ended: completes all groups. Layers that were not ready in this step, as nothing used them,
+  /// get a gradient of zero, and the report counts them; they may differ between ranks. @throws invalid_argument if no
+  /// step is open.
+  void flush() {
+    if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: call begin() first");
+    tracker_.flush([&](std::size_t place) {
+      ++not_ready_;
+      auto const& each = group_.range_of(place);
+      gradient_.for_each_run(each.offset, each.size,
+                             [&](std::span<T> const run) { queue_.fill_zero(std::as_writable_bytes(run)); });
+      queue_.written(place, queue_.step_writer());
+    });
+    ended_.store(true);
+    queue_.announce();
+  }
+
+  /// Ends the step: flush(), and waits until all groups are exchanged; on a device the step's stream waits instead of
+  /// the host. Returns report().
+  /// @throws invalid_argument if no step is open; else the first exception of this step's exchanges. The groups behind
+  /// it have been exchanged all the same, so that other ranks are not left waiting; the next step may begin.
+  auto wait() {
+    flush();
+    queue_.finish();
+    open_.store(false);
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    return report();
+  }
+
+  /// Ends the step if this rank's backward pass cannot go on: it joins the remaining groups as a failed rank, so that
+  /// the other ranks throw communication_error from wait(), on a device from the report. Waits as wait() does, for as
+  /// long as the other ranks take. The gradient's values are then not valid, and the next step may begin. Exceptions of
+  /// the exchanges are dropped. Does nothing if no step is open. Not after flush(). Needs exchanges with fail().
+  void cancel() noexcept {
+    static_assert(cancels,
+                  "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
+                  "dense_mean have it: else the other ranks would wait for this one");
+    if (!open_.load()) return;
+    if (queue_.usable()) {
+      cancelled_.store(true);
+      ended_.store(true);
+      try {
+        tracker_.flush([&](std::size_t place) { queue_.written(place, queue_.step_writer()); });
+        queue_.announce();
+        queue_.finish();
+      } catch (...) {  // a device is gone; the other ranks' transport will say so
+      }
+      failure_ = nullptr;
+    }
+    open_.store(false);
+  }
+
+  /// For an update that was not used, or a step that was cancelled: discard_step() of every group's exchange. Call it
+  /// on every rank. Not while a step is open.
+  void discard_step()
+    requires discarding_exchange<Exchange>
+  {
+    for (auto& each : parts_) each.exchange.discard_step();
+  }
+
+  /// The last step, all groups together: an overlap_report; on a device a device_overlap_report, whose get() waits for
+  /// the step and throws what failed in it. Not while a step is open.
+  [[nodiscard]] auto report() const { return queue_.report(parts_, not_ready_); }
+
+  /// The plan that all ranks follow.
+  [[nodiscard]] plan const& agreed() const noexcept { return plan_; }
+
+  /// When the groups of the last step were exchanged, in seconds since begin(); waits on a device. Not while a step is
+  /// open.
+  [[nodiscard]] auto times() const { return queue_.times(); }
+
+  /// The exchange of a group, for state(), restore() and the like. Not while a step is open.
+  /// @pre group < agreed().groups().size()
+  [[nodiscard]] Exchange& exchange_of(std::size_t group) noexcept { return parts_[group].exchange; }
+  /// The layers of a group. @pre group < agreed().groups().size()
+  [[nodiscard]] layout const& layers_of(std::size_t group) const noexcept { return group_.groups()[group].layers; }
+
+ private:
+  static constexpr bool cancels = failing_exchange<Exchange, Comm, T>;
+
+  void begin_step(gradient_ref<T> gradient, skipped_layers const skipped, writer by) {
+    queue_.require_usable();
+    if (open_.load()) throw invalid_argument("gradsieve: begin() was called before wait() had ended the last step");
+    try {
+      gradient = gradient.in(layers_);
+      gradient.check(layers_);
+      skipped.check(group_.count());
+      for (auto& each : parts_) each.reserve(queue_, gradient);
+    } catch (...) {
+      cancel_instead(by);
+      throw;
+    }
+    tracker_.reset();
+    not_ready_ = 0;
+    cancelled_.store(false);
+    ended_.store(false);
+    gradient_ = gradient;
+    skipped_.clear();
+    for (std::size_t i = 0; i < skipped.size(); ++i) skipped_.push_back(skipped[i] ? 1 : 0);
+    failure_ = nullptr;
+    open_.store(true);
+    queue_.begin(by);
+  }
+
+  /// A step of this rank that it cancels, so that the others throw.
+  void cancel_instead([[maybe_unused]] writer by) {
+    if constexpr (cancels) {
+      auto const instead = queue_.template allocate<T>(layers_.size());
+      begin(instead.span(), by);
+      cancel();
+      queue_.drain();
+    }
+  }
+
+  /// A failed group does not stop the ones behind it: if it failed on this rank only, the others exchange them.
+  void exchange(std::size_t g) noexcept {
+    try {
+      auto const& places = plan_.groups()[g];
+      for (std::size_t place = places.begin; place < places.end; ++place)
+        if (group_.range_of(place).size > 0) queue_.hold(place);
+      queue_.start_group(g);
+      parts_[g].run(queue_, comm_, gradient_, cancelled_.load(), skipped_);
+    } catch (...) {
+      if (!failure_) failure_ = std::current_exception();
+    }
+    queue_.finish_group(g);
+  }
+
+  Comm comm_;
+  plan plan_;
+  layout layers_;
+  group_map group_;
+  tracker tracker_;
+  std::deque<overlapped_group<Exchange, Comm, T, queue>> parts_;  // which do not move
+
+  std::vector<unsigned char> skipped_;  // layers of the layout; with the next: of the caller's thread, as said there
+  gradient_ref<T> gradient_;  // with failure_ and reports: of the caller's thread before begin() and after wait()
+  std::exception_ptr failure_;
+
+  std::atomic<bool> open_{false};
+  std::atomic<bool> ended_{false};  // the backward pass: the last group may go
+  std::atomic<bool> cancelled_{false};
+  std::size_t not_ready_ = 0;  // layers, in this step
+  std::size_t last_ = 0;       // of the groups that have elements
+  queue queue_;                // the last: it stops before what it works on goes
+};
+
+/// Deduces the exchange from what make() returns.
+template <space Space, class Comm, class Make>
+overlap(Space, Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
+    -> overlap<Space, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;
+/// The same on host{}.
+template <class Comm, class Make>
+overlap(Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
+    -> overlap<host, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;
+
+}  // namespace gradsieve

@@ -1,0 +1,32 @@
+// Plans which gradients are exchanged together: traces, costs, planners, a simulator, advice. Needs the standard library
+// and core/ only; overlap.hpp runs plans.
+#pragma once
+
+#include <gradsieve/plan/advise.hpp>
+#include <gradsieve/plan/collectives.hpp>
+#include <gradsieve/plan/cost.hpp>
+#include <gradsieve/plan/csv.hpp>
+#include <gradsieve/plan/fit.hpp>
+#include <gradsieve/plan/make_plan.hpp>
+#include <gradsieve/plan/networks.hpp>
+#include <gradsieve/plan/plan.hpp>
+#include <gradsieve/plan/planners/fixed.hpp>
+#include <gradsieve/plan/planners/greedy.hpp>
+#include <gradsieve/plan/planners/optimal.hpp>
+#include <gradsieve/plan/planners/optimal_rs_ag.hpp>
+#include <gradsieve/plan/planners/optimal_sparse.hpp>
+#include <gradsieve/plan/planners/robust.hpp>
+#include <gradsieve/plan/simulate/chrome_trace.hpp>
+#include <gradsieve/plan/simulate/simulate.hpp>
+#include <gradsieve/plan/trace.hpp>
+
+/// @defgroup scheduling Schedules
+/// Which gradients travel together and when: traces, costs and plans.
+
+/// @defgroup planners Planners
+/// @ingroup scheduling
+/// Policies that make a plan from a trace and a cost; see make_plan().
+
+/// @defgroup costs Costs and simulation
+/// @ingroup scheduling
+/// What collectives take, modelled or measured, and what a plan would take.

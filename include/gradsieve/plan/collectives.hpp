@@ -1,0 +1,186 @@
+// Costs of collectives from a link's latency and bandwidth, and links from measured costs.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/plan/cost.hpp>
+
+namespace gradsieve {
+
+/// One link, full duplex, and the arithmetic at its end.
+struct network_link {
+  double alpha = 0;  ///< seconds a message
+  double beta = 0;   ///< seconds a byte
+  double gamma = 0;  ///< seconds to add one byte to another
+
+  /// Checks all. @throws invalid_argument unless they are finite and not negative.
+  void check() const {
+    require_between("alpha of a link, seconds a message,", alpha, 0, 1e6);
+    require_between("beta of a link, seconds a byte,", beta, 0, 1e6);
+    require_between("gamma of a link, seconds to reduce a byte,", gamma, 0, 1e6);
+  }
+  friend bool operator==(network_link const&, network_link const&) = default;
+};
+
+namespace schedule_detail {
+
+inline constexpr int most_workers = 1 << 24;
+
+/// @throws invalid_argument unless 1 <= workers <= 2^24, or if the link is not one.
+inline double workers_of(network_link const& each, int workers) {
+  each.check();
+  require_between("number of workers", workers, 1, most_workers);
+  return workers;
+}
+
+/// ceil(log2 workers)
+inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(workers) - 1); }
+
+}  // namespace schedule_detail
+
+// ---- Dense all-reduce --------------------------------------------------------------------------------------
+
+/// Reduce-scatter and all-gather around a ring. One worker costs nothing.
+/// @throws invalid_argument unless 1 <= workers <= 2^24 and the link is finite and not negative; so do all below.
+[[nodiscard]] inline affine ring_cost(network_link const& each, int workers) {
+  double const p = schedule_detail::workers_of(each, workers);
+  return {2 * (p - 1) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
+}
+
+/// Reduction up a binary tree and broadcast down it, of whole messages.
+[[nodiscard]] inline affine tree_cost(network_link const& each, int workers) {
+  (void)schedule_detail::workers_of(each, workers);
+  double const rounds = schedule_detail::rounds(workers);
+  return {2 * rounds * each.alpha, rounds * (2 * each.beta + each.gamma)};
+}
+
+/// Recursive doubling: in each round every worker exchanges the whole gradient with a partner at twice the distance.
+[[nodiscard]] inline affine recursive_doubling_cost(network_link const& each, int workers) {
+  (void)schedule_detail::workers_of(each, workers);
+  double const rounds = schedule_detail::rounds(workers);
+  return {rounds * each.alpha, rounds * (each.beta + each.gamma)};
+}
+
+/// Reduce-scatter by recursive halving, all-gather by doubling. If the workers are no power of two, the surplus ones
+/// send their gradient to a partner first and receive the result last.
+[[nodiscard]] inline affine halving_doubling_cost(network_link const& each, int workers) {
+  (void)schedule_detail::workers_of(each, workers);
+  auto const floor = static_cast<int>(std::bit_floor(static_cast<unsigned>(workers)));
+  double const p = floor;
+  affine cost{2 * schedule_detail::rounds(floor) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
+  if (floor != workers) cost = {cost.a + 2 * each.alpha, cost.b + 2 * each.beta + each.gamma};
+  return cost;
+}
+
+/// Two complementary trees, each for half of the bytes, pipelined. A byte passes a port `passes` times: 2 if the link
+/// carries both trees, 1 as published.
+[[nodiscard]] inline affine double_tree_cost(network_link const& each, int workers, double passes = 2) {
+  (void)schedule_detail::workers_of(each, workers);
+  require_between("passes of a byte through a port", passes, 1, 4);
+  if (workers == 1) return {};
+  return {2 * schedule_detail::rounds(workers) * each.alpha, passes * each.beta + each.gamma};
+}
+
+/// Ring reduce-scatter within each node, ring all-reduce among the nodes for each share, all-gather within.
+[[nodiscard]] inline affine hierarchical_cost(network_link const& within, int workers_per_node,
+                                              network_link const& between, int nodes) {
+  affine const inner = ring_cost(within, workers_per_node);
+  affine const outer = ring_cost(between, nodes);
+  return {inner.a + outer.a, inner.b + outer.b / workers_per_node};
+}
+
+// ---- Sparse exchanges --------------------------------------------------------------------------------------
+// Bytes are those of the dense binary32 gradients of the group, of which `density` is selected; `entry_bytes` is the
+// codec's size of an entry, index and value. Each begins with an all-gather of 32 bytes a worker, of which only the
+// startups count. Selections are taken to be spread evenly.
+
+namespace schedule_detail {
+
+/// The workers, and the startups of a meeting of them.
+[[nodiscard]] inline std::pair<double, double> meeting(network_link const& each, int workers, double density,
+                                                       double entry_bytes = 8) {
+  double const p = workers_of(each, workers);
+  require_between("density", density, 0, 1);
+  require_between("bytes of an entry", entry_bytes, 0, 64);
+  return {p, (p - 1) * each.alpha};
+}
+
+}  // namespace schedule_detail
+
+/// `gather`: an all-gather around a ring; every worker receives the entries of all others.
+[[nodiscard]] inline affine gather_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  return {2 * startups, (p - 1) * density * entry_bytes / 4 * each.beta};
+}
+
+/// `index_union` with `deft`: an all-reduce of the norms, the meeting, an all-gather of the disjoint indices (4 bytes
+/// each), an all-reduce of the values. Only its startups grow with the workers.
+[[nodiscard]] inline affine index_union_cost(network_link const& each, int workers, double density) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
+  affine const reduce = ring_cost(each, workers);
+  return {2 * reduce.a + 2 * startups, density * ((p - 1) / p * each.beta + reduce.b)};
+}
+
+/// `leader`: one worker's indices by a pipelined tree, an all-reduce of the values.
+[[nodiscard]] inline affine leader_cost(network_link const& each, int workers, double density) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
+  affine const reduce = ring_cost(each, workers);
+  double const sent = p == 1 ? 0 : each.beta;
+  return {startups + schedule_detail::rounds(workers) * each.alpha + reduce.a, density * (sent + reduce.b)};
+}
+
+/// `shared_choice`: an all-reduce of the values.
+[[nodiscard]] inline affine shared_choice_cost(network_link const& each, int workers, double density) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
+  affine const reduce = ring_cost(each, workers);
+  return {startups + reduce.a, density * reduce.b};
+}
+
+/// `reduce_scatter`: two all-to-alls, of sizes and of the entries, to each other worker in turn.
+[[nodiscard]] inline affine reduce_scatter_cost(network_link const& each, int workers, double density,
+                                                double entry_bytes = 8) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
+}
+
+/// `ok_topk`: as reduce_scatter, then four small all-gathers for the threshold and one of as many sums as a worker has
+/// selected.
+[[nodiscard]] inline affine ok_topk_cost(network_link const& each, int workers, double density,
+                                         double entry_bytes = 8) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  affine const scatter = reduce_scatter_cost(each, workers, density, entry_bytes);
+  return {scatter.a + 5 * startups, 2 * scatter.b};
+}
+
+/// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then a bit an entry.
+[[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
+  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  double const rounds = schedule_detail::rounds(workers);
+  double const down = p == 1 ? 0 : entry_bytes / 4;
+  return {startups + 5 * rounds * each.alpha, density * each.beta * (rounds * (entry_bytes / 4 + 1.0 / 32) + down)};
+}
+
+// ---- From a measured cost to other numbers of workers ---------------------------------------------------------
+
+/// The link for which ring_cost(link, workers) is the fitted cost; its beta includes gamma.
+/// @throws invalid_argument unless workers >= 2 and the fit is finite and not negative.
+[[nodiscard]] inline network_link link_of_ring(affine const& fit, int workers) {
+  fit.check();
+  require_between("workers of the measured cost", workers, 2, schedule_detail::most_workers);
+  double const p = workers;
+  return {fit.a / (2 * (p - 1)), fit.b * p / (2 * (p - 1)), 0};
+}
+
+/// The link for which double_tree_cost(link, workers) is the fitted cost: a tree's startups and a ring's bytes.
+[[nodiscard]] inline network_link link_of_double_tree(affine const& fit, int workers) {
+  fit.check();
+  require_between("workers of the measured cost", workers, 2, schedule_detail::most_workers);
+  return {fit.a / (2 * schedule_detail::rounds(workers)), fit.b / 2, 0};
+}
+
+}  // namespace gradsieve

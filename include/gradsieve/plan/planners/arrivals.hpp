@@ -1,0 +1,196 @@
+// The input of planners: when which gradients are ready, and which may be merged.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/plan/cost.hpp>
+#include <gradsieve/plan/trace.hpp>
+
+namespace gradsieve {
+
+/// Limits on what may be merged.
+struct merge_constraints {
+  std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max();  ///< of a group of several gradients
+  std::vector<std::size_t> barriers;  ///< no group holds both layer b - 1 and layer b; in any order
+  bool mix_dtypes = false;            ///< whether layers of different dtypes may be merged
+};
+
+/// The gradients of a trace that have bytes, in ready order. A layer without bytes belongs to the next one that has
+/// some, or to the last; nothing waits for it. A group [i, j) of gradients is ready at ready(j - 1), has bytes(i, j),
+/// and is allowed if first_with(j) <= i.
+class arrivals {
+ public:
+  /// The gradients of a trace under these constraints.
+  /// @throws invalid_argument if a barrier names a layer that the trace lacks, or most_bytes is 0.
+  explicit arrivals(trace const& of, merge_constraints const& constraints = {}) : backward_{of.backward()} {
+    if (constraints.most_bytes == 0) throw invalid_argument("gradsieve: groups of at most 0 bytes; the least is 1");
+    auto barriers = constraints.barriers;
+    std::sort(barriers.begin(), barriers.end());
+    if (!barriers.empty() && barriers.back() > of.count())
+      throw invalid_argument("gradsieve: a barrier before layer " + std::to_string(barriers.back()) + " of " +
+                             std::to_string(of.count()));
+    capped_ = constraints.most_bytes < of.bytes();
+    ready_.reserve(of.count());
+    forward_.reserve(of.count());
+    bytes_before_.reserve(of.count() + 1);
+    first_with_.reserve(of.count());
+    layer_end_.reserve(of.count());
+    bytes_before_.push_back(0);
+    double forward = 0;
+    std::size_t next_barrier = 0;
+    bool after_barrier = false;
+    std::size_t window = 0;  // the first gradient that may be with the one at hand
+    for (std::size_t l = 0; l < of.count(); ++l) {
+      forward += of[l].forward;
+      for (; next_barrier < barriers.size() && barriers[next_barrier] <= l; ++next_barrier) after_barrier = true;
+      if (of[l].bytes == 0) continue;
+      std::size_t const i = ready_.size();
+      bool const other_dtype = i > 0 && of[l].dtype != of[layer_end_.back() - 1].dtype;
+      if (after_barrier || (other_dtype && !constraints.mix_dtypes)) window = i;
+      after_barrier = false;
+      ready_.push_back(of.ready(l));
+      bytes_before_.push_back(bytes_before_.back() + of[l].bytes);
+      layer_end_.push_back(l + 1);
+      forward_.push_back(forward);
+      while (window < i && bytes_before_.back() - bytes_before_[window] > constraints.most_bytes) ++window;
+      first_with_.push_back(window);
+    }
+    if (!layer_end_.empty()) {
+      layer_end_.back() = of.count();
+      forward_.back() = forward;
+    }
+  }
+
+  /// Gradients with bytes.
+  [[nodiscard]] std::size_t count() const noexcept { return ready_.size(); }
+  /// When gradient i is ready, in seconds from the start of the backward pass.
+  [[nodiscard]] double ready(std::size_t i) const noexcept { return ready_[i]; }
+  /// Seconds of the backward pass, which may end after the last gradient.
+  [[nodiscard]] double backward() const noexcept { return backward_; }
+  /// Bytes of gradients [i, j).
+  [[nodiscard]] std::uint64_t bytes(std::size_t i, std::size_t j) const noexcept {
+    return bytes_before_[j] - bytes_before_[i];
+  }
+  /// Bytes of gradients [0, j), as a double.
+  [[nodiscard]] double bytes_before(std::size_t j) const noexcept { return static_cast<double>(bytes_before_[j]); }
+  /// The first gradient with which a group that ends before j may begin. Never decreases with j. @pre j >= 1
+  [[nodiscard]] std::size_t first_with(std::size_t j) const noexcept { return first_with_[j - 1]; }
+  /// Whether most_bytes forbids a group.
+  [[nodiscard]] bool capped() const noexcept { return capped_; }
+  /// Behind the last layer of gradients [0, j). @pre j >= 1
+  [[nodiscard]] std::size_t layer_end(std::size_t j) const noexcept { return layer_end_[j - 1]; }
+  /// Seconds of the forward pass of those layers.
+  [[nodiscard]] double forward(std::size_t j) const noexcept { return j == 0 ? 0 : forward_[j - 1]; }
+
+ private:
+  std::vector<double> ready_;
+  std::vector<double> forward_;
+  std::vector<std::uint64_t> bytes_before_;
+  std::vector<std::size_t> first_with_;
+  std::vector<std::size_t> layer_end_;
+  double backward_ = 0;
+  bool capped_ = false;
+};
+
+/// Start and finish of a group, in seconds from the start of the backward pass.
+struct group_times {
+  double start = 0;   ///< of its collective
+  double finish = 0;  ///< of its collective
+};
+
+/// The result of a planner: groups of consecutive gradients.
+struct grouping {
+  std::vector<std::size_t> ends;      ///< of the groups, each behind its last gradient
+  std::optional<double> certificate;  ///< as plan::certificate()
+  std::vector<group_times> times;     ///< predicted; empty: those of times_of()
+};
+
+/// The schedule of these groups on one stream, in order: a group starts when its last gradient is ready and the group
+/// before it has finished. @throws invalid_argument if a group's cost is negative, infinite or NaN.
+template <cost_model Cost>
+[[nodiscard]] std::vector<group_times> times_of(arrivals const& in, std::vector<std::size_t> const& ends,
+                                                Cost const& cost) {
+  std::vector<group_times> times;
+  times.reserve(ends.size());
+  double finish = 0;
+  std::size_t begin = 0;
+  for (auto const end : ends) {
+    double const start = std::max(finish, in.ready(end - 1));
+    finish = start + schedule_detail::planned_seconds_of(cost, in.bytes(begin, end));
+    times.push_back({start, finish});
+    begin = end;
+  }
+  return times;
+}
+
+/// When the last of these groups finishes; 0 without groups. @throws invalid_argument as times_of().
+template <cost_model Cost>
+[[nodiscard]] double finish_of(arrivals const& in, std::vector<std::size_t> const& ends, Cost const& cost) {
+  double finish = 0;
+  std::size_t begin = 0;
+  for (auto const end : ends) {
+    finish = std::max(finish, in.ready(end - 1)) + schedule_detail::planned_seconds_of(cost, in.bytes(begin, end));
+    begin = end;
+  }
+  return finish;
+}
+
+/// A lower bound on the finish of any plan for an affine cost: the last gradient is sent after it is ready, and all
+/// bytes are sent, with at least one startup, after the first is.
+[[nodiscard]] inline double least_finish(arrivals const& in, affine const& cost) {
+  std::size_t const n = in.count();
+  if (n == 0) return 0;
+  return std::max(in.ready(n - 1) + cost(in.bytes(n - 1, n)), in.ready(0) + cost(in.bytes(0, n)));
+}
+
+/// A grouping with a certificate that needs no optimum: for affine costs its distance to least_finish(), or `known` if
+/// that is less. @throws invalid_argument as times_of().
+template <cost_model Cost>
+[[nodiscard]] grouping with_certificate(arrivals const& in, Cost const& cost, std::vector<std::size_t> ends,
+                                        std::optional<double> known = std::nullopt) {
+  double const finish = finish_of(in, ends, cost);
+  if constexpr (std::same_as<Cost, affine>) {
+    double const gap = std::max(0.0, finish - least_finish(in, cost));
+    known = known ? std::min(*known, gap) : gap;
+  }
+  return {std::move(ends), known, {}};
+}
+
+namespace schedule_detail {
+
+/// Groups by a rule that knows no cost: gradient `end` joins those from `begin` on where joins(begin, end) and the
+/// constraints allow it. A group whose cost is infinite or NaN ends with the last gradient up to which it is not.
+/// @throws invalid_argument where there is none.
+template <cost_model Cost, class Joins>
+[[nodiscard]] grouping grown(arrivals const& in, Cost const& cost, Joins const& joins) {
+  std::vector<std::size_t> ends;
+  for (std::size_t begin = 0; begin < in.count();) {
+    std::size_t end = begin + 1;
+    while (end < in.count() && in.first_with(end + 1) <= begin && joins(begin, end)) ++end;
+    std::size_t last = end;
+    while (last > begin && !(seconds_of(cost, in.bytes(begin, last)) < never)) --last;
+    ends.push_back(begin = last > begin ? last : end);
+  }
+  return with_certificate(in, cost, std::move(ends));
+}
+
+/// Throws: the first `planned` gradients have a plan of finite costs, and no more of them have.
+[[noreturn]] inline void refuse_infinite(arrivals const& in, std::size_t planned) {
+  throw invalid_argument(
+      "gradsieve: no plan is finite: each has a group of infinite or NaN cost; there is a finite one for the first " +
+      std::to_string(planned == 0 ? 0 : in.layer_end(planned)) + " of " + std::to_string(in.layer_end(in.count())) +
+      " layers only");
+}
+
+}  // namespace schedule_detail
+
+}  // namespace gradsieve

@@ -1,0 +1,15 @@
+// The papers' methods that serve to compare, on the host; published.cuh has their device parts. Nothing in the core
+// knows them.
+#pragma once
+
+#include <gradsieve/published/gtopk.hpp>
+#include <gradsieve/published/ldte.hpp>
+#include <gradsieve/published/ok_topk.hpp>
+#include <gradsieve/published/one_sign.hpp>
+#include <gradsieve/published/qsgd.hpp>
+#include <gradsieve/published/random_k.hpp>
+#include <gradsieve/published/sbc.hpp>
+#include <gradsieve/published/shared_choice.hpp>
+#include <gradsieve/published/sidco.hpp>
+#include <gradsieve/published/threshold_search.hpp>
+#include <gradsieve/published/trimmed.hpp>

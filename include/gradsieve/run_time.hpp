@@ -1,0 +1,12 @@
+// Recipes chosen at run time: read from text, on any communicator, with the policies that a menu has compiled. Stands on
+// the core and on published.hpp, whose policies the full menu names.
+#pragma once
+
+#include <gradsieve/run_time/any_codec.hpp>
+#include <gradsieve/run_time/any_communicator.hpp>
+#include <gradsieve/run_time/any_compressor.hpp>
+#include <gradsieve/run_time/any_exchange.hpp>
+#include <gradsieve/run_time/any_partitioner.hpp>
+#include <gradsieve/run_time/any_recipe.hpp>
+#include <gradsieve/run_time/any_selector.hpp>
+#include <gradsieve/run_time/menu.hpp>

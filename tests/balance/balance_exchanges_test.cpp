@@ -1,0 +1,74 @@
+// Nothing is lost, whatever the exchange: those that cut selections, or keep a part of the sums.
+
+#include <gradsieve/published.hpp>
+
+#include "balance.hpp"
+
+namespace gs = gradsieve;
+
+TEST_CASE("mass balance, reduce_scatter with every selector") {
+  auto const with = [](auto selector) { balance::one<gs::whole, gs::reduce_scatter>(selector, gs::error_feedback{}); };
+  SUBCASE("radix") { balance::all_residuals<gs::whole, gs::reduce_scatter>(gs::radix{}); }
+  SUBCASE("laplacian") { with(gs::laplacian{}); }
+  SUBCASE("hierarchical") { with(gs::hierarchical{}); }
+  SUBCASE("chunked") { with(gs::chunked{.size = 500}); }
+  SUBCASE("a user's") { with(balance::above_mean{}); }
+  SUBCASE("deft") { balance::one<gs::deft, gs::reduce_scatter>(gs::radix{}, gs::error_feedback{}); }
+  SUBCASE("cyclic") { balance::one<gs::cyclic, gs::reduce_scatter>(gs::radix{}, gs::error_feedback{}); }
+  SUBCASE("layerwise") { balance::one<gs::layerwise, gs::reduce_scatter>(gs::radix{}, gs::error_feedback{}); }
+}
+
+TEST_CASE("mass balance, reduce_scatter with every codec") {
+  auto const values = [](auto each) {
+    balance::one<gs::whole, gs::reduce_scatter>(gs::radix{}, gs::error_feedback{}, gs::packed{.values = each});
+  };
+  auto const indices = [](auto each) {
+    balance::one<gs::whole, gs::reduce_scatter>(gs::radix{}, gs::error_feedback{}, gs::packed{.indices = each});
+  };
+  SUBCASE("fp32, automatic") { values(gs::fp32{}); }
+  SUBCASE("fp16") { values(gs::fp16{}); }
+  SUBCASE("bf16") { values(gs::bf16{}); }
+  SUBCASE("int8") { values(gs::int8{}); }
+  SUBCASE("int4") { values(gs::int4{}); }
+  SUBCASE("ternary") { values(gs::ternary{}); }
+  SUBCASE("sign") { values(gs::sign{}); }
+  SUBCASE("sbc") { values(gs::sbc{}); }
+  SUBCASE("qsgd") { values(gs::qsgd{}); }
+  SUBCASE("raw32") { indices(gs::raw32{}); }
+  SUBCASE("delta") { indices(gs::delta{}); }
+  SUBCASE("elias_fano") { indices(gs::elias_fano{}); }
+  SUBCASE("bitmap") { indices(gs::bitmap{}); }
+  SUBCASE("fixed_width") { indices(gs::fixed_width{}); }
+  SUBCASE("binned") {
+    balance::one<gs::whole, gs::reduce_scatter>(gs::chunked{.size = 500}, gs::error_feedback{}, gs::binned{});
+  }
+}
+
+TEST_CASE("mass balance, ok_topk and gtopk") {
+  auto const with = [](auto selector, auto residual, auto codec) {
+    balance::one<gs::whole, gs::ok_topk>(selector, residual, codec);
+    balance::one<gs::whole, gs::gtopk>(selector, residual, codec);
+  };
+  SUBCASE("radix") {
+    balance::all_residuals<gs::whole, gs::ok_topk>(gs::radix{});
+    balance::all_residuals<gs::whole, gs::gtopk>(gs::radix{});
+  }
+  SUBCASE("laplacian") { with(gs::laplacian{}, gs::error_feedback{}, gs::packed{}); }
+  SUBCASE("hierarchical") { with(gs::hierarchical{}, gs::none{}, gs::packed{.indices = gs::delta{}}); }
+  SUBCASE("chunked") { with(gs::chunked{.size = 500}, gs::error_feedback{}, gs::packed{.indices = gs::bitmap{}}); }
+  SUBCASE("elias_fano") { with(gs::radix{}, gs::error_feedback{}, gs::packed{.indices = gs::elias_fano{}}); }
+  SUBCASE("a user's") { with(balance::above_mean{}, gs::momentum_correction{}, gs::packed{.indices = gs::raw32{}}); }
+  SUBCASE("fixed_width") { with(gs::radix{}, gs::error_feedback{}, gs::packed{.indices = gs::fixed_width{}}); }
+  SUBCASE("deft") {
+    balance::one<gs::deft, gs::ok_topk>(gs::radix{}, gs::error_feedback{});
+    balance::one<gs::deft, gs::gtopk>(gs::radix{}, gs::error_feedback{});
+  }
+  SUBCASE("cyclic") {
+    balance::one<gs::cyclic, gs::ok_topk>(gs::radix{}, gs::error_feedback{});
+    balance::one<gs::cyclic, gs::gtopk>(gs::radix{}, gs::error_feedback{});
+  }
+  SUBCASE("layerwise") {
+    balance::one<gs::layerwise, gs::ok_topk>(gs::radix{}, gs::error_feedback{});
+    balance::one<gs::layerwise, gs::gtopk>(gs::radix{}, gs::error_feedback{});
+  }
+}

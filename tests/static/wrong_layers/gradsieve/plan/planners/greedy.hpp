@@ -1,0 +1,1 @@
+#include <gradsieve/overlap.hpp>

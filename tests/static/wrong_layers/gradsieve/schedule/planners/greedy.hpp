@@ -1,1 +1,0 @@
-#include <gradsieve/schedule/overlap/overlap.hpp>
