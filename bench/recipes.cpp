@@ -1,6 +1,6 @@
 // Recipes that the user names as text: whole exchanges of one rank, with its messages.
-#include <gradsieve/run_time.hpp>
 #include <gradsieve/comm/self.hpp>
+#include <gradsieve/run_time.hpp>
 
 #include <vector>
 

@@ -10,6 +10,7 @@
 
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/parameters.hpp>
 
 namespace gs = gradsieve;
 

@@ -11,8 +11,8 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/published.hpp>
 #include <gradsieve/plan.hpp>
+#include <gradsieve/published.hpp>
 
 #include "messages.hpp"
 #include "steps.hpp"

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/run_time.hpp>
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/overlap.hpp>
+#include <gradsieve/run_time.hpp>
 #include <gradsieve/two_level.hpp>
 
 #include "groups.hpp"

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/run_time.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/plan.hpp>
+#include <gradsieve/run_time.hpp>
 
 #include "../examples/simulate/networks.hpp"
 #include "../examples/simulate/traces.hpp"

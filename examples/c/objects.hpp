@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradsieve/gradsieve.h>
+#include <gradsieve/parameters.hpp>
 
 #include <algorithm>
 #include <cstddef>

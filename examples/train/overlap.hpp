@@ -19,6 +19,7 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/overlap.hpp>
+#include <gradsieve/parameters.hpp>
 #include <gradsieve/plan.hpp>
 
 #include "../communicator.hpp"

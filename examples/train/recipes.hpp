@@ -15,8 +15,9 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/run_time.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/parameters.hpp>
+#include <gradsieve/run_time.hpp>
 
 #include "../communicator.hpp"
 #include "options.hpp"

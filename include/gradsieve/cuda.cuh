@@ -2,12 +2,9 @@
 #pragma once
 
 #include <gradsieve/cuda/averager.cuh>
-#include <gradsieve/cuda/dense_mean.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
-#include <gradsieve/cuda/moments.cuh>
 #include <gradsieve/cuda/node_exchange.cuh>
-#include <gradsieve/cuda/parameters.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step.cuh>

@@ -13,10 +13,8 @@
 #include <gradsieve/codec/value/ternary.hpp>
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/exchange/reduce_scatter.hpp>
-#include <gradsieve/host/dense_mean.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/layer_states.hpp>
-#include <gradsieve/parameter_exchange.hpp>
 #include <gradsieve/partitioner/cyclic.hpp>
 #include <gradsieve/partitioner/deft.hpp>
 #include <gradsieve/partitioner/layerwise.hpp>
@@ -26,7 +24,6 @@
 #include <gradsieve/residual/in_bfloat16.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
 #include <gradsieve/residual/none.hpp>
-#include <gradsieve/second_moments.hpp>
 #include <gradsieve/selector/adacomp.hpp>
 #include <gradsieve/selector/chunked.hpp>
 #include <gradsieve/selector/fixed_threshold.hpp>

@@ -1,6 +1,7 @@
 // Runs a plan beside the backward pass, and measures what an exchange costs. Stands on the core and on plan.hpp.
 #pragma once
 
+#include <gradsieve/host/dense_mean.hpp>
 #include <gradsieve/overlap/agree.hpp>
 #include <gradsieve/overlap/group_exchange.hpp>
 #include <gradsieve/overlap/measure_cost.hpp>

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/parameters.cuh>
+
 #include "gpu.cuh"
 
 using namespace gpu;

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/published.hpp>
 #include <gradsieve/plan.hpp>
+#include <gradsieve/published.hpp>
 
 #include "../../examples/simulate/json.hpp"
 

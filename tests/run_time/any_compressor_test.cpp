@@ -9,12 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/run_time.hpp>
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/overlap.hpp>
+#include <gradsieve/parameters.hpp>
 #include <gradsieve/plan.hpp>
+#include <gradsieve/run_time.hpp>
 
 namespace {
 

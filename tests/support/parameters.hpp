@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/parameters.hpp>
+
 #include "steps.hpp"
 
 namespace parameters {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <variant>
 
-#include <gradsieve/run_time.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/run_time.hpp>
 
 #include "../../command_line.hpp"
 

@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/run_time.hpp>
 #include <gradsieve/exchange/reduce_scatter.hpp>
+#include <gradsieve/run_time.hpp>
 
 namespace example {
 namespace {

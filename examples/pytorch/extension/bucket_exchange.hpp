@@ -15,8 +15,8 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/layer_states.hpp>
 #include <gradsieve/host/dense_mean.hpp>
+#include <gradsieve/layer_states.hpp>
 
 #include "any_compressor.hpp"
 #include "model_layers.hpp"

@@ -1,6 +1,7 @@
 // Compressors that cannot exchange parameters: each is refused by a sentence of its own.
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/parameters.hpp>
 
 namespace gs = gradsieve;
 

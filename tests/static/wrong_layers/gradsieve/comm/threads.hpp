@@ -1,2 +1,2 @@
-#include <gradsieve/concepts.hpp>
 #include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/concepts.hpp>

@@ -17,8 +17,8 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/parameters.hpp>
-#include <gradsieve/parameter_rules.hpp>
-#include <gradsieve/parameter_state.hpp>
+#include <gradsieve/parameters/parameter_rules.hpp>
+#include <gradsieve/parameters/parameter_state.hpp>
 #include <gradsieve/step.hpp>
 
 namespace gradsieve {

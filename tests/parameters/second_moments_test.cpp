@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
+#include <gradsieve/parameters.hpp>
 
 #include "allocations.hpp"
 #include "parameters.hpp"
