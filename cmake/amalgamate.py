@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One header of many: amalgamate.py HEADER... > gradsieve.hpp, for programs that want to carry a single file.
 
-HEADER is below include/, for example gradsieve/gradsieve.hpp gradsieve/schedule.hpp gradsieve/comm/mpi.hpp. Each header
+HEADER is below include/, for example gradsieve/gradsieve.hpp gradsieve/plan.hpp gradsieve/comm/mpi.hpp. Each header
 of the library is written once, before those that include it; includes of anything else stay where they are.
 """
 
