@@ -15,8 +15,7 @@ namespace gs = gradsieve;
 /// best collective.
 struct in_turn {
   static constexpr char const* name = "in_turn";
-  static constexpr bool encodes = true;          // messages of the recipe's codec are sent
-  static constexpr bool needs_broadcast = true;  // of the communicator
+  static constexpr gs::exchange_traits traits{.encodes = true, .broadcast = true};  // see exchange_traits
 
   template <class Workspace>
   class buffers {

@@ -13,8 +13,7 @@ namespace gs = gradsieve;
 struct layers_in_turn {
   static constexpr char const* name = "layers_in_turn";
   using default_exchange = gs::index_union;  // all ranks' values, at the places that one of them has chosen
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = true;  // no element is chosen by two ranks
+  static constexpr gs::partitioner_traits traits{.disjoint = true};  // no element is chosen by two ranks
 
   /// Once for a world: the segments.
   void split(std::span<gs::range const> layers, int, gs::segment_list& list) const {

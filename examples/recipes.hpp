@@ -78,7 +78,7 @@ struct named_policies {
 
   /// Whether ranks send indices and values apart, and values are summed on their way: see gs::separable_codec.
   [[nodiscard]] bool sums_values() const {
-    return std::visit([](auto const& it) { return !std::remove_cvref_t<decltype(it)>::default_exchange::encodes; },
+    return std::visit([](auto const& it) { return !std::remove_cvref_t<decltype(it)>::default_exchange::traits.encodes; },
                       partitioner);
   }
 

@@ -39,12 +39,12 @@ static_assert(gs::bin_selector<gs::chunked> && !gs::scoring_selector<gs::chunked
               !gs::quantising_selector<gs::chunked> && !gs::layer_bin_selector<gs::chunked>);
 static_assert(gs::gives_full_segments<gs::radix> && !gs::gives_full_segments<gs::adacomp>);
 
-static_assert(gs::rotating_partitioner<gs::micro> && !gs::single_owner_partitioner<gs::micro>);
-static_assert(gs::rotating_partitioner<gs::cyclic> && !gs::rotating_partitioner<gs::deft>);
-static_assert(gs::layer_partitioner<gs::layerwise> && gs::layer_partitioner<gs::deft>);
-static_assert(!gs::layer_partitioner<gs::whole> && gs::says_within_layers<gs::whole>);
-static_assert(gs::single_owner_partitioner<gs::cyclic> && !gs::single_owner_partitioner<gs::deft>);
-static_assert(!gs::says_within_layers<unsaid<gs::whole>> && !gs::says_single_owner<unsaid<gs::whole>>);
+static_assert(gs::micro::traits.rotates && gs::micro::traits.single_owner == false);
+static_assert(gs::cyclic::traits.rotates && !gs::deft::traits.rotates);
+static_assert(gs::layerwise::traits.within_layers == true && gs::deft::traits.within_layers == true);
+static_assert(gs::whole::traits.within_layers == false);
+static_assert(gs::cyclic::traits.single_owner == true && gs::deft::traits.single_owner == false);
+static_assert(!unsaid<gs::whole>::traits.within_layers && !unsaid<gs::whole>::traits.single_owner);
 
 static_assert(gs::scaling_residual_store<gs::momentum_correction> && !gs::scaling_residual_store<gs::error_feedback>);
 static_assert(gs::wrapping_residual_store<gs::in_bfloat16<>> && !gs::formatted_residual_store<gs::error_feedback>);
@@ -71,14 +71,12 @@ static_assert(gs::counting_value_codec<gs::fp16> && gs::elementwise_values<gs::b
 
 static_assert(gs::host_exchange<gs::gather, work, gs::coo> && gs::host_exchange<gs::leader, work, half>);
 static_assert(gs::runs_with<gs::gather, work, third, gs::self> && gs::runs_with<gs::index_union, work, half, gs::self>);
-static_assert(gs::summing_exchange<gs::leader> && gs::summing_exchange<gs::index_union> &&
-              !gs::summing_exchange<gs::gather>);
-static_assert(gs::single_owner_exchange<gs::leader> && !gs::single_owner_exchange<gs::index_union>);
-static_assert(gs::runs_with<gs::reduce_scatter, work, third, gs::self> && gs::all_to_all_exchange<gs::reduce_scatter> &&
-              !gs::exact_exchange<gs::reduce_scatter>);
-static_assert(gs::exact_exchange<gs::ok_topk> && gs::all_to_all_exchange<gs::ok_topk> &&
-              gs::exact_exchange<gs::gtopk> && gs::send_receive_exchange<gs::gtopk>);
-static_assert(gs::broadcasting_exchange<gs::leader> && !gs::broadcasting_exchange<gs::gather>);
+static_assert(gs::leader::traits.sums_values && gs::index_union::traits.sums_values && gs::gather::traits.encodes);
+static_assert(gs::leader::traits.single_owner && !gs::index_union::traits.single_owner);
+static_assert(gs::runs_with<gs::reduce_scatter, work, third, gs::self> && gs::reduce_scatter::traits.all_to_all &&
+              !gs::reduce_scatter::traits.exact_values);
+static_assert(gs::ok_topk::traits.exact_values && gs::gtopk::traits.exact_values && gs::gtopk::traits.send_receive);
+static_assert(gs::leader::traits.broadcast && !gs::gather::traits.broadcast);
 
 static_assert(!gs::thread_checking_communicator<gs::self> && !gs::staging_communicator<gs::self>);
 static_assert(gs::self_checking<gs::fixed_width> && gs::fingerprinted<gs::bin_lengths>);
@@ -95,11 +93,8 @@ namespace mine {  // optional members, as one would write them
 /// Layers in turn: rank `step` % world selects, from every layer.
 struct turns {
   using default_exchange = gs::leader;
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = true;
-  static constexpr bool rotates = true;
-  static constexpr bool within_layers = true;
-  static constexpr bool single_owner = true;
+  static constexpr gs::partitioner_traits traits{
+      .disjoint = true, .rotates = true, .within_layers = true, .single_owner = true};
 
   void split(std::span<gs::range const> layers, int world, gs::segment_list& list) const {
     gs::layerwise{}.split(layers, world, list);
@@ -111,7 +106,7 @@ struct turns {
   }
   friend bool operator==(turns const&, turns const&) = default;
 };
-static_assert(gs::rotating_partitioner<turns> && gs::layer_partitioner<turns> && gs::single_owner_partitioner<turns>);
+static_assert(gs::partitioner<turns>);
 
 /// Bins of a hundredth of a layer; of each the largest element.
 struct hundredths {

@@ -91,7 +91,7 @@ template <class Space, class Selector, class Exchange, class Body>
   if (name == "coo") return body(gs::coo{});
   if constexpr (!chosen_at_run_time) {
     return body(gs::packed<gs::fixed_width, gs::fp32>{});
-  } else if constexpr (Exchange::encodes) {
+  } else if constexpr (Exchange::traits.encodes) {
     return body(run_time_codec(name));
   } else {  // it sums values, so that their codec is compiled
     if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});

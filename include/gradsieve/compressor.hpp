@@ -275,7 +275,7 @@ class compressor {
 
  private:
   using arithmetic = typename stages::arithmetic;
-  static constexpr bool needs_norms = partitioner_type::needs_norms;
+  static constexpr bool needs_norms = partitioner_type::traits.needs_norms;
 
   [[nodiscard]] stages& here() const {
     if (!stages_) throw invalid_argument("gradsieve: this compressor was moved from");

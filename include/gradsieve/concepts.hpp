@@ -1,8 +1,8 @@
-// The whole contract: what a space, a selector, a partitioner, a residual store, a codec, an exchange and a
+// The contract: what a space, a selector, a partitioner, a residual store, a codec, an exchange and a
 // communicator must offer, and what each may. Policies are regular values without base class or registration.
 //
 // A policy has all members of one of the concepts below. Optional members make it a refinement; check your own policy
-// by static_assert(gs::rotating_partitioner<mine>). A recipe refuses an optional member of the right name and a wrong
+// by static_assert(gs::warm_selector<mine>). A recipe refuses an optional member of the right name and a wrong
 // type; see recipe.hpp, which also says what fits together.
 //
 // @verbatim
@@ -12,17 +12,15 @@
 //                  direct_selector or bin_selector       candidate_selector; of bins: scoring_selector,
 //                                                        quantising_selector, layer_bin_selector
 //  its workspace   selector_workspace                    -
-// partitioner      partitioner                           rotating_partitioner, layer_partitioner,
-//                                                        single_owner_partitioner
+// partitioner      partitioner, with partitioner_traits  -
 // residual store   residual_store                        formatted_residual_store, wrapping_residual_store,
 //                                                        scaling_residual_store, versioned_residual_store
 // codec            codec                                 quantises, limited_codec, bounded_codec, accounting_codec,
 //                                                        bin_codec, separable_codec
 //  packed's parts  index_codec; value_codec or           choosing_index_codec; quantises, limited_codec,
 //                  choosing_value_codec                  counting_value_codec, elementwise_values
-// exchange         exchange_policy, host_exchange        broadcasting_exchange, single_owner_exchange,
-//                                                        summing_exchange, shared_choice_exchange,
-//                                                        all_to_all_exchange, send_receive_exchange, exact_exchange
+// exchange         exchange_policy, with exchange_traits; -
+//                  host_exchange
 // communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast,
 //                                                        has_send_receive, has_all_to_all,
 //                                                        thread_checking_communicator,

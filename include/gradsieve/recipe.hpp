@@ -134,10 +134,11 @@ struct recipe_rules {
                 "(bool operator==(...) const = default)");
   static_assert(detail::names_exchange<partitioner_type>,
                 "recipe.partitioner needs using default_exchange = ..., the exchange of a recipe that names none");
-  static_assert(detail::says_norms<partitioner_type>,
-                "recipe.partitioner's needs_norms must be a static constexpr bool");
-  static_assert(detail::says_disjoint<partitioner_type>,
-                "recipe.partitioner's disjoint must be a static constexpr bool");
+  static_assert(!has_stray_promise<partitioner_type>,
+                "recipe.partitioner has needs_norms, disjoint, rotates, within_layers or single_owner as a member of its "
+                "own, which nothing reads: they are fields of its static constexpr partitioner_traits traits");
+  static_assert(detail::says_promises<partitioner_type>,
+                "recipe.partitioner needs static constexpr partitioner_traits traits{...}, what it promises");
   static_assert(
       detail::calls_split<partitioner_type>,
       "recipe.partitioner needs split(std::span<range const> layers, int world, segment_list& segments) const");
@@ -150,8 +151,11 @@ struct recipe_rules {
                 "full_layer), on a device marked GRADSIEVE_HD");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
   static_assert(exchange_policy<exchange_type>,
-                "recipe.exchange needs encodes: whether what is sent went through the codec; it must be comparable and "
-                "trivially copyable");
+                "recipe.exchange needs static constexpr exchange_traits traits{...}, what it does and needs; it must be "
+                "comparable and trivially copyable");
+  static_assert(!has_stray_trait<exchange_type>,
+                "recipe.exchange has encodes, sums_values or a needs_... as a member of its own, which nothing reads: "
+                "they are fields of its static constexpr exchange_traits traits");
 
   // What a policy may have, and has in another form than the one that is used.
   static_assert(capacity_fits<selector_type>,
@@ -172,11 +176,6 @@ struct recipe_rules {
                 "has bins");
   static_assert(bins_within_layers_fits<selector_type>,
                 "recipe.selector's bins_within_layers must be a static constexpr bool, of a selector that has bins");
-  static_assert(rotates_fits<partitioner_type>, "recipe.partitioner's rotates must be a static constexpr bool");
-  static_assert(within_layers_fits<partitioner_type>,
-                "recipe.partitioner's within_layers must be a static constexpr bool");
-  static_assert(single_owner_fits<partitioner_type>,
-                "recipe.partitioner's single_owner must be a static constexpr bool");
   static_assert(stored_fits<residual_type>,
                 "recipe.residual's stored must be a type: float, gradsieve::float16 or gradsieve::bfloat16");
   static_assert(factor_fits<residual_type>,
@@ -194,41 +193,26 @@ struct recipe_rules {
       "recipe.codec's breakdown must be byte_breakdown breakdown(info, selection, std::span<range const> dense, "
       "std::span<std::byte const> message) const");
   static_assert(longest_bin_fits<codec_type>, "recipe.codec's longest_bin must be a static constexpr std::uint32_t");
-  static_assert(needs_broadcast_fits<exchange_type>,
-                "recipe.exchange's needs_broadcast must be a static constexpr bool");
-  static_assert(needs_single_owner_fits<exchange_type>,
-                "recipe.exchange's needs_single_owner must be a static constexpr bool");
   static_assert(same_on_all_ranks_fits<selector_type>,
                 "recipe.selector's same_on_all_ranks must be a static constexpr bool");
-  static_assert(needs_shared_choice_fits<exchange_type>,
-                "recipe.exchange's needs_shared_choice must be a static constexpr bool");
-  static_assert(needs_all_to_all_fits<exchange_type>,
-                "recipe.exchange's needs_all_to_all must be a static constexpr bool");
-  static_assert(needs_send_receive_fits<exchange_type>,
-                "recipe.exchange's needs_send_receive must be a static constexpr bool");
-  static_assert(needs_exact_values_fits<exchange_type>,
-                "recipe.exchange's needs_exact_values must be a static constexpr bool");
-  static_assert(sums_values_fits<exchange_type>, "recipe.exchange's sums_values must be a static constexpr bool");
 
   // What fits with what.
-  static_assert(!bin_selector<selector_type> || !partitioner_type::needs_norms,
+  static_assert(!bin_selector<selector_type> || !partitioner_type::traits.needs_norms,
                 "a selector that has bins chooses in the accumulate pass: it needs a partitioner without norms");
-  static_assert(!layer_bin_selector<selector_type> || !says_within_layers<partitioner_type> ||
-                    layer_partitioner<partitioner_type>,
+  static_assert(!layer_bin_selector<selector_type> || partitioner_type::traits.within_layers.value_or(true),
                 "this selector's bins do not cross layers: it needs a partitioner whose segments lie within layers, "
                 "such as layerwise");
   static_assert(!bin_codec<codec_type> || bin_selector<selector_type>,
                 "this codec writes places in the selector's bins: it needs a selector that has bins, such as adacomp");
-  static_assert(!single_owner_exchange<exchange_type> || !says_single_owner<partitioner_type> ||
-                    single_owner_partitioner<partitioner_type>,
+  static_assert(!exchange_type::traits.single_owner || partitioner_type::traits.single_owner.value_or(true),
                 "this exchange is for one rank's choice: it needs a partitioner by which one rank selects in a step, "
                 "such as cyclic");
-  static_assert(!shared_choice_exchange<exchange_type> ||
-                    (shared_selector<selector_type> && !partitioner_type::disjoint),
+  static_assert(!exchange_type::traits.shared_choice ||
+                    (shared_selector<selector_type> && !partitioner_type::traits.disjoint),
                 "this exchange sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such "
                 "as random_k, and a partitioner by which all ranks select from all segments, such as whole");
 
-  static_assert(!exact_exchange<exchange_type> || !quantises<codec_type>,
+  static_assert(!exchange_type::traits.exact_values || !quantises<codec_type>,
                 "this exchange sends sums on: recipe.codec must lose no bits: coo, or packed with values of binary32 "
                 "(fp32)");
 
@@ -252,7 +236,7 @@ template <class Recipe, class Space, class Comm>
 struct exchange_rules {
   using codec_type = decltype(Recipe::codec);
   using exchange_type = decltype(Recipe::exchange);
-  static constexpr bool sums = summing_exchange<exchange_type>;
+  static constexpr bool sums = exchange_type::traits.sums_values;
   static constexpr bool on_host = !Space::stream_ordered;
 
   static_assert(!sums || separable_codec<codec_type>,
@@ -272,11 +256,11 @@ struct exchange_rules {
                 "this communicator needs all_gather and all_reduce for float and double");
   static_assert(on_host || has_all_reduce<Comm, Space, std::uint32_t>,
                 "this communicator needs all_reduce for std::uint32_t");
-  static_assert(!on_host || !broadcasting_exchange<exchange_type> || has_broadcast<Comm, Space>,
+  static_assert(!on_host || !exchange_type::traits.broadcast || has_broadcast<Comm, Space>,
                 "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
-  static_assert(!on_host || !all_to_all_exchange<exchange_type> || has_all_to_all<Comm, Space>,
+  static_assert(!on_host || !exchange_type::traits.all_to_all || has_all_to_all<Comm, Space>,
                 "this communicator needs all_to_all, as the recipe's exchange sends each rank something else");
-  static_assert(!on_host || !send_receive_exchange<exchange_type> || has_send_receive<Comm, Space>,
+  static_assert(!on_host || !exchange_type::traits.send_receive || has_send_receive<Comm, Space>,
                 "this communicator needs send_receive, as the recipe's exchange sends from rank to rank");
   static_assert(!on_host || !sums || !rounding_separable_codec<codec_type> || has_send_receive<Comm, Space>,
                 "this communicator needs send_receive, as the recipe's values are summed in a format of their own");

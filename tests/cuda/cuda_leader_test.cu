@@ -41,9 +41,7 @@ namespace of_a_user {
 /// As layerwise, but most layers are one rank's to select from, and the ranks take turns.
 struct relay {
   using default_exchange = gs::gather;
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = false;
-  static constexpr bool rotates = true;
+  static constexpr gs::partitioner_traits traits{.rotates = true};
 
   void split(std::span<gs::range const> from, int world, gs::segment_list& list) const {
     gs::layerwise{}.split(from, world, list);

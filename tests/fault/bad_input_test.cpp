@@ -104,8 +104,7 @@ namespace {
 template <std::uint64_t First, std::uint64_t Second>
 struct greedy {
   using default_exchange = gs::gather;
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = false;
+  static constexpr gs::partitioner_traits traits{};
   void split(std::span<gs::range const> layers, int, gs::segment_list& list) const {
     for (auto const& each : layers) list.push_back({each.offset, each.size});
   }

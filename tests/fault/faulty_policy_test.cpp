@@ -31,10 +31,8 @@ template <bool Disjoint = false, bool SingleOwner = false, bool WithinLayers = f
 struct told {
   static constexpr char const* name = "told";
   using default_exchange = gs::gather;
-  static constexpr bool needs_norms = NeedsNorms;
-  static constexpr bool disjoint = Disjoint;
-  static constexpr bool single_owner = SingleOwner;
-  static constexpr bool within_layers = WithinLayers;
+  static constexpr gs::partitioner_traits traits{
+      .needs_norms = NeedsNorms, .disjoint = Disjoint, .within_layers = WithinLayers, .single_owner = SingleOwner};
   void split(std::span<gs::range const>, int, gs::segment_list& list) const { list = split_into; }
   void assign(std::span<gs::segment> segments, std::span<double const>, gs::step_budget const,
               gs::partition_scratch&) const {

@@ -20,14 +20,12 @@ namespace lacking {  // what the concept turns away
 
 struct no_assign {
   using default_exchange = gs::gather;
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = false;
+  static constexpr gs::partitioner_traits traits{};
   void split(std::span<gs::range const>, int, gs::segment_list&) const {}
   friend bool operator==(no_assign const&, no_assign const&) = default;
 };
 struct no_exchange {
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = false;
+  static constexpr gs::partitioner_traits traits{};
   void split(std::span<gs::range const>, int, gs::segment_list&) const {}
   void assign(std::span<gs::segment>, std::span<double const>, gs::step_budget, gs::partition_scratch&) const {}
   friend bool operator==(no_exchange const&, no_exchange const&) = default;
@@ -223,8 +221,8 @@ double imbalance(gs::segment_list const& list, gs::selection_cost const& cost, i
 static_assert(gs::partitioner<gs::whole> && gs::partitioner<gs::layerwise> && gs::partitioner<gs::deft> &&
               gs::partitioner<gs::cyclic>);
 static_assert(!gs::partitioner<lacking::no_assign> && !gs::partitioner<lacking::no_exchange> && !gs::partitioner<int>);
-static_assert(gs::deft::disjoint && gs::deft::needs_norms && !gs::whole::disjoint && !gs::layerwise::needs_norms);
-static_assert(gs::cyclic::disjoint && gs::cyclic::rotates && !gs::cyclic::needs_norms &&
+static_assert(gs::deft::traits.disjoint && gs::deft::traits.needs_norms && !gs::whole::traits.disjoint);
+static_assert(gs::cyclic::traits.disjoint && gs::cyclic::traits.rotates && !gs::cyclic::traits.needs_norms &&
               std::same_as<gs::cyclic::default_exchange, gs::leader>);
 
 }  // namespace

@@ -270,8 +270,8 @@ inline bool contains(std::string const& text, std::string const& part) { return 
 template <class Other>
 struct unsaid {
   using default_exchange = typename Other::default_exchange;
-  static constexpr bool needs_norms = Other::needs_norms;
-  static constexpr bool disjoint = Other::disjoint;
+  static constexpr gs::partitioner_traits traits{.needs_norms = Other::traits.needs_norms,
+                                                 .disjoint = Other::traits.disjoint};
 
   void split(std::span<gs::range const> layers, int world, gs::segment_list& list) const {
     Other{}.split(layers, world, list);

@@ -27,7 +27,7 @@ std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, co
     auto const make = [&](auto const& codec) -> result {
       return make_erased(where, layers, recipe_of(chosen, selector, partitioner, residual, codec, exchange{}), peers);
     };
-    if constexpr (exchange::encodes)
+    if constexpr (exchange::traits.encodes)
       return make(chosen.codec);
     else
       return make(gs::coo{});

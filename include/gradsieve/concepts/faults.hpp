@@ -92,9 +92,7 @@ concept calls_assign =
     requires(P const p, std::span<segment> segments, std::span<double const> norms, step_budget const budget,
              partition_scratch& scratch) { p.assign(segments, norms, budget, scratch); };
 template <class P>
-concept says_norms = requires { flag<P::needs_norms>; };
-template <class P>
-concept says_disjoint = requires { flag<P::disjoint>; };
+concept says_promises = requires { requires std::same_as<decltype(P::traits), partitioner_traits const>; };
 
 /// The exchange of a recipe that names none.
 template <class P>

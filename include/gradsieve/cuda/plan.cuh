@@ -118,7 +118,7 @@ class step_plan {
   void forget_failure() noexcept { failed_.store(false); }
 
  private:
-  static constexpr bool rotates = rotating_partitioner<partitioner_type>;
+  static constexpr bool rotates = partitioner_type::traits.rotates;
 
   /// What the device is sent, in page-locked memory.
   struct upload {
@@ -180,7 +180,7 @@ class step_plan {
   /// passthrough range; else its places in the ranks' list say so, if there is one.
   [[nodiscard]] bool elsewhere(step_role const who, segment const& each) const noexcept {
     return who.exchanging && gives_full_segments<decltype(Recipe::selector)> && segments_.sent_in_full(each) &&
-           (!partitioner_type::needs_norms || has_places_);
+           (!partitioner_type::traits.needs_norms || has_places_);
   }
 
   void describe(step_role const who, upload& to) const {
@@ -205,7 +205,7 @@ class step_plan {
     std::uint64_t budget = 0;
     for (std::size_t s = 0; s < all.size(); ++s) {
       bool const gives = work_.selectable(s) > 0;
-      bool const is_listed = partitioner_type::needs_norms && gives && elsewhere(who, all[s]);
+      bool const is_listed = partitioner_type::traits.needs_norms && gives && elsewhere(who, all[s]);
       if (gives && !elsewhere(who, all[s])) budget += all[s].k;
       to.slots[s] = static_cast<std::uint32_t>(slot);
       to.full[s] = is_listed;

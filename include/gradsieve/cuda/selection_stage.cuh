@@ -202,12 +202,12 @@ class device_selection_stage {
   }
 
  private:
-  static constexpr bool needs_norms = partitioner_type::needs_norms;
+  static constexpr bool needs_norms = partitioner_type::traits.needs_norms;
   static constexpr bool has_bins = bin_selector<selector_type>;
   static constexpr bool predicts = predicting_selector<selector_type, view_type>;
   /// Whether the next step has the same k, so that predict() would return the warm thresholds of this one.
   static constexpr bool may_stay_warm =
-      predicts && warm_selector<selector_type> && !needs_norms && !rotating_partitioner<partitioner_type>;
+      predicts && warm_selector<selector_type> && !needs_norms && !partitioner_type::traits.rotates;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
 
   /// Saved warm thresholds, where they belong to as many segments; none else.

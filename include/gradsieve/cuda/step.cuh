@@ -114,7 +114,7 @@ class device_step : public step_parts<Recipe> {
     auto const& segments = selection.segments();
     selection.reserve(capacity, layers);
     exchange_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, segments.size(),
-                      parts::partitioner_type::disjoint);
+                      parts::partitioner_type::traits.disjoint);
     memory.reserve(std::max<std::uint64_t>(capacity, exchange_.most_sent()));
     passthrough.reserve(segments.size(), segments.most());
     passthrough.choose(segments, false);

@@ -20,7 +20,7 @@ namespace gradsieve {
 /// > 1 / ranks. Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
 struct gather {
   static constexpr char const* name = "gather";
-  static constexpr bool encodes = true;  ///< messages of the codec are sent
+  static constexpr exchange_traits traits{.encodes = true};  ///< what it needs, and does with values
 
   template <class Workspace>
   class buffers {

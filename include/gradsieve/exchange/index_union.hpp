@@ -26,8 +26,7 @@ namespace gradsieve {
 /// Source: DEFT (Yoon and Oh 2023); MiCRO and SAGE do the same.
 struct index_union {
   static constexpr char const* name = "index_union";
-  static constexpr bool encodes = false;     ///< no message of the codec is sent; the exchange itself rounds values
-  static constexpr bool sums_values = true;  ///< of a separable codec
+  static constexpr exchange_traits traits{.sums_values = true};  ///< what it needs, and does with values
 
   template <class Workspace>
   class buffers {

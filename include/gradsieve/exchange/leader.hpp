@@ -28,10 +28,7 @@ namespace gradsieve {
 /// Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr char const* name = "leader";
-  static constexpr bool encodes = false;            ///< no message of the codec is sent; the exchange rounds values
-  static constexpr bool sums_values = true;         ///< of a separable codec
-  static constexpr bool needs_broadcast = true;     ///< of the communicator, on a host
-  static constexpr bool needs_single_owner = true;  ///< one rank selects in a step
+  static constexpr exchange_traits traits{.sums_values = true, .single_owner = true, .broadcast = true};  ///< what it needs, and does with values
 
   template <class Workspace>
   class buffers {

@@ -91,8 +91,7 @@ class shard_infos {
 /// (Li and Hoefler 2022).
 struct reduce_scatter {
   static constexpr char const* name = "reduce_scatter";
-  static constexpr bool encodes = false;          ///< the exchange itself rounds each piece
-  static constexpr bool needs_all_to_all = true;  ///< of the communicator, on a host
+  static constexpr exchange_traits traits{.all_to_all = true};  ///< what it needs, and does with values
 
   template <class Workspace>
   class buffers {

@@ -136,8 +136,8 @@ class host_selection_stage {
           work_.accumulate_bins(recipe_.selector, segments_.all(), recipe_.residual, states, in.gradient, in.factor,
                                 steps_, candidate_thresholds_, memory_.pending());
     } else {
-      bool measure = partitioner_type::needs_norms;
-      if constexpr (partitioner_type::needs_norms) {
+      bool measure = partitioner_type::traits.needs_norms;
+      if constexpr (partitioner_type::traits.needs_norms) {
         for (std::size_t s = 0; s < segments_.size() && predicts_warm(); ++s)
           candidate_thresholds_[s] = selects(s, role.rank, role.exchanging) ? segments_.warm_thresholds()[s].key : 0;
       } else {
@@ -158,7 +158,7 @@ class host_selection_stage {
   /// This rank's entries of its segments, in index order.
   [[nodiscard]] selection_view select(step_role const role) {
     auto const mine = [&](std::size_t s) { return selects(s, role.rank, role.exchanging); };
-    if constexpr (partitioner_type::needs_norms) {
+    if constexpr (partitioner_type::traits.needs_norms) {
       predict(work_, mine);
       work_.collect_others(memory_.state(0), candidate_thresholds_);
     }

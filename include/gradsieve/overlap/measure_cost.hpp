@@ -17,8 +17,8 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/random.hpp>
-#include <gradsieve/host/workspace.hpp>
 #include <gradsieve/host/dense_mean.hpp>
+#include <gradsieve/host/workspace.hpp>
 #include <gradsieve/plan/fit.hpp>
 
 namespace gradsieve {

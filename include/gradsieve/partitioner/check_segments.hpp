@@ -33,7 +33,7 @@ class segment_check {
                      ", where the segment before it ends or the first layer begins");
       next = require_covered(layers, next, covered, offset);
       covered = offset + size;
-      if constexpr (layer_partitioner<Partitioner>)
+      if constexpr (Partitioner::traits.within_layers.value_or(false))
         if (!within_one(layers, next, segments[s]))
           refuse_split("segment " + text_of(s, segments[s]) + " is not within one layer, as within_layers promises");
     }
@@ -61,7 +61,7 @@ class segment_check {
       if (is_disjoint(how) && each.owner == segment::every_rank)
         refuse_assign("gave segment " + text_of(s, each) +
                       " to every rank; as disjoint promises, one rank selects from a segment");
-      if constexpr (single_owner_partitioner<Partitioner>)
+      if constexpr (Partitioner::traits.single_owner.value_or(false))
         if (found && each.owner != owner)
           refuse_assign("gave segment " + text_of(s, each) + " to rank " + std::to_string(each.owner) +
                         ", another to rank " + std::to_string(owner) +

@@ -23,11 +23,9 @@ struct leader;  // exchange/leader.hpp
 struct cyclic {
   static constexpr char const* name = "cyclic";
   using default_exchange = leader;
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = true;
-  static constexpr bool within_layers = false;
-  static constexpr bool single_owner = true;
-  static constexpr bool rotates = true;
+  /// What it promises.
+  static constexpr partitioner_traits traits{
+      .disjoint = true, .rotates = true, .within_layers = false, .single_owner = true};
 
   void split(std::span<range const> layers, int world, segment_list& list) const { whole{}.split(layers, world, list); }
 

@@ -50,10 +50,9 @@ struct deft {
                       field<&deft::rotate_every>{"rotate_every", at_least(1)}};
   }
   using default_exchange = index_union;
-  static constexpr bool needs_norms = true;
-  static constexpr bool disjoint = true;
-  static constexpr bool within_layers = true;
-  static constexpr bool single_owner = false;
+  /// What it promises.
+  static constexpr partitioner_traits traits{
+      .needs_norms = true, .disjoint = true, .within_layers = true, .single_owner = false};
 
   selection_cost cost{};                          ///< by which fragments are packed; equal on all ranks
   deft_sharing sharing = deft_sharing::by_layer;  ///< how k is divided

@@ -13,10 +13,7 @@ struct gather;  // exchange/gather.hpp
 struct layerwise {
   static constexpr char const* name = "layerwise";
   using default_exchange = gather;
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = false;
-  static constexpr bool within_layers = true;
-  static constexpr bool single_owner = false;
+  static constexpr partitioner_traits traits{.within_layers = true, .single_owner = false};  ///< what it promises
 
   void split(std::span<range const> layers, int, segment_list& list) const {
     for (auto const& each : layers) list.push_back({each.offset, each.size});

@@ -25,11 +25,9 @@ struct index_union;  // exchange/index_union.hpp
 struct micro {
   static constexpr char const* name = "micro";
   using default_exchange = index_union;
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = true;
-  static constexpr bool within_layers = false;
-  static constexpr bool single_owner = false;
-  static constexpr bool rotates = true;
+  /// What it promises.
+  static constexpr partitioner_traits traits{
+      .disjoint = true, .rotates = true, .within_layers = false, .single_owner = false};
 
   void split(std::span<range const> layers, int world, segment_list& list) const {
     std::uint64_t total = 0;

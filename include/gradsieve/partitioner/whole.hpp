@@ -14,10 +14,7 @@ struct gather;  // exchange/gather.hpp
 struct whole {
   static constexpr char const* name = "whole";
   using default_exchange = gather;
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = false;
-  static constexpr bool within_layers = false;
-  static constexpr bool single_owner = false;
+  static constexpr partitioner_traits traits{.within_layers = false, .single_owner = false};  ///< what it promises
 
   void split(std::span<range const> layers, int, segment_list& list) const {
     if (layers.empty()) return;

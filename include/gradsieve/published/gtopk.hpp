@@ -32,10 +32,7 @@ namespace gradsieve {
 /// indices of the final list, and P need not be a power of two.
 struct gtopk {
   static constexpr char const* name = "gtopk";
-  static constexpr bool encodes = false;            ///< the exchange itself clamps values
-  static constexpr bool needs_broadcast = true;     ///< of the communicator, on a host
-  static constexpr bool needs_send_receive = true;  ///< of the communicator, on a host
-  static constexpr bool needs_exact_values = true;  ///< of the codec
+  static constexpr exchange_traits traits{.exact_values = true, .broadcast = true, .send_receive = true};  ///< what it needs, and does with values
 
   template <class Workspace>
   class buffers {

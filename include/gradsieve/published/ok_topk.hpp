@@ -16,8 +16,8 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/exchange/cut_messages.hpp>
-#include <gradsieve/published/global_threshold.hpp>
 #include <gradsieve/exchange/round.hpp>
+#include <gradsieve/published/global_threshold.hpp>
 
 namespace gradsieve {
 
@@ -39,9 +39,7 @@ namespace gradsieve {
 /// integers, and values that are not among the k largest sums stay in the residual.
 struct ok_topk {
   static constexpr char const* name = "ok_topk";
-  static constexpr bool encodes = false;                ///< the exchange itself clamps values
-  static constexpr bool needs_all_to_all = true;        ///< of the communicator, on a host
-  static constexpr bool needs_exact_values = true;      ///< of the codec
+  static constexpr exchange_traits traits{.exact_values = true, .all_to_all = true};  ///< what it needs, and does with values
   static constexpr std::uint64_t rebalance_every = 64;  ///< steps for which the regions' borders are kept
 
   template <class Workspace>

@@ -24,9 +24,7 @@ namespace gradsieve {
 /// Memory: 8 bytes an entry.
 struct shared_choice {
   static constexpr char const* name = "shared_choice";
-  static constexpr bool encodes = false;             ///< no message of the codec is sent; the exchange rounds values
-  static constexpr bool sums_values = true;          ///< of a separable codec
-  static constexpr bool needs_shared_choice = true;  ///< all ranks select the same places
+  static constexpr exchange_traits traits{.sums_values = true, .shared_choice = true};  ///< what it needs, and does with values
 
   template <class Workspace>
   class buffers {

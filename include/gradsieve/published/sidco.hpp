@@ -11,8 +11,8 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/core/whole_sums.hpp>
-#include <gradsieve/selector/prediction.hpp>
 #include <gradsieve/published/tail_fit.hpp>
+#include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
 

@@ -98,11 +98,11 @@ class any_compressor {
   template <class S>
   struct has_none : std::bool_constant<!bin_selector<S>> {};
   template <class P>
-  struct needs_norms : std::bool_constant<P::needs_norms> {};
+  struct needs_norms : std::bool_constant<P::traits.needs_norms> {};
   template <class P>
-  struct needs_none : std::bool_constant<!P::needs_norms> {};
+  struct needs_none : std::bool_constant<!P::traits.needs_norms> {};
   template <class E>
-  struct sends_messages : std::bool_constant<!summing_exchange<E>> {};
+  struct sends_messages : std::bool_constant<!E::traits.sums_values> {};
   using late = detail::those_of<needs_norms, typename Menu::partitioners>;
   using early = detail::those_of<needs_none, typename Menu::partitioners>;
 
@@ -135,7 +135,7 @@ class any_compressor {
     } else {
       any_selector_type any;
       any.chosen = selector;
-      bool const waits = std::visit([](auto const& it) { return bool{it.needs_norms}; }, recipe_.partitioner);
+      bool const waits = std::visit([](auto const& it) { return it.traits.needs_norms; }, recipe_.partitioner);
       if (waits)
         make(where, layers, any, late{}, residual, codec());
       else
@@ -156,7 +156,7 @@ class any_compressor {
   void make(host where, layout& layers, Selector const& selector, type_list<Partitioners...>, Residual const& residual,
             Codec const& codec) {
     if constexpr (sizeof...(Partitioners) > 0) {
-      constexpr bool waits = (Partitioners::needs_norms || ...);
+      constexpr bool waits = (Partitioners::traits.needs_norms || ...);
       any_partitioner<waits, Partitioners...> partitioner;
       detail::assign_chosen(partitioner.chosen, recipe_.partitioner);
       using exchange_type = std::conditional_t<bin_codec<Codec>, message_exchange_type, any_exchange_type>;

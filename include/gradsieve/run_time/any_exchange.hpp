@@ -14,11 +14,11 @@ namespace gradsieve {
 /// An exchange chosen at run time. What the communicator lacks is thrown by its call, as communication_error.
 template <class... Types>
 struct any_exchange : detail::any_policy<Types...> {
-  static constexpr bool encodes = false;  ///< see encodes_values()
+  static constexpr exchange_traits traits{};  ///< the rules for the chosen one are fitting.hpp's
 
-  /// As `encodes` of the chosen one.
+  /// As `traits.encodes` of the chosen one.
   [[nodiscard]] bool encodes_values() const {
-    return std::visit([](auto const& it) { return bool{it.encodes}; }, this->chosen);
+    return std::visit([](auto const& it) { return it.traits.encodes; }, this->chosen);
   }
 
   template <class Workspace>

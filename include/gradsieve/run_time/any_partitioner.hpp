@@ -14,13 +14,12 @@ namespace gradsieve {
 template <bool NeedsNorms, class... Types>
 struct any_partitioner : detail::any_policy<Types...> {
   using default_exchange = gather;
-  static constexpr bool needs_norms = NeedsNorms;
-  static constexpr bool disjoint = false;
-  static_assert(((Types::needs_norms == NeedsNorms) && ...));
+  static constexpr partitioner_traits traits{.needs_norms = NeedsNorms};
+  static_assert(((Types::traits.needs_norms == NeedsNorms) && ...));
 
-  /// As `disjoint` of the chosen one.
+  /// As `traits.disjoint` of the chosen one.
   [[nodiscard]] bool is_disjoint() const {
-    return std::visit([](auto const& it) { return bool{it.disjoint}; }, this->chosen);
+    return std::visit([](auto const& it) { return it.traits.disjoint; }, this->chosen);
   }
   void split(std::span<range const> layers, int world, segment_list& list) const {
     std::visit([&](auto const& it) { it.split(layers, world, list); }, this->chosen);

@@ -30,10 +30,10 @@ class fitting {
     std::visit(
         [&]<class P>(P const&) {
           partitioner_ = P::name;
-          needs_norms_ = P::needs_norms;
-          disjoint_ = P::disjoint;
-          in_layers_ = !says_within_layers<P> || layer_partitioner<P>;
-          one_owner_ = !says_single_owner<P> || single_owner_partitioner<P>;
+          needs_norms_ = P::traits.needs_norms;
+          disjoint_ = P::traits.disjoint;
+          in_layers_ = P::traits.within_layers.value_or(true);
+          one_owner_ = P::traits.single_owner.value_or(true);
         },
         of);
     return *this;
@@ -43,10 +43,10 @@ class fitting {
     std::visit(
         [&]<class E>(E const&) {
           exchange_ = E::name;
-          sums_ = summing_exchange<E>;
-          needs_one_owner_ = single_owner_exchange<E>;
-          needs_alike_ = shared_choice_exchange<E>;
-          needs_exact_ = exact_exchange<E>;
+          sums_ = E::traits.sums_values;
+          needs_one_owner_ = E::traits.single_owner;
+          needs_alike_ = E::traits.shared_choice;
+          needs_exact_ = E::traits.exact_values;
         },
         of);
     return *this;

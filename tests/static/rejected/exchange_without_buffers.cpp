@@ -1,7 +1,7 @@
 #include <gradsieve/gradsieve.hpp>
 
 struct no_buffers {
-  static constexpr bool encodes = true;
+  static constexpr gradsieve::exchange_traits traits{.encodes = true};
   friend bool operator==(no_buffers const&, no_buffers const&) = default;
 };
 

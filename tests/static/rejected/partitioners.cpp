@@ -5,8 +5,7 @@
 namespace gs = gradsieve;
 
 struct no_exchange {
-  static constexpr bool needs_norms = false;
-  static constexpr bool disjoint = false;
+  static constexpr gs::partitioner_traits traits{};
   void split(std::span<gs::range const>, int, gs::segment_list&) const {}
   void assign(std::span<gs::segment>, std::span<double const>, gs::step_budget, gs::partition_scratch&) const {}
   friend bool operator==(no_exchange const&, no_exchange const&) = default;
@@ -14,8 +13,11 @@ struct no_exchange {
 struct own_norms : gs::whole {
   bool needs_norms = false;
 };
-struct int_disjoint : gs::whole {
-  static constexpr int disjoint = 0;
+struct no_promises {
+  using default_exchange = gs::gather;
+  void split(std::span<gs::range const>, int, gs::segment_list&) const {}
+  void assign(std::span<gs::segment>, std::span<double const>, gs::step_budget, gs::partition_scratch&) const {}
+  friend bool operator==(no_promises const&, no_promises const&) = default;
 };
 struct splits_otherwise : gs::whole {
   void split(gs::segment_list&) const {}
@@ -28,7 +30,7 @@ void use() {
   static_assert(gs::compatible<gs::recipe<gs::radix, Partitioner, gs::error_feedback, gs::coo, gs::gather>, gs::host>);
 }
 template void use<own_norms>();
-template void use<int_disjoint>();
+template void use<no_promises>();
 template void use<splits_otherwise>();
 template void use<assigns_otherwise>();
 
@@ -38,7 +40,7 @@ struct own_id : gs::fp32 {
 gs::packed<gs::raw32, own_id> const codec;
 
 struct runs_void {
-  static constexpr bool encodes = true;
+  static constexpr gs::exchange_traits traits{.encodes = true};
   template <class Workspace>
   struct buffers {
     template <class Codec>

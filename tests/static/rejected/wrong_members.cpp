@@ -31,13 +31,7 @@ struct wrong_bins_within_layers : gs::radix {
 struct wrong_same_on_all_ranks : gs::radix {
   static constexpr int same_on_all_ranks = 1;
 };
-struct wrong_rotates : gs::whole {
-  static constexpr int rotates = 1;
-};
-struct wrong_within_layers : gs::whole {
-  bool within_layers() const { return true; }
-};
-struct wrong_single_owner : gs::whole {
+struct stray_single_owner : gs::whole {
   bool single_owner = false;
 };
 struct wrong_stored : gs::error_feedback {
@@ -74,26 +68,8 @@ struct wrong_longest_bin : gs::coo {
 struct wrong_check : gs::coo {
   bool check() { return true; }
 };
-struct wrong_needs_broadcast : gs::gather {
-  static constexpr int needs_broadcast = 1;
-};
-struct wrong_needs_single_owner : gs::gather {
-  bool needs_single_owner() const { return true; }
-};
-struct wrong_needs_shared_choice : gs::gather {
-  bool needs_shared_choice() const { return true; }
-};
-struct wrong_needs_all_to_all : gs::gather {
-  static constexpr int needs_all_to_all = 1;
-};
-struct wrong_needs_send_receive : gs::gather {
-  bool needs_send_receive = true;
-};
-struct wrong_needs_exact_values : gs::gather {
-  static bool needs_exact_values() { return true; }
-};
-struct wrong_sums_values : gs::gather {
-  enum { sums_values = 1 };
+struct stray_broadcast : gs::gather {
+  static constexpr bool needs_broadcast = true;
 };
 struct wrong_values_largest : gs::fp32 {
   double largest() const { return 1; }
@@ -127,9 +103,7 @@ void use_all() {
   use(gs::recipe{.selector = wrong_sent{}});
   use(gs::recipe{.selector = wrong_bins_within_layers{}});
   use(gs::recipe{.selector = wrong_same_on_all_ranks{}});
-  use(gs::recipe{.partitioner = wrong_rotates{}});
-  use(gs::recipe{.partitioner = wrong_within_layers{}});
-  use(gs::recipe{.partitioner = wrong_single_owner{}});
+  use(gs::recipe{.partitioner = stray_single_owner{}});
   use(gs::recipe{.residual = wrong_stored{}});
   use(gs::recipe{.residual = wrong_factor{}});
   use(gs::recipe{.residual = wrong_needs_norm{}});
@@ -139,13 +113,7 @@ void use_all() {
   use(gs::recipe{.codec = wrong_most_entries{}});
   use(gs::recipe{.codec = wrong_breakdown{}});
   use(gs::recipe{.codec = wrong_longest_bin{}});
-  use(gs::recipe{.exchange = wrong_needs_broadcast{}});
-  use(gs::recipe{.exchange = wrong_needs_single_owner{}});
-  use(gs::recipe{.exchange = wrong_needs_shared_choice{}});
-  use(gs::recipe{.exchange = wrong_needs_all_to_all{}});
-  use(gs::recipe{.exchange = wrong_needs_send_receive{}});
-  use(gs::recipe{.exchange = wrong_needs_exact_values{}});
-  use(gs::recipe{.exchange = wrong_sums_values{}});
+  use(gs::recipe{.exchange = stray_broadcast{}});
   use(gs::recipe{.codec = packed_values_largest{}});
   use(gs::recipe{.codec = packed_most_count{}});
   use(gs::recipe{.codec = packed_value_bytes{}});
