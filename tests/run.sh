@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Sets this machine up, builds, and runs every test it can run; says what it skipped and why.
 #   tests/run.sh [--quick | --all]    --quick: the release build only; --all: clang's optimised builds too
-# Environment: GRADSIEVE_DEVICE_LAUNCHER is the command that runs a device test on a machine without a GPU;
-# GRADSIEVE_DEVICE_MODES and GRADSIEVE_DEVICE_STATISTICS, as tests/CMakeLists.txt has them, make it run them in several
-# ways and count what a step does.
+# Where nvcc and no GPU is found, device tests run on the CPU: tests/ptxcpu. Environment: GRADSIEVE_DEVICE_LAUNCHER is
+# another command that runs a device test on a machine without a GPU; GRADSIEVE_DEVICE_MODES, GRADSIEVE_DEVICE_RACES and
+# GRADSIEVE_DEVICE_STATISTICS, as tests/CMakeLists.txt has them, make it run them in several ways and count what a step
+# does.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -83,18 +84,29 @@ else
 
   [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math, of in_bfloat16 and of published selectors (--all)")
 
-  # Device tests run on a GPU, or through a launcher that stands in for one. With nvcc alone they are compiled, and
-  # each is skipped: exit status 77.
+  # Device tests run on a GPU, or through a launcher that stands in for one. Where neither is there they are compiled,
+  # and each is skipped: exit status 77.
   launcher=${GRADSIEVE_DEVICE_LAUNCHER-}
+  modes=${GRADSIEVE_DEVICE_MODES-}
+  races=${GRADSIEVE_DEVICE_RACES-}
+  statistics=${GRADSIEVE_DEVICE_STATISTICS-}
   if unless_skipped "preset cuda" env PATH="$PATH:/usr/local/cuda/bin" nvcc --version; then
     presets+=(cuda)
     want python3 command -v python3
-    if [ -n "$launcher" ] && unless_skipped "running device tests, which are only compiled" $launcher true; then
+    if [ -z "$launcher" ] && ! quietly nvidia-smi -L; then
+      want libzstd1 eval 'test -e "$(g++ -print-file-name=libzstd.so.1)"'
+      launcher=$(printf %q "$PWD/tests/ptxcpu/run.sh")
+      modes="seed:PTXCPU_SEED=1,GRADSIEVE_TEST_BLOCKS=3;lazy:PTXCPU_ASYNC=lazy"
+      [ $all = no ] || modes+=";one:PTXCPU_WORKERS=1;preempt:PTXCPU_SEED=2,PTXCPU_PREEMPT=30"
+      races=PTXCPU_RACE=1,GRADSIEVE_TEST_BLOCKS=3
+      statistics=PTXCPU_STATS=1
+    fi
+    if [ -z "$launcher" ]; then
+      echo "setup: device tests run on the GPU"
+    elif unless_skipped "running device tests, which are only compiled" eval "$launcher true"; then
       echo "setup: device tests run through $launcher"
-    elif [ -n "$launcher" ]; then
-      launcher='sh -c "exit 77"'
     else
-      unless_skipped "running device tests, which are only compiled" nvidia-smi -L || launcher='sh -c "exit 77"'
+      launcher='sh -c "exit 77"' modes='' races='' statistics=''
     fi
   fi
 fi
@@ -107,8 +119,9 @@ for preset in "${presets[@]}"; do
   elif [ "$preset" = debug ]; then
     options+=("-DCMAKE_CXX_COMPILER=$debug_compiler")
   elif [ "$preset" = cuda ]; then
-    options+=("-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=${GRADSIEVE_DEVICE_MODES-}"
-              "-DGRADSIEVE_DEVICE_STATISTICS=${GRADSIEVE_DEVICE_STATISTICS-}" "-DGRADSIEVE_TEST_SLOW=$([ $all = yes ] && echo ON || echo OFF)")
+    options+=("-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=$modes"
+              "-DGRADSIEVE_DEVICE_RACES=$races" "-DGRADSIEVE_DEVICE_STATISTICS=$statistics"
+              "-DGRADSIEVE_TEST_SLOW=$([ $all = yes ] && echo ON || echo OFF)")
     # Without a GPU nothing runs what ptxas makes; test spills has it compile every kernel. The host's part computes
     # little; at -O1 g++ 12 warns of CUB.
     [ -z "$launcher" ] || options+=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual
