@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Writes report.md and the pictures from the *.json of bench/gpu.sh in a folder: goals beside predictions and outcomes,
-floors, peers, all rows. With --predictions it writes the table of goals and predictions alone."""
+floors, peers, all rows. With --predictions it writes the page of goals and predictions alone, with --check it compares
+that page."""
 
 import argparse
+import io
 import json
 import math
 import pathlib
 import sys
 
+from device_model import BUCKET, UNCERTAIN, floors_of, microseconds_of, write_tables
 from plot import FLOOR, NAMES, STYLES, percent, plain_ticks, power
 
-BUCKET = 25 * 2**20 // 4
-LARGE = (2**26, 2**28, 2**30)
+LARGE = (2**26, 2**27, 2**28, 2**30)
 TOPK = ("device_topk", "device_topk_keys")
 
 
@@ -124,52 +126,26 @@ def narrow_residual(results, who):
     return ratio("step", (0.001,))(results, "radix_bf16_residual") if who == "radix" else None
 
 
-# ---- Predictions: a model, not a measurement ------------------------------------------------------------------------
-
-BANDWIDTH = 4.3e12     # bytes a second, assumed: 90 % of an H200's 4.8
-LAUNCH = {"graph": 1.5e-6, "eager": 2.5e-6}  # seconds between dependent kernels, assumed
-BARRIER = 2e-6         # seconds, between all blocks, assumed
-READING = 1.5e12       # bytes a second of a pass of the whole-grid kernel, with 8 KiB in flight a multiprocessor, assumed
-# Counted by test step_traffic at n = 2^20: kernels and bytes an element of a warm step; the floor moves 12.
-WARM = {0.001: (4, 12.08), 0.01: (5, 12.64), 0.1: (5, 16.45)}
-COLD_LAUNCHES, COLD_BARRIERS = 1, 6
-
-
-def predicted(n, density, run="graph", cold=False, passes=0.0):
-    """Seconds of a step: bytes / bandwidth + launches * latency. `passes`: over n by the whole-grid kernel."""
-    kernels, bytes_each = WARM[density]
-    seconds = n * bytes_each / BANDWIDTH + (kernels + 1) * LAUNCH[run] + passes * 4 * n / READING  # 1: a memset
-    if cold:
-        samples = min(max(8192, 32 / density, n / 4096), 131072)
-        seconds += COLD_LAUNCHES * LAUNCH[run] + COLD_BARRIERS * BARRIER + samples * 4 * 32 / BANDWIDTH
-    return seconds
-
-
-def floors(n, density, cold=False, passes=0.0):
-    floor = n * 12 / BANDWIDTH + LAUNCH["graph"]
-    return f"{predicted(n, density, cold=cold, passes=passes) / floor:.2f}"
-
-
-def predicted_us(n, density):
-    return f"{predicted(n, density) * 1e6:.1f}"
-
-
+# Predictions are those of device_model.py, a model's and not a measurement's.
 # What, goal, not above (or, where more is better, not below), prediction, figure of a selector, more is better.
 GOALS = [
-    ("n ≥ 2^26, density ≤ 0.1 %, with hint", 1.05, 1.15, floors(2**28, 0.001), ratio("step", (0.0001, 0.001))),
-    ("n ≥ 2^26, density ≤ 0.1 %, without", 1.13, 1.25, floors(2**28, 0.001, cold=True), ratio("cold", (0.0001, 0.001))),
-    ("n ≥ 2^26, density 1 %, with hint", 1.08, 1.2, floors(2**28, 0.01), ratio("step", (0.01,))),
-    ("n ≥ 2^26, density 1 %, without", 1.15, 1.35, floors(2**28, 0.01, cold=True), ratio("cold", (0.01,))),
-    ("n ≥ 2^26, density 10 %, with hint", 1.25, 1.5, floors(2**28, 0.1), ratio("step", (0.1,))),
-    ("n ≥ 2^26, density 10 %, without", 1.45, 1.8, floors(2**28, 0.1, cold=True), ratio("cold", (0.1,))),
-    ("25 MiB of fp32, ≤ 1 %, with hint", 1.25, 1.6, floors(BUCKET, 0.01), ratio("step", (0.001, 0.01), (BUCKET,))),
-    ("25 MiB of fp32, ≤ 1 %, without", 1.6, 2.2, floors(BUCKET, 0.01, cold=True), ratio("cold", (0.001, 0.01), (BUCKET,))),
-    ("n = 2^16, ≤ 1 %, in a graph, µs", 8, 16, predicted_us(2**16, 0.001), microseconds(2**16)),
-    ("n = 2^20, ≤ 1 %, in a graph, µs", 14, 28, predicted_us(2**20, 0.01), microseconds(2**20)),
-    ("all equal, n ≥ 2^26", 2.0, 3.0, floors(2**28, 0.001, passes=3), ratio("step", (0.001, 0.01), law="equal")),
-    ("90 % zeros, n ≥ 2^26", 2.0, 3.0, floors(2**28, 0.001), ratio("step", (0.001, 0.01), law="zeros90")),
-    ("hint wrong by 2 ×, n ≥ 2^26", 2.0, 3.0, floors(2**28, 0.001, passes=1), ratio("step", (0.001, 0.01), law="doubling")),
-    ("index-ordered, deterministic, n ≥ 2^26, ≤ 1 %", 1.15, 1.3, floors(2**28, 0.01),
+    ("n ≥ 2^26, density ≤ 0.1 %, with hint", 1.05, 1.15, floors_of(2**28, 0.001), ratio("step", (0.0001, 0.001))),
+    ("n ≥ 2^26, density ≤ 0.1 %, without", 1.13, 1.25, floors_of(2**28, 0.001, cold=True),
+     ratio("cold", (0.0001, 0.001))),
+    ("n ≥ 2^26, density 1 %, with hint", 1.08, 1.2, floors_of(2**28, 0.01), ratio("step", (0.01,))),
+    ("n ≥ 2^26, density 1 %, without", 1.15, 1.35, floors_of(2**28, 0.01, cold=True), ratio("cold", (0.01,))),
+    ("n ≥ 2^26, density 10 %, with hint", 1.25, 1.5, floors_of(2**28, 0.1), ratio("step", (0.1,))),
+    ("n ≥ 2^26, density 10 %, without", 1.45, 1.8, floors_of(2**28, 0.1, cold=True), ratio("cold", (0.1,))),
+    ("25 MiB of fp32, ≤ 1 %, with hint", 1.25, 1.6, floors_of(BUCKET, 0.01), ratio("step", (0.001, 0.01), (BUCKET,))),
+    ("25 MiB of fp32, ≤ 1 %, without", 1.6, 2.2, floors_of(BUCKET, 0.01, cold=True),
+     ratio("cold", (0.001, 0.01), (BUCKET,))),
+    ("n = 2^16, ≤ 1 %, in a graph, µs", 8, 16, microseconds_of(2**16, 0.001), microseconds(2**16)),
+    ("n = 2^20, ≤ 1 %, in a graph, µs", 14, 28, microseconds_of(2**20, 0.01), microseconds(2**20)),
+    ("all equal, n ≥ 2^26", 2.0, 3.0, floors_of(2**28, 0.001, passes=3), ratio("step", (0.001, 0.01), law="equal")),
+    ("90 % zeros, n ≥ 2^26", 2.0, 3.0, floors_of(2**28, 0.001), ratio("step", (0.001, 0.01), law="zeros90")),
+    ("hint wrong by 2 ×, n ≥ 2^26", 2.0, 3.0, floors_of(2**28, 0.001, passes=1),
+     ratio("step", (0.001, 0.01), law="doubling")),
+    ("index-ordered, deterministic, n ≥ 2^26, ≤ 1 %", 1.15, 1.3, floors_of(2**28, 0.01),
      ratio("step", (0.001, 0.01))),
     ("torch eager topk / a step, n ≥ 2^26, 0.1 and 1 %", 7, 5, "none", times_faster(("torch_topk",), (0.001, 0.01)), True),
     ("cub::DeviceTopK / a step, n ≥ 2^26, 1 %", 3, 2, "none", times_faster(TOPK, (0.01,)), True),
@@ -220,20 +196,15 @@ def write_goals(results, out):
 
 def write_predictions(out):
     print("# The device side: goals and predictions\n", file=out)
-    print("bench/gpu.sh measures all of this in one call on a machine with a GPU, and writes this table with the "
-          "outcomes into its report. Nothing here was measured on a GPU. A prediction is a model's: bytes / bandwidth + "
-          f"launches × latency, with {BANDWIDTH / 1e12:g} TB/s, {LAUNCH['graph'] * 1e6:g} µs between kernels of a graph, "
-          f"{BARRIER * 1e6:g} µs a barrier between all blocks, and {READING / 1e12:g} TB/s for a pass of the whole-grid "
-          "kernel, all four assumed for an H200; kernels, barriers and bytes are those that test `step_traffic` counts. "
-          "It knows nothing of what a kernel's instructions take. `bench/gpu_report.py --predictions FILE` writes it.\n",
-          file=out)
+    print("bench/gpu.sh measures all of this in one call on a machine with a GPU, and writes the first table with the "
+          "outcomes into its report. Nothing here was measured on a GPU. Predictions are a model's, "
+          "bench/device_model.py, whose constants are all assumed. Besides bytes / bandwidth it counts what each kernel "
+          "waits for, memsets, and the gaps between the nodes of a graph. What is waited for may be off by "
+          f"{UNCERTAIN * 100:g} % either way, which gives the least and the most in brackets. "
+          "`bench/gpu_report.py --predictions bench/results/cuda-predictions.md` writes this page, and a test holds it "
+          "against the script.\n", file=out)
     write_goals(None, out)
-    print("## Predicted times of a whole step, ms\n", file=out)
-    print("| n | density | with hint | without | floor |", "|--:|--:|--:|--:|--:|", sep="\n", file=out)
-    for n in (2**16, 2**20, BUCKET, 2**28):
-        for density in WARM:
-            times = (predicted(n, density), predicted(n, density, cold=True), n * 12 / BANDWIDTH + LAUNCH["graph"])
-            print(f"| {n:,} | {density:g} | " + " | ".join(f"{time * 1e3:.4f}" for time in times) + " |", file=out)
+    write_tables(out)
 
 
 # ---- The report ----------------------------------------------------------------------------------------------------
@@ -420,7 +391,13 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, nargs="?", help="with core.json and others from bench/gpu.sh")
     parser.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE", help="a line for the report's head")
     parser.add_argument("--predictions", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--check", type=pathlib.Path, metavar="FILE")
     chosen = parser.parse_args()
+    if chosen.check:
+        page = io.StringIO()
+        write_predictions(page)
+        if page.getvalue() != chosen.check.read_text(encoding="utf-8"):
+            sys.exit(f"gpu_report.py: '{chosen.check}' is not what --predictions writes")
     if chosen.predictions:
         with open(chosen.predictions, "w", encoding="utf-8") as out:
             write_predictions(out)

@@ -71,3 +71,19 @@ check("compress, 10 %, warm" 0.1 compress 4 8 5 0 16600)
 check("compress, 0.1 %, cold" 0.001 compress 1 1 6 8 16300)
 check("exchange of coo, one rank, 1 %, warm" 0.01 coo 4 8 9 0 17000)
 check("exchange of fixed_width and fp16, one rank, 1 %, warm" 0.01 fixed_width 4 8 12 0 17500)
+
+# The model of a step, bench/device_model.py, counts the kernels and memsets that a graph of one has.
+find_program(PYTHON3 python3)
+if(PYTHON3)
+  execute_process(COMMAND ${PYTHON3} "${CMAKE_CURRENT_LIST_DIR}/../bench/device_model.py" --counts
+                  OUTPUT_VARIABLE model COMMAND_ERROR_IS_FATAL ANY)
+  foreach(density IN ITEMS 0.001 0.01 0.1)
+    execute_process(COMMAND ${LAUNCHER} "${PROGRAM}" ${bits} ${density} 8 nodes
+                    OUTPUT_VARIABLE nodes COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCH "[0-9]+ kernels, [0-9]+ memsets" counted "${nodes}")
+    message(STATUS "a graph of compress, density ${density}: ${nodes}")
+    if(NOT model MATCHES "(^|\n)${density}: ${counted}\n" OR NOT nodes MATCHES " 0 others")
+      message(SEND_ERROR "density ${density}: a graph has ${nodes}, the model of a step:\n${model}")
+    endif()
+  endforeach()
+endif()

@@ -1,10 +1,12 @@
 // Warm steps of one recipe, for a launcher that counts what kernels do: check_traffic.cmake.
 //   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress|coo|fixed_width
+//   step_traffic ELEMENTS_LOG2 DENSITY STEPS nodes   says after them what a graph of one more compress() has
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
@@ -14,8 +16,26 @@ namespace gs = gradsieve;
 
 namespace {
 
+void print_nodes(cudaGraph_t graph) {
+  std::size_t count = 0;
+  gs::throw_on_error(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
+  std::vector<cudaGraphNode_t> nodes(count);
+  gs::throw_on_error(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
+  int kernels = 0;
+  int memsets = 0;
+  for (auto const node : nodes) {
+    cudaGraphNodeType type{};
+    gs::throw_on_error(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
+    kernels += type == cudaGraphNodeTypeKernel;
+    memsets += type == cudaGraphNodeTypeMemset;
+  }
+  std::printf("%d kernels, %d memsets, %d others\n", kernels, memsets, static_cast<int>(count) - kernels - memsets);
+}
+
+enum class what { compress, exchange, nodes };
+
 template <class Codec>
-void run(std::uint64_t n, double density, int steps, bool exchange, Codec const& codec) {
+void run(std::uint64_t n, double density, int steps, what does, Codec const& codec) {
   cudaStream_t stream{};
   gs::throw_on_error(cudaStreamCreate(&stream), "cudaStreamCreate");
   gs::device const where{stream};
@@ -29,12 +49,18 @@ void run(std::uint64_t n, double density, int steps, bool exchange, Codec const&
       values[i] = (bits & 1) != 0 ? size : -size;
     }
     where.copy(std::as_bytes(std::span{values}), std::as_writable_bytes(gradient.span()));
-    if (exchange)
+    if (does == what::exchange)
       compressor.exchange(gs::self{}, gradient.span());
     else
       (void)compressor.compress(gradient.span());
     where.synchronize();
   }
+  if (does != what::nodes) return;
+  gs::throw_on_error(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  (void)compressor.compress(gradient.span());
+  cudaGraph_t graph{};
+  gs::throw_on_error(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  print_nodes(graph);
 }
 
 }  // namespace
@@ -44,8 +70,11 @@ int main(int count, char** arguments) {
   std::uint64_t const n = std::uint64_t{1} << std::atoi(arguments[1]);
   double const density = std::atof(arguments[2]);
   int const steps = std::atoi(arguments[3]);
-  if (std::strcmp(arguments[4], "fixed_width") == 0)
-    run(n, density, steps, true, gs::packed<gs::fixed_width, gs::fp16>{});
+  std::string const chosen = arguments[4];
+  if (chosen == "fixed_width")
+    run(n, density, steps, what::exchange, gs::packed<gs::fixed_width, gs::fp16>{});
+  else if (chosen == "coo")
+    run(n, density, steps, what::exchange, gs::coo{});
   else
-    run(n, density, steps, std::strcmp(arguments[4], "coo") == 0, gs::coo{});
+    run(n, density, steps, chosen == "nodes" ? what::nodes : what::compress, gs::coo{});
 }

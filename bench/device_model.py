@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""A model of a step of radix on a GPU, kernel by kernel, from what the machine code does; not a measurement.
+device_model.py           writes its tables as Markdown
+device_model.py --counts  kernels and memsets of a warm step at 2^20 elements, which test step_traffic compares
+
+A kernel takes bytes / bandwidth and what it waits for: its start and end, trips, rounds of a search. A trip is a load by
+a warp with the shuffle, the vote and the atomic behind it: loops over candidates have one load in flight a thread, 512
+threads a block, one block a multiprocessor. All constants are assumed, in microseconds and bytes a microsecond. What is
+waited for may be off by UNCERTAIN either way."""
+
+import argparse
+import math
+import sys
+import typing
+
+GPUS = {"H100": 3.0e6, "H200": 4.3e6}  # what a stream of bytes reaches
+MULTIPROCESSORS = 132
+UNCERTAIN = 0.4
+GAP = 1.3          # between two nodes of a graph
+MEMSET = 1.5
+RAMP = 0.8         # start and end of a kernel
+FROM_L2 = 0.30     # a trip
+FROM_L1 = 0.12
+ROUND = 1.0        # of a search: clear, sum, find
+BARRIER = 2.0      # between all blocks
+READING = 1.5e6    # of a pass over n by the whole-grid kernel
+THREADS = 512      # of a block that searches
+
+# What the library does.
+CHUNK = 16384      # candidates of a block that searches
+MEMSETS = 2        # of a step: the counts, the saturated values
+IN_FLIGHT = 1      # loads of a thread that searches
+COLD_BARRIERS = 6  # of `predict`, without a hint
+SPARE = {0.001: 1.5, 0.01: 1.2, 0.1: 1.07}  # candidates / k in a steady state
+
+BUCKET = 25 * 2**20 // 4
+SIZES = (2**16, 2**20, BUCKET, 2**25, 2**27, 2**28)
+
+
+class Kernel(typing.NamedTuple):
+    """Microseconds of it that bytes take, and that it waits."""
+
+    name: str
+    bytes: float
+    waits: float
+
+
+def trips(count, latency):
+    return math.ceil(count / THREADS / IN_FLIGHT) * latency
+
+
+def step(n, density, bandwidth, cold=False, passes=0.0):
+    """The kernels of compress(); `cold`: without a hint, `passes`: over n by the whole-grid kernel."""
+    k = density * n
+    candidates = SPARE[density] * k
+    # Candidates are stored as single words at rising places: more transactions than bytes.
+    stored = n * (12 + 8 * (SPARE[density] + 1) * density) * (1 + density)
+    kernels = []
+    if cold:
+        samples = min(max(8192, 32 / density, n / 4096), 131072)
+        kernels.append(Kernel("predict", samples * 4 * 32 / bandwidth, RAMP + COLD_BARRIERS * BARRIER))
+    kernels.append(Kernel("accumulate", stored / bandwidth, RAMP + 3.5))
+    if candidates <= CHUNK:
+        searched = trips(candidates, FROM_L2) + 2 * trips(candidates, FROM_L1) + 3 * ROUND
+        kernels.append(Kernel("choose_entries", 0, RAMP + 1.2 + searched))
+        ended = 0
+    else:
+        waves = math.ceil(candidates / CHUNK / MULTIPROCESSORS)
+        searched = trips(CHUNK, FROM_L2)
+        kernels.append(Kernel("choose_entries", 0, RAMP + 1.2 + waves * (searched + 2.5) + 2.5))
+        ended = waves * (searched + 0.7) + 2.5 + 0.6
+    if 2 * k > CHUNK:
+        kernels.append(Kernel("end_searches", 0, RAMP + 0.6 + ended))
+    kernels.append(Kernel("select_rest", 4 * passes * n / READING, RAMP + 3.7))
+    kernels.append(Kernel("write_entries", (12 * candidates + 8 * k) / bandwidth, RAMP + 5.5))
+    return kernels
+
+
+def waited(n, density, bandwidth, **how):
+    """Microseconds that a step in a graph waits, and that it moves bytes."""
+    kernels = step(n, density, bandwidth, **how)
+    nodes = len(kernels) + MEMSETS
+    waits = sum(kernel.waits for kernel in kernels) + MEMSETS * MEMSET + (nodes - 1) * GAP
+    return waits, sum(kernel.bytes for kernel in kernels)
+
+
+def microseconds(n, density, bandwidth, waiting=1.0, **how):
+    waits, moves = waited(n, density, bandwidth, **how)
+    return waiting * waits + moves
+
+
+def floor(n, bandwidth, waiting=1.0):
+    """r += lr * g in place."""
+    return n * 12 / bandwidth + waiting * (RAMP + 1.2)
+
+
+def in_floors(n, density, bandwidth, waiting=1.0, **how):
+    return microseconds(n, density, bandwidth, waiting, **how) / floor(n, bandwidth)
+
+
+def spread(figure, digits):
+    """A figure with the least and the most that it may be, for each GPU."""
+    def text(bandwidth):
+        shares = (1, 1 - UNCERTAIN, 1 + UNCERTAIN)
+        middle, least, most = (f"{figure(bandwidth, waiting):.{digits}f}" for waiting in shares)
+        return f"{middle} ({least}–{most})"
+    return "; ".join(f"{gpu} {text(bandwidth)}" for gpu, bandwidth in GPUS.items())
+
+
+def floors_of(n, density, **how):
+    return spread(lambda bandwidth, waiting: in_floors(n, density, bandwidth, waiting, **how), 2)
+
+
+def microseconds_of(n, density):
+    return spread(lambda bandwidth, waiting: microseconds(n, density, bandwidth, waiting), 0)
+
+
+def write_tables(out):
+    print("## Predicted times of a whole step in a graph, µs (in floors)\n", file=out)
+    heads = [f"{gpu}, {text}" for gpu in GPUS for text in ("floor", "with hint", "without")]
+    print("| n | density | " + " | ".join(heads) + " |", "|--:|--:|" + "--:|" * len(heads), sep="\n", file=out)
+    for n in SIZES:
+        for density in SPARE:
+            cells = []
+            for bandwidth in GPUS.values():
+                cells.append(f"{floor(n, bandwidth):.1f}")
+                for cold in (False, True):
+                    cells.append(f"{microseconds(n, density, bandwidth, cold=cold):.1f} "
+                                 f"({in_floors(n, density, bandwidth, cold=cold):.2f})")
+            print(f"| {n:,} | {density:g} | " + " | ".join(cells) + " |", file=out)
+    print("\n## Where the time of a step with a hint goes: H100, µs that bytes take + µs that are waited\n", file=out)
+    points = [(n, density) for n in (2**16, 2**20, BUCKET, 2**27) for density in (0.001, 0.01)]
+    print("| | " + " | ".join(f"{n:,}, {density:g}" for n, density in points) + " |", "|---|" + "--:|" * len(points),
+          sep="\n", file=out)
+    steps = [{kernel.name: kernel for kernel in step(n, density, GPUS["H100"])} for n, density in points]
+    for name in ("accumulate", "choose_entries", "end_searches", "select_rest", "write_entries"):
+        found = [kernels.get(name) for kernels in steps]
+        cells = [f"{kernel.bytes:.1f} + {kernel.waits:.1f}" if kernel else "–" for kernel in found]
+        print(f"| {name} | " + " | ".join(cells) + " |", file=out)
+    print(f"| {MEMSETS} memsets" + f" | {MEMSETS * MEMSET:.1f}" * len(points) + " |", file=out)
+    gaps = [f"{(len(kernels) + MEMSETS - 1) * GAP:.1f}" for kernels in steps]
+    print("| between nodes | " + " | ".join(gaps) + " |", file=out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--counts", action="store_true")
+    if not parser.parse_args().counts:
+        write_tables(sys.stdout)
+        return
+    for density in SPARE:
+        print(f"{density:g}: {len(step(2**20, density, GPUS['H100']))} kernels, {MEMSETS} memsets")
+
+
+if __name__ == "__main__":
+    main()
