@@ -2,10 +2,10 @@
 // with it, the floor: the kernel residual[i] += rate * gradient[i] on arrays of the same size. floor_ratio is median
 // over median; the time of a row is a median too. A row whose step gave something wrong is an error.
 //
-//   gradsieve_bench_cuda [--quick] [--n=N] [--samples=N] [--settle=N] [--flush=MiB] [Google Benchmark's options]
+//   gradsieve_bench_cuda [--quick] [--n=N,N...] [--samples=N] [--settle=N] [--flush=MiB] [Google Benchmark's options]
 //
 //   --quick      few sizes and densities
-//   --n=N        only this size
+//   --n=N,N...   only these sizes
 //   --samples=N  of a row, at least [21]
 //   --settle=N   steps before them [24]
 //   --flush=MiB  read before each sample, so that L2 holds nothing of use [four times L2]
@@ -406,6 +406,15 @@ void add_context(int argc, char** argv) {
                                               std::to_string(__CUDACC_VER_MINOR__) + ", g++ " __VERSION__);
 }
 
+/// Numbers with commas between them.
+std::vector<std::uint64_t> sizes_of(char const* text) {
+  std::vector<std::uint64_t> sizes;
+  for (char* end = nullptr;; text = end + 1) {
+    sizes.push_back(std::strtoull(text, &end, 10));
+    if (*end != ',') return sizes;
+  }
+}
+
 }  // namespace
 }  // namespace bench
 
@@ -417,7 +426,7 @@ int main(int argc, char** argv) {
     if (argument == "--quick")
       bench::chosen.quick = true;
     else if (argument.starts_with("--n="))
-      bench::chosen.n = std::strtoull(value, nullptr, 10);
+      bench::chosen.n = bench::sizes_of(value);
     else if (argument.starts_with("--samples="))
       bench::chosen.samples = std::max(1, std::atoi(value));
     else if (argument.starts_with("--settle="))

@@ -29,10 +29,10 @@ namespace gs = gradsieve;
 /// What the command line chose.
 struct options {
   bool quick = false;
-  std::uint64_t n = 0;  ///< the only size, where it is not 0
-  int samples = 21;     ///< of a row, at least; small sizes take twice as many
-  int settle = 24;      ///< steps before them
-  int flush = -1;       ///< MiB that are read before each sample; below 0: four times the L2 cache
+  std::vector<std::uint64_t> n;  ///< the only sizes, unless there are none
+  int samples = 21;              ///< of a row, at least; small sizes take twice as many
+  int settle = 24;               ///< steps before them
+  int flush = -1;                ///< MiB that are read before each sample; below 0: four times the L2 cache
 };
 extern options chosen;
 
@@ -70,7 +70,7 @@ inline constexpr std::uint64_t bucket = 25 * (std::uint64_t{1} << 20) / 4;  ///<
 
 /// The sizes of a sweep, all or a few, that are not above `most`.
 inline std::vector<std::uint64_t> sizes(std::vector<std::uint64_t> all, std::vector<std::uint64_t> few) {
-  if (chosen.n != 0) return {chosen.n};
+  if (!chosen.n.empty()) return chosen.n;
   return chosen.quick ? few : all;
 }
 

@@ -26,7 +26,7 @@ void add_sweep() {
   for (auto const n : sizes({1 << 16, 1 << 18, 1 << 20, 1 << 22, bucket, 1 << 24, 1 << 26, 1 << 28, 1 << 30},
                             {1 << 16, 1 << 20, bucket, 1 << 26}))
     for (double const density : {0.0001, 0.001, 0.01, 0.1}) {
-      bool const few = wide ? density >= 0.001 : density == 0.001 && (n == 1 << 26 || chosen.n != 0);
+      bool const few = wide ? density >= 0.001 : density == 0.001 && (n == 1 << 26 || !chosen.n.empty());
       if (chosen.quick && !few) continue;
       setting at{.n = n, .density = density, .dtype = dtype_name<value>};
       add_row("step", at);

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Measures a GPU: floors, steps, peers, PyTorch. One call, on a machine with nvcc, CMake and no network.
-# bench/gpu.sh [--quick] [DIR] [-- options of gradsieve_bench_cuda...]      bench/gpu.sh --prepare
-# DIR [$OUT, else bench/results/<gpu>] gets core.json, torch.json, peers.json, sweep.json, report.md and pictures.
-# Under 10 minutes, with --quick under 2. Parts have time limits; what a part had until then is used.
+# bench/gpu.sh [--quick | --dry-run] [DIR] [-- options of the programs...]      bench/gpu.sh --prepare
+# What matters most comes first: floors and radix at 2^27 elements and 25 MiB, whose rows are printed as they come; then
+# the sweep, the peers and PyTorch. Each is built and run within its own time limit, and may fail without ending the
+# others; what a part had until then is used. Under 10 minutes in all, with --quick under 2.
+# DIR [$OUT, else bench/results/<gpu>] gets 8 files at most: core.json, sweep.json, peers.json, torch.json, report.md
+# and three pictures.
 # --prepare, on a connected machine, puts what the other may lack into build/carry: Google Benchmark, CMake,
 # newer CCCL headers for the peer cub::DeviceTopK, and the commit's name. Take that folder along.
-# $GRADSIEVE_BENCHMARK_DIR and $GRADSIEVE_CCCL_DIR name other places of the two, $GRADSIEVE_DEVICE_LAUNCHER what runs the
-# program where there is no GPU, $BUILD_DIR the build tree [build/gpu_bench].
+# --dry-run, on a machine without a GPU: configures, and has bench/gpu_stub.py say what would be compiled and run.
+# $GRADSIEVE_BENCHMARK_DIR and $GRADSIEVE_CCCL_DIR name other places of the two, $GRADSIEVE_DEVICE_LAUNCHER what runs
+# the programs where there is no GPU, $BUILD_DIR the build tree [build/gpu_bench].
 set -euo pipefail
 began=$SECONDS
 command="$0 $*"
@@ -14,10 +18,12 @@ directory=
 quick=()
 options=()
 prepare=no
+dry=no
 while [ $# -gt 0 ]; do
   case "$1" in
     --quick) quick=(--quick) ;;
     --prepare) prepare=yes ;;
+    --dry-run) dry=yes ;;
     --)
       shift
       options=("$@")
@@ -70,7 +76,9 @@ launcher=()
 [ -z "${GRADSIEVE_DEVICE_LAUNCHER:-}" ] || read -ra launcher <<<"$GRADSIEVE_DEVICE_LAUNCHER"
 gpu=none
 driver=none
-if nvidia-smi -L >/dev/null 2>&1; then
+if [ $dry = yes ]; then
+  launcher=()
+elif nvidia-smi -L >/dev/null 2>&1; then
   gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
   driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
 elif [ ${#launcher[@]} = 0 ]; then
@@ -100,53 +108,99 @@ if [ -z "$cccl" ] && [ -d "$carry/cccl" ]; then
 fi
 target=(-DCMAKE_CUDA_ARCHITECTURES=native)
 [ "$gpu" != none ] || target=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual -DCMAKE_CUDA_RUNTIME_LIBRARY=Shared)
+stub=$PWD/bench/gpu_stub.py # for a dry run: instead of the compiler, the linker and the programs
+[ $dry = no ] || target+=("-DCMAKE_CUDA_COMPILER_LAUNCHER=$stub;--compile"
+  "-DCMAKE_CUDA_LINK_EXECUTABLE=\"$stub\" --link <TARGET>")
 cmake --preset cuda -B "$build" "${target[@]}" -DGRADSIEVE_BUILD_TESTS=OFF -DGRADSIEVE_BUILD_EXAMPLES=OFF \
   -DGRADSIEVE_BENCH_SWEEP=ON -DGRADSIEVE_WARNINGS_AS_ERRORS=OFF \
   -DGRADSIEVE_CCCL_DIR="$cccl" -DGRADSIEVE_BENCHMARK_DIR="${GRADSIEVE_BENCHMARK_DIR:-$carry/benchmark}" \
-  >"$build.log" 2>&1 || { cat "$build.log" && exit 1; }
-# At most half of the time: with less there is nothing to report.
-limit=$((${#quick[@]} == 0 ? 285 : 60))
-[ "$gpu" != none ] || limit=3600
-timeout -k 5 $limit cmake --build "$build" -j"$(nproc)" --target gradsieve_bench_cuda >"$build.log" 2>&1 || {
-  status=$?
-  tail -n 50 "$build.log"
-  [ $status != 124 ] || echo "bench/gpu.sh: the build was not done in $limit s" >&2
+  >"$build.log" 2>&1 || {
+  cat "$build.log"
   exit 1
 }
-echo "bench/gpu.sh: built in $((SECONDS - began)) s"
-
-# ---- Measure ------------------------------------------------------------------------------------------------
+echo "bench/gpu.sh: configured in $((SECONDS - began)) s"
 
 most=570 # seconds that all may take
 [ ${#quick[@]} = 0 ] || most=112
 [ "$gpu" != none ] || most=3600
+# The seconds that are left, at most $1; 8 are for the report.
+within() {
+  local left=$((most - (SECONDS - began) - 8))
+  echo $(($1 < left ? $1 : left))
+}
 
-# part <seconds at most> <file> <command...>: in the time that is left; a part that fails does not end the others.
+# compile <share of the time> <target>
+compile() {
+  local limit start=$SECONDS status=0
+  limit=$(within $((most * $1 / 100)))
+  if [ "$limit" -lt 5 ]; then
+    echo "bench/gpu.sh: no time left to build $2"
+    return 1
+  fi
+  timeout -k 5 "$limit" cmake --build "$build" -j"$(nproc)" --target "$2" >"$build.$2.log" 2>&1 || status=$?
+  echo "bench/gpu.sh: built $2 in $((SECONDS - start)) s of $limit, exit status $status"
+  [ $dry = no ] || grep 'would compile' "$build.$2.log" || true
+  [ $status = 0 ] || tail -n 50 "$build.$2.log"
+  return $status
+}
+
+# part <share of the time> <file> <command...>: a part that fails does not end the others.
 part() {
-  local limit=$(($1 < most - (SECONDS - began) - 8 ? $1 : most - (SECONDS - began) - 8)) file=$2 start=$SECONDS status=0
+  local limit start=$SECONDS status=0 file=$2
+  limit=$(within $((most * $1 / 100)))
   shift 2
-  if [ $limit -lt 5 ]; then
+  if [ "$limit" -lt 5 ]; then
     echo "bench/gpu.sh: no time left for $file"
     return
   fi
-  timeout -k 5 "$limit" "$@" >"$build.$file.log" 2>&1 || status=$?
+  # What the first part finds is printed at once.
+  { timeout -k 5 "$limit" "$@" 2>&1 || echo $? >"$build.status"; } | if [ $dry = yes ] || [ "$file" = core.json ]; then
+    tee "$build.$file.log"
+  else
+    cat >"$build.$file.log"
+  fi
+  [ ! -e "$build.status" ] || status=$(cat "$build.status")
+  rm -f "$build.status"
   echo "bench/gpu.sh: $file: $((SECONDS - start)) s of $limit, exit status $status"
-  [ $status = 0 ] || tail -n 5 "$build.$file.log"
+  [ "$status" = 0 ] || tail -n 5 "$build.$file.log"
 }
+# bench <share of the time> <file> <target> <options...>
 bench() {
-  part "$1" "$2" "${launcher[@]}" "$build/bench/gradsieve_bench_cuda" "${@:3}" "${options[@]}" \
+  part "$1" "$2" "${launcher[@]}" "$build/bench/$3" "${quick[@]}" "${@:4}" "${options[@]}" \
     --benchmark_out="$directory/$2" --benchmark_out_format=json
 }
-bench $((most / 2)) core.json --quick
-part $((most / 4)) torch.json python3 bench/gpu_torch.py "${quick[@]}" --seconds $((most / 5)) "$directory/torch.json"
-if [ ${#quick[@]} = 0 ]; then
-  bench 120 peers.json "--benchmark_filter=^peer/"
-  bench "$most" sweep.json "--benchmark_filter=^(floor|step|cold|exchange)/"
+report() {
+  python3 bench/gpu_report.py "$directory" --fact "device=$gpu" --fact "driver=$driver" --fact "measured=$date" \
+    --fact "commit=$commit" --fact "command=\`$command\`"
+}
+
+# ---- Measure ------------------------------------------------------------------------------------------------
+
+rm -f "$build.status"
+compile 40 gradsieve_bench_cuda_first || exit 1
+bench 15 core.json gradsieve_bench_cuda_first --n=134217728,6553600 --quick \
+  "--benchmark_filter=^(floor/accumulate/.*fp32|(step|cold)/radix/.*law:laplace/dtype:fp32)"
+report >"$build.report.log" 2>&1 || true # whatever ends this call now, there is a report
+if compile 35 gradsieve_bench_cuda; then
+  bench 35 sweep.json gradsieve_bench_cuda "--benchmark_filter=^(floor|step|cold|exchange)/"
 fi
+if [ ${#quick[@]} = 0 ] && compile 25 gradsieve_bench_cuda_peers; then
+  bench 20 peers.json gradsieve_bench_cuda_peers "--benchmark_filter=^peer/"
+fi
+torch=(python3 bench/gpu_torch.py "${quick[@]}" --seconds $((most / 5)) "$directory/torch.json")
+[ $dry = no ] || torch=("$stub" "${torch[@]}")
+part 25 torch.json "${torch[@]}"
 
 status=0
-python3 bench/gpu_report.py "$directory" --fact "device=$gpu" --fact "driver=$driver" --fact "measured=$date" \
-  --fact "commit=$commit" --fact "command=\`$command\`" || status=$?
+if [ $dry = no ]; then
+  report || status=$?
+else # what the stub made up is nothing to show
+  report >"$build.report.log" 2>&1 || status=$?
+fi
 echo "bench/gpu.sh: $((SECONDS - began)) s in all"
 ls -l "$directory"
+if [ "$(find "$directory" -type f | wc -l)" -gt 8 ]; then
+  echo "bench/gpu.sh: more than 8 files in $directory" >&2
+  status=1
+fi
 exit $status
