@@ -67,11 +67,11 @@ void add_parts(setting const& at) {
 /// Zeros past the caches: what any update of a gradient has to write.
 void write_zeros(gs::host_team const& team, std::span<float> to) {
   namespace kernels = gs::host_kernels;
-  std::array<float, kernels::line_floats> const zeros{};
+  std::array<float, kernels::line_size<float>> const zeros{};
   team.run(to.size(), [&](int worker) {
     auto [at, end] = team.part(to.size(), worker);
     for (; at < end && kernels::before_line(to.data() + at) > 0; ++at) to[at] = 0;
-    for (; at + kernels::line_floats <= end; at += kernels::line_floats)
+    for (; at + kernels::line_size<float> <= end; at += kernels::line_size<float>)
       kernels::stream_line(zeros.data(), to.data() + at);
     for (; at < end; ++at) to[at] = 0;
     kernels::stream_fence();

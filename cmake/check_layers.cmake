@@ -87,7 +87,7 @@ set(transport_may_include core/arithmetic core/config core/error core/process co
 set(device_may_include host/workspace host/passthrough host/passes/tiles)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
 set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/team.hpp" "immintrin.h=host/simd/intrinsics.hpp" "arm_neon.h=host/simd/intrinsics.hpp"
-    "sys/mman.h=host/buffer.hpp" "unistd.h=core/process.hpp")
+    "sys/mman.h=host/buffer.hpp" "unistd.h=core/process.hpp" "cpuid.h=core/simd.hpp")
 set(cuda_toolkit "^(cuda.*|cub/.*|thrust/.*|cooperative_groups.*|nv/.*)$")
 
 # The longest name in `layers` that a header without its extension belongs to, and its layer's number; or "" and -1.

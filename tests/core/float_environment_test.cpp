@@ -10,47 +10,15 @@
 
 #include <gradsieve/comm/self.hpp>
 
+#include "float_mode.hpp"
 #include "steps.hpp"
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
 using namespace steps;
+using namespace float_mode;
 
 namespace {
-
-#if defined(__x86_64__)
-using mode_word = std::uint32_t;
-mode_word read_mode() {
-  mode_word now = 0;
-  __asm__ volatile("stmxcsr %0" : "=m"(now));
-  return now & 0xFFC0u;
-}
-void write_mode(mode_word to) { __asm__ volatile("ldmxcsr %0" : : "m"(to) : "memory"); }
-constexpr mode_word flushing = 0x1F80u | 0x8040u;
-constexpr mode_word upwards = 0x1F80u | 0x4000u;
-#else
-using mode_word = std::uint64_t;
-mode_word read_mode() {
-  mode_word now = 0;
-  __asm__ volatile("mrs %0, fpcr" : "=r"(now));
-  return now;
-}
-void write_mode(mode_word to) { __asm__ volatile("msr fpcr, %0" : : "r"(to) : "memory"); }
-constexpr mode_word flushing = 1u << 24;
-constexpr mode_word upwards = 1u << 22;
-#endif
-
-/// Sets the mode of a thread until it goes.
-class mode {
- public:
-  explicit mode(mode_word to) { write_mode(to); }
-  ~mode() { write_mode(before_); }
-  mode(mode const&) = delete;
-  mode& operator=(mode const&) = delete;
-
- private:
-  mode_word before_ = read_mode();
-};
 
 enum class whose { nobody, one_thread, all_threads, one_of_two_ranks };
 

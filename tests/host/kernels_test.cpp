@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -18,6 +20,7 @@
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/passes/updates.hpp>
 #include <gradsieve/host/simd/append.hpp>
+#include <gradsieve/host/simd/half.hpp>
 #include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/team.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
@@ -26,6 +29,8 @@
 #include <gradsieve/selector/chunked.hpp>
 
 #include "data.hpp"
+#include "float_mode.hpp"
+#include "sanitized.hpp"
 
 namespace {
 
@@ -248,8 +253,10 @@ TEST_CASE("candidates are counted, written and gathered alike, and only where th
     }
 }
 
-TEST_CASE("updates are added up alike below and above the size that goes past the caches, wherever the memory begins") {
-  for (std::size_t const n : {std::size_t{9000}, streamed_bytes / sizeof(float) + 4099}) {
+TEST_CASE_TEMPLATE(
+    "updates are added up alike below and above the size that goes past the caches, wherever the memory begins", T,
+    float, float16, bfloat16) {
+  for (std::size_t const n : {std::size_t{9000}, streamed_bytes / sizeof(T) + 4099}) {
     // Every 1000th element; a run that fills a tile; two updates that share every 2000th, the last element among them.
     std::vector<index_type> a, b;
     for (std::size_t i = n - 1; i < n; i -= 1000) a.insert(a.begin(), static_cast<index_type>(i));
@@ -264,16 +271,18 @@ TEST_CASE("updates are added up alike below and above the size that goes past th
     host_team const team{2};
     host_updates sums;
     sums.reserve(team, 2);
-    std::vector<float> memory(n + 1, 7.0f);
+    std::vector<T> memory(n + 1, from_float<T>(7.0f));
     auto const out = std::span{memory}.subspan(1);  // not where vectors begin
-    CHECK(sums.apply(team, best_simd(), std::span{both}, 3.0f, gradient_ref<float>{out}).entries == a.size());
-    CHECK(memory[0] == 7.0f);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      bool const shared = std::ranges::binary_search(b, a[i]);
-      if (out[a[i]] != (shared ? 1.5f : 1.0f) / 3.0f) FAIL("element " << a[i] << " is " << out[a[i]]);
-      out[a[i]] = 0;
+    for (auto const level : levels()) {
+      CHECK(sums.apply(team, level, std::span{both}, 3.0f, gradient_ref<T>{out}).entries == a.size());
+      CHECK(memory[0] == from_float<T>(7.0f));
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        bool const shared = std::ranges::binary_search(b, a[i]);
+        if (out[a[i]] != from_float<T>((shared ? 1.5f : 1.0f) / 3.0f)) FAIL("element " << a[i] << " is wrong");
+        out[a[i]] = T{};
+      }
+      CHECK(std::ranges::count(out, T{}) == static_cast<std::ptrdiff_t>(n));
     }
-    CHECK(std::ranges::count(out, 0.0f) == static_cast<std::ptrdiff_t>(n));
   }
 }
 
@@ -424,4 +433,107 @@ TEST_CASE("a step gives the same entries whatever the limit on the instruction s
   CHECK(found[0].size() == 50);
   CHECK(found[1] == found[0]);
   CHECK(found[2] == found[0]);
+}
+
+namespace {
+
+/// Whole blocks of gradients as a step reads them.
+struct read_blocks {
+  template <simd Level, class T>
+  GRADSIEVE_INLINE static void run(T const* from, std::size_t count, std::uint32_t* to) noexcept {
+    float room[block];
+    for (std::size_t at = 0; at < count; at += block) {
+      auto const values = readable<Level>(from + at, room);
+      for (std::size_t i = 0; i < block; ++i) to[at + i] = gradsieve::bit_cast<std::uint32_t>(to_float(values[i]));
+    }
+  }
+};
+
+/// Updates as a step writes them.
+struct write_blocks {
+  template <simd Level, class T>
+  GRADSIEVE_INLINE static std::uint64_t run(float const* from, std::size_t count, T* to) noexcept {
+    std::uint64_t saturated = 0;
+    for (std::size_t at = 0; at < count; at += block)
+      saturated += narrow<Level>(from + at, to + at, smaller(block, count - at));
+    return saturated;
+  }
+};
+
+/// Calls body(level) for every instruction set under every mode that must not matter to it.
+template <class Body>
+void in_all_modes(Body const& body) {
+  for (auto const level : levels()) {
+    if (level == simd::portable) continue;  // the reference: to_float() and from_float_saturated(), which have tests
+#if defined(__x86_64__) || defined(__aarch64__)
+    for (auto const each : float_mode::all_modes) {
+      CAPTURE(each);
+      CAPTURE(static_cast<int>(level));
+      body(level, each);
+    }
+#else
+    body(level, 0);
+#endif
+  }
+}
+
+/// Writing these floats: the bits of from_float_saturated().
+template <class T>
+void check_narrowed(std::vector<float> const& values) {
+  std::vector<T> expected(values.size());
+  std::uint64_t saturated = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    expected[i] = from_float_saturated<T>(values[i]);
+    saturated += exceeds<T>(values[i]) ? 1 : 0;
+  }
+  std::vector<T> out(values.size());
+  in_all_modes([&](simd level, auto as) {
+    std::uint64_t found = 0;
+    {
+      float_mode::mode const set{as};
+      found = run<write_blocks>(level, values.data(), values.size(), out.data());
+    }
+    REQUIRE(found == saturated);
+    REQUIRE(std::memcmp(out.data(), expected.data(), out.size() * sizeof(T)) == 0);
+  });
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("every 16-bit gradient is read alike, whatever the thread's mode", T, float16, bfloat16) {
+  std::vector<T> all(1u << 16);
+  std::vector<std::uint32_t> expected(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = T{static_cast<std::uint16_t>(i)};
+    expected[i] = gradsieve::bit_cast<std::uint32_t>(to_float(all[i]));
+  }
+  std::vector<std::uint32_t> out(all.size());
+  in_all_modes([&](simd level, auto as) {
+    {
+      float_mode::mode const set{as};
+      run<read_blocks>(level, static_cast<T const*>(all.data()), all.size(), out.data());
+    }
+    REQUIRE(out == expected);
+  });
+}
+
+// GRADSIEVE_EVERY_FLOAT=1 has all of them checked, in some minutes.
+TEST_CASE_TEMPLATE("floats are written in 16 bits alike, whatever the thread's mode", T, float16, bfloat16) {
+  std::uint64_t const stride = std::getenv("GRADSIEVE_EVERY_FLOAT") != nullptr ? 1 : sanitized ? 16'384 : 1024;
+  constexpr std::size_t chunk = std::size_t{1} << 16;
+  std::vector<float> values(chunk);
+  for (std::uint64_t first = 0; first >> 32 == 0; first += chunk * stride) {
+    for (std::size_t i = 0; i < chunk;
+         ++i)  // in order, so that few blocks have both what the instructions take and not
+      values[i] = gradsieve::bit_cast<float>(static_cast<std::uint32_t>(first + i * stride + mix(first + i) % stride));
+    check_narrowed<T>(values);
+  }
+  values.clear();
+  for (std::uint32_t bits = 0; bits <= 0xFFFF; ++bits) {  // halfway between neighbours, and next to it
+    auto const middle = gradsieve::bit_cast<std::uint32_t>(to_float(T{static_cast<std::uint16_t>(bits)})) +
+                        (std::is_same_v<T, float16> ? 0x1000u : 0x8000u);
+    for (std::uint32_t const around : {middle - 1, middle, middle + 1})
+      values.push_back(gradsieve::bit_cast<float>(around));
+  }
+  check_narrowed<T>(values);
 }

@@ -88,7 +88,7 @@
 // Vector code for x86 is compiled beside the portable code and chosen at run time; no flag is asked of the user.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDA_ARCH__)
 #define GRADSIEVE_X86 1
-#define GRADSIEVE_AVX2 GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#define GRADSIEVE_AVX2 GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt,f16c")))
 #if defined(__clang__)
 #define GRADSIEVE_WIDE
 #else
@@ -96,7 +96,7 @@
 #endif
 #define GRADSIEVE_AVX512 \
   GRADSIEVE_UNFUSED      \
-  __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl" GRADSIEVE_WIDE)))
+  __attribute__((target("avx2,bmi,bmi2,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl" GRADSIEVE_WIDE)))
 #else
 #define GRADSIEVE_X86 0
 #endif

@@ -3,6 +3,10 @@
 
 #include <gradsieve/core/config.hpp>
 
+#if GRADSIEVE_X86
+#include <cpuid.h>
+#endif
+
 namespace gradsieve {
 
 /// Instruction sets that the host's kernels are compiled for. Results do not depend on which of them runs.
@@ -12,11 +16,22 @@ enum class simd { portable, neon, avx2, avx512 };
 
 namespace gradsieve::host_kernels {
 
+#if GRADSIEVE_X86
+/// Whether the processor converts float16 (F16C). Asked of itself: not every compiler knows the name.
+[[nodiscard]] inline bool converts_halfs() noexcept {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 /// The best that this processor has.
 [[nodiscard]] inline simd best_simd() noexcept {
 #if GRADSIEVE_X86
   static simd const best = [] {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi2")) return simd::portable;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi2") || !converts_halfs()) return simd::portable;
     bool const wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     return wide ? simd::avx512 : simd::avx2;

@@ -165,12 +165,19 @@ inline constexpr float largest_value<float16> = 65504;
 template <>
 inline constexpr float largest_value<bfloat16> = gradsieve::bit_cast<float>(0x7F7F'0000u);
 
+/// Key of the first float that rounds to infinity.
+template <class T>
+inline constexpr key_type overflow_key = infinite_key;
+template <>
+inline constexpr key_type overflow_key<float16> = magnitude_key(largest_value<float16>) + 0x1000u;
+template <>
+inline constexpr key_type overflow_key<bfloat16> = magnitude_key(largest_value<bfloat16>) + 0x8000u;
+
 /// Whether a finite value would round to infinity.
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr bool exceeds(float const& x) noexcept {
   if constexpr (std::same_as<T, float>) return false;
-  constexpr key_type half_step = magnitude_key(largest_value<T>) + (std::same_as<T, float16> ? 0x1000u : 0x8000u);
-  return magnitude_key(x) >= half_step && magnitude_key(x) < infinite_key;
+  return magnitude_key(x) >= overflow_key<T> && magnitude_key(x) < infinite_key;
 }
 
 /// from_float(), but a finite value that is too large becomes the largest finite one.

@@ -10,6 +10,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/measure.hpp>
 #include <gradsieve/host/simd/append.hpp>
+#include <gradsieve/host/simd/half.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
@@ -147,6 +148,7 @@ struct accumulate_tile {
                                             statistics* sums, Seen seen = {}) noexcept {
     key_type const least = candidate_threshold == 0 ? ~key_type{0} : candidate_threshold;
     std::uint64_t bad = 0;
+    float room[block];
     running_sums<Level> running;
     for (std::size_t at = 0; at < count; at += strip) {
       std::size_t const size = smaller(strip, count - at);
@@ -158,7 +160,7 @@ struct accumulate_tile {
       for (; i + block <= size; i += block) {
         prefetch(gradient + at + i + ahead, block);
         for (auto const* const state : states) prefetch(state + ahead, block);
-        bad += accumulate_block(policy, states, gradient + at + i, factor, seen);
+        bad += accumulate_block(policy, states, readable<Level>(gradient + at + i, room), factor, seen);
         if constexpr (Candidates) marked.put(i / block, block_of<Level>::at_least(states[0], least));
         for (auto& state : states) state += block;
         seen.advance(block);
@@ -177,10 +179,16 @@ struct accumulate_tile {
 
 template <bool Write>
 struct enter_tile {
-  template <simd, class Residual, class T, std::size_t States>
+  template <simd Level, class Residual, class T, std::size_t States>
   GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
                                             float factor, std::size_t count) noexcept {
-    return accumulate_element<Write>(policy, states, gradient, factor, count);
+    std::uint64_t bad = 0;
+    float room[block];
+    for (; count >= block; count -= block, gradient += block) {
+      bad += accumulate_element<Write>(policy, states, readable<Level>(gradient, room), factor, block);
+      for (auto& state : states) state += block;
+    }
+    return bad + accumulate_element<Write>(policy, states, gradient, factor, count);
   }
 };
 

@@ -11,6 +11,7 @@
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/append.hpp>
+#include <gradsieve/host/simd/half.hpp>
 #include <gradsieve/host/simd/intrinsics.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
@@ -77,10 +78,12 @@ GRADSIEVE_PRECISE inline bool divide_sums(float* sums, std::uint16_t const* plac
   return unusual == 0;
 }
 
-/// sum * factor, and zero where there is no entry.
+/// sum * factor, and zero where there is no entry. By a mask: GCC takes a choice between floats for a branch around the
+/// product, and does not vectorise it.
 [[nodiscard]] GRADSIEVE_INLINE float mean_of(float sum, float factor) noexcept {
-  float const mean = multiply(sum, factor);
-  return gradsieve::bit_cast<std::uint32_t>(sum) != no_entry ? mean : 0.0f;
+  auto const mean = gradsieve::bit_cast<std::uint32_t>(multiply(sum, factor));
+  std::uint32_t const mask = 0u - (gradsieve::bit_cast<std::uint32_t>(sum) != no_entry ? 1u : 0u);
+  return gradsieve::bit_cast<float>(mean & mask);
 }
 
 /// Writes the means of 16 sums to where a cache line begins, past the caches if the instruction set can, and clears the
@@ -88,10 +91,10 @@ GRADSIEVE_PRECISE inline bool divide_sums(float* sums, std::uint16_t const* plac
 template <simd Level>
 struct line_of_means {
   GRADSIEVE_INLINE static void stream(float* sums, float factor, float* out) noexcept {
-    float means[line_floats];
-    for (std::size_t i = 0; i < line_floats; ++i) means[i] = mean_of(sums[i], factor);
+    float means[line_size<float>];
+    for (std::size_t i = 0; i < line_size<float>; ++i) means[i] = mean_of(sums[i], factor);
     stream_line(means, out);
-    std::fill_n(sums, line_floats, gradsieve::bit_cast<float>(no_entry));
+    std::fill_n(sums, line_size<float>, gradsieve::bit_cast<float>(no_entry));
   }
 };
 
@@ -100,7 +103,7 @@ template <>
 struct line_of_means<simd::avx2> {
   GRADSIEVE_AVX2 static void stream(float* sums, float factor, float* out) noexcept {
     auto const none = _mm256_set1_epi32(static_cast<int>(no_entry));
-    for (std::size_t i = 0; i < line_floats; i += 8) {
+    for (std::size_t i = 0; i < line_size<float>; i += 8) {
       auto const sum = _mm256_loadu_ps(sums + i);
       auto const empty = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_castps_si256(sum), none));
       _mm256_stream_ps(out + i, _mm256_andnot_ps(empty, _mm256_mul_ps(sum, _mm256_set1_ps(factor))));
@@ -127,29 +130,47 @@ struct write_means {
   template <simd Level, class T>
   GRADSIEVE_INLINE static std::uint64_t run(float* sums, std::size_t size, float factor, bool streamed,
                                             T* out) noexcept {
+    if (!streamed) return write<Level>(sums, size, factor, out);
+    std::size_t i = smaller(size, before_line(out));
+    std::uint64_t saturated = write<Level>(sums, i, factor, out);
     if constexpr (std::is_same_v<T, float>) {
-      if (streamed) {
-        std::size_t i = smaller(size, before_line(out));
-        write(sums, i, factor, out);
-        for (; i + line_floats <= size; i += line_floats) line_of_means<Level>::stream(sums + i, factor, out + i);
-        return write(sums + i, size - i, factor, out + i);
+      for (; i + line_size<float> <= size; i += line_size<float>)
+        line_of_means<Level>::stream(sums + i, factor, out + i);
+    } else {
+      T room[block];
+      for (; i + block <= size; i += block) {
+        saturated += write<Level>(sums + i, block, factor, room);
+        for (std::size_t line = 0; line < block; line += line_size<T>) stream_line(room + line, out + i + line);
       }
     }
-    return write(sums, size, factor, out);
+    return saturated + write<Level>(sums + i, size - i, factor, out + i);
   }
 
  private:
-  template <class T>
+  template <simd Level, class T>
   GRADSIEVE_INLINE static std::uint64_t write(float* sums, std::size_t count, float factor, T* out) noexcept {
-    std::uint32_t saturated = 0;
+    if constexpr (std::is_same_v<T, float>) {
+      form(sums, count, factor, out);
+      return 0;
+    } else {
+      std::uint64_t saturated = 0;
+      float means[block];
+      std::size_t i = 0;
+      for (; i + block <= count; i += block) {
+        form(sums + i, block, factor, means);
+        saturated += narrow<Level>(means, out + i, block);
+      }
+      form(sums + i, count - i, factor, means);
+      return saturated + narrow<Level>(means, out + i, count - i);
+    }
+  }
+
+  GRADSIEVE_INLINE static void form(float* sums, std::size_t count, float factor, float* means) noexcept {
     GRADSIEVE_INDEPENDENT
     for (std::size_t i = 0; i < count; ++i) {
-      float const mean = mean_of(sums[i], factor);
-      out[i] = from_float_saturated<T>(mean);
-      saturated += exceeds<T>(mean) ? 1u : 0u;
+      means[i] = mean_of(sums[i], factor);
       sums[i] = gradsieve::bit_cast<float>(no_entry);
     }
-    return saturated;
   }
 };
 

@@ -1,5 +1,6 @@
 // Blocks of elements at once: which of them reach a key, as one bit each, and those that do packed together. This,
-// `widening` of sums, and lines that go past the caches are written for each instruction set; all else is made of them.
+// `half_block`, `widening` of sums, and lines that go past the caches are written for each instruction set; all else is
+// made of them.
 #pragma once
 
 #include <array>

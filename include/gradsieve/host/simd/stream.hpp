@@ -14,21 +14,25 @@ namespace gradsieve::host_kernels {
 /// and a store that goes through them first reads what it overwrites.
 inline constexpr std::size_t streamed_bytes = std::size_t{1} << 24;
 
-/// Floats of a cache line.
-inline constexpr std::size_t line_floats = 16;
+/// Elements of a cache line.
+template <class T>
+inline constexpr std::size_t line_size = 64 / sizeof(T);
 
-/// Floats from here to where a line begins.
-[[nodiscard]] GRADSIEVE_INLINE std::size_t before_line(float const* at) noexcept {
-  return (line_floats - reinterpret_cast<std::uintptr_t>(at) / sizeof(float) % line_floats) % line_floats;
+/// Elements from here to where a line begins.
+template <class T>
+[[nodiscard]] GRADSIEVE_INLINE std::size_t before_line(T const* at) noexcept {
+  return (line_size<T> - reinterpret_cast<std::uintptr_t>(at) / sizeof(T) % line_size<T>) % line_size<T>;
 }
 
 /// Copies a line to where one begins, past the caches where every processor of the kind can. Other threads may look
 /// once stream_fence() was called.
-GRADSIEVE_INLINE void stream_line(float const* from, float* to) noexcept {
+template <class T>
+GRADSIEVE_INLINE void stream_line(T const* from, T* to) noexcept {
 #if GRADSIEVE_X86
-  for (std::size_t i = 0; i < line_floats; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+  for (std::size_t i = 0; i < line_size<T>; i += 16 / sizeof(T))
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<__m128i const*>(from + i)));
 #else
-  std::copy_n(from, line_floats, to);
+  std::copy_n(from, line_size<T>, to);
 #endif
 }
 
