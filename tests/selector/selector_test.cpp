@@ -132,6 +132,9 @@ struct band_warm_case {
 struct narrow_band_case {
   static constexpr gs::laplacian selector{.tolerance = 0.01f};
 };
+struct wide_band_case {  // a band at small k too
+  static constexpr gs::laplacian selector{.tolerance = 4};
+};
 struct hierarchical_case {
   static constexpr gs::hierarchical selector{};
 };
@@ -142,7 +145,7 @@ struct coarse_case {
 }  // namespace
 
 TEST_CASE_TEMPLATE_INVOKE(one_step, radix_case, exact_cold_case, exact_warm_case, band_cold_case, narrow_band_case,
-                          hierarchical_case, coarse_case);
+                          wide_band_case, hierarchical_case, coarse_case);
 TEST_CASE_TEMPLATE_INVOKE(large_step, radix_case, exact_cold_case, band_cold_case, hierarchical_case);
 
 TEST_CASE("a segment that is sent in full") {
@@ -222,7 +225,7 @@ std::vector<std::vector<float>> jumping(std::uint64_t n) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("steps after steps: error feedback, jumps of scale, a falling density", Case, radix_case,
-                   exact_cold_case, exact_warm_case, band_cold_case, band_warm_case, narrow_band_case,
+                   exact_cold_case, exact_warm_case, band_cold_case, band_warm_case, narrow_band_case, wide_band_case,
                    hierarchical_case) {
   auto const gradients = jumping(150'000);  // more than one worker's list of candidates holds
   gs::density_schedule const falling = gs::warm_up{.initial = 0.25, .final = 0.001, .steps = 10, .stages = 4};
@@ -337,6 +340,28 @@ TEST_CASE("candidates from two passes are those that one finds, also where the f
         CHECK(twice.collected(acc).count == once.count_at_least(acc, more));
       }
     }
+}
+
+TEST_CASE("a band that chance leaves in every other step: exactly k, and hardly a second pass") {
+  for (auto const& [n, density] : {std::pair{4096u, 0.001}, std::pair{30'000u, 0.01}, std::pair{100'000u, 0.01}}) {
+    CAPTURE(n);
+    gs::recipe<gs::laplacian> recipe{};
+    recipe.density = density;
+    gs::compressor banded{gs::host{1}, gs::layout::flat(n), recipe};
+    gs::compressor exact{gs::host{1}, gs::layout::flat(n), gs::recipe{.density = density}};
+    auto const k = gs::budget_of(density, n);
+    std::uint64_t more = 0;
+    std::uint64_t probes = 0;
+    for (std::uint64_t step = 0; step < 60; ++step) {
+      auto const gradient = data::make(data::law::laplace, n, step);
+      auto const sent = owned(banded.compress(gradient));
+      if (k < 576) REQUIRE(sent == owned(exact.compress(gradient)));
+      more += sent.indices.size() > k ? 1 : 0;
+      if (step >= 10) probes += banded.report().thresholds.probes;
+    }
+    CHECK((more > 0) == (k >= 576));
+    CHECK(probes <= 2);
+  }
 }
 
 TEST_CASE_TEMPLATE("any number of threads gives the same entries", Case, radix_case, exact_cold_case, exact_warm_case,

@@ -13,7 +13,7 @@ namespace gradsieve {
 
 /// How many entries a threshold selector sends.
 enum class count_mode {
-  band,  ///< between k and (1 + tolerance) * k: all that the first threshold within the band keeps
+  band,  ///< between k and (1 + tolerance) * k: all that the first threshold within the band keeps; k where k is small
   exact  ///< k: of the elements that the threshold keeps, the k largest
 };
 
@@ -27,6 +27,8 @@ inline constexpr std::array value_names<count_mode>{std::string_view{"band"}, st
 /// equal, b is measured, and bracketed bisection on integer keys corrects the threshold; it ends on any data, with
 /// exactly k where ties allow no count within the band. With `warm`, later steps start from the threshold of the step
 /// before.
+/// Where chance moves the count at a threshold by more than the band is wide, at k < (6 / tolerance)^2, which is 576
+/// with the default tolerance, exactly k are sent in either mode, from a lower bound as `radix` has it.
 /// When not: with `band` and `warm`, where the count must not depend on earlier steps; it is still deterministic.
 /// Cost: the accumulate pass and O(k); 2^15 scattered reads more without a warm threshold, twice that on data that are
 /// not Laplace; with many equal elements one pass a probe.
@@ -53,7 +55,8 @@ struct laplacian {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
-    return is_warm(acc, k) ? acc.warm->key : sampled_estimate(work, acc, k);
+    if (is_warm(acc, k)) return acc.warm->key;
+    return is_small(k) ? sampled_lower_bound(work, acc, k).key : sampled_estimate(work, acc, k);
   }
 
   GRADSIEVE_EITHER_SPACE
@@ -73,9 +76,9 @@ struct laplacian {
                             again ? 1 : 0);
     } else {
       at = fit_threshold(work, acc, k);
-      if (count == count_mode::exact && at.ties == 0) at = work.kth_largest(acc, k, key_above(at.key));
-      if (warm && count == count_mode::exact) remember(acc, work.collected(acc), at, k, spare_share(acc, k));
-      if (warm && count == count_mode::band) remember_threshold(acc, at, k);
+      if (sends_k(k) && at.ties == 0) at = work.kth_largest(acc, k, key_above(at.key));
+      if (warm && sends_k(k)) remember(acc, work.collected(acc), at, k, spare_share(acc, k));
+      if (warm && !sends_k(k)) remember_threshold(acc, at, k);
     }
     return work.compact(acc, at, out);
   }
@@ -83,12 +86,12 @@ struct laplacian {
   [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,
                                                      index_type k) const noexcept {
     if (!has_largest(found, k)) return candidate_choice::none();
-    if (count == count_mode::exact || is_near_lower_end(found, k)) return candidate_choice::largest(k);
+    if (sends_k(k) || is_near_lower_end(found, k)) return candidate_choice::largest(k);
     return found.count > capacity(k) ? candidate_choice::largest(aim(k)) : candidate_choice::all();
   }
   [[nodiscard]] GRADSIEVE_HD threshold settle(accumulator_ref const acc, candidates const& found, index_type k,
                                               threshold const at) const {
-    if (count == count_mode::exact) {
+    if (sends_k(k)) {
       if (warm) remember(acc, found, at, k, spare_share(acc, k));
       return at;
     }
@@ -103,6 +106,16 @@ struct laplacian {
   friend bool operator==(laplacian const&, laplacian const&) = default;
 
  private:
+  /// Whether the band is narrower than the count at a threshold varies, three standard deviations each way.
+  [[nodiscard]] GRADSIEVE_HD constexpr bool is_small(index_type k) const noexcept {
+    double const share = static_cast<double>(tolerance);
+    return share * share * k < 36;
+  }
+
+  [[nodiscard]] GRADSIEVE_HD constexpr bool sends_k(index_type k) const noexcept {
+    return count == count_mode::exact || is_small(k);
+  }
+
   [[nodiscard]] GRADSIEVE_HD constexpr index_type band(index_type k) const noexcept {
     return end_of_band(k, tolerance);
   }
@@ -151,7 +164,7 @@ struct laplacian {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD threshold fit_threshold(Workspace& work, accumulator_ref const acc, index_type k) const {
-    if (is_warm(acc, k)) {
+    if (is_warm(acc, k) || is_small(k)) {
       work.note_threshold(threshold_origin::corrected, 0);
       return work.kth_largest(acc, k);
     }
