@@ -6,7 +6,8 @@ import sys
 
 class Row:
     """One row: its names ("step", "radix"), its axes (n, density, law, dtype, threads, ranks) and its figures.
-    `disturbed`: its floor took over 2.5 times as long as the least of its size, so something else ran meanwhile."""
+    `disturbed`: something else ran meanwhile. Its floor took over 2.5 times as long as the least of its size, or in a
+    tenth of its samples the threads of an empty pass waited for each other."""
 
     def __init__(self, entry):
         parts = [part for part in entry["name"].split("/") if part != "manual_time"]
@@ -23,6 +24,7 @@ class Row:
         self.ratio = float(entry["floor_ratio"])
         self.floor_ms = float(entry["floor_ms"])
         self.ns_per_element = float(entry["ns_per_element"])
+        self.disturbed = float(entry.get("kept_waiting", 0)) > 0.1
         self.figures = entry
 
     def figure(self, name):
@@ -58,12 +60,13 @@ class Results:
             sys.exit(f"{sys.argv[0]}: '{path}' is not what gradsieve_bench writes: {error!r}")
         self.rows = []
         for same in runs.values():
+            same = [row for row in same if not row.disturbed] or same
             row = sorted(same, key=lambda row: row.ms)[len(same) // 2]
             row.spread = (min(each.ratio for each in same), max(each.ratio for each in same)) if len(same) > 1 else None
             self.rows.append(row)
         for row in self.rows:
             least = min(other.floor_ms for other in self.rows if other.same_floor(row))
-            row.disturbed = row.floor_ms > 2.5 * least and row.floor_ms > 1
+            row.disturbed |= row.floor_ms > 2.5 * least and row.floor_ms > 1
         self.n = int(self.context.get("elements", 0))
         self.threads = int(self.context.get("threads", 0))
 

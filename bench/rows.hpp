@@ -141,21 +141,25 @@ inline void fill_with_accumulators(setting at, std::span<float> values) {
 /// to do. Memory that virtual machines share may differ by a factor of two from minute to minute; a ratio to the floor
 /// of the same row holds all the same. Below a millisecond it says little, as caches differ. results.py has the last
 /// word: it knows the whole run.
-inline bool disturbed(setting const& at, double floor_seconds) {
+inline bool slow_floor(setting const& at, double floor_seconds) {
   static std::map<std::tuple<std::uint64_t, std::string, int>, double> least;
   double& known = least.try_emplace({at.n, at.dtype, at.threads}, floor_seconds).first->second;
   known = std::min(known, floor_seconds);
   return floor_seconds > 2.5 * known && floor_seconds > 1e-3;
 }
 
-/// One row at work: its gradients, and the floor on arrays of the same size with the same threads.
+/// One row at work: its gradients, and the floor on arrays of the same size with the same threads. The floor of a row
+/// of 16-bit gradients is its bytes at the speed of the loop over floats.
 template <class T>
 class row {
  public:
   row(benchmark::State& state, setting const& at)
       : gradients{at.law, at.n, at.threads}, state_{state}, at_{at}, residual_{zeros(team_, at.n)} {
-    if constexpr (std::same_as<T, float>)
+    if constexpr (std::same_as<T, float>) {
       if (at.law == "ef") fill_with_accumulators(at, gradients.values());
+    } else {
+      floats_ = zeros(team_, at.n);
+    }
   }
 
   gradient_source<T> gradients;
@@ -164,41 +168,24 @@ class row {
   /// `bytes`: that the job must move. What was disturbed is measured again, three times at most.
   template <class Job>
   double measure(std::uint64_t bytes, Job const& job) {
-    std::vector<double> jobs, floors;
-    int const period = at_.law == "alternating" ? 2 : 1;  // its two kinds of steps differ: a sample is their mean
-    auto const once = [&] {
-      double floor = 0;
-      double time = 0;
-      for (int i = 0; i < period; ++i) {
-        auto const gradient = gradients.next();
-        floor += seconds([&] { accumulate(team_, residual_.data(), gradient); });
-        time += job(gradient);
-      }
-      floors.push_back(floor / period);
-      jobs.push_back(time / period);
-    };
-    for (int warm = 0; warm < 2; ++warm) once();
+    for (int warm = 0; warm < 2; ++warm) sample(job);
     for (auto _ : state_) {
       int again = 0;
-      do {
-        jobs.clear();
-        floors.clear();
-        auto const start = std::chrono::steady_clock::now();
-        auto const end = start + std::chrono::duration<double>(at_.seconds);
-        while (jobs.size() < least || (jobs.size() < most && std::chrono::steady_clock::now() < end)) once();
-      } while (disturbed(at_, median(floors)) && again++ < 3);
-      state_.SetIterationTime(median(jobs));
-      count("measured_again", std::min(again, 3));
+      while (disturbed(job) && again < 3) ++again;
+      state_.SetIterationTime(median(jobs_));
+      count("measured_again", again);
     }
-    double const time = median(jobs);
+    double const time = median(jobs_);
     state_.SetBytesProcessed(static_cast<std::int64_t>(bytes));
     count("ns_per_element", time * 1e9 / static_cast<double>(at_.n));
-    count("floor_ratio", time / median(floors));
-    count("floor_ms", median(floors) * 1e3);
-    count("q1_ms", quantile(jobs, 0.25) * 1e3);
-    count("q3_ms", quantile(jobs, 0.75) * 1e3);
-    count("samples", static_cast<double>(jobs.size()));
+    count("floor_ratio", time / median(floors_));
+    count("floor_ms", median(floors_) * 1e3);
+    count("q1_ms", quantile(jobs_, 0.25) * 1e3);
+    count("q3_ms", quantile(jobs_, 0.75) * 1e3);
+    count("samples", static_cast<double>(jobs_.size()));
     count("k", at_.k());
+    count("kept_waiting", kept_waiting());
+    if (kept_waiting() > most_waiting) state_.SetLabel("disturbed: other processes had the cores");
     return time;
   }
 
@@ -208,10 +195,56 @@ class row {
  private:
   static constexpr std::size_t least = 5;
   static constexpr std::size_t most = 4000;
+  static constexpr double meeting_seconds = 1e-4;  // an undisturbed one takes a few microseconds
+  static constexpr double most_waiting = 0.1;      // as results.py has it
+
+  /// Takes samples for the row's time. Returns whether they were disturbed.
+  template <class Job>
+  bool disturbed(Job const& job) {
+    jobs_.clear();
+    floors_.clear();
+    late_ = 0;
+    auto const start = std::chrono::steady_clock::now();
+    auto const end = start + std::chrono::duration<double>(at_.seconds);
+    while (jobs_.size() < least || (jobs_.size() < most && std::chrono::steady_clock::now() < end)) sample(job);
+    return slow_floor(at_, median(floors_)) || (kept_waiting() > most_waiting && at_.seconds > 0);
+  }
+
+  template <class Job>
+  void sample(Job const& job) {
+    int const period = at_.law == "alternating" ? 2 : 1;  // its two kinds of steps differ: a sample is their mean
+    double floor = 0;
+    double time = 0;
+    for (int i = 0; i < period; ++i) {
+      auto const gradient = gradients.next();
+      floor += floor_of(gradient);
+      time += job(gradient);
+    }
+    floors_.push_back(floor / period);
+    jobs_.push_back(time / period);
+    // Where other processes run the threads of a pass wait for the scheduler; so they do if there is nothing to do.
+    double const meeting = seconds([&] { team_.run(at_.n, [](int) {}); });
+    late_ += meeting > meeting_seconds ? 1 : 0;
+  }
+
+  double floor_of(std::span<T const> gradient) {
+    if constexpr (std::same_as<T, float>)
+      return seconds([&] { accumulate(team_, residual_.data(), gradient); });
+    else
+      return seconds([&] { accumulate<float>(team_, residual_.data(), floats_.span()); }) * (8 + sizeof(T)) / 12;
+  }
+
+  /// The part of the samples at whose end the threads did not meet at once.
+  [[nodiscard]] double kept_waiting() const { return static_cast<double>(late_) / static_cast<double>(jobs_.size()); }
+
   benchmark::State& state_;
   setting at_;
   gs::host_team team_{at_.threads};
   gs::host_buffer<float> residual_;
+  gs::host_buffer<float> floats_;  // the floor's gradient, where the row's is not of floats
+  std::vector<double> jobs_;
+  std::vector<double> floors_;
+  std::uint64_t late_ = 0;
 };
 
 /// Calls body(a value of the setting's gradient format).

@@ -149,7 +149,8 @@ def write_floors(results, out):
     for row in results.rows:
         floors.setdefault((row.n, row.dtype, row.threads), []).append(row.floor_ms)
     print("## The floor\n", "Its least, median and largest median over the rows of one size. A row whose floor took over "
-          "2.5 times the least is disturbed: something else ran, and it counts for no goal.\n",
+          "2.5 times the least is disturbed, and so is one whose threads waited for each other in an empty pass after a "
+          "tenth of its samples: something else ran. It was repeated, counts for no goal, and shows no figures.\n",
           "| n | type | threads | rows | least ms | median ms | largest ms | median GB/s |",
           "|--:|---|--:|--:|--:|--:|--:|--:|", sep="\n", file=out)
     for (n, dtype, threads), values in sorted(floors.items()):
@@ -164,15 +165,15 @@ def write_floors(results, out):
 def over_floor(row):
     """Time over the floor's; where a row was repeated, the median run with the least and the largest."""
     spread = f" ({row.spread[0]:.3g}–{row.spread[1]:.3g})" if row.spread else ""
-    return f"{row.ratio:.3g}{spread}{' (disturbed)' if row.disturbed else ''}"
+    return f"{row.ratio:.3g}{spread}"
 
 
 def write_rows(results, out):
     """All rows, a table a family, with the figures that its rows have beyond the common ones."""
     common = {"floor_ratio", "floor_ms", "ns_per_element", "bytes_per_second", "q1_ms", "q3_ms", "samples",
-              "measured_again", "k"}
+              "measured_again", "k", "kept_waiting"}
     google = {"name", "run_name", "run_type", "repetitions", "repetition_index", "threads", "iterations", "real_time",
-              "cpu_time", "time_unit", "family_index", "per_family_instance_index"}
+              "cpu_time", "time_unit", "label", "family_index", "per_family_instance_index"}
     for family in dict.fromkeys(row.family for row in results.rows):
         rows = [row for row in results.rows if row.family == family]
         own = list(dict.fromkeys(name for row in rows for name in row.figures if name not in common | google))
@@ -182,9 +183,14 @@ def write_rows(results, out):
         print(f"### {family}\n", "| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1), sep="\n",
               file=out)
         for row in rows:
+            names = [row.who, *([str(row.ranks)] if ranks else []), f"{row.n:,}", f"{100 * row.density:g} %", row.law,
+                     row.dtype, row.threads]
+            if row.disturbed:
+                cells = [*names, "disturbed"] + ["–"] * (len(head) - len(names) - 1)
+                print("| " + " | ".join(map(str, cells)) + " |", file=out)
+                continue
             figures = [f"{row.figures[name]:.4g}" if name in row.figures else "" for name in own]
-            cells = [row.who, *([str(row.ranks)] if ranks else []), f"{row.n:,}", f"{100 * row.density:g} %", row.law,
-                     row.dtype, row.threads, f"{row.ms:.4g}",
+            cells = [*names, f"{row.ms:.4g}",
                      f"{row.figure('q1_ms'):.4g}–{row.figure('q3_ms'):.4g}", f"{row.floor_ms:.4g}",
                      over_floor(row), f"{row.ns_per_element:.3g}",
                      f"{row.figure('bytes_per_second') / 1e9:.3g}",
