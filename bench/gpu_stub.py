@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What bench/gpu.sh --dry-run has instead of compiler, linker and programs.
+"""What bench/gpu.sh --dry-run and tests/gpu.sh --dry-run have instead of compiler, linker and programs.
 gpu_stub.py --compile COMMAND...  says which file would be compiled, and makes an empty object
 gpu_stub.py --link PROGRAM        makes the program: a copy of this file
 PROGRAM OPTION...                 says what would be run, refuses options that the benchmarks do not have, and writes
                                   rows with made-up times
-gpu_stub.py python3 SCRIPT... FILE  the same for a script"""
+gpu_stub.py python3 SCRIPT... FILE  the same for a script
+A program that is no benchmark only says what would be run."""
 
 import json
 import pathlib
@@ -52,6 +53,8 @@ def run_script(script, *options):
 
 
 def run_program(program, *options):
+    if not program.endswith("_bench_cuda") and "_bench_cuda_" not in program:  # a test
+        return
     values = {}
     for option in options:
         if not option.startswith(OPTIONS):

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Runs every device test on this machine's GPU, then the small ones under compute-sanitizer, and writes a report. Needs
-# a GPU, nvcc, CMake and a C++ compiler; no network. Exit status: 0 if all passed, 1 if not, 2 if it could not start.
+# Runs the device tests on this machine's GPU: first the small cases of one, then all, then the small ones under
+# compute-sanitizer. Writes one file, a report. Needs a GPU, nvcc, CMake and a C++ compiler; no network. Exit status: 0
+# if all passed, 1 if not, 2 if it could not start.
 #   tests/gpu.sh [--quick]   ends inside 10 minutes; --quick: inside 2, without tests called large, memcheck only
 #   tests/gpu.sh --prepare   on a connected machine: puts what the other may lack into build/carry, to take along
-# A step that the time limit ends is "not run to its end", which is no failure; nor is what is left out for want of memory.
+#   tests/gpu.sh --dry-run   on a machine without a GPU: bench/gpu_stub.py says what would be compiled and run
+# A test that does not compile fails and leaves the others. A step that its time limit ends is "not run to its end", which
+# is no failure; nor is what is left out for want of memory.
 # Environment: OUT, the folder of the report [bench/results/<GPU>]; GRADSIEVE_DOCTEST_DIR, the folder that has
 # doctest/doctest.h [build/carry, if it is there]; BUILD_DIR [build/gpu]; GRADSIEVE_DEVICE_LAUNCHER [none].
 set -euo pipefail
@@ -28,16 +31,18 @@ prepare() {
 }
 
 quick=no
+dry=no
 limit=540 # seconds in all, with a margin below the promise
 case "${1-}" in
   "") ;;
   --quick) quick=yes limit=110 ;;
+  --dry-run) dry=yes ;;
   --prepare)
     prepare
     exit
     ;;
   *)
-    sed -n 4,5p tests/gpu.sh >&2
+    sed -n 5,7p tests/gpu.sh >&2
     exit 2
     ;;
 esac
@@ -59,7 +64,7 @@ if gpu=$(query name) && [ -n "$gpu" ]; then
   driver=$(query driver_version)
   memory="$(query memory.total) MiB"
   architecture=$(query compute_cap | tr -d .)
-elif [ -n "$launcher" ]; then
+elif [ -n "$launcher" ] || [ $dry = yes ]; then
   gpu=none driver=none memory=none architecture=90
 else
   die "nvidia-smi finds no GPU, and GRADSIEVE_DEVICE_LAUNCHER is not set"
@@ -84,12 +89,15 @@ note() {
   echo "note: $1"
 }
 
-# step <name> <command...>: within the time that is left; its output goes to a log, its end to the report.
+# step <name> <seconds> <command...>: within so many and the time that is left; its output goes to a log, its end to
+# the report.
 step() {
-  local name=$1 begin=$SECONDS status=0
-  shift
+  local name=$1 begin=$SECONDS status=0 most
+  most=$(left)
+  [ "$most" -lt "$2" ] || most=$2
+  shift 2
   echo "== $name"
-  timeout --kill-after=5 "$(left)" "$@" >"$build/logs/$name.log" 2>&1 || status=$?
+  timeout --kill-after=5 "$most" "$@" >"$build/logs/$name.log" 2>&1 || status=$?
   result "$name" $status $((SECONDS - begin))
 }
 
@@ -159,11 +167,29 @@ if [ -n "$nccl" ] && [ -e "$nccl/include/nccl.h" ] && ! [ -e "$cuda/include/nccl
   options+=("-DGRADSIEVE_NCCL_INCLUDE_DIR=$nccl/include" "-DGRADSIEVE_NCCL_LIBRARY=${libraries[0]}")
 fi
 
-step configure cmake --preset cuda "${options[@]}"
+if [ $dry = yes ]; then # instead of the compilers, the linker and the programs
+  stub=$PWD/bench/gpu_stub.py
+  options+=("-DCMAKE_CUDA_COMPILER_LAUNCHER=$stub;--compile" "-DCMAKE_CXX_COMPILER_LAUNCHER=$stub;--compile"
+    "-DCMAKE_CUDA_LINK_EXECUTABLE=\"$stub\" --link <TARGET>" "-DCMAKE_CXX_LINK_EXECUTABLE=\"$stub\" --link <TARGET>")
+fi
+
+step configure 120 cmake --preset cuda "${options[@]}"
 grep -q 'NCCL_LIBRARY:FILEPATH=/' "$build/CMakeCache.txt" 2>/dev/null || note "no NCCL here; its tests were left out"
-[ ${#failed[@]} != 0 ] || step build cmake --build "$build" --target gradsieve_device_tests -j"$(nproc)"
+
+read -ra launch <<<"$launcher"
 built=no
-[ ${#failed[@]} != 0 ] || [ ${#not_run[@]} != 0 ] || built=yes
+if [ ${#failed[@]} = 0 ]; then
+  step build_first 150 cmake --build "$build" --target gradsieve_cuda_select_test -j"$(nproc)"
+  if [ ${#failed[@]} = 0 ] && [ ${#not_run[@]} = 0 ]; then
+    built=yes
+    step first 60 "${launch[@]}" "$build/tests/cuda_select_test" '-tc=*small*'
+    # The others; what does not compile fails below, and leaves the rest.
+    keep_going=(-k)
+    ! grep -q 'CMAKE_GENERATOR:INTERNAL=Ninja' "$build/CMakeCache.txt" || keep_going=(-k 0)
+    step build 270 cmake --build "$build" --target gradsieve_device_tests -j"$(nproc)" -- "${keep_going[@]}"
+  fi
+fi
+[ $dry = no ] || grep -h 'would compile' "$build"/logs/build*.log || true
 
 # ---- Tests -----------------------------------------------------------------------------------------------------
 
@@ -179,7 +205,7 @@ if [ -z "$launcher" ] && [ -z "${GRADSIEVE_TEST_MOST-}" ]; then
 fi
 if [ $built = yes ] && [ $quick = no ]; then
   reserve=150 # for the sanitizer
-  step tests ctest --test-dir "$build" -L device -j4 --output-on-failure --no-tests=error
+  step tests "$limit" ctest --test-dir "$build" -L device -j4 --output-on-failure --no-tests=error
   reserve=0
 fi
 
@@ -208,7 +234,6 @@ finish() {
   running=()
 }
 
-read -ra launch <<<"$launcher"
 programs=()
 [ $built = no ] || programs=("$build"/tests/*_test)
 if [ $quick = yes ]; then
@@ -240,7 +265,7 @@ if [ ${#failed[@]} != 0 ]; then
   echo "FAILED: ${failed[*]}"
   exit 1
 fi
-[ $built = yes ] || die "there was no time to build"
+[ $built = yes ] || die "there was no time to build a first test"
 if [ ${#not_run[@]} != 0 ]; then
   echo "what was run passed; not run to its end: ${not_run[*]}"
 else
