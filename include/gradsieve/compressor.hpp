@@ -22,7 +22,7 @@
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/report.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step_runner.hpp>
 
 namespace gradsieve {
 
@@ -48,7 +48,6 @@ namespace gradsieve {
 template <space Space, class Recipe>
 class compressor {
   using stages = typename Space::template step<Recipe>;
-  using failure_type = typename stages::failure_type;
 
  public:
   using space_type = Space;                                ///< where it works
@@ -67,7 +66,7 @@ class compressor {
   compressor(Space where, layout layers, Recipe recipe) {
     recipe.check();
     stages_ = std::make_unique<stages>(where, std::move(layers), std::move(recipe));
-    plan(1);
+    runner().plan(1);
   }
 
   // ---- With a communicator ---------------------------------------------------------------------------------
@@ -85,7 +84,7 @@ class compressor {
   /// next step is a mismatch on all: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
-    return run(comm, writable(here().gradient_of(gradient)), {}, failure_type{});
+    return runner().exchange(comm, writable(here().gradient_of(gradient)), {}, held_failure{});
   }
 
   /// The same where the caller will not use the update of some layers, as no rank used their parameters or they are
@@ -101,7 +100,7 @@ class compressor {
   /// every rank if ranks skip different layers.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
-    return run(comm, writable(here().gradient_of(gradient)), skipped, failure_type{});
+    return runner().exchange(comm, writable(here().gradient_of(gradient)), skipped, held_failure{});
   }
 
   /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws, and no rank gives anything up.
@@ -113,8 +112,8 @@ class compressor {
   void fail(Comm const& comm, Gradient&& gradient) {
     auto const unused = here().without_values(writable(here().gradient_of(gradient)));
     try {
-      run(comm, unused, {}, failure_type::by_caller());
-    } catch (typename failure_type::called_for const&) {
+      runner().exchange(comm, unused, {}, held_failure::by_caller());
+    } catch (held_failure::called_for const&) {
     }
   }
 
@@ -124,11 +123,7 @@ class compressor {
   template <communicator Comm>
   void connect(Comm const& comm) {
     static_assert(exchangeable<Recipe, Space, Comm>);
-    auto& at = here();
-    failure_type failure;
-    failure.attempt([&] { at.ranks.reserve(comm.size()); });
-    failure.attempt([&] { plan(comm.size()); });
-    meet(comm, 0, failure);
+    runner().connect(comm);
   }
 
   // ---- With a transport of one's own -----------------------------------------------------------------------
@@ -140,7 +135,7 @@ class compressor {
   template <class Gradient>
   selection_type compress(Gradient const& gradient, int rank = 0) {
     auto const values = here().gradient_of(gradient);
-    return select_from<typename decltype(values)::value_type>(values, rank);
+    return runner().template compress<typename decltype(values)::value_type>(values, rank);
   }
 
   /// What the last compress() returned, as self-describing bytes in memory of the space; report() then counts them. The
@@ -152,7 +147,7 @@ class compressor {
     if (at.last.number == 0)
       throw invalid_argument("gradsieve: encode() needs a compress() that succeeded as the last step");
     if (!at.is_last(selection) || selection.number != at.last.number) refuse_selection();
-    arithmetic const exact;
+    [[maybe_unused]] arithmetic const exact;
     return at.encode(selection);
   }
 
@@ -167,7 +162,7 @@ class compressor {
     auto& at = here();
     if (at.last.number != 0 && at.is_last(selection)) return encode(at.last);
     if (at.owns_part_of(selection)) refuse_selection();
-    arithmetic const exact;
+    [[maybe_unused]] arithmetic const exact;
     return at.encode_copy(selection);
   }
 
@@ -188,7 +183,7 @@ class compressor {
   /// value. Cost: one pass. @throws invalid_argument unless the factor is finite.
   void rescale(float factor) {
     auto& at = here();
-    arithmetic const exact;
+    [[maybe_unused]] arithmetic const exact;
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
     at.memory.flush_pending();
     at.selection.forget_warm_thresholds();  // before anything changes, as it may allocate
@@ -198,7 +193,7 @@ class compressor {
   /// L2 norm of what has not been sent, on this rank. Waits. Cost: one pass.
   [[nodiscard]] double residual_norm() {
     auto& at = here();
-    arithmetic const exact;
+    [[maybe_unused]] arithmetic const exact;
     return std::sqrt(at.memory.squared_norm());
   }
 
@@ -206,7 +201,7 @@ class compressor {
   /// Cost: O(entries of the last step).
   [[nodiscard]] auto residual() {
     auto& at = here();
-    arithmetic const exact;
+    [[maybe_unused]] arithmetic const exact;
     at.memory.flush_pending();
     return at.memory.state(0);
   }
@@ -232,7 +227,7 @@ class compressor {
   /// Cost: a copy of the residual. Allocates.
   [[nodiscard]] std::vector<std::byte> state() {
     auto& at = here();
-    arithmetic const exact;
+    [[maybe_unused]] arithmetic const exact;
     return checkpoint{residual_type::states, kind_of_store(at.recipe.residual), at.info.n, at.info.layout_hash,
                       at.selection.steps(),  at.selection.warm_thresholds(),    {}}
         .write([&](std::size_t s) { return at.memory.read(s); });
@@ -245,7 +240,7 @@ class compressor {
     auto& at = here();
     auto found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
     std::vector<float> values(at.info.n);
-    arithmetic const exact;
+    [[maybe_unused]] arithmetic const exact;
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * at.info.n * s));
       at.memory.write(s, values);
@@ -253,7 +248,7 @@ class compressor {
     at.selection.set_warm_thresholds(std::move(found.warm_thresholds));
     at.selection.set_steps(found.step);
     at.origin = preflight::origin::restored;
-    at.meet_again();
+    if constexpr (stages::holds_failures) at.met = false;  // others that do not meet early still hear of a failure
     at.forget_step();
   }
 
@@ -265,7 +260,7 @@ class compressor {
     auto& at = here();
     auto const found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
     std::vector<float> values(at.info.n);
-    arithmetic const exact;
+    [[maybe_unused]] arithmetic const exact;
     for (std::size_t s = 0; s < residual_type::states; ++s) {
       wire::load(std::span{values}, found.values.subspan(4 * at.info.n * s));
       at.memory.absorb(s, values);
@@ -275,203 +270,15 @@ class compressor {
 
  private:
   using arithmetic = typename stages::arithmetic;
-  static constexpr bool needs_norms = partitioner_type::traits.needs_norms;
 
   [[nodiscard]] stages& here() const {
     if (!stages_) throw invalid_argument("gradsieve: this compressor was moved from");
     return *stages_;
   }
-
-  /// One step of all ranks.
-  template <class Comm, class T>
-  report_type run(Comm const& comm, gradient_ref<T> const gradient, skipped_layers const skipped,
-                  failure_type failure) {
-    static_assert(exchangeable<Recipe, Space, Comm>);
-    auto& at = here();
-    arithmetic const exact;
-    step_role const role{comm.size(), comm.rank(), true};
-    float const most = largest_value<T>;
-    float const most_in_sum = std::min(largest_summand(role.world), most);
-    failure.attempt([&] { at.ranks.reserve(role.world); });
-    failure.attempt([&] { at.check(gradient); });
-    failure.attempt([&] {
-      if (at.world != role.world) plan(role.world);
-    });
-    failure.attempt([&] { skip(skipped); });
-    auto const fault = begin(sizeof(T), role);
-    typename stages::template incoming<T> in{};
-    failure.attempt([&] { in = at.template prepare<T>(gradient, at.world); });
-    bool const met = meet_before(comm, in, role, failure);
-    try {
-      failure.attempt([&] { accumulate(in, role); });
-      at.charge(&step_seconds::accumulate);
-      if constexpr (needs_norms) {
-        if (!met) at.meet_in_order([&] { meet(comm, 0, failure); });
-        if (at.selection.decide_by_norms(comm, role, failure)) choose_passthrough(true);
-      }
-      failure.attempt([&] { at.take_passthrough(most_in_sum); });
-      at.charge(&step_seconds::partition);
-      typename stages::entries own{};
-      failure.attempt([&] { own = at.select(role); });
-      if (encodes_values(at.recipe.exchange)) failure.attempt([&] { at.quantise(own, most); });
-      at.charge(&step_seconds::select);
-      auto const result = at.exchange(comm, own, most_in_sum, failure);
-      at.put_back();
-      at.remove(result);
-      at.charge(&step_seconds::exchange);
-      at.apply(result, gradient);
-      at.charge(&step_seconds::apply);
-    } catch (...) {
-      at.abandon();
-      throw;
-    }
-    at.selection.end_step();
-    at.met = true;
-    at.origin = preflight::origin::continued;
-    at.raise(fault);
-    return at.report();
-  }
-
-  /// The step of a rank alone, but for its exchange.
-  template <class T>
-  selection_type select_from(gradient_ref<T const> const gradient, int rank) {
-    auto& at = here();
-    arithmetic const exact;
-    step_role const role{};
-    if (rank < 0) throw invalid_argument("gradsieve: compress() was given the rank " + std::to_string(rank));
-    at.last = {};
-    at.check(gradient);
-    if (at.world == stages::no_world) plan(1);
-    skip({});
-    auto const fault = begin(sizeof(T), {role.world, rank, role.exchanging});
-    auto const in = at.template prepare<T>(gradient, role.world);
-    if (at.recipe.on_non_finite == non_finite::fail)
-      if (auto const bad = at.selection.count_non_finite(in); bad > 0) {
-        at.abandon();
-        throw non_finite_gradient(non_finite_text(bad));
-      }
-    typename stages::entries own{};
-    try {
-      accumulate(in, role);
-      at.charge(&step_seconds::accumulate);
-      if constexpr (needs_norms) {
-        failure_type none;
-        if (at.selection.decide_by_norms(no_ranks{}, role, none)) choose_passthrough(false);
-      }
-      at.take_passthrough(largest_value<T>);
-      at.charge(&step_seconds::partition);
-      own = at.select(role);
-      at.quantise(own, largest_value<T>);
-      at.put_back();
-      at.charge(&step_seconds::select);
-    } catch (...) {
-      at.abandon();
-      throw;
-    }
-    at.remove(own);
-    at.selection.end_step();
-    auto const made = at.selected(own);
-    at.raise(fault);
-    return made;
-  }
-
-  /// From now on steps skip these layers. After an exception there is no plan; the next step makes one.
-  void skip(skipped_layers const skipped) {
-    auto& at = here();
-    skipped.check(at.layers.count());
-    if (skipped.hash() == at.now.hash()) return;
-    at.may_exclude();
-    at.now.skip(skipped);
-    int const world = std::exchange(at.world, stages::no_world);
-    at.exclude(bin_lengths_of(at.recipe.selector, at.layers, at.selection.segments().all()));
-    at.world = world;
-  }
-
-  /// Begins a step. Returns the failure of an earlier step that is still to be thrown.
-  std::uint64_t begin(std::size_t value_bytes, step_role const role) {
-    auto& at = here();
-    auto const fault = at.earlier_fault();
-    at.info.skipped = at.now.skipped();  // also where excluding them failed in the step before
-    at.begin_step(value_bytes, role);
-    return fault;
-  }
-
-  /// Accumulates the gradient; before that decides, unless the partitioner needs norms.
-  template <class Incoming>
-  void accumulate(Incoming const& in, step_role const role) {
-    auto& at = here();
-    if constexpr (!needs_norms)
-      if (at.selection.decide(role)) choose_passthrough(role.exchanging);
-    at.accumulate(in, role);
-    ++at.entered;
-  }
-
-  /// Chooses the ranges that are sent without indices.
-  void choose_passthrough(bool full_segments) {
-    auto& at = here();
-    at.passthrough.choose(at.selection.segments(), full_segments && gives_full_segments<selector_type>);
-  }
-
-  /// Lets the ranks meet before anything changes, if they must: in a new world, and with non_finite::fail. Returns
-  /// whether they met.
-  template <class Comm, class Incoming>
-  bool meet_before(Comm const& comm, Incoming const& in, step_role const role, failure_type& failure) {
-    auto& at = here();
-    bool const counts = at.recipe.on_non_finite == non_finite::fail;
-    if (at.met && !counts) return false;
-    std::uint64_t bad = 0;
-    failure.attempt([&] { bad = counts ? at.selection.count_non_finite(in) : 0; });
-    try {
-      meet(comm, bad, failure);
-      if (counts && at.ranks.total() > 0)
-        throw non_finite_gradient(non_finite_text(at.ranks.total()) + " (all ranks together)");
-    } catch (communication_error const&) {  // another rank's: this one keeps its gradient, as later in the step
-      if (!failure && bad == 0) accumulate(in, role);
-      at.abandon();
-      throw;
-    } catch (...) {
-      at.abandon();
-      throw;
-    }
-    return true;
-  }
-
-  /// Compares the ranks and exchanges failures. `count`: elements that are not finite.
-  template <class Comm>
-  void meet(Comm const& comm, std::uint64_t count, failure_type const& failure) {
-    auto& at = here();
-    at.ranks.meet_early(at.for_host(comm), at.on_host(), at.word(), count, failure.why());
-    at.met = true;
-  }
+  [[nodiscard]] step_runner<Space, Recipe> runner() const { return step_runner<Space, Recipe>{here()}; }
 
   [[noreturn]] static void refuse_selection() {
     throw invalid_argument("gradsieve: encode() was given a selection that the last compress() did not return");
-  }
-
-  [[nodiscard]] static std::string non_finite_text(std::uint64_t count) {
-    return "gradsieve: " + std::to_string(count) + " gradient elements are NaN or infinite";
-  }
-
-  /// Makes segments and buffers for a world of this size. Allocates. After an exception there is no plan; the next step
-  /// makes one.
-  void plan(int world) {
-    auto& at = here();
-    arithmetic const exact;
-    auto warm_thresholds = at.selection.warm_thresholds();  // before anything changes, as a device waits here
-    at.memory.flush_pending();
-    at.forget_step();
-    at.world = stages::no_world;
-    at.met = false;
-    auto& segments = at.selection.segments();
-    at.selection.set_warm_thresholds(std::move(warm_thresholds));
-    segments.plan(at.recipe.partitioner, at.split.selected, at.split.selected_elements, at.recipe.density.most(),
-                  world);
-    auto const entries = static_cast<index_type>(segments.most());
-    at.capacity = std::min<std::uint64_t>(selection_capacity(at.recipe.selector, entries), at.split.selected_elements);
-    at.work.plan(segments.all(), at.now.excluded(), at.capacity,
-                 bin_lengths_of(at.recipe.selector, at.layers, segments.all()));
-    at.reserve(world);
-    at.world = world;
   }
 
   std::unique_ptr<stages> stages_;

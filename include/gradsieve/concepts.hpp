@@ -7,7 +7,7 @@
 //
 // @verbatim
 //                  must be                               may be
-// space            space                                 -
+// space            space; its step is step_stages        its node_exchange, for two_level_compressor
 // selector         threshold_selector,                   capacity_selector, predicting_selector, warm_selector,
 //                  direct_selector or bin_selector       candidate_selector; of bins: scoring_selector,
 //                                                        quantising_selector, layer_bin_selector

@@ -23,6 +23,7 @@
 #include <gradsieve/host/node_exchange.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/step.hpp>
+#include <gradsieve/step_stages.hpp>
 
 namespace gradsieve {
 
@@ -76,12 +77,13 @@ two_level(Inside, Across) -> two_level<Inside, Across>;
 /// @include two_level.cpp
 template <space Space, class Recipe>
 class two_level_compressor {
-  using node_exchange = typename Space::node_exchange;
+  using node_part = typename Space::node_exchange;
+  static_assert(node_exchange<node_part, Space>, "this space's node_exchange lacks a member: see the concept");
 
  public:
   /// What exchanges this rank's part.
   using compressor_type = compressor<Space, Recipe>;
-  using report_type = std::remove_cvref_t<decltype(std::declval<node_exchange const&>().report(
+  using report_type = std::remove_cvref_t<decltype(std::declval<node_part const&>().report(
       std::declval<typename compressor_type::report_type const&>()))>;  ///< step_report, or a device_node_report
 
   /// A compressor of this rank's part. `layers`, of the whole gradient, and the recipe are equal on all ranks. Local.
@@ -103,7 +105,7 @@ class two_level_compressor {
   /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
-    run(ranks, writable(node_exchange::gradient_of(gradient, layers_)), {}, {});
+    run(ranks, writable(node_part::gradient_of(gradient, layers_)), {}, {});
     return report();
   }
 
@@ -112,7 +114,7 @@ class two_level_compressor {
   /// those of one node are not.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
-    run(ranks, writable(node_exchange::gradient_of(gradient, layers_)), skipped, {});
+    run(ranks, writable(node_part::gradient_of(gradient, layers_)), skipped, {});
     return report();
   }
 
@@ -121,7 +123,7 @@ class two_level_compressor {
     requires std::same_as<Space, host>
   void fail(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     try {
-      run(ranks, writable(node_exchange::gradient_of(gradient, layers_)), {}, held_failure::by_caller());
+      run(ranks, writable(node_part::gradient_of(gradient, layers_)), {}, held_failure::by_caller());
     } catch (held_failure::called_for const&) {
     }
   }
@@ -172,7 +174,7 @@ class two_level_compressor {
                   "two_level: the communicator inside of a node does not work in stream order: hand it over as "
                   "staged{comm}");
     if (!here_) throw invalid_argument("gradsieve: this compressor was moved from");
-    typename node_exchange::arithmetic const exact;
+    typename node_part::arithmetic const exact;
     auto const check = [&] {
       if (ranks.inside.size() != part_.ranks || ranks.inside.rank() != part_.rank)
         throw invalid_argument("gradsieve: rank " + std::to_string(ranks.inside.rank()) + " of a node of " +
@@ -182,7 +184,7 @@ class two_level_compressor {
       skipped.check(layers_.count());
       part_.cut(layers_, skipped, skipped_);
     };
-    if constexpr (node_exchange::holds_failures)
+    if constexpr (node_part::holds_failures)
       failure.attempt(check);
     else
       check();
@@ -207,7 +209,7 @@ class two_level_compressor {
   std::uint64_t recipe_hash_;
   std::vector<unsigned char> skipped_;  // layers of this part in this step; empty: none
   compressor_type compressor_;
-  node_exchange node_;
+  node_part node_;
 };
 
 }  // namespace gradsieve

@@ -3,10 +3,13 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/core/view.hpp>
+#include <gradsieve/core/whole_sums.hpp>
 
 /// @defgroup spaces Spaces
 /// Where work runs: `host`, or `device` of the CUDA header, and what a policy may call there.
@@ -58,9 +61,19 @@ concept segment_sums = requires(S const sums) {
 ///   candidates suffice. With `low`, a key that at least k elements reach.
 /// - `compact(acc, threshold, out)`: writes the elements that a threshold keeps in index order; returns their number.
 /// - The last two with `keep(value) -> bool` choose from the elements only for which it is true.
+/// - `take_candidates(acc, out, body)`: all candidates in index order, with body(value) for each value; returns their
+///   number. Only where collected(acc).complete.
+/// - `selectable(acc)`: elements that can be selected; `take_places(acc, count, places, out)`: those of them at rising
+///   places, zeros too.
+/// - `replace(values, body)`: body(value) in place of each value.
+/// - `mean_of_maxima(acc)`: mean of the largest magnitudes of a segment's bins, for a selector that has bins.
+/// - `add_up<N>(acc, add)`: N sums of whole numbers, to which add(value, sums) adds for each element; a pass.
+/// - `note_threshold(origin, probes)`: for the report, what decided on the segment's threshold.
 template <class W>
 concept selector_workspace = requires(W& work, accumulator_ref const acc, index_type k, key_type key,
-                                      threshold const at, selection_span out, keep_all keep, std::uint64_t number) {
+                                      threshold const at, selection_span out, keep_all keep, std::uint64_t number,
+                                      view<float> values, std::span<std::uint64_t const> places,
+                                      float (*body)(float), void (*add)(float, whole_sums<2>&)) {
   { work.sample(acc, number) } -> key_sampling;
   { work.sample(acc, number, number) } -> key_sampling;
   { work.collected(acc) } -> std::same_as<candidates>;
@@ -72,6 +85,13 @@ concept selector_workspace = requires(W& work, accumulator_ref const acc, index_
   { work.kth_largest(acc, k, key, keep) } -> std::same_as<threshold>;
   { work.compact(acc, at, out) } -> std::same_as<index_type>;
   { work.compact(acc, at, out, keep) } -> std::same_as<index_type>;
+  { work.take_candidates(acc, out, body) } -> std::same_as<index_type>;
+  { work.selectable(acc) } -> std::same_as<std::uint64_t>;
+  { work.take_places(acc, number, places, out) } -> std::same_as<index_type>;
+  work.replace(values, body);
+  { work.mean_of_maxima(acc) } -> std::same_as<float>;
+  { work.template add_up<2>(acc, add) } -> std::same_as<whole_sums<2>>;
+  work.note_threshold(threshold_origin::estimated, int{});
 };
 
 }  // namespace gradsieve

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <string>
 
@@ -11,7 +10,6 @@
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
-#include <gradsieve/step.hpp>
 
 namespace gradsieve {
 
@@ -109,29 +107,6 @@ class device_faults {
  private:
   cuda_buffer<device_numbers> numbers_;
   pinned_array<std::uint64_t> heard_;
-};
-
-/// A rank's failure on a device: exceptions are thrown at once; a failure that the caller asks for is written to device
-/// memory in stream order.
-class device_failure {
- public:
-  using called_for = held_failure::called_for;
-  [[nodiscard]] static device_failure by_caller() noexcept { return device_failure{true}; }
-
-  device_failure() noexcept = default;
-
-  template <class Body>
-  void attempt(Body const& body) const {
-    body();
-  }
-  [[nodiscard]] bool in_stream() const noexcept { return in_stream_; }
-
-  [[nodiscard]] explicit operator bool() const noexcept { return false; }
-  [[nodiscard]] std::exception_ptr why() const noexcept { return nullptr; }
-
- private:
-  explicit device_failure(bool in_stream) noexcept : in_stream_{in_stream} {}
-  bool in_stream_ = false;
 };
 
 }  // namespace gradsieve

@@ -85,7 +85,7 @@ class device_selection_stage {
   /// The same with the norms of what is accumulated: a host function in the stream decides, so that the host knows of
   /// no change. Collective where ranks exchange.
   template <class Comm>
-  bool decide_by_norms(Comm const& comm, step_role const role, device_failure const&) {
+  bool decide_by_norms(Comm const& comm, step_role const role, held_failure const&) {
     work_.segment_norms(plan_.norms().data());
     if (role.exchanging) {
       comm.all_reduce(work_.where(), plan_.norms(), reduction::sum);

@@ -38,7 +38,7 @@ class device_step : public step_parts<Recipe> {
 
  public:
   struct [[maybe_unused]] arithmetic {};  ///< a device rounds in one way only
-  using failure_type = device_failure;
+  static constexpr bool holds_failures = false;  ///< the other ranks learn of them in stream order
   using entries = cuda_workspace::entry_list;  ///< of this rank, before they are sent
   using selection_type = device_selection;     ///< what compress() returns
   using report_type = device_report;
@@ -96,14 +96,6 @@ class device_step : public step_parts<Recipe> {
   /// Waits.
   [[nodiscard]] preflight::word word() const { return {selection.steps(), this->origin}; }
 
-  /// Does nothing: a failure in this step is sent with the exchange.
-  template <class Meet>
-  void meet_in_order(Meet const&) const noexcept {}
-
-  /// Does nothing: ranks meet on the host only when all of them see a new world. A rank at another step is detected in
-  /// the stream.
-  void meet_again() const noexcept {}
-
   // ---- Begin -------------------------------------------------------------------------------------------------
 
   /// Buffers for the segments in a world of `ranks_planned_for`. Waits, allocates.
@@ -122,9 +114,10 @@ class device_step : public step_parts<Recipe> {
     work.where().synchronize();
   }
 
-  /// @throws invalid_argument in a capture, before anything is enqueued, if the ranks meet or elements are counted
-  /// first.
+  /// Holds the error of an earlier exchange, if there was one, until end_step(). @throws invalid_argument in a capture,
+  /// before anything is enqueued, if the ranks meet or elements are counted first.
   void begin_step(std::size_t value_bytes, step_role const role) {
+    earlier_fault_ = faults_.take_heard(work);
     if (recipe.on_non_finite == non_finite::fail || (role.exchanging && !this->met))
       work.where().refuse_capture("it waits for the stream");
     info.rank = static_cast<std::uint32_t>(role.rank);
@@ -155,16 +148,11 @@ class device_step : public step_parts<Recipe> {
     last = {};
   }
 
-  /// Does nothing: the host's clock cannot time a device's stages.
-  static void charge(double step_seconds::*) noexcept {}
-
-  /// The error of an earlier exchange in the host's copy; it is cleared on the device.
-  [[nodiscard]] std::uint64_t earlier_fault() { return faults_.take_heard(work); }
-
-  /// Throws it, at the end of a call, when the other ranks have received what they wait for.
-  void raise(std::uint64_t fault) {
+  /// Throws the error of an earlier exchange: the other ranks have received what they wait for.
+  void end_step() {
+    selection.end_step();
     selection.rethrow();
-    device_faults::raise(fault);
+    device_faults::raise(earlier_fault_);
   }
 
   // ---- Accumulate, select, exchange and apply ----------------------------------------------------------------
@@ -215,8 +203,8 @@ class device_step : public step_parts<Recipe> {
   /// Sends this rank's entries, receives the others', and sums up what passes through. Where that fails on any rank
   /// nothing is given up and the updates are empty. Collective.
   template <class Comm>
-  [[nodiscard]] device_updates exchange(Comm const& comm, entries const&, float limit, failure_type const& failure) {
-    failed_here_ = failure.in_stream();
+  [[nodiscard]] device_updates exchange(Comm const& comm, entries const&, float limit, held_failure const& failure) {
+    failed_here_ = bool{failure};
     if (failed_here_)
       work.launch(cuda_kernels::set_failed<>, 1, 1, static_cast<std::uint32_t>(comm.rank()), faults_.error());
     auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
@@ -346,6 +334,7 @@ class device_step : public step_parts<Recipe> {
   }
 
   std::uint64_t compressions_ = 0;
+  std::uint64_t earlier_fault_ = 0;  // an exchange_fault that this step throws at its end
   flat_gradient flat_;
   cuda_buffer<std::byte> meeting_;  // for the ranks' words
   cuda_buffer<std::byte> outgoing_;

@@ -37,7 +37,7 @@ class host_step : public step_parts<Recipe> {
 
  public:
   using arithmetic = float_environment;  ///< lives as long as a call that computes
-  using failure_type = held_failure;
+  static constexpr bool holds_failures = true;  ///< until the ranks meet, at the begin of the exchange
   using entries = selection_view;         ///< of this rank, before they are sent
   using selection_type = host_selection;  ///< what compress() returns
   using report_type = step_report;
@@ -89,15 +89,6 @@ class host_step : public step_parts<Recipe> {
 
   [[nodiscard]] preflight::word word() const noexcept { return {selection.steps(), this->origin}; }
 
-  /// Calls meet(): here every exchange begins with a meeting of the ranks.
-  template <class Meet>
-  void meet_in_order(Meet const& meet) const {
-    meet();
-  }
-
-  /// So a rank may meet early when the others do not.
-  void meet_again() noexcept { this->met = false; }
-
   // ---- Begin -------------------------------------------------------------------------------------------------
 
   /// Buffers for the segments in a world of `ranks_planned_for`. Allocates.
@@ -129,12 +120,7 @@ class host_step : public step_parts<Recipe> {
     last = {};
   }
 
-  /// Seconds since the last call, to a stage of the report.
-  void charge(double step_seconds::* stage) noexcept { watch_.charge(report_.seconds.*stage); }
-
-  /// The failure of an earlier step that is still to be thrown: on the host none.
-  [[nodiscard]] static constexpr std::uint64_t earlier_fault() noexcept { return 0; }
-  static constexpr void raise(std::uint64_t) noexcept {}
+  void end_step() noexcept { selection.end_step(); }
 
   // ---- Accumulate, select, exchange and apply ----------------------------------------------------------------
 
@@ -146,6 +132,7 @@ class host_step : public step_parts<Recipe> {
   template <class T>
   void accumulate(incoming<T> const& in, step_role const role) {
     selection.accumulate(in, role);
+    watch_.charge(report_.seconds.accumulate);
   }
 
   /// Before other layers are skipped than before: on the host nothing forbids it.
@@ -164,19 +151,27 @@ class host_step : public step_parts<Recipe> {
     report_.passthrough_layers = static_cast<std::uint32_t>(parts::now.passthrough().size());
     report_.passthrough_elements = passthrough.size();
     report_.skipped_elements = parts::now.skipped_elements();
+    watch_.charge(report_.seconds.partition);
   }
 
   /// Gives the accumulators back what this step leaves there.
   void put_back() { passthrough.put_back(); }
 
-  [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
-  void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }
+  [[nodiscard]] entries select(step_role const role) {
+    auto const own = selection.select(role);
+    watch_.charge(report_.seconds.select);
+    return own;
+  }
+  void quantise(entries const& own, float limit) {
+    selection.quantise(own, info, limit);
+    watch_.charge(report_.seconds.select);
+  }
 
   /// Sends this rank's entries, receives the others', and sums up what passes through. Collective.
   /// @throws the failure, and what the exchange throws; communication_error if a message was damaged.
   template <class Comm>
   [[nodiscard]] exchange_result exchange(Comm const& comm, entries const& own, float limit,
-                                         failure_type const& failure) {
+                                         held_failure const& failure) {
     auto const result = buffers_.run(exchange_round<Comm, host_workspace, codec_type>{
         comm, work, recipe.codec, info, ranks, word(), preflight::decision(selection.decision(), parts::now.hash()),
         failure.why(), own, memory.state(0), limit, selection.listed_budget()});
@@ -190,6 +185,7 @@ class host_step : public step_parts<Recipe> {
     report_.saturated += result.saturated;
     breakdown(result.sent, passthrough.ranges(), result.message);
     if (*result.index_codec != 0) report_.message.index_codec = result.index_codec;
+    watch_.charge(report_.seconds.exchange);
     return result;
   }
 
@@ -204,6 +200,7 @@ class host_step : public step_parts<Recipe> {
     auto const applied = work.apply(result.updates, divisor, gradient);
     report_.union_size = applied.entries;
     report_.saturated += applied.saturated + passthrough.write(divisor, gradient);
+    watch_.charge(report_.seconds.apply);
   }
 
   /// Puts back what this step has taken out, in the middle of it or after it. Idempotent.

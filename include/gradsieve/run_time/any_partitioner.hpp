@@ -14,7 +14,7 @@ namespace gradsieve {
 template <bool NeedsNorms, class... Types>
 struct any_partitioner : detail::any_policy<Types...> {
   using default_exchange = gather;
-  static constexpr partitioner_traits traits{.needs_norms = NeedsNorms};
+  static constexpr partitioner_traits traits{.needs_norms = NeedsNorms};  ///< of those that it may stand for
   static_assert(((Types::traits.needs_norms == NeedsNorms) && ...));
 
   /// As `traits.disjoint` of the chosen one.

@@ -1,0 +1,144 @@
+// What a space must offer so that compressors work in it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/node_share.hpp>
+#include <gradsieve/core/pieces.hpp>
+#include <gradsieve/exchange/preflight.hpp>
+#include <gradsieve/step.hpp>
+
+namespace gradsieve {
+
+/// The residual's memory, a state store by store. `state` is memory of the space; `read`, `write` and `absorb` (adds,
+/// where the sum is finite) are for checkpoints, in memory of the host. `flush_pending` subtracts what was sent.
+/// `rescale` also multiplies what passes through and is held outside of the residual.
+template <class M, class Saved>
+concept stage_memory = requires(M& memory, std::size_t state, std::span<float const> values, float factor, Saved saved) {
+  memory.flush_pending();
+  memory.rescale(factor, saved);
+  { memory.squared_norm() } -> std::convertible_to<double>;
+  memory.state(state);
+  { memory.read(state) } -> std::convertible_to<std::span<float const>>;
+  memory.write(state, values);
+  memory.absorb(state, values);
+};
+
+/// Segments, what a step decides of them, the number of steps, and the thresholds that a step leaves for the next one.
+/// `decide` and `decide_by_norms` return whether a decision on the host may have changed; the latter is collective.
+template <class S, class Incoming>
+concept stage_selection = requires(S& selection, S const& seen, Incoming const& in, step_role const role,
+                                   held_failure& failure, std::uint64_t steps, std::vector<warm_threshold> thresholds) {
+  selection.segments();
+  { selection.decide(role) } -> std::same_as<bool>;
+  { selection.decide_by_norms(no_ranks{}, role, failure) } -> std::same_as<bool>;
+  { selection.count_non_finite(in) } -> std::same_as<std::uint64_t>;
+  { seen.steps() } -> std::same_as<std::uint64_t>;
+  selection.set_steps(steps);
+  { seen.warm_thresholds() } -> std::same_as<std::vector<warm_threshold>>;
+  selection.set_warm_thresholds(thresholds);
+  selection.forget_warm_thresholds();
+};
+
+/// The ranges that are sent in full: `choose` takes those of a step; `saved` is what was taken of them and may be put
+/// back.
+template <class P, class Segments>
+concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
+  passthrough.choose(segments, bool{});
+  passthrough.saved();
+};
+
+/// Everything that a compressor calls of a space, in the order of a step; `Recipe` is its recipe. A model derives from
+/// step_parts<Recipe>. Work may be done when a call returns, or be enqueued.
+/// - `holds_failures`: the ranks meet on the host in every exchange. A rank's failure is held until then, and no call of
+///   a step throws before. Else a failure is thrown at once, and the other ranks learn of it in stream order.
+/// - `arithmetic`: lives as long as a call that computes. `entries`: what a rank has selected. `incoming<T>`: a gradient
+///   as the accumulate pass reads it.
+/// - `gradient_of` checks and takes a caller's gradient; `check` its size; `without_values` is that of a failed rank.
+/// - `for_host`, `on_host`: communicator and space for what ranks exchange on the host; `word`: this rank's.
+/// - `reserve` allocates for a world. `begin_step`, then `prepare`, `accumulate`, `take_passthrough`, `select`,
+///   `quantise`, `exchange` (collective), `put_back`, `remove` (what was sent), `apply`, `end_step`.
+/// - `exclude`, after `may_exclude`: other layers are skipped. `forget_step`: the last step cannot be discarded any more.
+/// - `rollback` puts back what the last step took out, `abandon` what a step has that failed. Both are idempotent.
+/// - `selected`, `is_last`, `encode`: what compress() returns, and its message. `report`: of the last step.
+template <class S, class Space, class Recipe>
+concept step_stages =
+    std::derived_from<S, step_parts<Recipe>> && std::constructible_from<S, Space, layout, Recipe> &&
+    requires {
+      typename std::bool_constant<S::holds_failures>;
+      typename S::arithmetic;
+      typename S::report_type;
+      requires std::default_initializable<typename S::entries>;
+      requires std::default_initializable<typename S::selection_type>;
+      requires std::default_initializable<typename S::template incoming<float>>;
+    } &&
+    requires(S& at, S const& seen, gradient_ref<float> const gradient, gradient_ref<float const> const read,
+             typename S::template incoming<float> const& in, typename S::entries const& own,
+             typename S::selection_type const& chosen, step_role const role, held_failure const& failure, float limit,
+             std::size_t bytes, std::span<std::uint32_t const> bins) {
+      // The parts.
+      requires stage_selection<std::remove_cvref_t<decltype(at.selection)>, typename S::template incoming<float>>;
+      requires stage_passthrough<std::remove_cvref_t<decltype(at.passthrough)>, decltype(at.selection.segments())>;
+      requires stage_memory<std::remove_cvref_t<decltype(at.memory)>, decltype(at.passthrough.saved())>;
+      requires std::same_as<std::remove_cvref_t<decltype(at.ranks)>, preflight>;
+      requires std::same_as<std::remove_cvref_t<decltype(at.last)>, typename S::selection_type>;
+      { at.work.where() } -> std::same_as<Space const&>;
+      at.work.plan(at.selection.segments().all(), at.now.excluded(), at.capacity, bins);
+      // A caller's memory and ranks.
+      at.check(gradient);
+      { at.without_values(gradient) } -> std::same_as<gradient_ref<float>>;
+      at.for_host(no_ranks{});
+      at.on_host();
+      { at.word() } -> std::same_as<preflight::word>;
+      // A step.
+      at.reserve(int{});
+      at.begin_step(bytes, role);
+      at.forget_step();
+      { at.template prepare<float>(read, int{}) } -> std::same_as<typename S::template incoming<float>>;
+      at.accumulate(in, role);
+      at.may_exclude();
+      at.exclude(bins);
+      at.take_passthrough(limit);
+      { at.select(role) } -> std::same_as<typename S::entries>;
+      at.quantise(own, limit);
+      at.put_back();
+      at.remove(own);
+      at.remove(at.exchange(no_ranks{}, own, limit, failure));
+      at.apply(at.exchange(no_ranks{}, own, limit, failure), gradient);
+      at.end_step();
+      at.rollback();
+      at.abandon();
+      // Messages and reports.
+      { at.selected(own) } -> std::same_as<typename S::selection_type>;
+      { chosen.number } -> std::convertible_to<std::uint64_t>;
+      { seen.is_last(chosen) } -> std::same_as<bool>;
+      { at.encode(chosen) } -> std::same_as<std::span<std::byte const>>;
+      { seen.report() } -> std::convertible_to<typename S::report_type>;
+    };
+
+/// Everything that a two_level_compressor calls of a space, for gradients of float. `reserve<scatters>` checks a
+/// gradient and makes room, `meet` compares the node's ranks, `average` leaves this rank's part of the mean in
+/// `values()`, `collect` gathers the parts of all ranks into the gradient; the last three are collective.
+/// `holds_failures` as in step_stages.
+template <class N, class Space>
+concept node_exchange =
+    std::constructible_from<N, Space, node_share> &&
+    requires(N& node, gradient_ref<float> const gradient, layout const& layers, std::uint64_t hash,
+             held_failure& failure) {
+      typename std::bool_constant<N::holds_failures>;
+      typename N::arithmetic;
+      node.template reserve<true>(gradient, layers);
+      node.meet(no_ranks{}, hash, hash, hash, failure);
+      node.average(no_ranks{}, gradient);
+      { node.template values<float>() } -> std::same_as<std::span<float>>;
+    };
+
+}  // namespace gradsieve
