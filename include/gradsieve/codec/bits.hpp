@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <gradsieve/codec/message.hpp>
+#include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 
 namespace gradsieve::wire {
@@ -38,7 +39,8 @@ template <unsigned Width, unsigned Word>
         return field << Bit;
     };
     return (part(std::integral_constant<int, Field* int{Width} - 64 * int{Word}>{}, fields[Field]) | ...);
-  }(std::make_integer_sequence<int, 8>{});
+  }
+  (std::make_integer_sequence<int, 8>{});
 }
 
 /// Writes `count` times eight fields, which are Width bytes, with shifts that the compiler knows.
@@ -48,13 +50,15 @@ void pack_eights(std::uint32_t const* fields, std::byte* to, std::size_t count) 
   for (std::size_t e = 0; e < count; ++e, fields += 8, to += Width)
     [&]<unsigned... Word>(std::integer_sequence<unsigned, Word...>) {
       (store_one({to + 8 * Word, 8}, packed_word<Width, Word>(fields)), ...);
-    }(std::make_integer_sequence<unsigned, (Width + 7) / 8>{});
+    }
+  (std::make_integer_sequence<unsigned, (Width + 7) / 8>{});
 }
 
 /// pack_eights() of each width from 0 to 32.
 inline constexpr auto pack_widths = []<unsigned... Width>(std::integer_sequence<unsigned, Width...>) {
   return std::array{&pack_eights<Width>...};
-}(std::make_integer_sequence<unsigned, 33>{});
+}
+(std::make_integer_sequence<unsigned, 33>{});
 
 /// Writes fields of `width` <= 32 bits, the lowest bit first; the rest of the last byte is zero. Returns the bytes
 /// written; what is behind them in `to` may be changed. @pre every field fits its width, and `to` holds packed_bytes()
@@ -85,13 +89,15 @@ void unpack_eights(std::byte const* from, std::uint32_t* out, std::size_t count)
             static_cast<std::uint32_t>(load_one<std::uint64_t>({from + Field * Width / 8, 8}) >> (Field * Width % 8)) &
             low_bits(Width)),
        ...);
-    }(std::make_integer_sequence<unsigned, 8>{});
+    }
+  (std::make_integer_sequence<unsigned, 8>{});
 }
 
 /// unpack_eights() of each width from 0 to 32.
 inline constexpr auto unpack_widths = []<unsigned... Width>(std::integer_sequence<unsigned, Width...>) {
   return std::array{&unpack_eights<Width>...};
-}(std::make_integer_sequence<unsigned, 33>{});
+}
+(std::make_integer_sequence<unsigned, 33>{});
 
 /// Reads fields that pack() wrote at the start of `from`, which may go on behind them.
 /// @pre width <= 32 and from.size() >= packed_bytes(out.size(), width)
@@ -115,7 +121,7 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
   std::size_t const start = fast * width / 8;
   std::size_t const end = packed_bytes(out.size(), width);
   std::array<std::byte, 16> last{};
-  std::memcpy(last.data(), from.data() + start, end - start);
+  std::memcpy(last.data(), from.data() + start, smaller(end - start, last.size()));
   for (std::size_t i = fast; i < out.size(); ++i) out[i] = field(last.data(), i * width - start * 8);
 }
 
@@ -125,6 +131,20 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
                                           unsigned width) noexcept {
   std::uint64_t const bits = count * width;
   return bits % 8 == 0 || (std::to_integer<unsigned>(from[bits / 8]) >> (bits % 8)) == 0;
+}
+
+/// The largest key of some values; a kernel.
+struct largest_of {
+  template <simd>
+  GRADSIEVE_INLINE static key_type run(float const* values, std::size_t count) noexcept {
+    std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
+    for (std::size_t i = 0; i < count; ++i)
+      largest = larger(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
+    return static_cast<key_type>(largest);
+  }
+};
+[[nodiscard]] inline key_type largest_key(std::span<float const> values) noexcept {
+  return host_kernels::run<largest_of>(host_kernels::best_simd(), values.data(), values.size());
 }
 
 /// Whether its sign bit is set.
@@ -159,7 +179,7 @@ inline void pack_signs(std::span<float const> values, std::span<std::byte> to) n
 
 /// Calls f(64 bits, position of the first) for every word of a row of bits, of which the lowest of a byte comes first.
 template <class F>
-void for_each_word(std::span<std::byte const> row, F const& f) {
+GRADSIEVE_INLINE void for_each_word(std::span<std::byte const> row, F const& f) {
   std::size_t at = 0;
   for (; at + 8 <= row.size(); at += 8) f(load_one<std::uint64_t>(row.subspan(at)), std::uint64_t{8} * at);
   std::uint64_t last = 0;
@@ -167,19 +187,39 @@ void for_each_word(std::span<std::byte const> row, F const& f) {
   f(last, std::uint64_t{8} * at);
 }
 
-/// Bits of a row that are set.
-[[nodiscard]] inline std::uint64_t count_bits(std::span<std::byte const> row) noexcept {
-  std::uint64_t set = 0;
-  for_each_word(row, [&](std::uint64_t word, std::uint64_t) { set += static_cast<unsigned>(std::popcount(word)); });
-  return set;
-}
-
 /// Calls f(position) for every bit of a row that is set, in order.
 template <class F>
-void for_each_bit(std::span<std::byte const> row, F const& f) {
-  for_each_word(row, [&](std::uint64_t word, std::uint64_t first) {
+GRADSIEVE_INLINE void for_each_bit(std::span<std::byte const> row, F const& f) {
+  for_each_word(row, [&](std::uint64_t word, std::uint64_t first) GRADSIEVE_LAMBDA_INLINE {
     for (; word != 0; word &= word - 1) f(first + static_cast<unsigned>(std::countr_zero(word)));
   });
+}
+
+/// Kernels, as only some processors count bits at once.
+struct counted_bits {
+  template <simd>
+  GRADSIEVE_INLINE static std::uint64_t run(std::span<std::byte const> row) noexcept {
+    std::uint64_t set = 0;
+    for_each_word(row, [&](std::uint64_t word, std::uint64_t)
+                           GRADSIEVE_LAMBDA_INLINE { set += static_cast<unsigned>(std::popcount(word)); });
+    return set;
+  }
+};
+struct listed_bits {
+  template <simd>
+  GRADSIEVE_INLINE static void run(std::span<std::byte const> row, std::uint32_t* to) noexcept {
+    for_each_bit(row, [&](std::uint64_t bit) GRADSIEVE_LAMBDA_INLINE { *to++ = static_cast<std::uint32_t>(bit); });
+  }
+};
+
+/// Bits of a row that are set.
+[[nodiscard]] inline std::uint64_t count_bits(std::span<std::byte const> row) noexcept {
+  return host_kernels::run<counted_bits>(host_kernels::best_simd(), row);
+}
+
+/// Writes the positions of all bits of a row that are set, in order. @pre `to` holds count_bits(row) of them
+inline void list_bits(std::span<std::byte const> row, std::span<std::uint32_t> to) noexcept {
+  host_kernels::run<listed_bits>(host_kernels::best_simd(), row, to.data());
 }
 
 }  // namespace gradsieve::wire

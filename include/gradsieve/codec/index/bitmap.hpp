@@ -14,7 +14,7 @@ namespace gradsieve {
 
 /// Bit i % 8 of byte i / 8 says whether element i is selected; the bits behind the last element are zero.
 /// When not: below a density of 0.25, where `elias_fano` is smaller; on a device, where it is refused.
-/// Cost: n / 8 bytes, written and read once.
+/// Cost: n / 8 bytes, written once and read twice.
 struct bitmap {
   static constexpr char const* name = "bitmap";
   static constexpr std::uint16_t id = 3;
@@ -40,9 +40,9 @@ struct bitmap {
     auto const size = max_bytes(info.n, 0);
     wire::expect(from.size() >= size, "bytes for indices", from.size(), "at least ", size);
     auto const map = from.first(size);
-    wire::expect(wire::count_bits(map) == out.size(), "number of bits set", wire::count_bits(map), "", out.size());
-    std::size_t at = 0;
-    wire::for_each_bit(map, [&](std::uint64_t bit) { out[at++] = static_cast<index_type>(bit); });
+    auto const count = wire::count_bits(map);
+    wire::expect(count == out.size(), "number of bits set", count, "", out.size());
+    wire::list_bits(map, out);
     return size;
   }
 

@@ -58,7 +58,8 @@ struct elias_fano {
     auto const parts = split(info.n, out.size());
     wire::expect(from.size() >= parts.bytes(), "bytes for indices", from.size(), "at least ", parts.bytes());
     auto const row = from.subspan(parts.low, parts.high);
-    wire::expect(wire::count_bits(row) == out.size(), "number of bits set", wire::count_bits(row), "", out.size());
+    auto const count = wire::count_bits(row);
+    wire::expect(count == out.size(), "number of bits set", count, "", out.size());
     wire::unpack(from, parts.width, out);
     wire::expect(wire::padding_is_zero(from, out.size(), parts.width), "padding of indices", 1, "", 0);
     // A bit behind the last that an index below n can set leads to one of n or more, which `packed` finds.
