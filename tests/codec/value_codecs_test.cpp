@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
+#include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/published.hpp>
 #include <initializer_list>
@@ -108,6 +109,54 @@ TEST_CASE("what is decoded is what was rounded, and that is rounded to itself, w
       }
     }
   });
+}
+
+TEST_CASE("every code and exponent of a block give q times the power of two") {
+  gs::float_environment const mode;  // what is expected has subnormal numbers
+  for_each_codec([](auto codec, int most) {
+    for (std::uint32_t exponent = 0; exponent <= 255; ++exponent)
+      for (int q = -most; q <= most; ++q) {
+        auto const expected = static_cast<float>(std::ldexp(static_cast<double>(q), static_cast<int>(exponent) - 149));
+        auto const is = codec.value_of(static_cast<std::uint32_t>(q + most), exponent);
+        REQUIRE(gs::bit_cast<std::uint32_t>(is) == gs::bit_cast<std::uint32_t>(expected));
+      }
+  });
+}
+
+TEST_CASE("a block's values are coded and read as each one alone is") {
+  std::mt19937 random{8};
+  auto const check = [&](auto codec) {
+    CAPTURE(std::string{codec.name});
+    CAPTURE(codec.block);
+    auto const scale_bytes = codec.scale_bytes;
+    for (int const scale : {0, -126, -140, -148, 100}) {
+      std::vector<float> values(1501);
+      for (auto& x : values)
+        x = std::ldexp(std::normal_distribution<float>{}(random), scale - static_cast<int>(random() % 8));
+      auto const message = encoded(codec, values);
+      std::size_t const blocks = (values.size() + codec.block - 1) / codec.block;
+      std::vector<std::uint32_t> codes(values.size());
+      gs::wire::unpack(std::span{message}.subspan(scale_bytes * blocks), codec.width(), codes);
+      auto const read = decoded(codec, message, values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        std::size_t const first = i / codec.block * codec.block;
+        gs::key_type largest = 0;
+        for (std::size_t j = first; j < std::min<std::size_t>(first + codec.block, values.size()); ++j)
+          largest = std::max(largest, gs::magnitude_key(values[j]));
+        auto const by = codec.scale_of(largest);
+        auto const index = static_cast<gs::index_type>(3 * i);
+        if constexpr (requires { codec.stream_of(0, 0, 0); })
+          REQUIRE(codes[i] == codec.code_of(values[i], index, by, codec.stream_of(0, 0, 0)));
+        else
+          REQUIRE(codes[i] == codec.code_of(values[i], index, by));
+        auto const alone = codec.value_of(codes[i], by);
+        REQUIRE(gs::bit_cast<std::uint32_t>(read[i]) == gs::bit_cast<std::uint32_t>(alone));
+      }
+    }
+  };
+  for_each_codec([&](auto codec, int) { check(codec); });
+  for (std::uint32_t const levels : {1u, 2u, 8u, 64u})
+    for (std::uint32_t const block : {1u, 7u, 100u, 256u}) check(gs::qsgd{.levels = levels, .block = block, .seed = 3});
 }
 
 TEST_CASE("bytes: exponents first, then codes, the first in the lowest bits") {
@@ -237,7 +286,8 @@ double error_of_mean(Exchange const& exchange, int world, std::uint64_t steps, g
 TEST_CASE("qsgd: the mean over steps and over ranks is unbiased, whatever the exchange") {
   auto const check = [](auto exchange) {
     for (std::uint32_t const levels : {1u, 4u}) {
-      // Four times the draws, half the error, and so on: rounding alike on each rank, or in each step, leaves it as it is.
+      // Four times the draws, half the error, and so on: rounding alike on each rank, or in each step, leaves it as it
+      // is.
       auto const once = error_of_mean(exchange, 1, 1, {.levels = levels});
       auto const ranks = error_of_mean(exchange, 4, 1, {.levels = levels});
       if (!std::is_same_v<decltype(exchange), gs::reduce_scatter>)  // whose blocks are other ones

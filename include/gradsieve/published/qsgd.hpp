@@ -26,7 +26,7 @@ namespace gradsieve {
 /// `leader`, which sum values one by one and refuse it when compiled.
 /// Payload: s for each block of `block` entries, binary32; then all q + levels in bit_width(levels) + 1 bits each, the
 /// first in the lowest, and zero bits up to the byte.
-/// Cost: two passes over the values to quantise or encode, with a division of whole numbers each.
+/// Cost: two passes over the values to quantise or encode, with a hash of each; `levels` more steps a block.
 /// Source: QSGD (Alistarh et al. 2017) with the largest magnitude instead of the norm; TernGrad (Wen et al. 2017).
 struct qsgd {
   static constexpr char const* name = "qsgd";
@@ -58,10 +58,10 @@ struct qsgd {
   void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
     auto const random = stream_of(info.layout_hash, info.step, info.rank);
     for (std::size_t b = 0; b < blocks(values.size()); ++b) {
-      auto const here = values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
-      auto const scale = largest_key(here);
+      auto const here = block_of(values, b);
+      prepared const scale{*this, wire::largest_key(here), here.size()};
       for (std::size_t i = 0; i < here.size(); ++i)
-        here[i] = value_of(code_of(here[i], indices[b * block + i], scale, random), scale);
+        here[i] = value_by(code_by(here[i], indices[b * block + i], scale, random), scale);
     }
   }
 
@@ -70,20 +70,18 @@ struct qsgd {
     auto const random = stream_of(info.layout_hash, info.step, info.rank);
     auto const codes = to.subspan(4 * blocks(values.size()));
     std::array<std::uint32_t, group> some;
-    key_type scale = 0;
-    std::size_t left = 0;  // of the block
-    for (std::size_t at = 0; at < values.size();) {
-      std::size_t const size = smaller<std::size_t>(group, values.size() - at);
-      for (std::size_t i = at; i < at + size; ++i, --left) {
-        if (left == 0) {
-          left = smaller<std::size_t>(block, values.size() - i);
-          scale = largest_key(values.subspan(i, left));
-          wire::store_one(to.subspan(4 * (i / block)), scale);
-        }
-        some[i - at] = code_of(values[i], indices[i], scale, random);
+    std::size_t held = 0;
+    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
+      auto const here = block_of(values, b);
+      auto const largest = wire::largest_key(here);
+      wire::store_one(to.subspan(4 * b), largest);
+      prepared const scale{*this, largest, here.size()};
+      for (std::size_t i = b * block; i < b * block + here.size(); ++i) {
+        some[held++] = code_by(values[i], indices[i], scale, random);
+        if (held < group && i + 1 < values.size()) continue;
+        wire::pack({some.data(), held}, width(), codes.subspan((i + 1 - held) * width() / 8));
+        held = 0;
       }
-      wire::pack({some.data(), size}, width(), codes.subspan(at * width() / 8));
-      at += size;
     }
   }
 
@@ -91,22 +89,23 @@ struct qsgd {
               std::span<float> values) const {
     auto const codes = from.subspan(4 * blocks(values.size()));
     std::array<std::uint32_t, group> some;
-    for (std::size_t at = 0; at < values.size(); at += group) {
-      std::size_t const size = smaller<std::size_t>(group, values.size() - at);
-      wire::unpack(codes.subspan(at * width() / 8), width(), {some.data(), size});
-      for (std::size_t i = 0; i < size; ++i) {
-        auto const scale = wire::load_scale(from.subspan(4 * ((at + i) / block)), "scale of a block, as bits,");
-        wire::expect(some[i] <= 2 * levels, "value in a block", some[i], "at most ", 2 * levels);
-        values[at + i] = value_of(some[i], scale);
-        auto const same = code_of(values[at + i], indices[at + i], scale);  // another where levels fall together
-        wire::expect(some[i] == same, "value in a block", some[i], "", same);
+    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
+      auto const here = block_of(values, b);
+      prepared const scale{*this, wire::load_scale(from.subspan(4 * b), "scale of a block, as bits,"), here.size()};
+      for (std::size_t i = b * block; i < b * block + here.size(); ++i) {
+        if (i % group == 0)
+          wire::unpack(codes.subspan(i * width() / 8), width(), {some.data(), smaller(group, values.size() - i)});
+        auto const code = some[i % group];
+        wire::expect(code <= 2 * levels, "value in a block", code, "at most ", 2 * levels);
+        values[i] = value_by(code, scale);
+        auto const same = code_by(values[i], indices[i], scale, 0);  // another where levels fall together
+        wire::expect(code == same, "value in a block", code, "", same);
       }
     }
     wire::expect(wire::padding_is_zero(codes, values.size(), width()), "padding of values", 1, "", 0);
     for (std::size_t b = 0; b < blocks(values.size()); ++b) {
       auto const scale = wire::load_one<std::uint32_t>(from.subspan(4 * b));
-      auto const largest =
-          largest_key(values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block)));
+      auto const largest = wire::largest_key(block_of(values, b));
       wire::expect(largest == scale, "scale of a block, as bits,", scale, "", largest);
     }
   }
@@ -127,13 +126,11 @@ struct qsgd {
   /// q + levels. A value that is a level's has the same code for all random numbers.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t code_of(float x, index_type index, key_type scale,
                                                              std::uint64_t random = 0) const noexcept {
-    auto const q = rounded(x, index, scale, random);
-    return gradsieve::bit_cast<std::uint32_t>(x) >> 31 != 0 ? levels - q : levels + q;
+    return code_by(x, index, plain{*this, scale}, random);
   }
   /// @pre code <= 2 * levels, and the scale is finite
   [[nodiscard]] GRADSIEVE_HD constexpr float value_of(std::uint32_t code, key_type scale) const noexcept {
-    auto const magnitude = level(magnitude_of_code(code), scale);
-    return gradsieve::bit_cast<float>(magnitude | (code < levels && magnitude != 0 ? 0x8000'0000u : 0u));
+    return value_by(code, plain{*this, scale});
   }
   [[nodiscard]] GRADSIEVE_HD constexpr bool is_code(std::uint32_t code, index_type index,
                                                     key_type scale) const noexcept {
@@ -158,10 +155,9 @@ struct qsgd {
     return code < levels ? levels - code : code - levels;
   }
 
-  [[nodiscard]] static key_type largest_key(std::span<float const> values) noexcept {
-    key_type largest = 0;
-    for (float const x : values) largest = larger(largest, magnitude_key(x));
-    return largest;
+  template <class T>
+  [[nodiscard]] std::span<T> block_of(std::span<T> values, std::size_t b) const noexcept {
+    return values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
   }
 
   /// |x| in units of 2^-149 * 2^down, as mantissa and down.
@@ -197,19 +193,78 @@ struct qsgd {
     return static_cast<key_type>(kept) + (static_cast<key_type>(exponent) << 23);
   }
 
+  /// A block's scale, as it is.
+  struct plain {
+    qsgd const& format;
+    key_type scale;
+
+    [[nodiscard]] GRADSIEVE_HD constexpr key_type level(std::uint32_t q) const noexcept {
+      return format.level(q, scale);
+    }
+    [[nodiscard]] GRADSIEVE_HD constexpr unsigned down() const noexcept { return parts_of(scale).down; }
+    /// x * 2^32 / the scale's mantissa, rounded down.
+    [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t divided(std::uint64_t x) const noexcept {
+      return (x << 32) / parts_of(scale).mantissa;
+    }
+  };
+
+  /// The same for many values on a host: levels from a table, and quotients by a product that is put right.
+  class prepared {
+   public:
+    prepared(qsgd const& format, key_type scale, std::size_t values) noexcept
+        : plain_{format, scale},
+          parts_{parts_of(scale)},
+          inverse_{0x1p32 / static_cast<double>(larger<std::uint64_t>(parts_.mantissa, 1))} {
+      known_ = values > format.levels ? format.levels + 2 : 0;
+      for (std::uint32_t q = 0; q < known_; ++q) keys_[q] = plain_.level(q);
+    }
+    [[nodiscard]] key_type level(std::uint32_t q) const noexcept { return q < known_ ? keys_[q] : plain_.level(q); }
+    [[nodiscard]] unsigned down() const noexcept { return parts_.down; }
+    [[nodiscard]] std::uint64_t divided(std::uint64_t x) const noexcept {
+      auto const divisor = static_cast<std::int64_t>(parts_.mantissa);
+      auto quotient = static_cast<std::int64_t>(static_cast<double>(static_cast<std::int64_t>(x)) * inverse_);
+      auto rest = static_cast<std::int64_t>(x << 32) - quotient * divisor;  // 39 bits: the quotient is one at most off
+      for (; rest < 0; rest += divisor) --quotient;
+      for (; rest >= divisor; rest -= divisor) ++quotient;
+      return static_cast<std::uint64_t>(quotient);
+    }
+
+   private:
+    plain plain_;
+    parts parts_;
+    double inverse_;
+    std::uint32_t known_;
+    std::array<key_type, 66> keys_;
+  };
+
+  GRADSIEVE_EITHER_SPACE
+  template <class Scale>
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t code_by(float x, index_type index, Scale const& scale,
+                                                             std::uint64_t random) const noexcept {
+    auto const q = rounded(x, index, scale, random);
+    return gradsieve::bit_cast<std::uint32_t>(x) >> 31 != 0 ? levels - q : levels + q;
+  }
+  GRADSIEVE_EITHER_SPACE
+  template <class Scale>
+  [[nodiscard]] GRADSIEVE_HD constexpr float value_by(std::uint32_t code, Scale const& scale) const noexcept {
+    auto const magnitude = scale.level(magnitude_of_code(code));
+    return gradsieve::bit_cast<float>(magnitude | (code < levels && magnitude != 0 ? 0x8000'0000u : 0u));
+  }
+
   /// How many levels are |x|: one that is a level's value as that, else the one below or above, at random.
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t rounded(float x, index_type index, key_type scale,
+  GRADSIEVE_EITHER_SPACE
+  template <class Scale>
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t rounded(float x, index_type index, Scale const& scale,
                                                              std::uint64_t random) const noexcept {
     auto const key = magnitude_key(x);
     if (key == 0) return 0;
     auto const mine = parts_of(key);
-    auto const all = parts_of(scale);
-    unsigned const apart = smaller(all.down - mine.down, 60u);
+    unsigned const apart = smaller(scale.down() - mine.down, 60u);
     // |x| * levels / scale with 32 binary places; at most levels, so below 2^39.
-    std::uint64_t const ratio = ((mine.mantissa * levels) << 32) / all.mantissa >> apart;
+    std::uint64_t const ratio = scale.divided(mine.mantissa * levels) >> apart;
     auto const below = static_cast<std::uint32_t>(ratio >> 32);
-    if (level(below, scale) == key) return below;
-    if (level(below + 1, scale) == key) return below + 1;
+    if (scale.level(below) == key) return below;
+    if (scale.level(below + 1) == key) return below + 1;
     auto const drawn = mix(mix(random ^ std::uint64_t{index} << 32) ^ gradsieve::bit_cast<std::uint32_t>(x)) >> 32;
     return below + (drawn < (ratio & 0xFFFF'FFFFu) ? 1u : 0u);
   }

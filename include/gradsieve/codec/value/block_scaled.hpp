@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <ostream>
 #include <span>
+#include <utility>
 
 #include <gradsieve/codec/bits.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/simd.hpp>
 
 namespace gradsieve {
 
@@ -47,11 +49,13 @@ struct block_scaled {
   }
 
   void quantise(message_info const&, std::span<index_type const>, std::span<float> values) const noexcept {
-    for (std::size_t first = 0; first < values.size(); first += block) {
-      auto const here = values.subspan(first, smaller<std::size_t>(block, values.size() - first));
-      auto const exponent = exponent_of(here);
-      for (float& x : here) x = value_of(code_of(x, 0, exponent), exponent);
-    }
+    std::array<std::uint32_t, group> some;
+    std::uint32_t exponent = 0;
+    for_each_part(values.size(), [&](std::size_t at, std::size_t size) {
+      if (at % block == 0) exponent = exponent_of(values.subspan(at, smaller<std::size_t>(block, values.size() - at)));
+      run<to_codes>(std::as_const(values).data() + at, some.data(), size, exponent);
+      run<to_values>(some.data(), values.data() + at, size, exponent);
+    });
   }
 
   void encode(message_info const&, std::span<index_type const>, std::span<float const> values,
@@ -59,39 +63,35 @@ struct block_scaled {
     auto const codes = to.subspan(blocks(values.size()));
     std::array<std::uint32_t, group> some;
     std::uint32_t exponent = 0;
-    std::size_t left = 0;  // of the block
-    for (std::size_t at = 0; at < values.size();) {
-      std::size_t const size = smaller<std::size_t>(group, values.size() - at);
-      for (std::size_t i = 0; i < size; ++i, --left) {
-        if (left == 0) {
-          left = smaller<std::size_t>(block, values.size() - at - i);
-          exponent = exponent_of(values.subspan(at + i, left));
-          to[(at + i) / block] = static_cast<std::byte>(exponent);
-        }
-        some[i] = code_of(values[at + i], 0, exponent);
+    for_each_part(values.size(), [&](std::size_t at, std::size_t size) {
+      if (at % block == 0) {
+        exponent = exponent_of(values.subspan(at, smaller<std::size_t>(block, values.size() - at)));
+        to[at / block] = static_cast<std::byte>(exponent);
       }
-      wire::pack({some.data(), size}, Bits, codes.subspan(at * Bits / 8));
-      at += size;
-    }
+      run<to_codes>(values.data() + at, some.data() + at % group, size, exponent);
+      std::size_t const end = at + size;
+      std::size_t const first = at / group * group;
+      if (end == first + group || end == values.size())
+        wire::pack({some.data(), end - first}, Bits, codes.subspan(first * Bits / 8));
+    });
   }
 
   void decode(message_info const&, std::span<index_type const>, std::span<std::byte const> from,
               std::span<float> values) const {
     auto const codes = from.subspan(blocks(values.size()));
     std::array<std::uint32_t, group> some;
-    for (std::size_t at = 0; at < values.size(); at += group) {
-      std::size_t const size = smaller<std::size_t>(group, values.size() - at);
-      wire::unpack(codes.subspan(at * Bits / 8), Bits, {some.data(), size});
-      for (std::size_t i = 0; i < size; ++i) {
-        wire::expect(some[i] <= 2 * most, "value in a block", some[i], "at most ", 2 * most);
-        values[at + i] = value_of(some[i], std::to_integer<std::uint32_t>(from[(at + i) / block]));
-      }
-    }
+    for_each_part(values.size(), [&](std::size_t at, std::size_t size) {
+      if (at % group == 0)
+        wire::unpack(codes.subspan(at * Bits / 8), Bits, {some.data(), smaller(group, values.size() - at)});
+      auto const exponent = std::to_integer<std::uint32_t>(from[at / block]);
+      auto const largest = run<to_values>(some.data() + at % group, values.data() + at, size, exponent);
+      wire::expect(largest <= 2 * most, "value in a block", largest, "at most ", 2 * most);
+    });
     wire::expect(wire::padding_is_zero(codes, values.size(), Bits), "padding of values", 1, "", 0);
     for (std::size_t b = 0; b < blocks(values.size()); ++b) {  // there is one way to write a block
-      auto const here = values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
-      auto const exponent = std::to_integer<std::uint32_t>(from[b]);
-      wire::expect(exponent_of(here) == exponent, "exponent of a block", exponent, "", exponent_of(here));
+      auto const is = std::to_integer<std::uint32_t>(from[b]);
+      auto const least = exponent_of(values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block)));
+      wire::expect(least == is, "exponent of a block", is, "", least);
     }
   }
 
@@ -125,13 +125,14 @@ struct block_scaled {
 
   /// q * 2^(exponent - 149), exact. @pre is_code(code, 0, exponent)
   [[nodiscard]] GRADSIEVE_HD static constexpr float value_of(std::uint32_t code, std::uint32_t exponent) noexcept {
-    auto const magnitude = magnitude_of_code(code);
-    if (magnitude == 0) return 0.0f;
-    unsigned const size = bit_width(magnitude);
-    unsigned const top = size - 1 + exponent;  // the place of the leading bit
-    std::uint32_t const bits =
-        top < 23 ? magnitude << exponent : ((top - 22) << 23) | ((magnitude << (24 - size)) & 0x007F'FFFFu);
-    return gradsieve::bit_cast<float>(bits | (code < most ? 0x8000'0000u : 0));
+    auto const q = static_cast<std::int32_t>(code) - static_cast<std::int32_t>(most);
+    auto const magnitude = static_cast<std::uint32_t>(q < 0 ? -q : q);
+    auto const units = gradsieve::bit_cast<std::uint32_t>(static_cast<float>(q));
+    std::uint32_t const normal = units + ((exponent - 149u) << 23);          // times a power of two: no rounding
+    std::uint32_t const least = exponent < 23 ? 1u << (23 - exponent) : 1u;  // that gives a normal number
+    std::uint32_t const below = 0u - (magnitude < least ? 1u : 0u);          // a mask: GCC makes branches of choices
+    std::uint32_t const subnormal = magnitude << smaller(exponent, 22u) | (units & 0x8000'0000u);
+    return gradsieve::bit_cast<float>((subnormal & below) | (normal & ~below));
   }
 
   [[nodiscard]] GRADSIEVE_HD static constexpr bool is_code(std::uint32_t code, index_type, std::uint32_t) noexcept {
@@ -167,9 +168,43 @@ struct block_scaled {
   }
 
   [[nodiscard]] static std::uint32_t exponent_of(std::span<float const> values) noexcept {
-    key_type largest_key = 0;
-    for (float const x : values) largest_key = larger(largest_key, magnitude_key(x));
-    return scale_of(largest_key);
+    return scale_of(wire::largest_key(values));
+  }
+
+  /// Calls f(first, size) for parts of the values that lie in one block and one group each, in order.
+  template <class F>
+  void for_each_part(std::size_t count, F const& f) const {
+    for (std::size_t at = 0, size = 0; at < count; at += size) {
+      size = smaller(smaller<std::size_t>(block - at % block, group - at % group), count - at);
+      f(at, size);
+    }
+  }
+
+  struct to_codes {
+    template <simd>
+    GRADSIEVE_INLINE static void run(float const* from, std::uint32_t* to, std::size_t count,
+                                     std::uint32_t exponent) noexcept {
+      GRADSIEVE_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) to[i] = code_of(from[i], 0, exponent);
+    }
+  };
+  /// Returns the largest code.
+  struct to_values {
+    template <simd>
+    GRADSIEVE_INLINE static std::uint32_t run(std::uint32_t const* from, float* to, std::size_t count,
+                                              std::uint32_t exponent) noexcept {
+      std::uint32_t largest = 0;
+      GRADSIEVE_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) {
+        largest = larger(largest, from[i]);
+        to[i] = value_of(from[i], exponent);
+      }
+      return largest;
+    }
+  };
+  template <class Kernel, class From, class To>
+  static auto run(From const* from, To* to, std::size_t count, std::uint32_t exponent) noexcept {
+    return host_kernels::run<Kernel>(host_kernels::best_simd(), from, to, count, exponent);
   }
 };
 
