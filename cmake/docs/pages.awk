@@ -1,4 +1,4 @@
-# Filter of doxygen for READMEs. Links that lead to another page of the reference, or out of the project, stay; of others
+# Filter of doxygen for pages. Links that lead to another page of the reference, or out of the project, stay; of others
 # their words stay, as the files are not beside the HTML. A picture is found by its name: IMAGE_PATH.
 /^ *```/ { fenced = !fenced }
 {
@@ -22,7 +22,7 @@ END {
       link = "![" words "](" target ")"
     } else if (target !~ /^[a-z]+:/) {
       sub(/#.*/, "", target)
-      link = target ~ /README\.md$/ ? "[" words "](" target ")" : words
+      link = target ~ /(README|DESIGN|TRAINING)\.md$/ ? "[" words "](" target ")" : words
     }
     gsub(/\001/, "", before)
     printf "%s%s", before, link
