@@ -112,6 +112,17 @@ template <simd Level, class T>
   }
 }
 
+/// from_float() of a float whose key is below overflow_key<T>.
+template <class T>
+[[nodiscard]] GRADSIEVE_INLINE T rounded(float const& x) noexcept {
+  if constexpr (std::same_as<T, bfloat16>) {
+    auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
+    return {static_cast<std::uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16)};
+  } else {
+    return from_float<T>(x);
+  }
+}
+
 /// from_float_saturated() of at most a block. Returns how many are clamped to the largest value of T.
 template <simd Level, class T>
 GRADSIEVE_INLINE std::uint32_t narrow(float const* from, T* to, std::size_t count) noexcept {
@@ -120,7 +131,7 @@ GRADSIEVE_INLINE std::uint32_t narrow(float const* from, T* to, std::size_t coun
       return 0;
   if (max_key(from, count) < overflow_key<T>) [[likely]] {
     GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) to[i] = from_float<T>(from[i]);
+    for (std::size_t i = 0; i < count; ++i) to[i] = rounded<T>(from[i]);
     return 0;
   }
   std::uint32_t saturated = 0;
