@@ -189,13 +189,19 @@ class Memory:
                 + g.set(ops[0], '__atomic_exchange_n((%s*)%s,%s,__ATOMIC_SEQ_CST)' % (u, a, v), ty)
                 + 't->budget-=3;}'
             )
-        if opn in ('add', 'and', 'or', 'xor') and ty[0] in 'bus' and ty not in ('bf16', 'bf16x2'):
+        whole = ty[0] in 'bus' and ty not in ('bf16', 'bf16x2')
+        logic = {'and': 'o&b', 'or': 'o|b', 'xor': 'o^b'}
+        if whole and (opn == 'add' or opn in logic and ops[0] == '_'):
             return (
                 h
                 + g.set(ops[0], '__atomic_fetch_%s((%s*)%s,%s,__ATOMIC_SEQ_CST)' % (opn, u, a, v), ty)
                 + 't->budget-=3;}'
             )
-        if ty in ('f32', 'f64'):
+        # Of __atomic_fetch_or and the like, where the result is used, g++ 12 may make a loop that overwrites the register
+        # with the address: RMW.
+        if whole and opn in logic:
+            e = logic[opn]
+        elif ty in ('f32', 'f64'):
             f = 'F' if ty == 'f32' else 'D'
             e = {
                 'add': 'B(%s(o)+%s(b))' % (f, f),

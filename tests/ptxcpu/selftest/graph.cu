@@ -35,6 +35,22 @@ __global__ void fill(int* a, int n, int v) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) a[i] = v;
 }
+// As a program reads a word by an atomic that changes nothing; g++ 12 once lost the address on the way.
+__global__ void read_by_atomic(float const* failed, unsigned long long* word, unsigned long long* zero,
+                               unsigned long long* heard, int* good) {
+  __shared__ bool is_good;
+  if (threadIdx.x == 0) {
+    if (failed != nullptr && *failed > 0) atomicCAS(word, 0ull, 7ull);
+    auto const found = word == nullptr ? 0 : atomicOr(word, 0ull);
+    is_good = found == 0;
+    if (blockIdx.x == 0) {
+      if (zero != nullptr) *zero = 0;
+      if (heard != nullptr) *heard = found;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 1) good[blockIdx.x] = is_good;
+}
 static int host_calls = 0;
 static void host_fn(void* p) { ++*(int*)p; }
 
@@ -64,6 +80,18 @@ int main() {
   cudaStreamCaptureStatus st;
   unsigned long long id = 0;
 
+  {
+    unsigned long long words[3] = {5, 6, 1};
+    unsigned long long* w;
+    int good[2];
+    CK(cudaMalloc(&w, sizeof words));
+    CK(cudaMemcpy(w, words, sizeof words, cudaMemcpyHostToDevice));
+    read_by_atomic<<<2, 32>>>(nullptr, w, w + 1, w + 2, a);
+    CK(cudaMemcpy(words, w, sizeof words, cudaMemcpyDeviceToHost));
+    CK(cudaMemcpy(good, a, sizeof good, cudaMemcpyDeviceToHost));
+    CHECK("a word read by an atomic", words[0] == 5 && words[1] == 0 && words[2] == 5 && !good[0] && !good[1]);
+    CK(cudaFree(w));
+  }
   {  // two kernels + cub, copy to the host, replayed with changed inputs
     int f = 3;
     pin[0] = -1;
