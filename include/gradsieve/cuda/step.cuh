@@ -8,16 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/codec/byte_breakdown.hpp>
-#include <gradsieve/core/arguments.hpp>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/faults.cuh>
 #include <gradsieve/cuda/memory.cuh>
+#include <gradsieve/cuda/outgoing.cuh>
 #include <gradsieve/cuda/passthrough.cuh>
 #include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/selection_stage.cuh>
-#include <gradsieve/cuda/through_device.cuh>
+#include <gradsieve/cuda/step_parts.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/recipe.hpp>
@@ -29,8 +28,8 @@ namespace gradsieve {
 /// stream is a word in device memory that every later stage of the step checks, and that the report or a later call
 /// throws.
 template <class Recipe>
-class device_step : public step_parts<Recipe> {
-  using parts = step_parts<Recipe>;
+class device_step : public device_step_parts<Recipe> {
+  using parts = device_step_parts<Recipe>;
   using selector_type = typename parts::selector_type;
   using codec_type = typename parts::codec_type;
   using residual_type = typename parts::residual_type;
@@ -50,11 +49,11 @@ class device_step : public step_parts<Recipe> {
   using parts::layers;
   using parts::recipe;
   using parts::split;
+  using parts::work;
   using parts::world;
 
   device_step(device where, layout about, Recipe policies)
-      : parts{std::move(about), std::move(policies)},
-        work{where, layers.size()},
+      : parts{where, std::move(about), std::move(policies)},
         memory{work, recipe.residual},
         passthrough{work, memory, split, parts::now},
         ranks{layers, recipe.hash(), 0},
@@ -62,38 +61,7 @@ class device_step : public step_parts<Recipe> {
         selection{recipe, work, memory, exchange_, faults_, record_} {}
   ~device_step() { cudaStreamSynchronize(work.where().stream); }  // what is enqueued works on what goes now
 
-  // ---- A caller's memory and ranks -----------------------------------------------------------------------------
-
-  /// A caller's gradient, which check() has not seen.
-  template <class Gradient>
-  [[nodiscard]] auto gradient_of(Gradient& gradient) const {
-    return checked_device_gradient(gradient, layers);
-  }
-
-  /// @throws invalid_argument unless the gradient is as large as the layout
-  template <class T>
-  void check(gradient_ref<T> const gradient) const {
-    gradient.check(layers);
-  }
-
-  /// The gradient of a rank that has failed: zeros, as the step goes on in the stream.
-  template <class T>
-  [[nodiscard]] gradient_ref<T> without_values(gradient_ref<T> const gradient) const {
-    check(gradient);
-    gradient.for_each_run(0, gradient.size(), [&](std::span<T> const run) {
-      throw_on_error(cudaMemsetAsync(run.data(), 0, run.size_bytes(), work.where().stream), "cudaMemsetAsync");
-    });
-    return gradient;
-  }
-
-  /// The communicator and the space of host memory, for what the ranks tell each other before a step.
-  template <class Comm>
-  [[nodiscard]] through_device<Comm> for_host(Comm const& comm) const {
-    return {work.where(), comm, meeting_.span()};
-  }
-  [[nodiscard]] static host on_host() noexcept { return {}; }
-
-  /// Waits.
+  /// This rank's word, for a meeting. Waits.
   [[nodiscard]] preflight::word word() const { return {selection.steps(), this->origin}; }
 
   // ---- Begin -------------------------------------------------------------------------------------------------
@@ -101,8 +69,7 @@ class device_step : public step_parts<Recipe> {
   /// Buffers for the segments in a world of `ranks_planned_for`. Waits, allocates.
   void reserve(int ranks_planned_for) {
     record_ = {};
-    meeting_ = cuda_buffer<std::byte>{
-        work.where(), 256 + sizeof(preflight::packed_word) * static_cast<std::uint64_t>(ranks_planned_for)};
+    parts::reserve_meeting(ranks_planned_for);
     auto const& segments = selection.segments();
     selection.reserve(capacity, layers);
     exchange_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, segments.size(),
@@ -139,7 +106,9 @@ class device_step : public step_parts<Recipe> {
     known.capacity = static_cast<index_type>(capacity);
     known.baseline_bytes = value_bytes * info.n;
     if constexpr (layer_bin_selector<selector_type> || accounting_codec<codec_type>)
-      record_.breakdown = [this](std::span<std::byte const> message) { return breakdown(message); };
+      record_.breakdown = [this](std::span<std::byte const> message) {
+        return own_breakdown(recipe, info, capacity, split.passthrough, message);
+      };
   }
 
   /// The step before can no longer be discarded, nor encoded. @pre nothing is pending
@@ -277,23 +246,16 @@ class device_step : public step_parts<Recipe> {
 
   /// The last selection as bytes, in room for as many as there may be at most. The first use allocates and waits.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const&) {
-    auto const bytes = (recipe.codec.max_bytes(info.n, capacity, info.passthrough) + 7) / 8 * 8;
-    if (outgoing_.size() < bytes) {
-      work.where().synchronize();  // an earlier message may still be written
-      outgoing_ = work.template zeroed<std::byte>(bytes);
-      outgoing_state_ = work.template zeroed<cuda_kernels::message_state>(1);
-    }
-    encode_message(work, selection.codec(), info, memory.taken(), passthrough.own().data(),
-                   {outgoing_.data(), bytes, outgoing_state_.data()});
-    record_.known.bytes_sent = bytes;
-    record_.message = outgoing_state_.data();
-    record_.sent = outgoing_.data();
-    return outgoing_.first(bytes);
+    auto const bytes = outgoing_.encode(work, selection.codec(), recipe.codec.max_bytes(info.n, capacity, info.passthrough),
+                                        info, memory.taken(), passthrough.own().data());
+    record_.known.bytes_sent = bytes.size();
+    record_.message = outgoing_.state();
+    record_.sent = bytes.data();
+    return bytes;
   }
 
   [[nodiscard]] report_type report() const noexcept { return report_type{record_}; }
 
-  cuda_workspace work;
   device_residual_memory<residual_type> memory;
   device_passthrough_part<residual_type> passthrough;
   preflight ranks;
@@ -319,26 +281,10 @@ class device_step : public step_parts<Recipe> {
     known.staged = staging_communicator<Comm>;
   }
 
-  /// Where the bytes of a message of this rank's own went.
-  [[nodiscard]] byte_breakdown breakdown(std::span<std::byte const> message) const {
-    auto about = info;
-    about.passthrough =
-        wire::load_one<std::uint64_t>(message.subspan(message_header::passthrough_at));  // none in an exchange
-    auto const count = wire::load_one<std::uint64_t>(message.subspan(message_header::count_at));
-    wire::check_count(count, capacity);
-    std::vector<index_type> indices(count);
-    std::vector<float> values(indices.size());
-    std::vector<float> passed(about.passthrough);
-    auto const found = recipe.codec.decode(about, message, {indices, values, passed});
-    return byte_breakdown_of(recipe.selector, recipe.codec, about, found, split.passthrough, message);
-  }
-
   std::uint64_t compressions_ = 0;
   std::uint64_t earlier_fault_ = 0;  // an exchange_fault that this step throws at its end
   flat_gradient flat_;
-  cuda_buffer<std::byte> meeting_;  // for the ranks' words
-  cuda_buffer<std::byte> outgoing_;
-  cuda_buffer<cuda_kernels::message_state> outgoing_state_;
+  device_outgoing outgoing_;
   bool entered_ = false;  // this step's gradient is in the residual
   bool taken_passthrough_ = false;
   bool failed_here_ = false;

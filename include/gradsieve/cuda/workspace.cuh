@@ -11,33 +11,28 @@
 #include <vector>
 
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/bin_memory.cuh>
+#include <gradsieve/cuda/choice_memory.cuh>
 #include <gradsieve/cuda/passes/accumulate.cuh>
-#include <gradsieve/cuda/passes/bins.cuh>
 #include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
+#include <gradsieve/cuda/stream_work.cuh>
 #include <gradsieve/host/passes/tiles.hpp>
 
 namespace gradsieve {
 
 /// Owns what kernels need of one gradient: tiles, segments, candidates, samples. Its members enqueue work on the
 /// device's stream, never wait, and allocate in plan() only.
-/// Memory: 9 bytes for each of 2 * expected + 65536 candidates, 56 bytes a tile of 4096 elements, and up to 4 MiB for
-/// samples.
-class cuda_workspace {
+/// Memory: 9 bytes for each of 2 * expected + 65536 candidates, 56 a tile of 4096 elements, up to 4 MiB for samples.
+class cuda_workspace : public stream_work {
  public:
-  template <class T>
-  using buffer = cuda_buffer<T>;
   using entry_list = cuda_kernels::entry_list;
 
-  cuda_workspace(device const& where, std::uint64_t n) : where_{where}, n_{n} {
-    int id = 0;
-    throw_on_error(cudaGetDevice(&id), "cudaGetDevice");
-    throw_on_error(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, id), "cudaDeviceGetAttribute");
+  cuda_workspace(device const& where, std::uint64_t n) : stream_work{where}, n_{n} {
     cells_ = static_cast<std::uint32_t>((n + cuda_kernels::cell_size - 1) / cuda_kernels::cell_size);
     grid_state_ = zeroed<cuda_kernels::grid_shared_state>(1);
     steps_ = zeroed<std::uint64_t>(1);
@@ -46,7 +41,6 @@ class cuda_workspace {
     tables_.cell_count = cells_;
   }
 
-  [[nodiscard]] device const& where() const noexcept { return where_; }
   [[nodiscard]] std::uint64_t size() const noexcept { return n_; }
 
   // ---- Outside of steps ------------------------------------------------------------------------------------
@@ -82,7 +76,7 @@ class cuda_workspace {
       of_blocks = of_blocks || (segments.size() > 1 && each.size <= cuda_kernels::most_of_block);
     }
     // Everything in stream order from here on: the old tables may still be in use.
-    where_.synchronize();
+    where().synchronize();
     tiles_ = uploaded<cuda_kernels::tile>(table);
     positions_ = uploaded<std::uint32_t>(positions);
     cell_tiles_ = uploaded<std::uint32_t>(first_of_cell);
@@ -95,44 +89,26 @@ class cuda_workspace {
     places_ = zeroed<cuda_kernels::place>(tiles.size());
     kept_ = zeroed<std::uint64_t>(tiles.size());
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
-    candidate_indices_ = buffer<index_type>(where_, room_);
-    candidate_values_ = buffer<float>(where_, room_);
+    candidate_indices_ = buffer<index_type>(where(), room_);
+    candidate_values_ = buffer<float>(where(), room_);
     std::uint64_t const by_size = std::max<std::uint64_t>(n_ / 16384, of_blocks ? segments.size() : 0);
     blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-        where_.search_blocks != 0 ? where_.search_blocks : by_size, 1,
-        std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors_), cuda_kernels::most_blocks)));
+        where().search_blocks != 0 ? where().search_blocks : by_size, 1,
+        std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors()), cuda_kernels::most_blocks)));
     std::uint64_t const of_all = std::min(n_, most_samples);
-    samples_ = buffer<key_type>(where_, of_all + (of_blocks ? blocks_ * samples_of_block : 0));
+    samples_ = buffer<key_type>(where(), of_all + (of_blocks ? blocks_ * samples_of_block : 0));
     memory_ = {
         grid_state_.data(), {samples_.data(), of_all}, {samples_.data() + of_all, of_blocks ? samples_of_block : 0}};
-    plan_choices(expected);
-    plan_bins(segments, excluded, bins);
-    parts_indices_ = buffer<index_type>(where_, segments.size() > 1 ? expected : 0);
-    parts_values_ = buffer<float>(where_, segments.size() > 1 ? expected : 0);
-    tables_ = {n_,
-               static_cast<std::uint32_t>(tiles.size()),
-               cells_,
-               static_cast<std::uint32_t>(segments.size()),
-               !excluded.empty(),
-               tiles_.data(),
-               positions_.data(),
-               cell_tiles_.data(),
-               device_segments_.data(),
-               warm_thresholds_.data(),
-               candidate_thresholds_.data(),
-               counts_.data() + words_before_found,
-               written_.data(),
-               starts_.data(),
-               steps_.data(),
-               non_finite(),
-               thresholds(),
-               taken_.data(),
-               places_.data(),
-               candidate_indices_.data(),
-               candidate_values_.data(),
-               sums_.data(),
-               kept_.data(),
-               bin_means_.data()};
+    choices_.plan(*this, segments.size(), tiles.size(), expected, room_);
+    bins_.plan(*this, n_, segments, excluded, bins);
+    parts_indices_ = buffer<index_type>(where(), segments.size() > 1 ? expected : 0);
+    parts_values_ = buffer<float>(where(), segments.size() > 1 ? expected : 0);
+    tables_ = {n_, static_cast<std::uint32_t>(tiles.size()), cells_, static_cast<std::uint32_t>(segments.size()),
+               !excluded.empty(), tiles_.data(), positions_.data(), cell_tiles_.data(), device_segments_.data(),
+               warm_thresholds_.data(), candidate_thresholds_.data(), counts_.data() + words_before_found,
+               written_.data(), starts_.data(), steps_.data(), non_finite(), thresholds(), taken_.data(),
+               places_.data(), candidate_indices_.data(), candidate_values_.data(), sums_.data(), kept_.data(),
+               bins_.means()};
   }
 
   /// Room for a list of `capacity` entries, empty. Allocates.
@@ -147,62 +123,8 @@ class cuda_workspace {
     }
   };
   [[nodiscard]] list_memory make_list(std::uint64_t capacity) const {
-    return {buffer<index_type>(where_, capacity), buffer<float>(where_, capacity), zeroed<std::uint32_t>(1),
+    return {buffer<index_type>(where(), capacity), buffer<float>(where(), capacity), zeroed<std::uint32_t>(1),
             zeroed<std::uint32_t>(cells_ + 1), capacity};
-  }
-
-  /// Device memory that holds zeros. Allocates.
-  template <class T>
-  [[nodiscard]] buffer<T> zeroed(std::uint64_t size) const {
-    buffer<T> made(where_, size);
-    zero(made);
-    return made;
-  }
-
-  template <class T>
-  void zero(buffer<T> const& memory) const {
-    if (memory.size() > 0)
-      throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size() * sizeof(T), where_.stream), "cudaMemsetAsync");
-  }
-
-  void zero_one(std::uint64_t* word) const {
-    throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, where_.stream), "cudaMemsetAsync");
-  }
-
-  /// A copy of host memory, which may be freed at once. Allocates.
-  template <class T>
-  [[nodiscard]] buffer<T> uploaded(std::span<T const> values) const {
-    buffer<T> made(where_, values.size());
-    upload_now(values, made.span());
-    return made;
-  }
-
-  template <class T>
-  void upload(std::span<T const> from, std::span<T> to) const {
-    where_.copy(std::as_bytes(from), std::as_writable_bytes(to));
-  }
-
-  /// From host memory, which may be freed at once. Waits.
-  template <class T>
-  void upload_now(std::span<T const> from, std::span<T> to) const {
-    where_.wait_for([&] { upload(from, to); });
-  }
-
-  /// Device memory on the host. Waits.
-  template <class T>
-  [[nodiscard]] std::vector<T> downloaded(std::span<T const> from) const {
-    std::vector<T> values(from.size());
-    where_.wait_for([&] { where_.copy(std::as_bytes(from), std::as_writable_bytes(std::span{values})); });
-    return values;
-  }
-
-  /// One value of device memory. Waits.
-  template <class T>
-  [[nodiscard]] T download(T const* from) const {
-    T value{};
-    where_.wait_for(
-        [&] { where_.copy(std::as_bytes(std::span{from, 1}), std::as_writable_bytes(std::span{&value, 1})); });
-    return value;
   }
 
   // ---- Segments --------------------------------------------------------------------------------------------
@@ -260,7 +182,8 @@ class cuda_workspace {
   template <class Selector, class Read, class Stored>
   void predict(Selector const& chosen, Read const& read, Stored const* accumulator) {
     if (tables_.segment_count > 0)
-      together(cuda_kernels::predict<Selector, Read, Stored>, chosen, read, accumulator, tables_, memory_);
+      together(blocks_, cuda_kernels::group_threads, cuda_kernels::predict<Selector, Read, Stored>, chosen, read,
+               accumulator, tables_, memory_);
   }
 
   template <bool Collect, bool Measure, class T, class Residual>
@@ -277,13 +200,13 @@ class cuda_workspace {
   void keep_bins(Chosen const& chosen, cuda_kernels::incoming<T, Residual> const& in) {
     if (tables_.segment_count == 0) return;
     using stored = stored_t<Residual>;
-    zero(bin_marks_);
+    zero(bins_.marks());
     over(tables_.segment_count, cuda_kernels::want_marks<>, tables_);
-    over(32 * std::uint64_t{bins_.bin_count}, cuda_kernels::mark_bins<Chosen, T, Residual>, chosen, in, tables_, bins_);
-    over(32 * std::uint64_t{tables_.tile_count}, cuda_kernels::list_marks<stored>, in.states[0], tables_, bins_);
+    over(32 * std::uint64_t{bins_.tables().bin_count}, cuda_kernels::mark_bins<Chosen, T, Residual>, chosen, in, tables_, bins_.tables());
+    over(32 * std::uint64_t{tables_.tile_count}, cuda_kernels::list_marks<stored>, in.states[0], tables_, bins_.tables());
     if constexpr (quantising_selector<Chosen>) {
-      over(bins_.group_count, cuda_kernels::sum_groups<>, bins_);
-      over(tables_.segment_count, cuda_kernels::mean_maxima<>, tables_, bins_);
+      over(bins_.tables().group_count, cuda_kernels::sum_groups<>, bins_.tables());
+      over(tables_.segment_count, cuda_kernels::mean_maxima<>, tables_, bins_.tables());
     }
   }
 
@@ -315,130 +238,28 @@ class cuda_workspace {
   void select(Selector const& chosen, Stored const* accumulator, bool measured, bool leaves, entry_list const& out) {
     using cuda_kernels::group_threads;
     if constexpr (uses_candidates<Selector>) {
-      std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors_));
-      if (auto const blocks = std::max(several, choices_.shared_count); blocks > 0)
-        launch(cuda_kernels::choose_entries<Selector>, blocks, group_threads, chosen, tables_, choices_);
+      std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors()));
+      if (auto const blocks = std::max(several, choices_.tables().shared_count); blocks > 0)
+        launch(cuda_kernels::choose_entries<Selector>, blocks, group_threads, chosen, tables_, choices_.tables());
       if constexpr (candidate_selector<Selector>)
-        if (choices_.shared_count > 0)
-          launch(cuda_kernels::end_searches<Selector>, choices_.shared_count, group_threads, chosen, tables_, choices_);
+        if (choices_.tables().shared_count > 0)
+          launch(cuda_kernels::end_searches<Selector>, choices_.tables().shared_count, group_threads, chosen, tables_, choices_.tables());
     }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
-    together(cuda_kernels::select_rest<Selector, Stored>, chosen, accumulator, tables_, memory_, choices_, measured,
-             leaves, lists, out.count);
-    if (choices_.list_blocks > 0)
-      launch(cuda_kernels::write_entries<Selector>, choices_.list_blocks, cuda_kernels::write_threads, chosen, tables_,
-             choices_, tiles_each_, lists, out);
-  }
-
-  /// A kernel over `count` things, a thread each up to a full device.
-  template <class... Parameters, class... Arguments>
-  void over(std::uint64_t count, void (*kernel)(Parameters...), Arguments const&... arguments) const {
-    constexpr unsigned threads = 256;
-    if (count == 0) return;
-    auto const most = static_cast<std::uint64_t>(processors_) * 8;
-    launch(kernel, static_cast<unsigned>(std::min((count + threads - 1) / threads, most)), threads, arguments...);
-  }
-
-  template <class... Parameters, class... Arguments>
-  void launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Arguments const&... arguments) const {
-    launch_as<Parameters...>(kernel, blocks, threads, arguments...);
+    together(blocks_, cuda_kernels::group_threads, cuda_kernels::select_rest<Selector, Stored>, chosen, accumulator,
+             tables_, memory_, choices_.tables(), measured, leaves, lists, out.count);
+    if (choices_.tables().list_blocks > 0)
+      launch(cuda_kernels::write_entries<Selector>, choices_.tables().list_blocks, cuda_kernels::write_threads, chosen, tables_,
+             choices_.tables(), choices_.tiles_each(), lists, out);
   }
 
  private:
-  void plan_choices(std::uint64_t expected) {
-    using namespace cuda_kernels;
-    auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
-    std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles_.size());
-    tiles_each_ = write_warps * at_least(tile_count, write_warps * std::uint64_t{most_write_blocks});
-    bool const shares = 2 * expected > chunk_size;  // else no segment has so many candidates, but by mistake
-    choices_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
-    choices_.shared_count = shares ? at_least(room_, chunk_size) : 0;
-    choice_memory_ = zeroed<segment_choice>(segments_.size());
-    shared_searches_ = zeroed<shared_search>(choices_.shared_count);
-    bin_keys_ = buffer<key_type>(where_, shares ? room_ / candidates_a_key + 1 : 0);
-    list_counts_ = zeroed<std::uint64_t>(choices_.list_blocks);
-    choice_words_ = zeroed<std::uint32_t>(3);
-    choices_.choices = choice_memory_.data();
-    choices_.shared = shared_searches_.data();
-    choices_.keys = bin_keys_.data();
-    choices_.list_counts = list_counts_.data();
-    choices_.undecided = choice_words_.data();
-    choices_.tickets = choice_words_.data() + 1;
-    choices_.list_tickets = choice_words_.data() + 2;
-  }
-
-  void plan_bins(std::span<segment const> segments, std::span<range const> excluded,
-                 std::span<std::uint32_t const> lengths) {
-    bin_means_ = zeroed<float>(lengths.size());
-    bins_ = {};
-    if (lengths.empty()) return;
-    host_tiles tiles;
-    tiles.plan(n_, segments, excluded, lengths);
-    std::vector<cuda_kernels::device_bin> all;
-    std::vector<cuda_kernels::bin_group> groups;
-    std::vector<std::uint32_t> first_group, elements;
-    auto const count = [](auto const& list) { return static_cast<std::uint32_t>(list.size()); };
-    for (std::size_t s = 0; s < segments.size(); ++s) {
-      first_group.push_back(count(groups));
-      for (auto at = tiles.of(s).first; at < tiles.of(s).last; ++at) {
-        auto const& from = tiles[at];
-        if (from.excluded) continue;
-        auto const first = count(all);
-        auto position = from.position;
-        std::uint64_t const end = from.begin + from.size;
-        for (std::uint64_t begin = from.begin; begin < end;) {
-          std::uint64_t const size =
-              std::min<std::uint64_t>(lengths[s] - (begin - segments[s].offset) % lengths[s], end - begin);
-          all.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(size),
-                         static_cast<std::uint32_t>(s), position});
-          begin += size;
-          position += static_cast<std::uint32_t>(size);
-        }
-        groups.push_back({first, count(all)});
-      }
-      elements.push_back(static_cast<std::uint32_t>(tiles.elements_of(s)));
-    }
-    first_group.push_back(count(groups));
-    bin_list_ = uploaded<cuda_kernels::device_bin>(all);
-    bin_groups_ = uploaded<cuda_kernels::bin_group>(groups);
-    bin_first_group_ = uploaded<std::uint32_t>(first_group);
-    bin_elements_ = uploaded<std::uint32_t>(elements);
-    bin_maxima_ = zeroed<float>(all.size());
-    bin_sums_ = zeroed<double>(groups.size());
-    bin_marks_ = zeroed<std::uint32_t>(n_ / 32 + 2);
-    bins_ = {count(all),           count(groups),      bin_list_.data(), bin_groups_.data(), bin_first_group_.data(),
-             bin_elements_.data(), bin_maxima_.data(), bin_sums_.data(), bin_marks_.data()};
-  }
-
   static constexpr std::size_t words_before_found =
       2 + sizeof(threshold_counts) / sizeof(std::uint32_t);  // non_finite(), thresholds()
   static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
   static constexpr std::uint64_t samples_of_block = 8192;
 
-  template <class... Parameters>
-  void launch_as(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Parameters... arguments) const {
-    void* pointers[] = {&arguments...};
-    throw_on_error(cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads}, pointers, 0,
-                                    where_.stream),
-                   "cudaLaunchKernel");
-  }
-
-  /// A cooperative launch: all blocks run at the same time.
-  template <class... Parameters>
-  void together(void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) const {
-    int fit = 0;
-    throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, cuda_kernels::group_threads, 0),
-                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-    auto const blocks = std::min(blocks_, static_cast<std::uint32_t>(std::max(fit, 1) * processors_));
-    void* pointers[] = {&arguments...};
-    throw_on_error(cudaLaunchCooperativeKernel(reinterpret_cast<void const*>(kernel), dim3{blocks},
-                                               dim3{cuda_kernels::group_threads}, pointers, 0, where_.stream),
-                   "cudaLaunchCooperativeKernel");
-  }
-
-  device where_;
   std::uint64_t n_;
-  int processors_ = 1;
   std::uint32_t cells_ = 0;
   std::uint32_t blocks_ = 1;
   std::uint64_t expected_ = 0;
@@ -456,27 +277,16 @@ class cuda_workspace {
   buffer<std::uint32_t> positions_, cell_tiles_;
   buffer<cuda_kernels::device_segment> device_segments_;
   buffer<warm_threshold> warm_thresholds_;
-  buffer<key_type> candidate_thresholds_, samples_, bin_keys_;
+  buffer<key_type> candidate_thresholds_, samples_;
   buffer<std::uint32_t> counts_;  // non_finite(), thresholds(), and what was found of each segment
   buffer<std::uint32_t> written_, starts_;
-  cuda_kernels::choice_tables choices_;
-  std::uint32_t tiles_each_ = 0;  // of a block of write_entries()
-  buffer<cuda_kernels::segment_choice> choice_memory_;
-  buffer<cuda_kernels::shared_search> shared_searches_;
-  buffer<std::uint64_t> list_counts_;
-  buffer<std::uint32_t> choice_words_;
   buffer<cuda_kernels::place> places_;
   buffer<std::uint64_t> kept_;
   buffer<cuda_kernels::tile_sums> sums_;
   buffer<index_type> candidate_indices_, parts_indices_;
   buffer<float> candidate_values_, parts_values_;
-
-  cuda_kernels::bin_tables bins_;
-  buffer<cuda_kernels::device_bin> bin_list_;
-  buffer<cuda_kernels::bin_group> bin_groups_;
-  buffer<std::uint32_t> bin_first_group_, bin_elements_, bin_marks_;
-  buffer<float> bin_maxima_, bin_means_;
-  buffer<double> bin_sums_;
+  choice_memory choices_;
+  bin_memory bins_;
 };
 
 /// Clamps the values of up to `most` entries to +-limit, and counts those that were larger. Nothing where no finite

@@ -9,137 +9,33 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/core/whole_sums.hpp>
+#include <gradsieve/cuda/passes/device_sample.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
+#include <gradsieve/cuda/passes/segment_walk.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/warp_tiles.cuh>
 
 namespace gradsieve::cuda_kernels {
-
-/// Loads that a thread issues before it uses the first, where segments are large.
-template <bool FullGrid>
-inline constexpr unsigned loads_at_once = FullGrid ? 4 : 1;
-
-/// Calls body(load(i), is_valid) for i < count, the same number of times in all threads of a warp.
-template <bool FullGrid, class Load, class Body>
-__device__ void each(thread_group<FullGrid> const& group, std::uint64_t count, Load const& load, Body const& body) {
-  std::uint64_t const lane = threadIdx.x % 32;
-  std::uint64_t const stride = group.threads();
-  for (std::uint64_t first = group.thread(); first - lane < count; first += loads_at_once<FullGrid> * stride) {
-    decltype(load(first)) values[loads_at_once<FullGrid>];
-#pragma unroll
-    for (unsigned v = 0; v < loads_at_once<FullGrid>; ++v)
-      if (first + v * stride < count) values[v] = load(first + v * stride);
-#pragma unroll
-    for (unsigned v = 0; v < loads_at_once<FullGrid>; ++v) body(values[v], first + v * stride < count);
-  }
-}
-
-[[nodiscard]] __device__ inline unsigned lane_of_warp() { return threadIdx.x % 32; }
-[[nodiscard]] __device__ inline unsigned rank_in(std::uint32_t lanes) {
-  return __popc(lanes & ((1u << lane_of_warp()) - 1));
-}
-
-/// Calls body(index, value, is_valid) by a warp for 32 elements of a tile at a time, in index order.
-template <unsigned Loads = 1, class Read, class Body>
-__device__ void over_tile(tile const& here, Read const& read, Body const& body) {
-  for (std::uint32_t first = lane_of_warp(); first - lane_of_warp() < here.size; first += 32 * Loads) {
-    float values[Loads];
-#pragma unroll
-    for (unsigned v = 0; v < Loads; ++v)
-      values[v] = first + 32 * v < here.size ? read(here.begin + first + 32 * v) : 0.0f;
-#pragma unroll
-    for (unsigned v = 0; v < Loads; ++v) body(here.begin + first + 32 * v, values[v], first + 32 * v < here.size);
-  }
-}
-
-/// A tile's elements that reach a key become candidates of its segment, in index order. By a warp.
-template <unsigned Loads, class Read>
-__device__ void collect_tile(tables const& t, Read const& read, std::uint32_t at, tile const& here, key_type reached) {
-  std::uint32_t count = 0;
-  over_tile<Loads>(here, read, [&](std::uint32_t, float value, bool valid) {
-    count += __popc(__ballot_sync(~0u, valid && magnitude_key(value) >= reached));
-  });
-  std::uint32_t to = 0;
-  if (lane_of_warp() == 0) {
-    to = count == 0 ? 0 : atomicAdd(&t.found[here.segment], count);
-    t.places[at] = {to, count};
-  }
-  to = __shfl_sync(~0u, to, 0);
-  auto const& about = t.segments[here.segment];
-  if (count == 0 || std::uint64_t{to} + count > about.room) return;
-  to += about.base;
-  over_tile(here, read, [&](std::uint32_t i, float value, bool valid) {
-    bool const take = valid && magnitude_key(value) >= reached;
-    std::uint32_t const all = __ballot_sync(~0u, take);
-    if (take) {
-      t.candidate_indices[to + rank_in(all)] = i;
-      t.candidate_values[to + rank_in(all)] = value;
-    }
-    to += __popc(all);
-  });
-}
-
-/// Keys of some elements of a segment, as the host's key_sample.
-template <bool FullGrid>
-class device_sample {
- public:
-  __device__ device_sample(thread_group<FullGrid>& group, key_type const* keys, std::uint64_t size)
-      : group_{group}, keys_{keys}, size_{size} {}
-
-  [[nodiscard]] __device__ std::uint64_t size() const { return size_; }
-
-  /// The key of this rank, 1 being the largest.
-  [[nodiscard]] __device__ __noinline__ key_type kth_largest(std::uint64_t rank) {
-    digit_search search{1, 0x7FFF'FFFFu, static_cast<index_type>(rank)};
-    while (!search.done())
-      group_.narrow(search, [&](auto const& add) {
-        each(
-            group_, size_, [&](std::uint64_t i) { return keys_[i]; },
-            [&](key_type key, bool valid) { add(valid ? search.bin(key) : search.bins); });
-      });
-    threshold const at = search.result();
-    if (at.ties > 0 || at.key == 0) return at.key;
-    tile_sums smallest{};  // of those above the threshold, as the largest complement
-    for (std::uint64_t i = group_.thread(); i < size_; i += group_.threads())
-      if (keys_[i] > at.key) smallest.max_key = larger(smallest.max_key, ~keys_[i]);
-    return ~group_.sum(smallest).max_key;
-  }
-
-  [[nodiscard]] __device__ std::uint64_t count_at_least(key_type key) {
-    std::uint64_t count = 0;
-    for (std::uint64_t i = group_.thread(); i < size_; i += group_.threads()) count += keys_[i] >= key ? 1 : 0;
-    return group_.sum(count);
-  }
-
-  [[nodiscard]] __device__ double sum_abs() { return measure().sum_abs; }
-  [[nodiscard]] __device__ std::uint64_t nonzero() { return measure().nonzero; }
-
- private:
-  [[nodiscard]] __device__ tile_sums measure() {
-    tile_sums own{};
-    for (std::uint64_t i = group_.thread(); i < size_; i += group_.threads()) own.add(magnitude_of(keys_[i]));
-    return group_.sum(own);
-  }
-
-  thread_group<FullGrid>& group_;
-  key_type const* keys_;
-  std::uint64_t size_;
-};
-
-/// Room for samples of one group.
-struct sample_room {
-  key_type* keys;
-  std::uint64_t size;
-};
 
 /// The workspace that a selector gets in a kernel. Collective, as thread_group: every thread of the group runs the
 /// selector, and all of them call each verb with the same arguments. `Read` gives the accumulator of an element.
 template <bool FullGrid, class Read>
-class kernel_workspace {
+class kernel_workspace : segment_walk<FullGrid, Read> {
+  using walk = segment_walk<FullGrid, Read>;
+  using walk::each_tile;
+  using walk::group_;
+  using walk::of;
+  using walk::read_;
+  using walk::share_of;
+  using walk::t_;
+  using walk::unpacked;
+  using typename walk::kept;
+
  public:
   __device__ kernel_workspace(thread_group<FullGrid>& group, tables const& t, Read const& read, sample_room room,
                               bool measured)
-      : group_{group}, t_{t}, read_{read}, room_{room}, measured_{measured} {}
+      : walk{group, t, read}, room_{room}, measured_{measured} {}
 
   // ---- What selectors ask ----------------------------------------------------------------------------------
 
@@ -325,84 +221,11 @@ class kernel_workspace {
   template <class Keep>
   static constexpr bool is_all = std::is_same_v<Keep, keep_all>;
 
-  struct kept {
-    std::uint32_t above;
-    std::uint32_t equal;
-  };
-  [[nodiscard]] static __device__ std::uint64_t packed(std::uint64_t above, std::uint64_t equal) {
-    return above | equal << 32;
-  }
-  [[nodiscard]] static __device__ kept unpacked(std::uint64_t both) {
-    return {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
-  }
-
-  [[nodiscard]] __device__ device_segment of(accumulator_ref const acc) const { return t_.segments[acc.id]; }
-
-  /// The tiles of a segment that belong to this block, one after the other.
-  struct share {
-    std::uint32_t first;
-    std::uint32_t last;
-  };
-  [[nodiscard]] __device__ share share_of(accumulator_ref const acc) const {
-    auto const mine = of(acc);
-    std::uint64_t const tiles_here = mine.last - mine.first;
-    return {static_cast<std::uint32_t>(mine.first + tiles_here * group_.block() / group_.blocks()),
-            static_cast<std::uint32_t>(mine.first + tiles_here * (group_.block() + 1) / group_.blocks())};
-  }
-
-  /// Calls body(number, tile) by one warp for each tile of this block's share.
-  template <class Body>
-  __device__ void each_tile(accumulator_ref const acc, Body const& body) const {
-    auto const mine = share_of(acc);
-    for (std::uint32_t at = mine.first + threadIdx.x / 32; at < mine.last; at += group_warps) body(at, t_.tiles[at]);
-  }
-
-  /// Calls body(index, value, is_valid) by a warp for 32 candidates of a tile at a time, in index order.
-  template <class Body>
-  __device__ void over_candidates(std::uint32_t base, std::uint32_t at, Body const& body) const {
-    place const here = t_.places[at];
-    for (std::uint32_t i = 0; i < here.count; i += 32) {
-      bool const valid = i + lane_of_warp() < here.count;
-      std::uint64_t const from = std::uint64_t{base} + here.offset + i + lane_of_warp();
-      body(valid ? t_.candidate_indices[from] : 0, valid ? t_.candidate_values[from] : 0.0f, valid);
-    }
-  }
-
-  template <bool FromCandidates, unsigned Loads = 1, class Body>
-  __device__ void over_either(std::uint32_t base, std::uint32_t at, Body const& body) const {
-    if constexpr (FromCandidates)
-      over_candidates(base, at, body);
-    else
-      over_tile<Loads>(t_.tiles[at], read_, body);
-  }
-
-  /// Elements above a key and equal to it, by tile, which this block remembers; returns those of its share.
-  template <bool FromCandidates, class Keep>
-  __device__ std::uint64_t count_share(accumulator_ref const acc, key_type key, Keep const& keep) {
-    auto const base = of(acc).base;
-    std::uint64_t own = 0;
-    each_tile(acc, [&](std::uint32_t at, tile const&) {
-      std::uint32_t above = 0;
-      std::uint32_t equal = 0;
-      over_either<FromCandidates, loads_at_once<FullGrid>>(base, at, [&](std::uint32_t, float value, bool valid) {
-        valid = valid && keep(value);
-        above += __popc(__ballot_sync(~0u, valid && magnitude_key(value) > key));
-        equal += __popc(__ballot_sync(~0u, valid && magnitude_key(value) == key));
-      });
-      if (lane_of_warp() == 0) {
-        t_.kept[at] = packed(above, equal);
-        own += packed(above, equal);
-      }
-    });
-    share_count_ = group_.block_sum(own);
-    return share_count_;
-  }
-
-  /// The same of the whole segment.
+  /// Elements of a segment above a key and equal to it, which its blocks remember by tile.
   template <class Keep>
   __device__ kept count_by_tile(accumulator_ref const acc, key_type key, Keep const& keep) {
     std::uint64_t before = 0;
-    auto const total = unpacked(group_.sum_of_blocks(count_share<false>(acc, key, keep), before));
+    auto const total = unpacked(group_.sum_of_blocks(share_count_ = this->template count_share<false>(acc, key, keep), before));
     counted_ = true;
     counted_segment_ = acc.id;
     counted_key_ = key;
@@ -414,7 +237,8 @@ class kernel_workspace {
 
   template <bool FromCandidates, class Keep>
   __device__ index_type write(accumulator_ref const acc, threshold const at, selection_span out, Keep const& keep) {
-    if (FromCandidates || !is_all<Keep> || !has_counted(acc, at.key)) count_share<FromCandidates>(acc, at.key, keep);
+    if (FromCandidates || !is_all<Keep> || !has_counted(acc, at.key))
+      share_count_ = this->template count_share<FromCandidates>(acc, at.key, keep);
     counted_ = false;
     std::uint64_t before = 0;
     auto const total = unpacked(group_.sum_of_blocks(share_count_, before));
@@ -435,7 +259,7 @@ class kernel_workspace {
         auto const next = unpacked(now + 1 < end ? t_.kept[now + 1] : before);
         std::uint64_t to = std::uint64_t{above} + smaller(equal, at.ties);
         if (to == std::uint64_t{next.above} + smaller(next.equal, at.ties) || to >= room) continue;  // nothing here
-        over_either<FromCandidates>(base, now, [&](std::uint32_t index, float value, bool valid) {
+        this->template over_either<FromCandidates>(base, now, [&](std::uint32_t index, float value, bool valid) {
           key_type const key = magnitude_key(value);
           valid = valid && keep(value);
           std::uint32_t const ties = __ballot_sync(~0u, valid && key == at.key);
@@ -455,9 +279,6 @@ class kernel_workspace {
     return total.above + smaller(total.equal, at.ties);
   }
 
-  thread_group<FullGrid>& group_;
-  tables const& t_;
-  Read const& read_;
   sample_room room_;
   bool measured_;
   bool counted_ = false;

@@ -1,0 +1,58 @@
+// A device's memory for the choice among candidates and for writing entries.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/choose.cuh>
+#include <gradsieve/cuda/passes/write_entries.cuh>
+#include <gradsieve/cuda/stream_work.cuh>
+
+namespace gradsieve {
+
+/// @cond internal
+/// What choose_entries, end_searches, select_rest and write_entries hand over to each other.
+class choice_memory {
+ public:
+  /// Of so many segments and tiles, of which a step selects at most `expected` entries among `room` candidates.
+  /// Allocates.
+  void plan(stream_work const& work, std::size_t segments, std::size_t tiles, std::uint64_t expected,
+            std::uint64_t room) {
+    using namespace cuda_kernels;
+    auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
+    std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles);
+    tiles_each_ = write_warps * at_least(tile_count, write_warps * std::uint64_t{most_write_blocks});
+    bool const shares = 2 * expected > chunk_size;  // else no segment has so many candidates, but by mistake
+    tables_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
+    tables_.shared_count = shares ? at_least(room, chunk_size) : 0;
+    choices_ = work.zeroed<segment_choice>(segments);
+    searches_ = work.zeroed<shared_search>(tables_.shared_count);
+    keys_ = cuda_buffer<key_type>(work.where(), shares ? room / candidates_a_key + 1 : 0);
+    counts_ = work.zeroed<std::uint64_t>(tables_.list_blocks);
+    words_ = work.zeroed<std::uint32_t>(3);
+    tables_.choices = choices_.data();
+    tables_.shared = searches_.data();
+    tables_.keys = keys_.data();
+    tables_.list_counts = counts_.data();
+    tables_.undecided = words_.data();
+    tables_.tickets = words_.data() + 1;
+    tables_.list_tickets = words_.data() + 2;
+  }
+
+  [[nodiscard]] cuda_kernels::choice_tables const& tables() const noexcept { return tables_; }
+  /// Tiles that a block of write_entries writes.
+  [[nodiscard]] std::uint32_t tiles_each() const noexcept { return tiles_each_; }
+
+ private:
+  cuda_kernels::choice_tables tables_;
+  std::uint32_t tiles_each_ = 0;
+  cuda_buffer<cuda_kernels::segment_choice> choices_;
+  cuda_buffer<cuda_kernels::shared_search> searches_;
+  cuda_buffer<key_type> keys_;
+  cuda_buffer<std::uint64_t> counts_;
+  cuda_buffer<std::uint32_t> words_;
+};
+/// @endcond
+
+}  // namespace gradsieve

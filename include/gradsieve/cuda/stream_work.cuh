@@ -1,0 +1,135 @@
+// Memory and launches in the order of a stream.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/error.cuh>
+
+namespace gradsieve {
+
+/// @cond internal
+/// Makes, fills and copies device memory, and launches kernels, all in the order of a device's stream.
+class stream_work {
+ public:
+  template <class T>
+  using buffer = cuda_buffer<T>;
+
+  explicit stream_work(device const& where) : where_{where} {
+    int id = 0;
+    throw_on_error(cudaGetDevice(&id), "cudaGetDevice");
+    throw_on_error(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, id), "cudaDeviceGetAttribute");
+  }
+
+  [[nodiscard]] device const& where() const noexcept { return where_; }
+  /// Multiprocessors of the device.
+  [[nodiscard]] int processors() const noexcept { return processors_; }
+
+  // ---- Memory ------------------------------------------------------------------------------------------------
+
+  /// Device memory that holds zeros. Allocates.
+  template <class T>
+  [[nodiscard]] buffer<T> zeroed(std::uint64_t size) const {
+    buffer<T> made(where_, size);
+    zero(made);
+    return made;
+  }
+
+  template <class T>
+  void zero(buffer<T> const& memory) const {
+    if (memory.size() > 0)
+      throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size() * sizeof(T), where_.stream), "cudaMemsetAsync");
+  }
+
+  void zero_one(std::uint64_t* word) const {
+    throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, where_.stream), "cudaMemsetAsync");
+  }
+
+  /// A copy of host memory, which may be freed at once. Allocates.
+  template <class T>
+  [[nodiscard]] buffer<T> uploaded(std::span<T const> values) const {
+    buffer<T> made(where_, values.size());
+    upload_now(values, made.span());
+    return made;
+  }
+
+  template <class T>
+  void upload(std::span<T const> from, std::span<T> to) const {
+    where_.copy(std::as_bytes(from), std::as_writable_bytes(to));
+  }
+
+  /// From host memory, which may be freed at once. Waits.
+  template <class T>
+  void upload_now(std::span<T const> from, std::span<T> to) const {
+    where_.wait_for([&] { upload(from, to); });
+  }
+
+  /// Device memory on the host. Waits.
+  template <class T>
+  [[nodiscard]] std::vector<T> downloaded(std::span<T const> from) const {
+    std::vector<T> values(from.size());
+    where_.wait_for([&] { where_.copy(std::as_bytes(from), std::as_writable_bytes(std::span{values})); });
+    return values;
+  }
+
+  /// One value of device memory. Waits.
+  template <class T>
+  [[nodiscard]] T download(T const* from) const {
+    T value{};
+    where_.wait_for(
+        [&] { where_.copy(std::as_bytes(std::span{from, 1}), std::as_writable_bytes(std::span{&value, 1})); });
+    return value;
+  }
+
+  // ---- Launches ----------------------------------------------------------------------------------------------
+
+  /// A kernel over `count` things, a thread each up to a full device.
+  template <class... Parameters, class... Arguments>
+  void over(std::uint64_t count, void (*kernel)(Parameters...), Arguments const&... arguments) const {
+    constexpr unsigned threads = 256;
+    if (count == 0) return;
+    auto const most = static_cast<std::uint64_t>(processors_) * 8;
+    launch(kernel, static_cast<unsigned>(std::min((count + threads - 1) / threads, most)), threads, arguments...);
+  }
+
+  template <class... Parameters, class... Arguments>
+  void launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Arguments const&... arguments) const {
+    launch_as<Parameters...>(kernel, blocks, threads, arguments...);
+  }
+
+  /// A cooperative launch of at most so many blocks as run at the same time.
+  template <class... Parameters>
+  void together(unsigned most_blocks, unsigned threads, void (*kernel)(Parameters...),
+                std::type_identity_t<Parameters>... arguments) const {
+    int fit = 0;
+    throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, threads, 0),
+                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    auto const blocks = std::min(most_blocks, static_cast<unsigned>(std::max(fit, 1) * processors_));
+    void* pointers[] = {&arguments...};
+    throw_on_error(cudaLaunchCooperativeKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads},
+                                               pointers, 0, where_.stream),
+                   "cudaLaunchCooperativeKernel");
+  }
+
+ private:
+  template <class... Parameters>
+  void launch_as(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Parameters... arguments) const {
+    void* pointers[] = {&arguments...};
+    throw_on_error(cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads}, pointers, 0,
+                                    where_.stream),
+                   "cudaLaunchKernel");
+  }
+
+  device where_;
+  int processors_ = 1;
+};
+/// @endcond
+
+}  // namespace gradsieve
