@@ -28,8 +28,9 @@ set(layers
     "checkpoint recipe"
     "step"
     "step_stages"
-    "host/buffer host/simd/ host/team"
+    "host/buffer host/simd/ host/space host/team"
     "host/passes/"
+    "host/scratch"
     "host/workspace"
     "host/memory"
     "host/passthrough"
@@ -70,7 +71,7 @@ set(layers
     "plan"
     "overlap/"
     "overlap"
-    "published/mean_to_largest published/tail_fit"
+    "published/mean_to_largest published/merged_list published/tail_fit"
     "published/"
     "published"
     "run_time/any_policy"
@@ -87,7 +88,7 @@ set(layers
 set(transport_may_include core/arithmetic core/config core/error core/process core/types concepts concepts/communicator)
 # What device code may use of the host's space: its workspace, for what runs there, the choice of the ranges that pass
 # through, and how a gradient is split into tiles.
-set(device_may_include host/workspace host/passthrough host/passes/tiles)
+set(device_may_include host/space host/workspace host/passthrough host/passes/tiles)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
 set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/team.hpp" "immintrin.h=host/simd/intrinsics.hpp" "arm_neon.h=host/simd/intrinsics.hpp"
     "sys/mman.h=host/buffer.hpp" "unistd.h=core/process.hpp" "cpuid.h=core/simd.hpp")

@@ -13,24 +13,12 @@
 #include <string>
 
 #include <gradsieve/comm/mpi_session.hpp>
+#include <gradsieve/comm/mpi_types.hpp>
 #include <gradsieve/comm/mpi_waiting.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 
 namespace gradsieve::mpi {
-
-namespace detail {
-
-inline MPI_Datatype datatype(float) { return MPI_FLOAT; }
-inline MPI_Datatype datatype(double) { return MPI_DOUBLE; }
-inline MPI_Datatype datatype(std::uint32_t) { return MPI_UINT32_T; }
-inline MPI_Datatype datatype(std::uint64_t) { return MPI_UINT64_T; }
-
-template <class T>
-concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint32_t> ||
-                    std::same_as<T, std::uint64_t>;
-
-}  // namespace detail
 
 /// A view of an intracommunicator that the caller owns: nothing is created, duplicated, freed or aborted. Counts beyond
 /// MPI's int are sent in pieces. Messages of send_receive have the tag 26483. By default MPI ends the program on
@@ -139,7 +127,7 @@ class communicator_ref {
   /// Cost: one MPI_Reduce_scatter_block; beyond max_count elements in all, an MPI_Reduce to each rank, in pieces.
   template <class Space, detail::reducible T>
   void reduce_scatter(Space const&, std::span<T const> all, std::span<T> mine, reduction how) const {
-    expect("gives values:", all.size(), ranks() * mine.size());
+    detail::expect(rank_, "gives values:", all.size(), ranks() * mine.size());
     calls_->require_usable();
     if (mine.empty()) return;
     MPI_Op const op = how == reduction::max ? MPI_MAX : MPI_SUM;
@@ -158,7 +146,7 @@ class communicator_ref {
   /// Cost: one MPI_Allgather; beyond max_count bytes in all, a ring of size() - 1 send_receives.
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
-    expect("has room for bytes:", all.size(), ranks() * mine.size());
+    detail::expect(rank_, "has room for bytes:", all.size(), ranks() * mine.size());
     calls_->require_usable();
     auto const place = [&](int r) { return all.subspan(index(r) * mine.size(), mine.size()); };
     detail::copy(mine, place(rank_));
@@ -177,8 +165,8 @@ class communicator_ref {
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
-    expect_sum(false, all.size(), sizes);
-    expect("gives bytes:", mine.size(), sizes[index(rank_)]);
+    detail::expect_sum(rank_, ranks(), false, all.size(), sizes);
+    detail::expect(rank_, "gives bytes:", mine.size(), sizes[index(rank_)]);
     calls_->require_usable();
 
     auto const place = [&](int r) {
@@ -230,7 +218,7 @@ class communicator_ref {
                       "MPI_Sendrecv");
       int received = 0;
       detail::check(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
-      expect("receives bytes:", index(received), gets.size());
+      detail::expect(rank_, "receives bytes:", index(received), gets.size());
       out = out.subspan(gives.size());
       in = in.subspan(gets.size());
       if (out.empty()) to = MPI_PROC_NULL;
@@ -245,8 +233,8 @@ class communicator_ref {
   template <class Space>
   void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
-    expect_sum(true, out.size(), out_sizes);
-    expect_sum(false, in.size(), in_sizes);
+    detail::expect_sum(rank_, ranks(), true, out.size(), out_sizes);
+    detail::expect_sum(rank_, ranks(), false, in.size(), in_sizes);
     calls_->require_usable();
     auto const place = [](auto all, std::span<std::size_t const> sizes, int r) {
       return all.subspan(std::accumulate(sizes.begin(), sizes.begin() + r, std::size_t{0}), sizes[index(r)]);
@@ -265,22 +253,6 @@ class communicator_ref {
   [[nodiscard]] std::size_t ranks() const noexcept { return index(size_); }
   [[nodiscard]] std::size_t piece(std::size_t n) const noexcept { return std::min(n, max_count_); }
   [[nodiscard]] int count(std::size_t n) const noexcept { return static_cast<int>(piece(n)); }
-
-  void expect(char const* does, std::size_t n, std::size_t wanted) const {
-    if (n != wanted)
-      throw mismatch("gradsieve: rank " + std::to_string(rank_) + " " + does + " " + std::to_string(n) + ", expected " +
-                     std::to_string(wanted));
-  }
-
-  /// Of what it gives (`gives`) or of its room.
-  void expect_sum(bool gives, std::size_t bytes, std::span<std::size_t const> sizes) const {
-    expect("passes sizes:", sizes.size(), ranks());
-    for (std::size_t const size : sizes) {
-      if (size > bytes) expect(gives ? "has left to give bytes:" : "has room left for bytes:", bytes, size);
-      bytes -= size;
-    }
-    expect(gives ? "has too many bytes to give:" : "has too many bytes of room:", bytes, 0);
-  }
 
   /// A reduce_scatter in pieces: what a piece takes of the shares is not contiguous, so each share has its own.
   template <class T>

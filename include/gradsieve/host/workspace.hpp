@@ -1,4 +1,4 @@
-// The host space, and the workspace of one compressor there.
+// The workspace of one compressor on the host.
 #pragma once
 
 #include <algorithm>
@@ -17,67 +17,24 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/core/whole_sums.hpp>
-#include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/passes/accumulate.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/passes/ranking.hpp>
 #include <gradsieve/host/passes/sample.hpp>
 #include <gradsieve/host/passes/scope.hpp>
-#include <gradsieve/host/passes/updates.hpp>
+#include <gradsieve/host/scratch.hpp>
+#include <gradsieve/host/space.hpp>
 
 namespace gradsieve {
-
-class host_workspace;
-template <class Recipe>
-class host_step;
-class host_node_exchange;  // host/node_exchange.hpp
-template <class T>
-class host_parameters;  // host/parameters.hpp
-class host_moments;     // host/moments.hpp
-
-/// The space of this machine's memory and cores. Results depend on neither field.
-struct host {
-  /// @cond internal
-  using workspace = host_workspace;
-  template <class Recipe>
-  using step = host_step<Recipe>;
-  using node_exchange = host_node_exchange;
-  template <class T>
-  using parameters = host_parameters<T>;
-  using moments = host_moments;
-  template <class>
-  using selector_view = host_workspace;
-  static constexpr bool stream_ordered = false;
-  template <class Stored>
-  static constexpr bool keeps = std::same_as<Stored, float>;
-  template <class>
-  static constexpr bool encodes_with = true;
-  template <class Exchange, class Codec>
-  static constexpr bool exchanges_with = host_exchange<Exchange, host_workspace, Codec>;
-  template <class Codec>
-  static constexpr bool sums_with = separable_codec<Codec>;
-  /// @endcond
-
-  int threads = 0;                 ///< of a compressor; 0: as many as OpenMP gives, one without OpenMP
-  simd simd_limit = simd::avx512;  ///< the best vector instructions to use, up to those that the processor has
-  friend bool operator==(host const&, host const&) = default;
-};
 
 /// The scratch of one compressor on the host, and the passes that selectors, exchanges and the compressor call. A pass
 /// reads every element of its segment once, runs on all threads, gives the same answer for any number of them, and
 /// allocates nothing. Not for concurrent use. A selector that also runs on a device calls only what selector_workspace
 /// lists.
-class host_workspace {
+class host_workspace : public host_scratch {
  public:
-  /// Memory of the host.
-  template <class T>
-  using buffer = host_buffer<T>;
-
   /// The scratch for a gradient of n elements. Allocates.
-  host_workspace(host where, std::uint64_t n)
-      : where_{where}, scope_{where.threads, n, where.simd_limit}, ranking_{scope_.team} {}
-
-  [[nodiscard]] host const& where() const noexcept { return where_; }  ///< its space
+  host_workspace(host where, std::uint64_t n) : host_scratch{where, n}, ranking_{scope_.team} {}
 
   /// Prepares for segments that are disjoint and in order. Elements between them, or in an excluded range, are
   /// accumulated but never selected from; accumulators in excluded ranges must be zero when selectors run.
@@ -217,12 +174,6 @@ class host_workspace {
   /// The counts of note_threshold() since the last call.
   [[nodiscard]] threshold_counts take_threshold_counts() noexcept { return std::exchange(thresholds_, {}); }
 
-  /// Replaces each of these values by body(value).
-  template <class Body>
-  void replace(view<float> const values, Body const& body) const noexcept {
-    scope_.each(values.size(), [&](std::uint64_t i) { values[i] = body(values[i]); });
-  }
-
   /// Number of elements whose key is at least `key`. Cost: one pass.
   [[nodiscard]] std::uint64_t count_at_least(accumulator_ref const acc, key_type key) {
     return scope_.sum_of_tiles(acc, [&](std::uint64_t, float const* values, std::size_t size, int) {
@@ -299,40 +250,7 @@ class host_workspace {
     return static_cast<index_type>(count);
   }
 
-  // ---- What residual stores and exchanges ask --------------------------------------------------------------
-
-  /// out[i] = values[indices[i]]. Cost: O(indices), scattered.
-  void gather(std::span<float const> values, std::span<index_type const> indices, std::span<float> out) const noexcept {
-    scope_.each(indices.size(), [&](std::uint64_t i) { out[i] = values[indices[i]]; });
-  }
-
-  /// Clamps values beyond `limit` to it, with their signs; returns how many. Cost: one read.
-  std::uint64_t saturate(std::span<float> values, float limit) {
-    key_type const most = magnitude_key(limit);
-    if (most >= infinite_key - 1) return 0;
-    return scope_.sum(values.size(), values.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
-      std::uint64_t beyond = 0;
-      for (auto i = begin; i < end; ++i) {
-        if (magnitude_key(values[i]) <= most) continue;
-        values[i] = with_sign_of(values[i], limit);
-        ++beyond;
-      }
-      return beyond;
-    });
-  }
-
-  /// Calls body(i, states of element i) for i in [begin, end), and stores the states. Cost: one pass.
-  template <std::size_t States, class Body>
-  void update(std::array<float*, States> const& states, std::uint64_t begin, std::uint64_t end, Body const& body) {
-    scope_.each(end - begin, [&](std::uint64_t i) { update_one(states, begin + i, begin + i, body); });
-  }
-
-  /// Calls body(position, states of element indices[position]) for every position, and stores the states.
-  /// Cost: O(indices), scattered.
-  template <std::size_t States, class Body>
-  void update(std::array<float*, States> const& states, std::span<index_type const> indices, Body const& body) {
-    scope_.each(indices.size(), [&](std::uint64_t p) { update_one(states, indices[p], p, body); });
-  }
+  // ---- What residual stores ask ---------------------------------------------------------------------------
 
   /// Sum of x^2 over all n elements, ignoring what is not finite; in fixed order. Cost: one read.
   template <class T>
@@ -344,49 +262,9 @@ class host_workspace {
     return sum_squares(gradient_ref<float const>{values});
   }
 
-  /// Writes the sum of the updates, added in their order and divided by `divisor`, into `out`; zero where none has an
-  /// entry. Returns how many elements were written that are in an update, and how many were clamped.
-  template <class T>
-  applied_update apply(std::span<selection_view const> updates, float divisor, gradient_ref<T> const out) {
-    return updates_.apply(scope_.team, scope_.level, updates, divisor, out);
-  }
-
-  /// Writes the union of the updates' indices; returns its size.
-  std::uint64_t merge(std::span<selection_view const> updates, std::span<index_type> out) {
-    return updates_.merge(updates, scope_.n, out);
-  }
-
-  /// Room for apply() and merge(). Allocates.
-  void reserve_updates(std::size_t updates) { updates_.reserve(scope_.team, updates); }
-
-  /// Calls body(i) for each i below `count`, on all threads; each takes a run of them. `work`: as of host_team::run().
-  template <class Body>
-  void run_each(std::uint64_t work, std::uint64_t count, Body const& body) const {
-    scope_.split(work, count, [&](std::uint64_t begin, std::uint64_t end, int) {
-      for (auto i = begin; i < end; ++i) body(i);
-    });
-  }
-
-  /// Writes zeros, by the threads that will use the memory.
-  void fill_zero(std::span<float> memory) const noexcept {
-    scope_.each(memory.size(), [&](std::uint64_t i) { memory[i] = 0; });
-  }
-
  private:
-  template <std::size_t States, class Body>
-  static void update_one(std::array<float*, States> const& states, std::uint64_t i, std::uint64_t name,
-                         Body const& body) noexcept {
-    element_state<States> now{};
-    for (std::size_t s = 0; s < States; ++s) now[s] = states[s][i];
-    body(name, now);
-    for (std::size_t s = 0; s < States; ++s) states[s][i] = now[s];
-  }
-
-  host where_;
-  host_scope scope_;
   host_accumulate accumulate_;
   host_ranking ranking_;
-  host_updates updates_;
   threshold_counts thresholds_;
 };
 

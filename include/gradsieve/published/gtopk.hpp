@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/exchange/round.hpp>
+#include <gradsieve/published/merged_list.hpp>
 
 namespace gradsieve {
 
@@ -46,8 +46,6 @@ struct gtopk {
       own_ = typename Workspace::template buffer<float>(capacity_);
       list_.reserve(capacity_);
       other_.reserve(capacity_);
-      merged_.reserve(2 * capacity_);
-      keys_ = typename Workspace::template buffer<key_type>(2 * capacity_);
       shares_ = typename Workspace::template buffer<std::uint32_t>(capacity_);
       mask_ = typename Workspace::template buffer<std::byte>(mask_bytes(capacity_));
       part_ = typename Workspace::template buffer<std::byte>(mask_bytes(capacity_));
@@ -73,7 +71,7 @@ struct gtopk {
       auto const values = own_.first(round.own.values.size());
       std::ranges::copy(round.own.values, values.begin());
       result.saturated = round.work.saturate(values, largest_coded(round.how, info, round.limit));
-      begin(round.own.indices, values);
+      list_.begin(round.own.indices, values, own_share, budget_);
 
       std::exception_ptr failure;
       climb(round, info, failure, result);
@@ -91,102 +89,16 @@ struct gtopk {
     static constexpr std::uint64_t failed = ~std::uint64_t{0};  // in place of a size
     static constexpr std::uint32_t own_share = 1;               // bit 0; bit l + 1 is the child's of level l
 
-    struct entries {
-      typename Workspace::template buffer<index_type> indices;
-      typename Workspace::template buffer<float> values;
-      typename Workspace::template buffer<std::uint32_t> shares;  // who has a part in the value
-      std::size_t count = 0;
-
-      void reserve(std::uint64_t capacity) {
-        indices = typename Workspace::template buffer<index_type>(capacity);
-        values = typename Workspace::template buffer<float>(capacity);
-        shares = typename Workspace::template buffer<std::uint32_t>(capacity);
-      }
-      void set(std::size_t at, index_type index, float value, std::uint32_t share) noexcept {
-        indices[at] = index;
-        values[at] = value;
-        shares[at] = share;
-      }
-    };
-
     /// A bit for each entry, and a byte behind: not 0 where this part of the tree cannot know.
     [[nodiscard]] static constexpr std::uint64_t mask_bytes(std::uint64_t count) noexcept {
       return (count + 7) / 8 + 1;
     }
 
-    /// The two ranks of a call, where it is one of both that sends; a rank that does neither names itself.
-    struct place {
-      int peer = 0;
-      bool is_child = false;
-      bool is_parent = false;
-    };
-    [[nodiscard]] static place place_at(int distance, int rank, int world) noexcept {
-      if (rank % (2 * distance) == distance) return {rank - distance, true, false};
-      if (rank % (2 * distance) == 0 && rank + distance < world) return {rank + distance, false, true};
-      return {rank, false, false};
-    }
-
-    /// What this rank has selected, but no more than the budget.
-    void begin(std::span<index_type const> indices, std::span<float const> values) noexcept {
-      for (std::size_t i = 0; i < indices.size(); ++i) merged_.set(i, indices[i], values[i], own_share);
-      merged_.count = indices.size();
-      keep_largest();
-    }
-
-    /// The largest of `merged_` become the list.
-    void keep_largest() noexcept {
-      auto const keys = keys_.first(merged_.count);
-      for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = magnitude_key(merged_.values[i]);
-      key_type least = 0;
-      std::size_t ties = keys.size();
-      if (keys.size() > budget_) {
-        least = infinite_key;
-        ties = 0;
-        if (budget_ > 0) {
-          auto const at = keys.begin() + static_cast<std::ptrdiff_t>(budget_ - 1);
-          std::ranges::nth_element(keys, at, std::greater{});
-          least = *at;
-          ties = budget_ -
-                 static_cast<std::size_t>(std::ranges::count_if(keys, [&](key_type key) { return key > least; }));
-        }
-      }
-      list_.count = 0;
-      for (std::size_t i = 0; i < merged_.count; ++i) {
-        auto const key = magnitude_key(merged_.values[i]);
-        if (key < least || (key == least && ties == 0)) continue;
-        if (key == least) --ties;
-        list_.set(list_.count++, merged_.indices[i], merged_.values[i], merged_.shares[i]);
-      }
-    }
-
-    /// Adds a child's list.
-    GRADSIEVE_PRECISE void merge(selection_view const from, std::uint32_t share) noexcept {
-      std::size_t a = 0;
-      std::size_t b = 0;
-      std::size_t at = 0;
-      while (a < list_.count || b < from.indices.size()) {
-        bool const mine = a < list_.count && (b == from.indices.size() || list_.indices[a] <= from.indices[b]);
-        bool const theirs = b < from.indices.size() && (a == list_.count || from.indices[b] <= list_.indices[a]);
-        if (mine && theirs)
-          merged_.set(at, list_.indices[a], add(list_.values[a], from.values[b]), list_.shares[a] | share);
-        else if (mine)
-          merged_.set(at, list_.indices[a], list_.values[a], list_.shares[a]);
-        else
-          merged_.set(at, from.indices[b], from.values[b], share);
-        a += mine ? 1 : 0;
-        b += theirs ? 1 : 0;
-        ++at;
-      }
-      merged_.count = at;
-      keep_largest();
-    }
-
     /// Writes the list. Returns its bytes; none for no entries, and `failed` for a failure.
     template <class Codec>
     [[nodiscard]] std::uint64_t write(Codec const& how, message_info const& info, std::exception_ptr& failure) {
-      if (!failure && list_.count > 0) try {
-          return encode_checked(how, info, {list_.indices.first(list_.count), list_.values.first(list_.count), {}},
-                                bytes_.span());
+      if (!failure && list_.list().count > 0) try {
+          return encode_checked(how, info, list_.view(), bytes_.span());
         } catch (...) {
           failure = std::current_exception();
         }
@@ -230,7 +142,7 @@ struct gtopk {
         if (failure) continue;
         try {
           if (fails) throw communication_error("gradsieve: another rank failed in this step; nothing was sent");
-          merge(read(round.how, info, size), share);
+          list_.merge(read(round.how, info, size), share);
         } catch (...) {
           failure = std::current_exception();
         }
@@ -244,7 +156,7 @@ struct gtopk {
                        exchange_result& result) {
       auto const& where = round.work.where();
       bool const root = round.comm.rank() == 0;
-      std::array<std::uint64_t, 2> words{root ? write(round.how, info, failure) : 0, list_.count};
+      std::array<std::uint64_t, 2> words{root ? write(round.how, info, failure) : 0, list_.list().count};
       round.comm.broadcast(where, std::as_writable_bytes(std::span{words}), 0);
       auto const [size, count] = words;
       if (failure) std::rethrow_exception(failure);
@@ -271,9 +183,10 @@ struct gtopk {
     void descend(Round const& round, std::size_t count, exchange_result& result) {
       auto const& comm = round.comm;
       auto const& where = round.work.where();
+      auto const& mine = list_.list();
       for (std::size_t i = 0, at = 0; i < count; ++i) {
-        while (at < list_.count && list_.indices[at] < other_.indices[i]) ++at;
-        shares_[i] = at < list_.count && list_.indices[at] == other_.indices[i] ? list_.shares[at] : 0;
+        while (at < mine.count && mine.indices[at] < other_.indices[i]) ++at;
+        shares_[i] = at < mine.count && mine.indices[at] == other_.indices[i] ? mine.shares[at] : 0;
       }
       auto const bytes = mask_bytes(count);
       auto const mask = mask_.first(bytes);
@@ -324,8 +237,8 @@ struct gtopk {
     std::uint64_t message_ = 0;   // bytes of one message at most
     std::uint64_t budget_ = 0;    // entries of a list in this step
     selection_view update_;
-    entries list_, merged_, other_;
-    typename Workspace::template buffer<key_type> keys_;
+    merged_list<Workspace> list_;
+    shared_entries<Workspace> other_;
     typename Workspace::template buffer<std::uint32_t> shares_;
     typename Workspace::template buffer<float> own_;
     typename Workspace::template buffer<std::byte> bytes_, mask_, part_;
