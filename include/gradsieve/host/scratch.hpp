@@ -24,6 +24,7 @@ class host_scratch {
   template <class T>
   using buffer = host_buffer<T>;
 
+  /// For a gradient of n elements. Allocates a little.
   host_scratch(host where, std::uint64_t n) : where_{where}, scope_{where.threads, n, where.simd_limit} {}
 
   [[nodiscard]] host const& where() const noexcept { return where_; }  ///< its space
@@ -109,7 +110,7 @@ class host_scratch {
   host_updates updates_;
 
  protected:
-  host_scope scope_;
+  host_scope scope_;  ///< team, tiles and candidates, also of the workspace
 };
 
 }  // namespace gradsieve
