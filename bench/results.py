@@ -6,8 +6,8 @@ import sys
 
 class Row:
     """One row: its names ("step", "radix"), its axes (n, density, law, dtype, threads, ranks) and its figures.
-    `disturbed`: something else ran meanwhile. Its floor took over 2.5 times as long as the least of its size, or in a
-    tenth of its samples the threads of an empty pass waited for each other."""
+    `disturbed`: something else ran meanwhile, as the program has seen, or as the floor took over 2.5 times as long as
+    the least of its size."""
 
     def __init__(self, entry):
         parts = [part for part in entry["name"].split("/") if part != "manual_time"]
@@ -24,7 +24,7 @@ class Row:
         self.ratio = float(entry["floor_ratio"])
         self.floor_ms = float(entry["floor_ms"])
         self.ns_per_element = float(entry["ns_per_element"])
-        self.disturbed = float(entry.get("kept_waiting", 0)) > 0.1
+        self.disturbed = float(entry.get("disturbed", 0)) > 0
         self.figures = entry
 
     def figure(self, name):

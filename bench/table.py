@@ -150,7 +150,8 @@ def write_floors(results, out):
         floors.setdefault((row.n, row.dtype, row.threads), []).append(row.floor_ms)
     print("## The floor\n", "Its least, median and largest median over the rows of one size. A row whose floor took over "
           "2.5 times the least is disturbed, and so is one whose threads waited for each other in an empty pass after a "
-          "tenth of its samples: something else ran. It was repeated, counts for no goal, and shows no figures.\n",
+          "tenth of its samples, or half of whose samples of a millisecond or more took over 2.5 times the least: "
+          "something else ran. It was repeated, counts for no goal, and shows no figures.\n",
           "| n | type | threads | rows | least ms | median ms | largest ms | median GB/s |",
           "|--:|---|--:|--:|--:|--:|--:|--:|", sep="\n", file=out)
     for (n, dtype, threads), values in sorted(floors.items()):
@@ -171,7 +172,7 @@ def over_floor(row):
 def write_rows(results, out):
     """All rows, a table a family, with the figures that its rows have beyond the common ones."""
     common = {"floor_ratio", "floor_ms", "ns_per_element", "bytes_per_second", "q1_ms", "q3_ms", "samples",
-              "measured_again", "k", "kept_waiting"}
+              "measured_again", "k", "kept_waiting", "disturbed"}
     google = {"name", "run_name", "run_type", "repetitions", "repetition_index", "threads", "iterations", "real_time",
               "cpu_time", "time_unit", "label", "family_index", "per_family_instance_index"}
     for family in dict.fromkeys(row.family for row in results.rows):
