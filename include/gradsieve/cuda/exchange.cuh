@@ -125,7 +125,6 @@ class device_exchange<index_union, Codec> {
     sums_ = work.zeroed<float>(union_);
     update_ = work.zeroed<cuda_kernels::update>(1);
     counts_ = work.zeroed<std::uint32_t>(cells + 1);
-    scan_.reserve(work.where(), cells + 1);
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return union_; }
@@ -161,7 +160,8 @@ class device_exchange<index_union, Codec> {
               bits_.data(), round.error);
     if (cells > 0)
       work.launch(cuda_kernels::count_bits<>, cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
-    scan_.run(where, counts_.data(), round.sent.cells);
+    work.launch(cuda_kernels::exclusive_sums<std::uint32_t>, 1, cuda_kernels::scan_threads, counts_.data(),
+                round.sent.cells, std::uint64_t{cells} + 1);
     if (cells > 0)
       work.launch(cuda_kernels::write_union<Stored>, cells, cuda_kernels::words_of_cell, bits_.data(),
                   round.accumulator, union_, round.sent, sums_.data(), round.limit, round.saturated, update_.data());
@@ -181,7 +181,6 @@ class device_exchange<index_union, Codec> {
   cuda_buffer<bool> full_;
   cuda_buffer<float> sums_;
   cuda_buffer<cuda_kernels::update> update_;
-  device_scan<std::uint32_t> scan_;
 };
 
 /// @endcond

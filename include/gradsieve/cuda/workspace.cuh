@@ -43,8 +43,6 @@ class cuda_workspace : public stream_work {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return n_; }
 
-  // ---- Outside of steps ------------------------------------------------------------------------------------
-
   /// As host_workspace::plan(): segments and excluded ranges are disjoint and in order. Allocates, and forgets all
   /// warm thresholds. `bins`: their length in each segment, for a selector that has them; 20 bytes a bin and a bit an
   /// element more.
@@ -154,10 +152,10 @@ class cuda_workspace : public stream_work {
 
   [[nodiscard]] std::span<cuda_kernels::device_segment> segments() const noexcept { return device_segments_.span(); }
 
-  /// Elements of a segment that can be selected.
-  [[nodiscard]] std::uint64_t selectable(std::size_t s) const noexcept { return selectable_[s]; }
+  [[nodiscard]] std::uint64_t selectable(std::size_t s) const noexcept { return selectable_[s]; }  ///< in a segment
 
   /// In stream order: finds the segments that this rank selects from in the step that begins.
+  template <int = 0>
   void take_turns(int world) {
     if (device_segments_.size() > 0)
       launch(cuda_kernels::take_turns<>, 1, 256, device_segments_.data(), tables_.segment_count, tables_.step,
@@ -218,6 +216,7 @@ class cuda_workspace : public stream_work {
   }
 
   /// Squared norms, one a segment, of what accumulate<.., true> has measured.
+  template <int = 0>
   void segment_norms(double* norms) {
     if (tables_.segment_count > 0)
       launch(cuda_kernels::segment_norms<>, tables_.segment_count, cuda_kernels::group_threads, tables_, norms);
@@ -291,7 +290,8 @@ class cuda_workspace : public stream_work {
 
 /// Clamps the values of up to `most` entries to +-limit, and counts those that were larger. Nothing where no finite
 /// number is larger.
-inline void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const& own, std::uint64_t most,
+template <int = 0>
+void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const& own, std::uint64_t most,
                              float limit, std::uint64_t* beyond) {
   if (magnitude_key(limit) < infinite_key - 1) work.over(most, cuda_kernels::saturate_entries<>, own, limit, beyond);
 }

@@ -141,6 +141,7 @@ class device_codec<coo> {
   void reserve_writing(cuda_workspace const&, coo const&, layout const&, std::uint64_t most) { most_ = most; }
   void reserve_reading(cuda_workspace const&, coo const&, layout const&, std::uint64_t, std::uint32_t) {}
 
+  template <int = 0>
   void send(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
             float const* passthrough, device_message const& message,
             cuda_kernels::envelope_source const& envelope) const {
@@ -148,6 +149,7 @@ class device_codec<coo> {
               envelope, message.header(), message.state);
   }
 
+  template <int = 0>
   void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
                cuda_kernels::update* updates, cuda_kernels::message_checks const& checks) const {
     work.over(capacity + info.passthrough + 1, cuda_kernels::receive_coo<>, info, capacity, in.from, in.states, updates,

@@ -162,6 +162,7 @@ class layer_scales {
   }
 
   /// In place and in stream order.
+  template <int = 0>
   void apply(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
              cuda_kernels::entry_list const& own) const {
     cuda_kernels::layer_sums const sums{largest_.data(), units_.data(), entries_.data()};
@@ -188,27 +189,33 @@ class layer_finder {
     std::uint64_t const all = std::uint64_t{layers.count} * lists + 1;
     first_ = work.zeroed<std::uint32_t>(all);
     before_ = work.zeroed<std::uint32_t>(all);
-    scan_.reserve(work.where(), all);
   }
 
+  template <int = 0>
   void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
             cuda_kernels::entry_list const& own) const {
     work.over(layers.count, cuda_kernels::find_own_layers<>, own, layers, ranks());
-    scan_.run(work.where(), before_.data(), before_.data());
+    sum_up(work);
   }
+  template <int = 0>
   void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers, device_messages const& in,
             device_places const& places) const {
     auto const senders = in.from.senders;
     work.over(std::uint64_t{layers.count} * senders, cuda_kernels::find_layers<>, in.states, senders, places, layers,
               ranks());
-    scan_.run(work.where(), before_.data(), before_.data());
+    sum_up(work);
   }
 
   [[nodiscard]] cuda_kernels::layer_ranks ranks() const noexcept { return {first_.data(), before_.data()}; }
 
  private:
+  template <int = 0>
+  void sum_up(cuda_workspace const& work) const {
+    work.launch(cuda_kernels::exclusive_sums<std::uint32_t>, 1, cuda_kernels::scan_threads, before_.data(),
+                before_.data(), before_.size());
+  }
+
   cuda_buffer<std::uint32_t> first_, before_;
-  device_scan<std::uint32_t> scan_;
 };
 
 }  // namespace gradsieve

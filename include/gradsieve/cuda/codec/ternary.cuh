@@ -80,14 +80,17 @@ class device_values<ternary> {
     ranks_.reserve(work, layers_.table(), senders);
   }
 
+  template <int = 0>
   void quantise(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const {
     saturate_entries(work, own, most_, limit, beyond);
     scales_.apply(work, layers_.table(), own);
   }
+  template <int = 0>
   void prepare(cuda_workspace const& work, cuda_kernels::entry_list const& own) const {
     ranks_.find(work, layers_.table(), own);
   }
+  template <int = 0>
   void prepare(cuda_workspace const& work, device_messages const& in, device_places const& places) const {
     ranks_.find(work, layers_.table(), in, places);
   }

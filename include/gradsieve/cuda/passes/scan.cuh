@@ -1,44 +1,37 @@
-// Prefix sums in device memory, with scratch that is there beforehand.
+// Prefix sums in device memory, by one block.
 #pragma once
 
-#include <cub/device/device_scan.cuh>
+#include <cub/block/block_scan.cuh>
 
-#include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
-#include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
+namespace gradsieve::cuda_kernels {
 
-namespace gradsieve {
+inline constexpr unsigned scan_threads = 1024;
 
-/// Exclusive sums of arrays of one length. Unsigned sums are modulo their range: over several lists, one behind the
-/// other, the difference to a list's first sum is right as long as the list's own sum fits.
+/// Exclusive sums of `count` numbers: of a few for each tile of 4096 elements or each layer, so that one block takes no
+/// longer than the launches of a scan by many. Unsigned sums are modulo their range: over several lists, one behind the
+/// other, the difference to a list's first sum is right as long as the list's own sum fits. `to` may be `from`.
+/// @pre one block of scan_threads threads
 template <class T>
-class device_scan {
- public:
-  static_assert(std::is_unsigned_v<T>);
-
-  /// For arrays of `count` numbers. Allocates.
-  void reserve(device const& where, std::uint64_t count) {
-    count_ = count;
-    std::size_t bytes = 0;
-    throw_on_error(cub::DeviceScan::ExclusiveSum(nullptr, bytes, static_cast<T*>(nullptr), static_cast<T*>(nullptr),
-                                                 count_, where.stream),
-                   "cub::DeviceScan::ExclusiveSum");
-    scratch_ = cuda_buffer<std::byte>(where, bytes + 1);
+__global__ void __launch_bounds__(scan_threads) exclusive_sums(T const* from, T* to, std::uint64_t count) {
+  constexpr unsigned each = 16;
+  using scan = cub::BlockScan<T, scan_threads>;
+  __shared__ typename scan::TempStorage scratch;
+  T before = 0;
+  for (std::uint64_t first = 0; first < count; first += scan_threads * each) {
+    std::uint64_t const own = first + threadIdx.x * each;
+    T values[each];
+    T total = 0;
+#pragma unroll
+    for (unsigned v = 0; v < each; ++v) values[v] = own + v < count ? from[own + v] : T{0};
+    scan(scratch).ExclusiveSum(values, values, total);
+#pragma unroll
+    for (unsigned v = 0; v < each; ++v)
+      if (own + v < count) to[own + v] = before + values[v];
+    before += total;
+    __syncthreads();
   }
+}
 
-  /// In stream order. `to` may be `from`.
-  void run(device const& where, T const* from, T* to) const {
-    std::size_t bytes = scratch_.size();
-    throw_on_error(cub::DeviceScan::ExclusiveSum(scratch_.data(), bytes, from, to, count_, where.stream),
-                   "cub::DeviceScan::ExclusiveSum");
-  }
-
- private:
-  std::uint64_t count_ = 0;
-  cuda_buffer<std::byte> scratch_;
-};
-
-}  // namespace gradsieve
+}  // namespace gradsieve::cuda_kernels
