@@ -1,14 +1,12 @@
 // Exchanges gradients while the backward pass still computes others.
 #pragma once
 
-#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,7 +14,6 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
-#include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/workspace.hpp>
@@ -24,6 +21,7 @@
 #include <gradsieve/overlap/group_exchange.hpp>
 #include <gradsieve/overlap/group_map.hpp>
 #include <gradsieve/overlap/group_queue.hpp>
+#include <gradsieve/overlap/overlap_step.hpp>
 #include <gradsieve/overlap/overlapped_group.hpp>
 #include <gradsieve/overlap/tracker.hpp>
 #include <gradsieve/plan/plan.hpp>
@@ -35,8 +33,7 @@ namespace gradsieve {
 /// after the other in the plan's order, so that all ranks issue the same collectives in the same order. The last group
 /// waits for wait() or flush(). The gradient is then the averaged update. Call run(), or begin(), ready() and wait();
 /// cancel() if the backward pass throws. Every group has an exchange of its own; with compressors each group sends the
-/// recipe's density of its own layers. Layers are numbered as in the layout. An example on the host:
-/// @include overlap.cpp
+/// recipe's density of its own layers. Layers are numbered as in the layout. @include overlap.cpp
 ///
 /// A step ends on all ranks or on none: the last group is sent only once wait() says that this rank does not cancel. A
 /// rank that cancels joins the remaining groups as a failed rank, so that wait() throws on the others. Groups exchanged
@@ -49,13 +46,7 @@ namespace gradsieve {
 /// MPI_THREAD_SERIALIZED the constructor throws. A child of fork() does not have the thread: what would wait for it
 /// throws communication_error, and cancel() and the destructor do nothing.
 ///
-/// On a device, with `<gradsieve/cuda.cuh>`, the exchanges run on a second stream: construct the overlap with
-/// `device{second_stream}`, let make() return exchanges for it, and call run(gradient, stream, backward). The host only
-/// enqueues: call ready() once the kernels that write the layer are enqueued; wait() makes `stream` wait, not the host.
-/// What fails on the device, or a cancel() of another rank, is thrown by the report or by a later step. The
-/// communicator works in stream order, as for a device compressor: nccl::communicator_ref, or a host's as staged{comm},
-/// which makes ready() wait for the exchange and hides nothing. If a CUDA graph can hold exchange and communicator, it
-/// can hold a step; run two steps before.
+/// On a device (overlap.cuh) construct it with `device{second_stream}`, call run(gradient, stream, backward): see the page.
 ///
 /// Memory: a buffer for each group whose layers do not lie side by side; a step allocates what its exchanges do.
 /// Threads: ready() from any thread, on a device if they share a stream or name theirs; all else from one at a time.
@@ -90,14 +81,12 @@ class overlap {
     try {
       if constexpr (thread_checking_communicator<Comm>) comm_.require_threads();
       group_ = group_map{layers, plan_, ready_order, sizeof(T)};
-      skipped_.reserve(layers.count());
+      step_.skipped.reserve(layers.count());
       for (auto const& each : group_.groups()) parts_.emplace_back(make, queue_, each);
-      for (auto const& each : parts_)
-        if constexpr (requires { check_names(each.exchange.recipe(), layers); })
-          check_names(each.exchange.recipe(), layers);  // a group alone need not have what a pattern names
+      for (auto const& each : parts_) each.check_names_in(layers);
       for (std::size_t g = 0; g < parts_.size(); ++g)
         if (layers_of(g).size() > 0) last_ = g;
-      auto const may = [this](std::size_t g) { return tracker_.frontier() > g && (g < last_ || ended_.load()); };
+      auto const may = [this](std::size_t g) { return tracker_.frontier() > g && (g < last_ || step_.ended.load()); };
       queue_.start(parts_.size(), layers.count(), may, [this](std::size_t g) { exchange(g); });
     } catch (...) {
       failure = std::current_exception();
@@ -134,7 +123,7 @@ class overlap {
     }
     return wait();
   }
-  /// The same, where nothing needs to be said about what writes.
+  /// The same with the default writer.
   template <class Backward>
     requires std::default_initializable<writer>
   auto run(gradient_ref<T> gradient, Backward&& backward) {
@@ -164,12 +153,7 @@ class overlap {
   void ready(std::size_t layer) { ready(layer, queue_.step_writer()); }
   /// The same for a layer that is written on another stream.
   void ready(std::size_t layer, writer by) {
-    if (!open_.load())
-      throw invalid_argument("gradsieve: layer " + std::to_string(layer) +
-                             " is ready, but no step is open: call begin() first");
-    if (layer >= group_.count())
-      throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready, the layout has " +
-                             std::to_string(group_.count()) + " layers");
+    step_.require_layer(layer, group_.count());
     auto const place = group_.place_of(layer);
     if (!tracker_.is_ready(place)) queue_.written(place, by);
     auto const before = tracker_.frontier();
@@ -180,27 +164,26 @@ class overlap {
   /// get a gradient of zero, and the report counts them; they may differ between ranks. @throws invalid_argument if no
   /// step is open.
   void flush() {
-    if (!open_.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: call begin() first");
+    if (!step_.open.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: call begin() first");
     tracker_.flush([&](std::size_t place) {
-      ++not_ready_;
+      ++step_.not_ready;
       auto const& each = group_.range_of(place);
-      gradient_.for_each_run(each.offset, each.size,
+      step_.gradient.for_each_run(each.offset, each.size,
                              [&](std::span<T> const run) { queue_.fill_zero(std::as_writable_bytes(run)); });
       queue_.written(place, queue_.step_writer());
     });
-    ended_.store(true);
+    step_.ended.store(true);
     queue_.announce();
   }
 
-  /// Ends the step: flush(), and waits until all groups are exchanged; on a device the step's stream waits instead of
-  /// the host. Returns report().
+  /// flush(), and waits until all groups are exchanged; on a device the step's stream does. Returns report().
   /// @throws invalid_argument if no step is open; else the first exception of this step's exchanges. The groups behind
   /// it have been exchanged all the same, so that other ranks are not left waiting; the next step may begin.
   auto wait() {
     flush();
     queue_.finish();
-    open_.store(false);
-    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    step_.open.store(false);
+    if (step_.failure) std::rethrow_exception(std::exchange(step_.failure, nullptr));
     return report();
   }
 
@@ -212,19 +195,19 @@ class overlap {
     static_assert(cancels,
                   "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
                   "dense_mean have it: else the other ranks would wait for this one");
-    if (!open_.load()) return;
+    if (!step_.open.load()) return;
     if (queue_.usable()) {
-      cancelled_.store(true);
-      ended_.store(true);
+      step_.cancelled.store(true);
+      step_.ended.store(true);
       try {
         tracker_.flush([&](std::size_t place) { queue_.written(place, queue_.step_writer()); });
         queue_.announce();
         queue_.finish();
       } catch (...) {  // a device is gone; the other ranks' transport will say so
       }
-      failure_ = nullptr;
+      step_.failure = nullptr;
     }
-    open_.store(false);
+    step_.open.store(false);
   }
 
   /// For an update that was not used, or a step that was cancelled: discard_step() of every group's exchange. Call it
@@ -237,13 +220,11 @@ class overlap {
 
   /// The last step, all groups together: an overlap_report; on a device a device_overlap_report, whose get() waits for
   /// the step and throws what failed in it. Not while a step is open.
-  [[nodiscard]] auto report() const { return queue_.report(parts_, not_ready_); }
+  [[nodiscard]] auto report() const { return queue_.report(parts_, step_.not_ready); }
 
-  /// The plan that all ranks follow.
-  [[nodiscard]] plan const& agreed() const noexcept { return plan_; }
+  [[nodiscard]] plan const& agreed() const noexcept { return plan_; }  ///< the plan that all ranks follow
 
-  /// When the groups of the last step were exchanged, in seconds since begin(); waits on a device. Not while a step is
-  /// open.
+  /// When groups were exchanged in the last step, in seconds since begin(). Waits on a device. Not while a step is open.
   [[nodiscard]] auto times() const { return queue_.times(); }
 
   /// The exchange of a group, for state(), restore() and the like. Not while a step is open.
@@ -257,7 +238,7 @@ class overlap {
 
   void begin_step(gradient_ref<T> gradient, skipped_layers const skipped, writer by) {
     queue_.require_usable();
-    if (open_.load()) throw invalid_argument("gradsieve: begin() was called before wait() had ended the last step");
+    if (step_.open.load()) throw invalid_argument("gradsieve: begin() was called before wait() had ended the last step");
     try {
       gradient = gradient.in(layers_);
       gradient.check(layers_);
@@ -268,14 +249,7 @@ class overlap {
       throw;
     }
     tracker_.reset();
-    not_ready_ = 0;
-    cancelled_.store(false);
-    ended_.store(false);
-    gradient_ = gradient;
-    skipped_.clear();
-    for (std::size_t i = 0; i < skipped.size(); ++i) skipped_.push_back(skipped[i] ? 1 : 0);
-    failure_ = nullptr;
-    open_.store(true);
+    step_.begin(gradient, skipped);
     queue_.begin(by);
   }
 
@@ -296,9 +270,9 @@ class overlap {
       for (std::size_t place = places.begin; place < places.end; ++place)
         if (group_.range_of(place).size > 0) queue_.hold(place);
       queue_.start_group(g);
-      parts_[g].run(queue_, comm_, gradient_, cancelled_.load(), skipped_);
+      parts_[g].run(queue_, comm_, step_.gradient, step_.cancelled.load(), step_.skipped);
     } catch (...) {
-      if (!failure_) failure_ = std::current_exception();
+      if (!step_.failure) step_.failure = std::current_exception();
     }
     queue_.finish_group(g);
   }
@@ -310,16 +284,9 @@ class overlap {
   tracker tracker_;
   std::deque<overlapped_group<Exchange, Comm, T, queue>> parts_;  // which do not move
 
-  std::vector<unsigned char> skipped_;  // layers of the layout; with the next: of the caller's thread, as said there
-  gradient_ref<T> gradient_;  // with failure_ and reports: of the caller's thread before begin() and after wait()
-  std::exception_ptr failure_;
-
-  std::atomic<bool> open_{false};
-  std::atomic<bool> ended_{false};  // the backward pass: the last group may go
-  std::atomic<bool> cancelled_{false};
-  std::size_t not_ready_ = 0;  // layers, in this step
-  std::size_t last_ = 0;       // of the groups that have elements
-  queue queue_;                // the last: it stops before what it works on goes
+  overlap_step<T> step_;
+  std::size_t last_ = 0;  // of the groups that have elements
+  queue queue_;           // the last: it stops before what it works on goes
 };
 
 /// Deduces the exchange from what make() returns.

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/overlap/group_exchange.hpp>
 #include <gradsieve/overlap/group_map.hpp>
@@ -32,6 +34,11 @@ struct overlapped_group {
   overlapped_group(Make const& make, Queue const& queue, group_layers const& group)
       : exchange(make(group.layers)), where{group}, packed{queue.template allocate<T>(group.packed_size())} {
     skipped.reserve(group.members.size());
+  }
+
+  /// A group alone need not have what a pattern of its recipe names: `all` layers must. @throws invalid_argument
+  void check_names_in(layout const& all) const {
+    if constexpr (requires { check_names(exchange.recipe(), all); }) check_names(exchange.recipe(), all);
   }
 
   /// Makes room for a gradient in pieces, if the exchange does not take them. The first call allocates then.

@@ -11,9 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/core/search.hpp>
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/passes/digit_histograms.hpp>
 #include <gradsieve/host/passes/kept.hpp>
 #include <gradsieve/host/passes/sample.hpp>
 #include <gradsieve/host/passes/scope.hpp>
@@ -30,7 +29,7 @@ class host_ranking {
   explicit host_ranking(host_team const& team)
       : worker_counts_(static_cast<std::size_t>(team.size())),
         worker_splits_(worker_counts_.size()),
-        histograms_(static_cast<std::size_t>(team.size() + 1) * digit_search::bins) {}
+        histograms_{team} {}
 
   /// Allocates 16 bytes a tile.
   void plan(host_scope const& scope) { tile_counts_.assign(scope.tiles.size(), {}); }
@@ -50,7 +49,7 @@ class host_ranking {
       range = probe_ties(scope, acc, range);
       if (range.tie) return {range.low, range.wanted};
     }
-    return search({range.low, range.high, range.wanted}, scope.team, [&](auto const& counter) {
+    return histograms_.search({range.low, range.high, range.wanted}, scope.team, [&](auto const& counter) {
       scope.over_tiles(acc, [&](std::uint64_t, float const* values, std::size_t size, int worker) {
         auto const count = counter(worker);
         for (std::size_t i = 0; i < size; ++i)
@@ -149,7 +148,7 @@ class host_ranking {
     }
     if (all.complete && all.above < k && k <= all.above + all.inside)
       return kth_of(scope.level, scope.keys.first(all.inside), static_cast<index_type>(k - all.above));
-    return search({lowest, infinite_key - 1, k}, scope.team, [&](auto const& counter) {
+    return histograms_.search({lowest, infinite_key - 1, k}, scope.team, [&](auto const& counter) {
       scope.team.run(count, [&](int worker) {
         auto const add = counter(worker);
         for (float const value : scope.found.of(acc, worker).values) add(magnitude_key(value));
@@ -243,30 +242,6 @@ class host_ranking {
     return range;
   }
 
-  /// A worker's histogram; behind the last one stands their sum.
-  [[nodiscard]] std::span<std::uint32_t> histogram_of(int worker) noexcept {
-    return histograms_.span().subspan(static_cast<std::size_t>(worker) * digit_search::bins, digit_search::bins);
-  }
-
-  /// Goes through a search: pass(counter) counts all keys, those that worker w finds by counter(w)(key).
-  template <class Pass>
-  [[nodiscard]] threshold search(digit_search at, host_team const& team, Pass const& pass) {
-    auto const total = histogram_of(team.size());
-    auto const counter = [&](int worker) {
-      return [&at, to = histogram_of(worker).data()](key_type key) {
-        if (at.inside(key)) ++to[at.bin(key)];
-      };
-    };
-    while (!at.done()) {
-      std::fill_n(histograms_.data(), histograms_.size(), 0u);
-      pass(counter);
-      for (int w = 0; w < team.size(); ++w)
-        for (std::size_t b = 0; b < digit_search::bins; ++b) total[b] += histogram_of(w)[b];
-      at.next(total);
-    }
-    return at.result();
-  }
-
   /// Turns counts of kept elements into the place where each part writes and the ties it may take.
   [[nodiscard]] static index_type place(std::span<kept> parts, index_type ties) noexcept {
     std::uint64_t written = 0;
@@ -302,7 +277,7 @@ class host_ranking {
   counted counted_;  // what they are about
   std::vector<kept> worker_counts_;
   std::vector<split> worker_splits_;
-  host_buffer<std::uint32_t> histograms_;
+  digit_histograms histograms_;
 };
 
 }  // namespace gradsieve
