@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <exception>
 #include <span>
@@ -12,7 +11,6 @@
 #include <vector>
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
@@ -46,7 +44,7 @@ namespace gradsieve {
 /// MPI_THREAD_SERIALIZED the constructor throws. A child of fork() does not have the thread: what would wait for it
 /// throws communication_error, and cancel() and the destructor do nothing.
 ///
-/// On a device (overlap.cuh) construct it with `device{second_stream}`, call run(gradient, stream, backward): see the page.
+/// On a device (overlap.cuh): `overlap{device{second_stream}, ...}`, and run(gradient, stream, backward); see the page.
 ///
 /// Memory: a buffer for each group whose layers do not lie side by side; a step allocates what its exchanges do.
 /// Threads: ready() from any thread, on a device if they share a stream or name theirs; all else from one at a time.
@@ -164,7 +162,7 @@ class overlap {
   /// get a gradient of zero, and the report counts them; they may differ between ranks. @throws invalid_argument if no
   /// step is open.
   void flush() {
-    if (!step_.open.load()) throw invalid_argument("gradsieve: flush() or wait(), but no step is open: call begin() first");
+    step_.require(true, "flush() or wait(), but no step is open: call begin() first");
     tracker_.flush([&](std::size_t place) {
       ++step_.not_ready;
       auto const& each = group_.range_of(place);
@@ -224,7 +222,7 @@ class overlap {
 
   [[nodiscard]] plan const& agreed() const noexcept { return plan_; }  ///< the plan that all ranks follow
 
-  /// When groups were exchanged in the last step, in seconds since begin(). Waits on a device. Not while a step is open.
+  /// When groups were exchanged in the last step, in seconds since begin(). Waits on a device. Not in an open step.
   [[nodiscard]] auto times() const { return queue_.times(); }
 
   /// The exchange of a group, for state(), restore() and the like. Not while a step is open.
@@ -238,7 +236,7 @@ class overlap {
 
   void begin_step(gradient_ref<T> gradient, skipped_layers const skipped, writer by) {
     queue_.require_usable();
-    if (step_.open.load()) throw invalid_argument("gradsieve: begin() was called before wait() had ended the last step");
+    step_.require(false, "begin() was called before wait() had ended the last step");
     try {
       gradient = gradient.in(layers_);
       gradient.check(layers_);

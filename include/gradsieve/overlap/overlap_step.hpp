@@ -36,6 +36,11 @@ struct overlap_step {
     open.store(true);
   }
 
+  /// @throws invalid_argument unless a step is open, or none is
+  void require(bool is_open, char const* otherwise) const {
+    if (open.load() != is_open) throw invalid_argument("gradsieve: " + std::string{otherwise});
+  }
+
   /// @throws invalid_argument
   void require_layer(std::size_t layer, std::size_t count) const {
     if (!open.load())
