@@ -78,7 +78,7 @@ if(PYTHON3)
   execute_process(COMMAND ${PYTHON3} "${CMAKE_CURRENT_LIST_DIR}/../bench/device_model.py" --counts
                   OUTPUT_VARIABLE model COMMAND_ERROR_IS_FATAL ANY)
   foreach(density IN ITEMS 0.001 0.01 0.1)
-    execute_process(COMMAND ${LAUNCHER} "${PROGRAM}" ${bits} ${density} 8 nodes
+    execute_process(COMMAND ${LAUNCHER} "${PROGRAM}" ${bits} ${density} 8 compress_nodes
                     OUTPUT_VARIABLE nodes COMMAND_ERROR_IS_FATAL ANY)
     string(REGEX MATCH "[0-9]+ kernels, [0-9]+ memsets" counted "${nodes}")
     message(STATUS "a graph of compress, density ${density}: ${nodes}")
@@ -86,4 +86,12 @@ if(PYTHON3)
       message(SEND_ERROR "density ${density}: a graph has ${nodes}, the model of a step:\n${model}")
     endif()
   endforeach()
+endif()
+
+# A graph of a warm exchange of one rank, whose message is copied once: a failure is heard without a copy.
+execute_process(COMMAND ${LAUNCHER} "${PROGRAM}" ${bits} 0.01 8 coo_nodes
+                OUTPUT_VARIABLE nodes COMMAND_ERROR_IS_FATAL ANY)
+message(STATUS "a graph of an exchange, density 0.01: ${nodes}")
+if(NOT nodes MATCHES "^9 kernels, 1 memsets, 1 others")
+  message(SEND_ERROR "a graph of an exchange has ${nodes} instead of 9 kernels, 1 memset and 1 copy")
 endif()

@@ -1,6 +1,6 @@
 // Warm steps of one recipe, for a launcher that counts what kernels do: check_traffic.cmake.
 //   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress|coo|fixed_width
-//   step_traffic ELEMENTS_LOG2 DENSITY STEPS nodes   says after them what a graph of one more compress() has
+//   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress_nodes|coo_nodes   says after them what a graph of one more has
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -32,16 +32,25 @@ void print_nodes(cudaGraph_t graph) {
   std::printf("%d kernels, %d memsets, %d others\n", kernels, memsets, static_cast<int>(count) - kernels - memsets);
 }
 
-enum class what { compress, exchange, nodes };
+struct what {
+  bool exchange = false;
+  bool nodes = false;
+};
 
 template <class Codec>
-void run(std::uint64_t n, double density, int steps, what does, Codec const& codec) {
+void run(std::uint64_t n, double density, int steps, what const does, Codec const& codec) {
   cudaStream_t stream{};
   gs::throw_on_error(cudaStreamCreate(&stream), "cudaStreamCreate");
   gs::device const where{stream};
   gs::compressor compressor{where, gs::layout::flat(n), gs::recipe{.density = density, .codec = codec}};
   gs::cuda_buffer<float> const gradient{where, n};
   std::vector<float> values(n);
+  auto const enqueue = [&] {
+    if (does.exchange)
+      compressor.exchange(gs::self{}, gradient.span());
+    else
+      (void)compressor.compress(gradient.span());
+  };
   for (int step = 0; step < steps; ++step) {
     for (std::uint64_t i = 0; i < n; ++i) {  // Laplace
       auto const bits = gs::mix(gs::mix(static_cast<std::uint64_t>(step)) + i);
@@ -49,15 +58,12 @@ void run(std::uint64_t n, double density, int steps, what does, Codec const& cod
       values[i] = (bits & 1) != 0 ? size : -size;
     }
     where.copy(std::as_bytes(std::span{values}), std::as_writable_bytes(gradient.span()));
-    if (does == what::exchange)
-      compressor.exchange(gs::self{}, gradient.span());
-    else
-      (void)compressor.compress(gradient.span());
+    enqueue();
     where.synchronize();
   }
-  if (does != what::nodes) return;
+  if (!does.nodes) return;
   gs::throw_on_error(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  (void)compressor.compress(gradient.span());
+  enqueue();
   cudaGraph_t graph{};
   gs::throw_on_error(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   print_nodes(graph);
@@ -71,10 +77,9 @@ int main(int count, char** arguments) {
   double const density = std::atof(arguments[2]);
   int const steps = std::atoi(arguments[3]);
   std::string const chosen = arguments[4];
+  what const does{!chosen.starts_with("compress"), chosen.ends_with("nodes")};
   if (chosen == "fixed_width")
-    run(n, density, steps, what::exchange, gs::packed<gs::fixed_width, gs::fp16>{});
-  else if (chosen == "coo")
-    run(n, density, steps, what::exchange, gs::coo{});
+    run(n, density, steps, does, gs::packed<gs::fixed_width, gs::fp16>{});
   else
-    run(n, density, steps, chosen == "nodes" ? what::nodes : what::compress, gs::coo{});
+    run(n, density, steps, does, gs::coo{});
 }

@@ -22,6 +22,12 @@
 
 namespace gradsieve {
 
+/// What an averager counts in device memory.
+struct averaged_numbers {
+  std::uint64_t touched = 0;
+  std::uint64_t saturated = 0;
+};
+
 /// As the primary template, on a GPU: messages and gradients are device memory. Not copyable.
 template <class Codec>
 class averager<device, Codec> {
@@ -50,7 +56,7 @@ class averager<device, Codec> {
     }
     ranges_ = work_.template uploaded<cuda_kernels::passthrough_range>(ranges);
     passthrough_mean_ = work_.template zeroed<float>(info_.passthrough);
-    numbers_ = work_.template zeroed<device_numbers>(1);
+    numbers_ = work_.template zeroed<averaged_numbers>(1);
   }
 
   /// Of a recipe: its codec and the layers that pass through. @throws invalid_argument, device_error
@@ -112,7 +118,7 @@ class averager<device, Codec> {
                  static_cast<std::uint64_t const*>(nullptr), out.data(), &numbers->saturated);
     }
     flat.write(work_.where(), result);
-    auto const found = work_.download(static_cast<device_numbers const*>(numbers));
+    auto const found = work_.download(static_cast<averaged_numbers const*>(numbers));
     return {found.touched, found.saturated};
   }
 
@@ -140,7 +146,7 @@ class averager<device, Codec> {
   cuda_workspace work_;
   cuda_buffer<cuda_kernels::passthrough_range> ranges_;  // of the layers that pass through
   cuda_buffer<float> passthrough_mean_;
-  cuda_buffer<device_numbers> numbers_;
+  cuda_buffer<averaged_numbers> numbers_;
 };
 
 }  // namespace gradsieve

@@ -1,7 +1,6 @@
 // Failures in a device's stream: words in device memory, and their sentences on the host.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -17,8 +16,6 @@ namespace gradsieve {
 struct device_numbers {
   std::uint64_t error = 0;    ///< an exchange_fault and its sender
   std::uint64_t touched = 0;  ///< union_size
-  std::uint64_t saturated = 0;
-  std::uint64_t stays = 0;  ///< not 0: a layer that passes through keeps something, as it was clamped
 };
 
 /// Owns them, and the host's copy of the error.
@@ -29,25 +26,10 @@ class device_faults {
   /// In device memory.
   [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }
   [[nodiscard]] std::uint64_t* touched() const noexcept { return &numbers_.data()->touched; }
-  [[nodiscard]] std::uint64_t* saturated() const noexcept { return &numbers_.data()->saturated; }
-
-  [[nodiscard]] std::uint64_t* stays() const noexcept { return &numbers_.data()->stays; }
+  /// The host's copy of the error, where kernels write to it; null if an error is expected.
+  [[nodiscard]] std::uint64_t* heard(bool expected) const noexcept { return expected ? nullptr : heard_.data(); }
 
   [[nodiscard]] device_numbers const* numbers() const noexcept { return numbers_.data(); }
-
-  void begin_step(cuda_workspace const& work) const {
-    static_assert(offsetof(device_numbers, stays) == offsetof(device_numbers, saturated) + sizeof(std::uint64_t));
-    throw_on_error(cudaMemsetAsync(saturated(), 0, 2 * sizeof(std::uint64_t), work.where().stream), "cudaMemsetAsync");
-  }
-  void begin_apply(cuda_workspace const& work) const { work.zero_one(touched()); }
-
-  /// Copies the error to the host, without waiting; an `expected` one is cleared instead.
-  void end_step(cuda_workspace const& work, bool expected) const {
-    if (expected)
-      work.zero_one(error());
-    else
-      work.where().copy(std::as_bytes(std::span{error(), 1}), std::as_writable_bytes(heard_.span()));
-  }
 
   void set(cuda_workspace const& work) const {
     throw_on_error(cudaMemsetAsync(error(), 1, 1, work.where().stream), "cudaMemsetAsync");

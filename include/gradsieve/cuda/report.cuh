@@ -25,6 +25,7 @@ struct device_step_record {
   device_faults const* faults = nullptr;  ///< null before the first step
   std::uint32_t const* selected = nullptr;
   std::uint64_t const* non_finite = nullptr;
+  std::uint64_t const* saturated = nullptr;
   threshold_counts const* thresholds = nullptr;
   std::uint64_t const* steps = nullptr;
   std::uint64_t const* words = nullptr;                  // as step_decision
@@ -56,6 +57,7 @@ class device_report {
     step_->where.wait_for([&] {
       copy_one(step_->selected, selected);
       copy_one(step_->non_finite, report.non_finite);
+      copy_one(step_->saturated, report.saturated);
       copy_one(step_->faults->numbers(), numbers);
       copy_one(step_->thresholds, report.thresholds);
       copy_one(step_->steps, report.step);
@@ -66,7 +68,6 @@ class device_report {
     device_faults::raise(numbers.error);
     --report.step;
     report.selected = selected;
-    report.saturated = numbers.saturated;
     report.budget = static_cast<index_type>(words.budget);
     report.union_size = step_->union_is_selected ? selected : numbers.touched - std::min(numbers.touched, words.listed);
     report.passthrough_elements += words.listed;

@@ -9,7 +9,6 @@
 
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/cuda/exchange.cuh>
-#include <gradsieve/cuda/faults.cuh>
 #include <gradsieve/cuda/memory.cuh>
 #include <gradsieve/cuda/plan.cuh>
 #include <gradsieve/cuda/report.cuh>
@@ -47,12 +46,11 @@ class device_selection_stage {
   using incoming = cuda_kernels::incoming<T, residual_type>;
 
   device_selection_stage(Recipe const& recipe, cuda_workspace& work, memory_type& memory, exchange_type& exchange,
-                         device_faults const& faults, device_step_record& record)
+                         device_step_record& record)
       : recipe_{recipe},
         work_{work},
         memory_{memory},
         exchange_{exchange},
-        faults_{faults},
         record_{record},
         plan_{recipe, work, placing_device_exchange<exchange_type>} {}
 
@@ -154,9 +152,9 @@ class device_selection_stage {
   void quantise(entries const& own, message_info const& info, float limit) {
     limit = largest_coded(recipe_.codec, info, limit);
     if constexpr (quantises<codec_type>)
-      codec_.quantise(work_, info, own, limit, faults_.saturated());
+      codec_.quantise(work_, info, own, limit, work_.saturated());
     else
-      saturate_entries(work_, own, capacity_, limit, faults_.saturated());
+      saturate_entries(work_, own, capacity_, limit, work_.saturated());
   }
   [[nodiscard]] device_codec<codec_type> const& codec() const noexcept { return codec_; }
 
@@ -222,7 +220,6 @@ class device_selection_stage {
   cuda_workspace& work_;
   memory_type& memory_;
   exchange_type& exchange_;
-  device_faults const& faults_;
   device_step_record& record_;
   step_plan<Recipe> plan_;
   device_codec<codec_type> codec_;  // for what this rank gives

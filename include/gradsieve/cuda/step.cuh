@@ -58,7 +58,7 @@ class device_step : public device_step_parts<Recipe> {
         passthrough{work, memory, split, parts::now},
         ranks{layers, recipe.hash(), 0},
         faults_{work},
-        selection{recipe, work, memory, exchange_, faults_, record_} {}
+        selection{recipe, work, memory, exchange_, record_} {}
   ~device_step() { cudaStreamSynchronize(work.where().stream); }  // what is enqueued works on what goes now
 
   /// This rank's word, for a meeting. Waits.
@@ -90,7 +90,6 @@ class device_step : public device_step_parts<Recipe> {
     info.rank = static_cast<std::uint32_t>(role.rank);
     ranks.forget_bytes();
     selection.begin_step();
-    faults_.begin_step(work);
     entered_ = taken_passthrough_ = false;
     last = {};
     record_ = {};
@@ -98,6 +97,7 @@ class device_step : public device_step_parts<Recipe> {
     record_.faults = &faults_;
     record_.selected = memory.taken().count;
     record_.non_finite = work.non_finite();
+    record_.saturated = work.saturated();
     record_.thresholds = work.thresholds();
     record_.steps = work.step().data();
     auto& known = record_.known;
@@ -156,7 +156,7 @@ class device_step : public device_step_parts<Recipe> {
   /// Takes what passes through out of the residual, of each value at most +-limit, and holds back what skipped layers
   /// have, until put_back().
   void take_passthrough(float limit) {
-    passthrough.take(limit, faults_.saturated(), faults_.stays());
+    passthrough.take(limit, work.saturated(), work.stays());
     record_.known.passthrough_layers = static_cast<std::uint32_t>(parts::now.passthrough().size());
     record_.known.passthrough_elements = passthrough.size();
     record_.known.skipped_elements = parts::now.skipped_elements();
@@ -164,7 +164,7 @@ class device_step : public device_step_parts<Recipe> {
   }
 
   /// Gives the accumulators back what this step leaves there. Idempotent.
-  void put_back() { passthrough.put_back(faults_.stays()); }
+  void put_back() { passthrough.put_back(work.stays()); }
 
   [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
   void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }
@@ -178,12 +178,12 @@ class device_step : public device_step_parts<Recipe> {
       work.launch(cuda_kernels::set_failed<>, 1, 1, static_cast<std::uint32_t>(comm.rank()), faults_.error());
     auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
         comm, work, selection.codec(), info, memory.taken(), memory.accumulator(), selection.decision(),
-        faults_.error(), limit, faults_.saturated()});
+        faults_.error(), limit, work.saturated()});
     auto const* const errors = passthrough.share(comm, faults_.error());
     auto const cells = work.tables().cell_count;
     work.over(result.unlisted + cells + 1, cuda_kernels::settle_exchange<>, errors, memory.taken(), result.unlisted > 0,
-              cells, result.updates, result.senders, faults_.error());
-    passthrough.settle(faults_.error(), faults_.stays());
+              cells, result.updates, result.senders, faults_.error(), faults_.touched(), faults_.heard(failed_here_));
+    passthrough.settle(faults_.error(), work.stays());
     count_bytes<Comm>(result);
     return result;
   }
@@ -197,11 +197,10 @@ class device_step : public device_step_parts<Recipe> {
   void apply(device_updates const& result, gradient_ref<T> const gradient) {
     auto const divisor = static_cast<float>(world);
     auto const out = flat_.target(work.where(), gradient);
-    faults_.begin_apply(work);
-    write_update(work, result, divisor, out, faults_.touched(), faults_.saturated());
-    passthrough.write(divisor, faults_.error(), out, faults_.saturated());
+    write_update(work, result, divisor, out, faults_.touched(), work.saturated());
+    passthrough.write(divisor, faults_.error(), out, work.saturated());
     flat_.write(work.where(), gradient);
-    faults_.end_step(work, failed_here_);
+    if (failed_here_) faults_.clear(work);
   }
 
   /// Puts back what the last step has taken out. Idempotent.

@@ -165,9 +165,13 @@ class cuda_workspace : public stream_work {
   [[nodiscard]] buffer<warm_threshold> const& warm_thresholds() const noexcept { return warm_thresholds_; }
   [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return steps_.span(); }
   [[nodiscard]] cuda_kernels::taken_state* taken() const noexcept { return taken_.data(); }
+  // What a step counts; accumulate() begins with zeros.
   [[nodiscard]] std::uint64_t* non_finite() const noexcept { return reinterpret_cast<std::uint64_t*>(counts_.data()); }
+  [[nodiscard]] std::uint64_t* saturated() const noexcept { return non_finite() + 1; }
+  /// Not 0: a layer that passes through keeps something, as it was clamped.
+  [[nodiscard]] std::uint64_t* stays() const noexcept { return non_finite() + 2; }
   [[nodiscard]] threshold_counts* thresholds() const noexcept {
-    return reinterpret_cast<threshold_counts*>(counts_.data() + 2);
+    return reinterpret_cast<threshold_counts*>(non_finite() + 3);
   }
   [[nodiscard]] cuda_kernels::tables const& tables() const noexcept { return tables_; }
 
@@ -253,8 +257,8 @@ class cuda_workspace : public stream_work {
   }
 
  private:
-  static constexpr std::size_t words_before_found =
-      2 + sizeof(threshold_counts) / sizeof(std::uint32_t);  // non_finite(), thresholds()
+  static constexpr std::size_t words_before_found =  // non_finite(), saturated(), stays(), thresholds()
+      (3 * sizeof(std::uint64_t) + sizeof(threshold_counts)) / sizeof(std::uint32_t);
   static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
   static constexpr std::uint64_t samples_of_block = 8192;
 
@@ -277,7 +281,7 @@ class cuda_workspace : public stream_work {
   buffer<cuda_kernels::device_segment> device_segments_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_;
-  buffer<std::uint32_t> counts_;  // non_finite(), thresholds(), and what was found of each segment
+  buffer<std::uint32_t> counts_;  // what the step counts, and what was found of each segment
   buffer<std::uint32_t> written_, starts_;
   buffer<cuda_kernels::place> places_;
   buffer<std::uint64_t> kept_;

@@ -209,7 +209,7 @@ class device_decoded_messages {
   [[nodiscard]] cuda_kernels::update* updates_with_directories(cuda_workspace const& work) const {
     auto const cells = work.tables().cell_count;
     work.over(most_ + cells + 1, cuda_kernels::settle_exchange<>, nullptr, cuda_kernels::entry_list{}, true, cells,
-              updates_.data(), senders_, nullptr);
+              updates_.data(), senders_, nullptr, nullptr, nullptr);
     return updates_.data();
   }
 

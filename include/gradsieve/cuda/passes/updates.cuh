@@ -60,15 +60,21 @@ __device__ inline void fill_directory(entry_list const& list, std::uint32_t coun
 
 /// The end of an exchange. If it failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is not
 /// zero), nothing is given up and the gradient gets no update; else the updates get their directories, where `fill`.
-/// `error`, `failed`, `sent.cells` and, of a gradient without elements, the updates' may be null.
+/// Writes the error to *heard, and 0 to *touched. `error`, `failed`, `touched`, `heard`, `sent.cells` and, of a
+/// gradient without elements, the updates' may be null.
 template <int = 0>
 __global__ void settle_exchange(float const* failed, entry_list const sent, bool fill, std::uint32_t cells,
-                                update const* updates, std::uint32_t senders, std::uint64_t* error) {
+                                update const* updates, std::uint32_t senders, std::uint64_t* error,
+                                std::uint64_t* touched, std::uint64_t* heard) {
   __shared__ bool good;
   if (threadIdx.x == 0) {
-    bool const elsewhere = failed != nullptr && *failed > 0;
-    good = !elsewhere && (error == nullptr || atomicOr(reinterpret_cast<unsigned long long*>(error), 0ull) == 0);
-    if (elsewhere) set_first_fault(error, exchange_fault::elsewhere, 0);
+    if (failed != nullptr && *failed > 0) set_first_fault(error, exchange_fault::elsewhere, 0);
+    auto const found = error == nullptr ? 0 : atomicOr(reinterpret_cast<unsigned long long*>(error), 0ull);
+    good = found == 0;
+    if (blockIdx.x == 0) {
+      if (touched != nullptr) *touched = 0;
+      if (heard != nullptr) *heard = found;
+    }
   }
   __syncthreads();
   std::uint32_t const thread = blockIdx.x * blockDim.x + threadIdx.x;
