@@ -261,7 +261,7 @@ TEST_CASE("local costs come within 30 % of the steps in bench/results, in the me
 }
 
 TEST_CASE("predicted speed-ups come within 30 % of those measured on links of limited rate, in the median") {
-  // 2 million elements at 1 %, 4 ranks on 2 cores that also do the switch's work (bench/README.md).
+  // 2 million elements at 1 %, 4 ranks on 2 cores that also do the switch's work (bench/TRAINING.md).
   std::ifstream file{project + "/examples/figures/network.csv"};
   REQUIRE(file);
   std::map<std::pair<std::string, double>, std::vector<double>> measured;

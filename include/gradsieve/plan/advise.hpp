@@ -30,7 +30,7 @@ struct transport_cost {
   /// TCP on Ethernet, for ranks of so many cores each. A full packet carries 1,448 of 1,538 bytes. A core sends or
   /// receives a byte in `byte` seconds: none where the network card does it, about a nanosecond where the processor
   /// runs TCP. With less than a core, ranks take turns, and wait for each other: 30 ms for each other rank on the core,
-  /// as four ranks on two cores did (bench/README.md). local_cost's defaults are of two cores; more of them change
+  /// as four ranks on two cores did (bench/TRAINING.md). local_cost's defaults are of two cores; more of them change
   /// nothing, as memory is the limit.
   [[nodiscard]] static transport_cost ethernet(double cores = 2, double byte = 0) {
     require_between("cores of a rank", cores, 1e-3, 1e6);
