@@ -24,8 +24,8 @@ namespace gradsieve {
 
 /// What an averager counts in device memory.
 struct averaged_numbers {
-  std::uint64_t touched = 0;
-  std::uint64_t saturated = 0;
+  std::uint64_t touched = 0;    ///< elements that have an entry
+  std::uint64_t saturated = 0;  ///< means that the output format cannot represent
 };
 
 /// As the primary template, on a GPU: messages and gradients are device memory. Not copyable.
