@@ -8,7 +8,7 @@ if [ -x "$folder/bin/nvcc" ]; then
   echo "there is $folder/bin/nvcc"
   exit
 fi
-source .ci/setup.sh
+source cmake/setup.sh
 need python3-pip python3 -m pip --version
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

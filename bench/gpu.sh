@@ -43,7 +43,7 @@ source .ci/carry.sh
 commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || cat "$carry/commit" 2>/dev/null || echo unknown)
 
 if [ $prepare = yes ]; then
-  source .ci/setup.sh
+  source cmake/setup.sh
   need libbenchmark-dev header benchmark/benchmark.h
   rm -rf "$carry/benchmark" "$carry/cccl"
   mkdir -p "$carry/benchmark/include" "$carry/benchmark/lib"

@@ -21,7 +21,7 @@ need_network_tools() {
   if ! command -v ip >/dev/null || ! command -v tc >/dev/null; then
     if [ "$install" = yes ]; then
       # shellcheck source=/dev/null
-      source .ci/setup.sh
+      source cmake/setup.sh
       want iproute2 command -v tc
     fi
     command -v tc >/dev/null || skip "there is no ip and tc (iproute2)"

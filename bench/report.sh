@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-source .ci/setup.sh
+source cmake/setup.sh
 need libbenchmark-dev header benchmark/benchmark.h
 need doctest-dev header doctest/doctest.h # the build tree is also that of the tests
 want python3-matplotlib plotting_python

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-source .ci/setup.sh
+source cmake/setup.sh
 need libeigen3-dev header eigen3/Eigen/Core
 need zlib1g-dev header zlib.h
 need doctest-dev header doctest/doctest.h  # the build tree is also that of the tests

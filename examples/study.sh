@@ -317,7 +317,7 @@ for each in "${wanted[@]}"; do
   echo "study.sh: $each took $((SECONDS - begin)) s"
 done
 
-source .ci/setup.sh
+source cmake/setup.sh
 if python=$(plotting_python); then
   "$python" examples/study.py "$out"
 else

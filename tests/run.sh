@@ -20,7 +20,7 @@ case "${1-}" in
     ;;
 esac
 
-source .ci/setup.sh
+source cmake/setup.sh
 need doctest-dev header doctest/doctest.h
 want libeigen3-dev header eigen3/Eigen/Core
 want zlib1g-dev header zlib.h

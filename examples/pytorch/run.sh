@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-source .ci/setup.sh
+source cmake/setup.sh
 need doctest-dev header doctest/doctest.h  # the build tree is also that of the tests
 want libopenmpi-dev command -v mpicxx
 want openmpi-bin command -v mpirun
