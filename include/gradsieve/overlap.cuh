@@ -1,4 +1,4 @@
-// Runs a plan beside the backward pass, on host and GPU.
+// Runs a plan during the backward pass, on host and GPU.
 #pragma once
 
 #include <gradsieve/cuda.cuh>

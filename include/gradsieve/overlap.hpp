@@ -1,4 +1,4 @@
-// Runs a plan beside the backward pass, and measures what an exchange costs. Stands on the core and on plan.hpp.
+// Runs a plan during the backward pass, and measures the cost of exchanges. Depends on the core and on plan.hpp.
 #pragma once
 
 #include <gradsieve/host/dense_mean.hpp>

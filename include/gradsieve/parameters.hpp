@@ -1,4 +1,4 @@
-// Exchanges parameters instead of gradients: for Adam and all optimizers that normalise. Stands on the core.
+// Exchanges parameter changes instead of gradients: for Adam and other optimizers that normalise. Depends on the core.
 #pragma once
 
 #include <gradsieve/parameters/parameter_exchange.hpp>

@@ -1,4 +1,4 @@
-// The papers' methods that serve to compare, on host and GPU. The selectors need no device part of their own.
+// Published methods for comparison, on host and GPU. The selectors need no device part of their own.
 #pragma once
 
 #include <gradsieve/cuda.cuh>

@@ -1,5 +1,5 @@
-// The papers' methods that serve to compare, on the host; published.cuh has their device parts. Nothing in the core
-// knows them.
+// Published methods for comparison, on the host; published.cuh has their device parts. The core does not
+// depend on them.
 #pragma once
 
 #include <gradsieve/published/gtopk.hpp>

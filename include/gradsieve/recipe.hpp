@@ -1,4 +1,4 @@
-// The policies of one compressor, and the rules of what fits together.
+// The policies of one compressor, and the rules of which fit together.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Recipes chosen at run time: read from text, on any communicator, with the policies that a menu has compiled. Stands on
-// the core and on published.hpp, whose policies the full menu names.
+// Recipes chosen at run time: read from text, on any communicator, with the policies that a menu has compiled.
+// Depends on the core and on published.hpp, whose policies the full menu names.
 #pragma once
 
 #include <gradsieve/run_time/any_codec.hpp>

@@ -1,4 +1,4 @@
-// What compressors have in every space, and how a step ends that a rank cannot finish.
+// State that compressors have in every space, and the end of a step that failed on a rank.
 #pragma once
 
 #include <cstdint>

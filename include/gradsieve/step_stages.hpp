@@ -1,4 +1,4 @@
-// What a space must offer so that compressors work in it.
+// Concepts of everything that a compressor calls of a space.
 #pragma once
 
 #include <concepts>

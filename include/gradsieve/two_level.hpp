@@ -1,4 +1,4 @@
-// Clusters with several ranks a node: dense sums inside of a node, a recipe's exchange across nodes.
+// Clusters with several ranks per node: dense sums within a node, a recipe's exchange between nodes.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// Calls a codec and checks what it returns, so that a faulty one of a user's own is refused by a sentence.
+// Calls a codec and checks its results, so that a faulty user codec throws an error that names the fault.
 #pragma once
 
 #include <cstddef>

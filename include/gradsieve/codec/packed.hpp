@@ -1,4 +1,4 @@
-// A message of two parts: which elements, and how much.
+// The codec of two parts: an index codec for the positions, a value codec for the values.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What keeps a type from being a policy, one question for each mistake, so that a compiler's error can name it.
+// Checks for mistakes that keep a type from being a policy, one for each, so that a compile error can name it.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// The concepts of spaces, and of the workspace that a selector gets.
+// The concepts of spaces, and of a selector's workspace.
 #pragma once
 
 #include <concepts>

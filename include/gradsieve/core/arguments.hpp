@@ -1,4 +1,4 @@
-// Checks of what a caller hands to compressors and averagers, and of moved-from objects.
+// Checks of the arguments of compressors and averagers, and of moved-from objects.
 #pragma once
 
 #include <cstddef>

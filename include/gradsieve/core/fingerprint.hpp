@@ -1,4 +1,4 @@
-// A hash of what all ranks must hold alike.
+// A hash of everything that must be equal on all ranks.
 #pragma once
 
 #include <cstddef>

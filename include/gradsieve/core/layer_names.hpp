@@ -1,4 +1,4 @@
-// What names of layers tell: the parts that wrappers add, and the names of biases and norms.
+// Rules for layer names: the parts that wrappers add, and the names of biases and norms.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which part of a gradient each rank of a node has.
+// The part of a gradient that each rank of a node owns.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Checks of what a caller hands to compressors and averagers on a device.
+// Checks of the arguments of compressors and averagers on a device.
 #pragma once
 
 #include <cuda_bf16.h>

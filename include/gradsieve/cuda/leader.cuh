@@ -1,4 +1,4 @@
-// The exchange `leader` on a device: one rank's list for all, whichever rank that is in a step.
+// The exchange `leader` on a device: all ranks receive the list of the step's leader.
 #pragma once
 
 #include <cstddef>
@@ -83,11 +83,11 @@ __global__ void describe_list(std::uint64_t size, float const* sums, entry_list 
 
 }  // namespace cuda_kernels
 
-/// Who leads is in the stream to know, not on the host, which would have to name the root of a broadcast: each rank
-/// brings a list, all but the leader's zeros, and their maximum is the leader's. So the leader changes in a CUDA graph
-/// as well. Cost: where the host has a broadcast of k indices there is an all-reduce of as many as there may be at
-/// most, and the values' is of that size too. Indices that come out of order or out of range on one rank fail the step
-/// on all.
+/// The leader's rank is computed on the device, so the host cannot name the root of a broadcast. Instead every rank
+/// contributes a list, all zeros except the leader's, and an all-reduce (maximum) yields the leader's list. So the
+/// leader also changes in a CUDA graph. Cost: instead of a host's broadcast of k indices an all-reduce of the largest
+/// possible number of indices, and one of as many values. Indices that are out of order or out of range on one rank
+/// fail the step on all.
 template <class Codec>
 class device_exchange<leader, Codec> {
  public:

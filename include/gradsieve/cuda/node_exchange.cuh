@@ -1,4 +1,4 @@
-// The dense sums inside of a node on a device, around one rank's exchange of its part.
+// The dense sums within a node on a device, around one rank's exchange of its part.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// Selections that are cut into a message for each rank, of its range of elements.
+// Selections divided into one message per rank, for the rank's range of elements.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Every rank gets every rank's message.
+// All-gather of messages.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Every rank contributes its values at the union of all ranks' indices.
+// All-reduce of values at the union of all ranks' indices.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Every rank contributes its values at the indices that one rank selected.
+// All-reduce of values at the indices that one rank selected.
 #pragma once
 
 #include <algorithm>

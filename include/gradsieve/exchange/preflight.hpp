@@ -1,4 +1,4 @@
-// What ranks compare before they send anything.
+// The meeting: ranks compare layout, recipe and step by an all-gather before they send anything.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Every rank gets the update of its own shard.
+// Each rank receives the update of its own shard.
 #pragma once
 
 #include <algorithm>

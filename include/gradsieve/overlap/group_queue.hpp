@@ -1,4 +1,4 @@
-// Runs the groups of a plan beside the backward pass, in order, step after step.
+// Runs the groups of a plan during the backward pass, in order, step after step.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Each rank steps its own parameters, and what its optimiser has changed is exchanged: for Adam and its kind.
+// Exchanges parameter changes instead of gradients, for Adam and similar optimizers.
 #pragma once
 
 #include <concepts>

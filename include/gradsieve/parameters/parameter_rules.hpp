@@ -1,4 +1,4 @@
-// Options of a parameter_exchange, and which compressors it takes.
+// Options of a parameter_exchange, and which compressors it supports.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// What a parameter_exchange saves, as bytes.
+// The saved state of a parameter_exchange, as bytes.
 #pragma once
 
 #include <cstddef>

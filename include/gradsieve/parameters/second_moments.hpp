@@ -1,4 +1,4 @@
-// What the ranks' own second moments and norms would be of the mean gradient, from a small sample.
+// Estimates the second moments and the norm of the mean gradient from a small sample of the ranks' gradients.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Checks what a partitioner returns, so that a faulty one of a user's own is refused by a sentence.
+// Checks a partitioner's results, so that a faulty user partitioner throws an error that names the fault.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A training step as its schedule sees it: which gradients are ready when, and how large they are.
+// A training step as planners see it: the time at which each gradient is ready, and its size.
 #pragma once
 
 #include <cstddef>

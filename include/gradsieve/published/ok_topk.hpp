@@ -1,4 +1,4 @@
-// Every rank gets the largest sums of what all ranks have selected.
+// All ranks receive the largest sums of all selections.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Every rank contributes its values at indices that all of them have selected alike.
+// All-reduce of values at indices that are the same on all ranks.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A policy that stands for one of several, which is known at run time.
+// A policy that holds one of several, chosen at run time.
 #pragma once
 
 #include <ostream>

@@ -1,4 +1,4 @@
-// Whether policies that are chosen at run time fit together: the rules of recipe_rules, as sentences of an exception.
+// Checks whether policies chosen at run time fit together: recipe_rules, as exceptions with the same sentences.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Top-k inside fixed chunks.
+// Top-k within fixed chunks.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Codecs on a device: what one must offer there, `coo`, and the reading of what several ranks have sent.
+// Codecs on a device: the members that one must have, `coo`, and the decoding of several ranks' messages.
 #pragma once
 
 #include <cstddef>

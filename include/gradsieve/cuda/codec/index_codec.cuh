@@ -1,4 +1,4 @@
-// What an index codec of `packed` must offer on a device, and `raw32`.
+// The members that an index codec of `packed` must have on a device, and `raw32`.
 #pragma once
 
 #include <cstddef>

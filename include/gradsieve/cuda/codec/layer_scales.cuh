@@ -1,4 +1,4 @@
-// Entries by layer, and one magnitude for all entries of a layer: what codecs with a scale a layer need on a device.
+// Entries by layer, and one magnitude for all entries of a layer: for codecs with a scale per layer, on a device.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The frame around every codec's bytes, written and checked where they lie on a device.
+// The frame around every codec's bytes, written and checked in device memory.
 #pragma once
 
 #include <cstddef>

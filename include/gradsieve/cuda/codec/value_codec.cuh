@@ -1,4 +1,4 @@
-// What a value codec of `packed` must offer on a device, and those with a fixed number of bytes a value.
+// The members that a value codec of `packed` must have on a device, and codecs with whole bytes per value.
 #pragma once
 
 #include <cstddef>

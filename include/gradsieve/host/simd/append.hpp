@@ -1,4 +1,4 @@
-// Keeping the few elements that reach a key: in a list of candidates, or as keys between two bounds.
+// Appends the few elements that reach a key to a list: as candidates, or as keys between two bounds.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_
   float* const kept = list.values + list.count;
   list.count += more;
   if constexpr (!Many) {
-    if (more <= few) {  // as many as may be, whether they are there or not: how many there are no processor can predict
+    if (more <= few) {  // always `few` iterations: their true number would be mispredicted
       for (std::size_t j = 0; j < few; ++j, marks &= marks - 1) {
         std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
         indices[j] = first + static_cast<index_type>(i);

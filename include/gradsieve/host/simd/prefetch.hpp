@@ -1,4 +1,4 @@
-// Asking memory ahead.
+// Prefetching.
 #pragma once
 
 #include <cstddef>
