@@ -110,7 +110,7 @@ class averager {
     return static_cast<float>(exact::divide(wide, static_cast<double>(divisor)));
   }
 
-  /// What the messages are about. Made anew: an averager may be moved, and its layout with it.
+  /// What the messages are about. Recreated: an averager may be moved, and its layout with it.
   [[nodiscard]] message_info info() const noexcept {
     auto about = info_;
     about.layers = &layers_;

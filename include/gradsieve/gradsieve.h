@@ -43,7 +43,7 @@ typedef struct gradsieve_layer {
   uint64_t size;    /**< elements */
 } gradsieve_layer;
 
-/** How ranks talk. Each function is collective, gets `context`, and returns 0, or another number if it failed. `maximum`
+/** The collectives of the ranks. Each function is collective, gets `context`, and returns 0, or another number if it failed. `maximum`
  * is 0 for a sum. All ranks must end with the same bits. Functions that a recipe does not need may be null: broadcast is
  * for `cyclic` and `gtopk`, send_receive for sums of values with fewer than 32 bits and `gtopk`, all_to_all for
  * `reduce_scatter` and `ok_topk`. */
@@ -169,7 +169,7 @@ gradsieve_status gradsieve_create_parameters(const char* recipe, const gradsieve
                                              float weight, gradsieve_parameters** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_parameters(gradsieve_parameters* which);
-/** After the optimizer's step: exchanges what it has changed of `own`, and writes `own` anew, for the next step. Nothing
+/** After the optimizer's step: exchanges what it has changed of `own`, and rewrites `own`, for the next step. Nothing
  * is lost if it fails: go on, or call it again. `skipped`: as in gradsieve_exchange_skipping(), or null. Collective. */
 gradsieve_status gradsieve_exchange_parameters(gradsieve_parameters* which, const gradsieve_communicator* comm,
                                                float* own, size_t size, const unsigned char* skipped);

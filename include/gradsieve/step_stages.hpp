@@ -59,7 +59,7 @@ concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
 /// Everything that a compressor calls of a space, in the order of a step; `Recipe` is its recipe. A model derives from
 /// step_parts<Recipe>. Work may be done when a call returns, or be enqueued.
 /// - `holds_failures`: the ranks meet on the host in every exchange. A rank's failure is held until then, and no call of
-///   a step throws before. Else a failure is thrown at once, and the other ranks learn of it in stream order.
+///   a step throws before. Otherwise a failure is thrown at once, and the other ranks learn of it in stream order.
 /// - `arithmetic`: lives as long as a call that computes. `entries`: what a rank has selected. `incoming<T>`: a gradient
 ///   as the accumulate pass reads it.
 /// - `gradient_of` checks and takes a caller's gradient; `check` its size; `without_values` is that of a failed rank.

@@ -45,7 +45,7 @@ struct two_level {
 template <class Inside, class Across>
 two_level(Inside, Across) -> two_level<Inside, Across>;
 
-/// A compressor for nodes with several ranks. A step has three parts: a dense reduce-scatter inside of the node, which
+/// A compressor for nodes with several ranks. A step has three parts: a dense reduce-scatter within the node, which
 /// gives each rank the mean of one part of the gradient; a compressor's exchange of that part with the ranks that have
 /// the same place in the other nodes; an all-gather inside. Each rank selects from its part, 1 / ranks of the elements,
 /// so that the traffic between nodes does not depend on the number of ranks in a node.
@@ -110,7 +110,7 @@ class two_level_compressor {
   }
 
   /// As compressor::exchange() with layers that are skipped, which are those of the whole gradient: they are summed
-  /// inside of the node, and stay in the residuals of its ranks. On a device ranks of different nodes are compared, and
+  /// within the node, and stay in the residuals of its ranks. On a device ranks of different nodes are compared, and
   /// those of one node are not.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {

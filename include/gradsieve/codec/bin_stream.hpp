@@ -45,7 +45,7 @@ struct byte_source {
   }
 };
 
-/// Seven bits a byte, lowest first, the highest bit set where more follow.
+/// Seven bits per byte, lowest first, the highest bit set where more follow.
 template <class Sink>
 void put_varint(Sink& to, std::uint64_t value) noexcept {
   for (; value >= 128; value >>= 7) to.put((value & 127) | 128, 1);
@@ -93,7 +93,7 @@ void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
   if (code == 3) to.put(run - bin_symbols::long_run, 4);
 }
 
-/// Writes the symbols of a layer whose first element is `base`. @pre the indices rise inside of the layer
+/// Writes the symbols of a layer whose first element is `base`. @pre the indices rise within the layer
 template <class Sink>
 void put_bins(bin_symbols const& bins, std::uint64_t base, std::span<index_type const> indices,
               std::span<float const> values, Sink& to) noexcept {

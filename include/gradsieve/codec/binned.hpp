@@ -18,7 +18,7 @@
 
 namespace gradsieve {
 
-/// Layers in bins, each entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, else 16.
+/// Layers in bins, each entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, otherwise 16.
 /// Values are +s or -s with one magnitude s a layer, as in `ternary`. Needs a selector with bins.
 ///
 /// Payload: the elements that pass through, binary32; then for each layer with entries, in order:

@@ -17,7 +17,7 @@
 namespace gradsieve {
 
 /// The elements of each kind of layers, told apart by the length of their bins, and of what passes through: the ranges
-/// in `passthrough`, at 4 bytes an element; and a header's bytes. @pre info.layers, info.bins
+/// in `passthrough`, at 4 bytes per element; and a header's bytes. @pre info.layers, info.bins
 [[nodiscard]] inline byte_breakdown breakdown_of_layers(message_info const& info, std::span<range const> passthrough) {
   auto const& layers = *info.layers;
   auto const falls = [](range const& a, range const& b) { return b.offset < a.offset; };

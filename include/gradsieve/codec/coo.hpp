@@ -15,7 +15,7 @@
 
 namespace gradsieve {
 
-/// Indices as u32 and values as binary32. Lossless; 8 bytes an entry. The default codec.
+/// Indices as u32 and values as binary32. Lossless; 8 bytes per entry. The default codec.
 /// When not: on slow links, where smaller indices and values pay; see packed.
 /// Cost: one copy and one checksum of the message each way.
 /// Payload: `count` indices, `count` values, `passthrough` values.

@@ -57,7 +57,7 @@ concept index_codec =
     };
 
 /// The part of a message that says how much, for the codec `packed`. Its size is `bytes(info, indices)`, at most
-/// `max_bytes(count)`; `encode` and `decode` get exactly so many bytes. `packed` refuses decoded values that are not
+/// `max_bytes(count)`; `encode` and `decode` get exactly this many bytes. `packed` refuses decoded values that are not
 /// finite. Both sides see the same indices and info, so that a codec may keep a scale for each layer. `encode` and
 /// `decode` do not change what `quantise`, if there is one, has rounded.
 template <class P>
@@ -110,7 +110,7 @@ concept limited_codec = requires(C const c) {
 };
 
 /// `most_entries(front, size)` bounds the entries of a message of `size` bytes that begins with `front`. An averager
-/// reserves memory for so many entries; without this member, for n.
+/// reserves memory for this many entries; without this member, for n.
 template <class C>
 concept bounded_codec = requires(C const c, std::span<std::byte const> front, std::uint64_t size) {
   { c.most_entries(front, size) } -> std::same_as<std::uint64_t>;
@@ -130,7 +130,7 @@ concept accounting_codec = requires(C const c, message_info const info, selectio
 template <class C>
 concept bin_codec = requires { detail::length<C::longest_bin>; };
 
-/// A value codec that knows the most values, `most_count(bytes)`, that so many bytes can hold.
+/// A value codec that knows the most values, `most_count(bytes)`, that this many bytes can hold.
 template <class C>
 concept counting_value_codec = requires(C const c, std::uint64_t bytes) {
   { c.most_count(bytes) } -> std::same_as<std::uint64_t>;

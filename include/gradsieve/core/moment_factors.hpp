@@ -21,7 +21,7 @@ struct moment_options {
   double density = 0.001;     ///< of each layer's elements that are sampled, in [0, 1]; at least 16, or the whole layer
   std::uint32_t window = 50;  ///< measurements that the factors are an average of, at least 1
   std::uint32_t every = 1;    ///< measures in each step whose number it divides, at least 1
-  bool norms = true;          ///< exchanges norms in every step, for norm() and clip(); else there are none
+  bool norms = true;          ///< exchanges norms in every step, for norm() and clip(); otherwise there are none
   std::uint64_t seed = 0;     ///< of the places that are sampled
 
   /// @throws invalid_argument

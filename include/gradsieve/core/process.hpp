@@ -19,7 +19,7 @@ namespace gradsieve {
 #endif
 }
 
-/// A deleter that does nothing in a child of fork(): for mutexes, which other threads may hold for ever there, and for
+/// A deleter that does nothing in a child of fork(): for mutexes, which other threads may hold forever there, and for
 /// threads and communicators, which are in the parent. What it leaves is the child's copy.
 class delete_in_own_process {
  public:

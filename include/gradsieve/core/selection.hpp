@@ -134,7 +134,7 @@ struct warm_threshold {
 
 /// What a pass has set aside of one segment.
 struct candidates {
-  std::uint64_t count = 0;  ///< elements whose key reaches the threshold; if not complete, at least so many
+  std::uint64_t count = 0;  ///< elements whose key reaches the threshold; if not complete, at least this many
   key_type threshold = 0;   ///< the key that all candidates reach; 0: none were wanted
   bool complete = false;    ///< whether every element that reaches the threshold was set aside
 };

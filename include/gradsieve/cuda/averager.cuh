@@ -132,7 +132,7 @@ class averager<device, Codec> {
     ~stream_end() { cudaStreamSynchronize(stream); }
   };
 
-  /// What the messages are about. Made anew: an averager may be moved, and its layout with it.
+  /// What the messages are about. Recreated: an averager may be moved, and its layout with it.
   [[nodiscard]] message_info info() const noexcept {
     auto about = info_;
     about.layers = &layers_;

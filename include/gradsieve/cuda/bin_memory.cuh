@@ -15,7 +15,7 @@
 namespace gradsieve {
 
 /// @cond internal
-/// The bins of each segment, and what a step finds in them. Memory: 20 bytes a bin and a bit an element.
+/// The bins of each segment, and what a step finds in them. Memory: 20 bytes per bin and a bit per element.
 class bin_memory {
  public:
   /// For bins of these lengths in each segment; none: no memory. Waits, allocates.

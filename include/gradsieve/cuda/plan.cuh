@@ -177,7 +177,7 @@ class step_plan {
   }
 
   /// Whether a segment is sent in full, so that nobody selects there: known beforehand it is all-reduced as a
-  /// passthrough range; else its places in the ranks' list say so, if there is one.
+  /// passthrough range; otherwise its places in the ranks' list say so, if there is one.
   [[nodiscard]] bool elsewhere(step_role const who, segment const& each) const noexcept {
     return who.exchanging && gives_full_segments<decltype(Recipe::selector)> && segments_.sent_in_full(each) &&
            (!partitioner_type::traits.needs_norms || has_places_);

@@ -22,7 +22,7 @@ namespace gradsieve {
 /// When not: with a partitioner by which all ranks select from the same segments (`whole`), as the union grows with
 /// their number; with `deft` it stays at k.
 /// Cost: two all-gathers and an all-reduce (for shorter values: send_receives and an all-gather); O(union + span / 64).
-/// Memory: 20 bytes an entry of the union, and the longest list that the index codec may write.
+/// Memory: 20 bytes per entry of the union, and the longest list that the index codec may write.
 /// Source: DEFT (Yoon and Oh 2023); MiCRO and SAGE do the same.
 struct index_union {
   static constexpr char const* name = "index_union";

@@ -23,8 +23,8 @@ namespace gradsieve {
 /// When not: see `cyclic`.
 /// Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values (for shorter values:
 /// send_receives and an all-gather), O(k). With `coo` 12 bytes an entry, sent and received together, on every rank, for
-/// any number of ranks, besides the all-gather's 32 bytes a rank. On a device the indices are all-reduced too.
-/// Memory: 12 bytes an entry, and the longest list that the index codec may write.
+/// any number of ranks, besides the all-gather's 32 bytes per rank. On a device the indices are all-reduced too.
+/// Memory: 12 bytes per entry, and the longest list that the index codec may write.
 /// Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr char const* name = "leader";

@@ -16,11 +16,11 @@
 
 namespace gradsieve {
 
-/// One all-gather of 32 bytes a rank. It is the first collective of every exchange, so that a rank that is new, was
+/// One all-gather of 32 bytes per rank. It is the first collective of every exchange, so that a rank that is new, was
 /// restored or has failed meets the others there, and all ranks go on or all throw.
 /// A rank meets early, before anything changes, if it has not met this world yet or its recipe needs counts of the
 /// other ranks; else with the size of what it sends. If any rank was early, all meet again with their sizes. Memory:
-/// none up to 32 ranks, else 32 bytes a rank.
+/// none up to 32 ranks, otherwise 32 bytes per rank.
 class preflight {
  public:
   /// What this rank's compressor is, without its step. `arithmetic` is equal on ranks that round alike.

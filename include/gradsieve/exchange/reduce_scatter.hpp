@@ -85,8 +85,8 @@ class shard_infos {
 /// Cost: a small all-gather, two all-to-alls (sizes, messages), O(k) to encode and to decode. With evenly spread
 /// selections a rank receives (P - 1) / P of k entries, and 88 bytes from every other rank; `gather` receives P - 1
 /// times k.
-/// Memory: 2 P messages, of as many entries as a shard or a selection has, whichever is less; 12 bytes an entry
-/// received, 8 bytes an entry selected.
+/// Memory: 2 P messages, of as many entries as a shard or a selection has, whichever is less; 12 bytes per entry
+/// received, 8 bytes per entry selected.
 /// Source: the reduce-scatter of ZeRO (Rajbhandari et al. 2020), with sparse messages as in the first half of Ok-Topk
 /// (Li and Hoefler 2022).
 struct reduce_scatter {

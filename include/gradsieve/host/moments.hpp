@@ -85,7 +85,7 @@ class host_moments {
     return measures ? all : options_.norms ? all.last(samples_.size()) : all.first(0);
   }
 
-  /// Writes this rank's summands. Cost: a pass, if there are norms; else the samples.
+  /// Writes this rank's summands. Cost: a pass, if there are norms; otherwise the samples.
   template <class T>
   void write(std::span<T const> gradient, std::uint64_t step, bool measures) {
     auto const all = message_.span();

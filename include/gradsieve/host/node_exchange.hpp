@@ -26,7 +26,7 @@
 
 namespace gradsieve {
 
-/// Host memory of two_level_compressor. Ranks tell each other of failures before the sum inside of the node and after
+/// Host memory of two_level_compressor. Ranks tell each other of failures before the sum within the node and after
 /// the exchange: whoever fails, all of a node's ranks throw.
 class host_node_exchange {
  public:

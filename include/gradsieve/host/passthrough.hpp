@@ -46,7 +46,7 @@ std::uint64_t write_ranges(std::span<range const> ranges, std::span<float const>
 }
 
 /// Chooses the ranges of a step that are sent without indices: layers that pass through, and after them, if
-/// `full_segments`, the segments that are sent in full, without what is excluded inside of them. Cost: one walk over
+/// `full_segments`, the segments that are sent in full, without what is excluded within them. Cost: one walk over
 /// the segments and the excluded ranges.
 template <class Segmentation>
 void name_passthrough_ranges(step_layers const& now, Segmentation const& segments, bool full_segments,

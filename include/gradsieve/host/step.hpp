@@ -252,7 +252,7 @@ class host_step : public step_parts<Recipe> {
   passthrough_part<host_workspace, residual_type> passthrough;
   preflight ranks;
   host_selection_stage<Recipe> selection;
-  host_selection last;  ///< of the last step, if that was a compress(); else its number is 0
+  host_selection last;  ///< of the last step, if that was a compress(); otherwise its number is 0
 
  private:
   /// Where the bytes of a message went, as far as that is known, and all other bytes of the step.

@@ -15,7 +15,7 @@ namespace gradsieve {
 
 /// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP.
 /// In a child of fork() the thread that forked runs all workers itself if it had a team before, with the same results:
-/// GCC's libgomp would wait for ever for threads of the parent. LLVM's libomp, which
+/// GCC's libgomp would wait forever for threads of the parent. LLVM's libomp, which
 /// clang links, starts new threads in the child.
 class host_team {
  public:

@@ -88,7 +88,7 @@ class group_map {
   [[nodiscard]] range const& range_of(std::size_t place) const noexcept { return ranges_[place]; }
 
   /// Checks that no rank has failed and all hold the same layout and order. Collective.
-  /// @throws `failure` if this rank has one; else mismatch, on every rank.
+  /// @throws `failure` if this rank has one; otherwise mismatch, on every rank.
   template <communicator Comm, class Space>
   static void require_equal(Space const& where, Comm const& comm, layout const& layers, group_map const& mine,
                             std::exception_ptr const& failure) {

@@ -137,7 +137,7 @@ template <communicator Comm>
       options);
 }
 
-/// Measures an all-gather to which every rank gives so many bytes; see measure_cost(). Collective.
+/// Measures an all-gather to which every rank gives this many bytes; see measure_cost(). Collective.
 template <communicator Comm>
 [[nodiscard]] affine_fit measure_all_gather(Comm const& comm, measure_options const& options = {}) {
   static_assert(has_all_gather<Comm, host>, "this communicator needs all_gather");
@@ -152,7 +152,7 @@ template <communicator Comm>
       options);
 }
 
-/// Measures the exchange() of what make(layout) returns, such as a compressor, for a gradient of so many bytes, with
+/// Measures the exchange() of what make(layout) returns, such as a compressor, for a gradient of this many bytes, with
 /// its selection and update. Gradients are noise, different on each rank; see measure_cost(). Collective.
 template <communicator Comm, std::invocable<layout const&> Make>
 [[nodiscard]] affine_fit measure_exchange(Comm const& comm, Make const& make, measure_options const& options = {}) {

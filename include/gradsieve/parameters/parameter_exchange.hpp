@@ -30,7 +30,7 @@ namespace gradsieve {
 /// The parameters of all ranks consist of common ones, the same bits on every rank, and a residual of each rank: what
 /// of its changes it has not sent. A rank trains on common + weight * residual, in `own`. After the optimizer's step,
 /// or each H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with the compressor,
-/// adds the mean of what was sent to the common parameters, and writes `own` anew. Evaluate and save common(). Each
+/// adds the mean of what was sent to the common parameters, and rewrites `own`. Evaluate and save common(). Each
 /// rank's optimizer keeps its state to itself; its second moments need a factor: see second_moments.
 ///
 /// Nothing is lost: common + the mean of the ranks' residuals = the first parameters + the mean of all changes, to
@@ -43,8 +43,8 @@ namespace gradsieve {
 /// keeps one state: error_feedback, none (nothing waits then), in_bfloat16 of them, or one of your own whose state is
 /// what was not sent. `Value` float: also for float masters of 16-bit models; float16 or bfloat16: the optimizer steps
 /// those, and the common parameters are float.
-/// Cost: the compressor's exchange, and two passes: 16 bytes an element before it, 20 after it (with `Value` float).
-/// Memory: besides the compressor 4 bytes an element for the common parameters, and for 16-bit ones 4 for the change.
+/// Cost: the compressor's exchange, and two passes: 16 bytes per element before it, 20 after it (with `Value` float).
+/// Memory: besides the compressor 4 bytes per element for the common parameters, and for 16-bit ones 4 for the change.
 /// On a device both passes are enqueued, as all of a compressor's steps are, and fit in a CUDA graph.
 /// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
 ///
@@ -80,7 +80,7 @@ class parameter_exchange {
   /// Exchanges what `own` has changed since the last call, and writes it anew. Of skipped layers nothing is sent, as in
   /// compressor::exchange(). A change that is not finite counts as zero and in the report, and `own` becomes finite
   /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
-  /// change is in the residual, and `own` was written anew, or it is in `own` as before, to rounding; go on with the
+  /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; go on with the
   /// next step or call again. Collective.
   /// @throws as compressor::exchange(); invalid_argument between take_update() and apply_mean().
   template <class Comm, class Own>
@@ -137,7 +137,7 @@ class parameter_exchange {
   }
 
   /// Instead of the second half, for an update that will not be applied: what the compressor has given up of it returns
-  /// to the residual, and `own` is written anew; if it was not compressed, it returns to `own`. Call it on every rank.
+  /// to the residual, and `own` is rewritten; if it was not compressed, it returns to `own`. Call it on every rank.
   /// Local. @throws invalid_argument unless an update was taken.
   template <class Own>
   void discard_step(Own&& own) {

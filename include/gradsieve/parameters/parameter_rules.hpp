@@ -33,7 +33,7 @@ struct parameter_options {
       throw invalid_argument("gradsieve: parameter_exchange's weight is not in [0, 1]");
   }
 
-  /// The weight among so many ranks. @pre ranks > 0
+  /// The weight among this many ranks. @pre ranks > 0
   [[nodiscard]] constexpr float among(int ranks) const noexcept { return weight.value_or(ranks == 1 ? 1.0f : 0.5f); }
 
   friend bool operator==(parameter_options const&, parameter_options const&) = default;

@@ -29,9 +29,9 @@ namespace gradsieve {
 /// All ranks get the same factors and norm, so that they clip alike. Ranks call measure() equally often, with equal
 /// layouts and options. On a device all of it is enqueued, nothing waits, and factors() and the norm stay in device
 /// memory; a CUDA graph repeats the places of its capture. Not for concurrent use.
-/// Cost of a step: with `norms` a pass that reads the gradient, and an all_reduce of 4 bytes a layer; in steps that
-/// measure also one of `density` of the elements (at least 16 a layer) and 4 bytes a layer: at density 0.001 and
-/// `every` 1 a thousandth of a dense all-reduce. Memory: the samples, and some bytes a layer and tile.
+/// Cost of a step: with `norms` a pass that reads the gradient, and an all_reduce of 4 bytes per layer; in steps that
+/// measure also one of `density` of the elements (at least 16 a layer) and 4 bytes per layer: at density 0.001 and
+/// `every` 1 a thousandth of a dense all-reduce. Memory: the samples, and some bytes per layer and tile.
 /// Source: own derivation.
 ///
 /// @snippet parameters.cpp second moments

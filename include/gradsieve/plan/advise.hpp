@@ -27,7 +27,7 @@ struct transport_cost {
   double wait = 0;      ///< seconds of an exchange, dense or not, in which ranks wait for the last of them
   double slowdown = 1;  ///< factor on local_cost, where ranks have fewer cores than it was measured with
 
-  /// TCP on Ethernet, for ranks of so many cores each. A full packet carries 1,448 of 1,538 bytes. A core sends or
+  /// TCP on Ethernet, for ranks of this many cores each. A full packet carries 1,448 of 1,538 bytes. A core sends or
   /// receives a byte in `byte` seconds: none where the network card does it, about a nanosecond where the processor
   /// runs TCP. With less than a core, ranks take turns, and wait for each other: 30 ms for each other rank on the core,
   /// as four ranks on two cores did (bench/TRAINING.md). local_cost's defaults are of two cores; more of them change
@@ -134,14 +134,14 @@ inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  
   return {seconds, transport.slowdown * local};
 }
 
-/// Seconds of a choice as startup + slope * the link's seconds a byte.
+/// Seconds of a choice as startup + slope * the link's seconds per byte.
 [[nodiscard]] inline affine line_of(exchange_choice const& it, model_size const& size, int workers,
                                     network_link const& link, transport_cost const& transport) {
   auto const [exchange, local] = seconds_of(it, size, workers, {link.alpha, 0, link.gamma}, transport);
   return {exchange + local, seconds_of(it, size, workers, {0, 1, 0}, {transport.wire, 0, 0, 0}).first};
 }
 
-/// The seconds a byte between which one line lies below all others; from >= to: nowhere.
+/// The seconds per byte between which one line lies below all others; from >= to: nowhere.
 struct beta_interval {
   double from = 0;
   double to = infinite;
@@ -191,7 +191,7 @@ struct beta_interval {
   made.compress = sparse_seconds < dense_seconds;
   made.best = made.compress ? sparse : dense;
 
-  // All is linear in the density, and in the seconds a byte.
+  // All is linear in the density, and in the seconds per byte.
   auto const at_density = [&](double density) {
     auto at = menu[sparse];
     at.density = density;

@@ -14,8 +14,8 @@ namespace gradsieve {
 
 /// One link, full duplex, and the arithmetic at its end.
 struct network_link {
-  double alpha = 0;  ///< seconds a message
-  double beta = 0;   ///< seconds a byte
+  double alpha = 0;  ///< seconds per message
+  double beta = 0;   ///< seconds per byte
   double gamma = 0;  ///< seconds to add one byte to another
 
   /// Checks all. @throws invalid_argument unless they are finite and not negative.
@@ -157,7 +157,7 @@ namespace schedule_detail {
   return {scatter.a + 5 * startups, 2 * scatter.b};
 }
 
-/// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then a bit an entry.
+/// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then a bit per entry.
 [[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
   auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
   double const rounds = schedule_detail::rounds(workers);

@@ -66,7 +66,7 @@ template <cost_model Cost>
 /// a + b * bytes. Plans for such a cost take O(L) for L layers.
 struct affine {
   double a = 0;  ///< seconds of startup
-  double b = 0;  ///< seconds a byte
+  double b = 0;  ///< seconds per byte
 
   /// The cost.
   [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {

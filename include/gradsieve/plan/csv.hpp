@@ -94,7 +94,7 @@ inline constexpr std::string_view trace_columns = "name,bytes,backward,forward,d
 namespace schedule_detail {
 
 /// Bytes of an element where a file does not say them: 2 for dtypes 2 and 3 and 8 for 8, as simulate numbers float16,
-/// bfloat16 and double; else 4, or 2 where only 2 divides the bytes of each layer of the dtype.
+/// bfloat16 and double; otherwise 4, or 2 where only 2 divides the bytes of each layer of the dtype.
 inline void guess_element_bytes(std::vector<traced_layer>& layers) {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> low_bits;  // of all bytes of a dtype
   auto const of = [&](std::uint32_t dtype) -> std::uint64_t& {
@@ -186,7 +186,7 @@ inline void write_json(std::ostream& out, trace const& of) {
 
 /// Reads a log of layer times as published by the authors of MG-WFBP: lines with [parameter, elements, backward
 /// microseconds, microseconds of its communication, of a merged one], parameters in the order of the network. A weight
-/// and its bias, neighbours with the same time, become one layer; 4 bytes an element. The logs have no forward times:
+/// and its bias, neighbours with the same time, become one layer; 4 bytes per element. The logs have no forward times:
 /// half of the backward ones are taken, as their authors do.
 /// @throws invalid_argument if there is no such line, or one is out of order.
 [[nodiscard]] inline trace read_mgwfbp_log(std::istream& in, std::string name = {}) {

@@ -21,9 +21,9 @@ namespace gradsieve {
 /// What a rank computes besides the collective. The defaults are of a rank with two cores (bench/results); measure
 /// yours with bench/report.sh, or with measure_exchange() on a communicator of one rank.
 struct local_cost {
-  double element = 3.5e-10;  ///< seconds an element: accumulate, select, write the update
-  double sent = 3e-9;        ///< seconds an entry that this rank sends
-  double received = 3e-9;    ///< seconds an entry that it receives, its own included
+  double element = 3.5e-10;  ///< seconds per element: accumulate, select, write the update
+  double sent = 3e-9;        ///< seconds per entry that this rank sends
+  double received = 3e-9;    ///< seconds per entry that it receives, its own included
 
   /// Checks the numbers. @throws invalid_argument
   void check() const {
@@ -53,7 +53,7 @@ struct exchange_choice {
   double entry_bytes = 8;  ///< index and value together; for dense those of an element, 4 or 2; unused for index_union,
                            ///< leader (4 and 4) and shared_choice (4 of a value)
   local_cost local{};      ///< for dense, in 16 bits, `element` alone counts
-  double wire = 1;  ///< factor on the link's seconds a byte, for messages of a size that it takes faster or slower
+  double wire = 1;  ///< factor on the link's seconds per byte, for messages of a size that it takes faster or slower
 
   /// Checks the numbers. @throws invalid_argument
   void check() const {

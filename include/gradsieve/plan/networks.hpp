@@ -14,7 +14,7 @@
 
 namespace gradsieve {
 
-/// An all-reduce's cost for each number of workers: the measured one, if there is one, else computed from a link.
+/// An all-reduce's cost for each number of workers: the measured one, if there is one, otherwise computed from a link.
 struct network {
   /// A measured cost.
   struct measured {
@@ -33,7 +33,7 @@ struct network {
   network_link link;                   ///< likewise
   std::array<measured, 6> points{};    ///< measured costs
 
-  /// The cost of an all-reduce of so many workers. @throws invalid_argument unless workers >= 1.
+  /// The cost of an all-reduce of this many workers. @throws invalid_argument unless workers >= 1.
   [[nodiscard]] affine cost(int workers) const {
     for (auto const& each : points)
       if (each.workers == workers && workers > 1) return each.cost;
@@ -79,7 +79,7 @@ inline constexpr std::array<network::measured, 6> v100_56gib{
   return all;
 }
 
-/// A network by its name, or a ring over a link `ALPHA,BETA`: seconds a message, seconds a byte.
+/// A network by its name, or a ring over a link `ALPHA,BETA`: seconds per message, seconds per byte.
 /// @throws invalid_argument that lists the names.
 [[nodiscard]] inline network network_named(std::string_view text) {
   for (auto const& each : networks())

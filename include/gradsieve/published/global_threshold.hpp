@@ -17,10 +17,10 @@
 namespace gradsieve {
 
 /// Finds exactly which keys are among the k largest of all ranks, where each rank knows its own. In a round every rank
-/// sends how many of its keys lie above a bracket and inside of it, and 29 of those inside, evenly spaced by rank; all
+/// sends how many of its keys lie above a bracket and within it, and 29 of those inside, evenly spaced by rank; all
 /// ranks then narrow the bracket alike. Of equal keys those of the lower ranks are kept. The method is this library's.
-/// Cost: 128 bytes a rank and round. A round leaves at most 4 / 28 of the keys inside of the bracket; three to six
-/// rounds are usual. Memory: about 400 bytes a rank.
+/// Cost: 128 bytes per rank and round. A round leaves at most 4 / 28 of the keys within the bracket; three to six
+/// rounds are usual. Memory: about 400 bytes per rank.
 class global_threshold {
  public:
   /// Allocates.
@@ -88,7 +88,7 @@ class global_threshold {
   };
   static_assert(sizeof(word) == 128);
 
-  /// Which of the keys inside of the bracket is the i-th that is sent: the first, the last, and others between.
+  /// Which of the keys within the bracket is the i-th that is sent: the first, the last, and others between.
   [[nodiscard]] static std::uint64_t place(std::uint64_t i, std::uint64_t inside) noexcept {
     return inside <= samples ? i : i * (inside - 1) / (samples - 1);
   }

@@ -34,7 +34,7 @@ namespace gradsieve {
 /// Cost: two small all-gathers, two all-to-alls, 3 to 6 rounds for the threshold, an all-gather of the sums; O(k log k)
 /// on each rank. A rank receives (P - 1) / P of k entries twice and, from every other rank, two headers of 48 bytes and
 /// 176 bytes or more for the rounds. Every 64 steps there is also an all-reduce of P - 1 numbers.
-/// Memory: 3 P messages of k entries, 24 P bytes an entry.
+/// Memory: 3 P messages of k entries, 24 P bytes per entry.
 /// Source: Ok-Topk (Li and Hoefler, PPoPP 2022). Other than there, the threshold is exact in every step, indices are
 /// integers, and values that are not among the k largest sums stay in the residual.
 struct ok_topk {

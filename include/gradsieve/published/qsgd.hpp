@@ -49,7 +49,7 @@ struct qsgd {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * blocks(count) + wire::packed_bytes(count, width());
   }
-  /// Values that so many bytes can hold; see counting_value_codec.
+  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes / width(); }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -251,7 +251,7 @@ struct qsgd {
     return gradsieve::bit_cast<float>(magnitude | (code < levels && magnitude != 0 ? 0x8000'0000u : 0u));
   }
 
-  /// How many levels are |x|: one that is a level's value as that, else the one below or above, at random.
+  /// How many levels are |x|: one that is a level's value as that, otherwise the one below or above, at random.
   GRADSIEVE_EITHER_SPACE
   template <class Scale>
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t rounded(float x, index_type index, Scale const& scale,

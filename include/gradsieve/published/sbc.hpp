@@ -14,7 +14,7 @@
 namespace gradsieve {
 
 /// One magnitude for each sign: p for a positive value, -m for a negative one, where p and m are the mean magnitudes of
-/// all values of that sign. 1 bit a value and 8 bytes. Rounded values do not change when they are rounded again. The
+/// all values of that sign. 1 bit per value and 8 bytes. Rounded values do not change when they are rounded again. The
 /// residual keeps the rounding error.
 /// When not: without a residual, as the rounding is biased; where layers differ in scale, as all share the two
 /// magnitudes (`ternary` has one a layer); with `index_union` and `leader`, which sum values one by one and refuse it
@@ -23,7 +23,7 @@ namespace gradsieve {
 /// and zero bits up to the byte.
 /// Cost: two passes over the values to quantise or encode.
 /// Source: sparse binary compression (Sattler et al. 2019), which sends only the entries of the sign with the larger
-/// mean and needs no bit a value; here the selector chooses the entries, see `one_sign`.
+/// mean and needs no bit per value; here the selector chooses the entries, see `one_sign`.
 struct sbc {
   static constexpr char const* name = "sbc";
   static constexpr std::uint16_t id = 9;
@@ -31,7 +31,7 @@ struct sbc {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 8 + wire::packed_bytes(count, 1);
   }
-  /// Values that so many bytes can hold; see counting_value_codec.
+  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());

@@ -21,7 +21,7 @@ namespace gradsieve {
 /// When not: see `random_k`.
 /// Cost: one small all-gather and an all-reduce of k values (for shorter values: send_receives and an all-gather);
 /// O(k).
-/// Memory: 8 bytes an entry.
+/// Memory: 8 bytes per entry.
 struct shared_choice {
   static constexpr char const* name = "shared_choice";
   static constexpr exchange_traits traits{.sums_values = true, .shared_choice = true};  ///< what it needs, and does with values

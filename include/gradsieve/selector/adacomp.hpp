@@ -18,7 +18,7 @@ namespace gradsieve {
 /// recipe's density is the upper limit: of a layer that exceeds it the largest elements are sent. The first steps,
 /// without a residual, send a sixth to a half of a bin; a density of 0.5 leaves room for that. Needs `layerwise`, as
 /// bins do not cross layers. `packed` with `ternary`, or on a host `binned`, codes the equal values in few bits.
-/// When not: with many ranks, as the update grows with them; with `coo`, which takes 8 bytes an entry.
+/// When not: with many ranks, as the update grows with them; with `coo`, which takes 8 bytes per entry.
 /// Cost: the accumulate pass, and a second look at each bin while it is in the cache.
 /// Memory: 8 bytes a candidate, and address space for as many candidates as elements.
 /// Source: Chen et al. 2018 (AAAI).

@@ -18,7 +18,7 @@ namespace gradsieve {
 /// are mostly zeros, as in embeddings; with k below the number of chunks, as each then sends only in some steps.
 /// Cost: the accumulate pass, which sets aside what may be sent, and O(k). On a device, and where a chunk's threshold
 /// is much below the one before: two reads of the chunk more, while it is in the cache.
-/// Memory: 12 bytes per element of a chunk and thread, and address space for 8 bytes an element, touched as used.
+/// Memory: 12 bytes per element of a chunk and thread, and address space for 8 bytes per element, touched as used.
 /// Source: DeMo (Peng et al. 2024), without its transform.
 struct chunked {
   static constexpr char const* name = "chunked";

@@ -37,7 +37,7 @@ template <class Workspace>
   return acc.warm != nullptr && acc.warm->key != 0 && acc.warm->k <= k + k / 4 && k <= acc.warm->k + acc.warm->k / 4;
 }
 
-/// The candidates of a segment; where the prediction missed, collected anew from a sampled bound. The result
+/// The candidates of a segment; where the prediction missed, collected again from a sampled bound. The result
 /// still has fewer than k, or is incomplete, where no bound can do better (ties, few nonzeros).
 /// Cost: O(workers), after a miss one pass.
 GRADSIEVE_EITHER_SPACE

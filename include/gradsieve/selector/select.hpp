@@ -6,7 +6,7 @@
 
 namespace gradsieve {
 
-/// Entries that a selector may send for a budget of k: its own `capacity(k)`, else k.
+/// Entries that a selector may send for a budget of k: its own `capacity(k)`, otherwise k.
 GRADSIEVE_EITHER_SPACE
 template <class Selector>
 [[nodiscard]] GRADSIEVE_HD index_type selection_capacity(Selector const& chosen, index_type k) {

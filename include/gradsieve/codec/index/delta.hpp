@@ -27,7 +27,7 @@ struct delta {
   static constexpr std::uint16_t id = 2;
   static constexpr std::size_t block = 128;  ///< fields that have one width
 
-  /// Bytes that are enough for so many entries, and for fewer; see index_codec. The gaps sum to less than n, and a
+  /// Bytes that are enough for this many entries, and for fewer; see index_codec. The gaps sum to less than n, and a
   /// block of width w has one of at least 2^(w - 1), which bounds the widths.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
     std::uint64_t left = n;

@@ -13,7 +13,7 @@ namespace gradsieve {
 
 /// Indices as u32, little-endian.
 /// When not: on slow links, as `elias_fano` takes a quarter to a half of that.
-/// Cost: one copy, 32 bits an index.
+/// Cost: one copy, 32 bits per index.
 struct raw32 {
   static constexpr char const* name = "raw32";
   static constexpr std::uint16_t id = 1;

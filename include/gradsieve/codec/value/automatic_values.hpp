@@ -32,7 +32,7 @@ struct automatic_values {
   float max_error = 0.01f;  ///< of the values' L2 norm, in [0, 1]; 0 loses nothing
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 4 * count; }
-  /// Values that so many bytes can hold; see counting_value_codec.
+  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept {
     return int2{}.most_count(bytes);
   }

@@ -42,7 +42,7 @@ struct block_scaled {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return blocks(count) + wire::packed_bytes(count, Bits);
   }
-  /// Values that so many bytes can hold; see counting_value_codec.
+  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 / Bits * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -208,11 +208,11 @@ struct block_scaled {
   }
 };
 
-/// 8.125 bits a value in blocks of 64.
+/// 8.125 bits per value in blocks of 64.
 using int8 = block_scaled<8>;
-/// 4.125 bits a value in blocks of 64.
+/// 4.125 bits per value in blocks of 64.
 using int4 = block_scaled<4>;
-/// 2.125 bits a value in blocks of 64: -s, 0 or s.
+/// 2.125 bits per value in blocks of 64: -s, 0 or s.
 using int2 = block_scaled<2>;
 
 static_assert(value_codec<int8> && value_codec<int4> && value_codec<int2>);

@@ -11,14 +11,14 @@
 
 namespace gradsieve {
 
-/// Values as binary32, little-endian. Lossless; 32 bits a value.
+/// Values as binary32, little-endian. Lossless; 32 bits per value.
 struct fp32 {
   static constexpr char const* name = "fp32";
   static constexpr std::uint16_t id = 1;
 
   [[nodiscard]] constexpr std::uint64_t value_bytes() const noexcept { return 4; }
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 4 * count; }
-  /// Values that so many bytes can hold; see counting_value_codec.
+  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 4; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 4 * indices.size();

@@ -33,7 +33,7 @@ struct half_values {
 
   [[nodiscard]] constexpr std::uint64_t value_bytes() const noexcept { return 2; }
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 2 * count; }
-  /// Values that so many bytes can hold; see counting_value_codec.
+  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 2; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 2 * indices.size();

@@ -14,7 +14,7 @@ namespace gradsieve {
 
 /// A sign and one magnitude a block: +s or -s, where s is the mean magnitude of the value's block. 1 + 32 / block bits
 /// a value. Rounded values do not change when they are rounded again. The residual keeps the rounding error. `ternary`
-/// has one magnitude a layer instead.
+/// has one magnitude per layer instead.
 /// When not: without a residual, as the rounding is biased; with `index_union` and `leader`, which sum values one by
 /// one and refuse it when compiled.
 /// Payload: s for each block of `block` entries, binary32, in order; a bit for each entry, 1: negative, the first in
@@ -30,7 +30,7 @@ struct sign {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * blocks(count) + wire::packed_bytes(count, 1);
   }
-  /// Values that so many bytes can hold; see counting_value_codec.
+  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());

@@ -156,7 +156,7 @@ __global__ void round_blocks(entry_list const own, Format const format, std::uin
 ///     are rounded;
 ///   is_code(code, i, scale): whether code_of() writes this code; fills(code, scale): whether the scale can be that of
 ///     a block whose largest code this is.
-/// Memory: 4 bytes a block to write. quantise() keeps the scales that part().write() puts into the message.
+/// Memory: 4 bytes per block to write. quantise() keeps the scales that part().write() puts into the message.
 template <class Format>
 class device_block_values {
  public:

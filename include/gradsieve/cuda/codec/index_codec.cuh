@@ -14,7 +14,7 @@ namespace gradsieve {
 
 /// How an index codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, n) and
 /// reserve_reading(work, how, n, senders) allocate. part() is what kernels take of it, a small value with
-///   bytes(count): of the part of a message with so many entries, which any byte of the message may begin;
+///   bytes(count): of the part of a message with this many entries, which any byte of the message may begin;
 ///   write(own, count, to): by all threads of a launch;
 ///   open(part, count, sender): by all threads of one block of part_threads; returns, in its thread 0, whether the
 ///     part is well formed, of which it may take nothing for granted but its size;

@@ -129,7 +129,7 @@ __global__ void apply_scales(entry_list const own, layer_table const layers, lay
 
 }  // namespace cuda_kernels
 
-/// Where layers begin, in device memory. Memory: 4 bytes a layer.
+/// Where layers begin, in device memory. Memory: 4 bytes per layer.
 class device_layers {
  public:
   /// Allocates.
@@ -150,7 +150,7 @@ class device_layers {
   cuda_buffer<std::uint32_t> offsets_;
 };
 
-/// to_layer_scale() on a device. Memory: 16 bytes a layer. Cost: three passes over the entries.
+/// to_layer_scale() on a device. Memory: 16 bytes per layer. Cost: three passes over the entries.
 class layer_scales {
  public:
   /// Allocates.
@@ -181,7 +181,7 @@ class layer_scales {
   cuda_buffer<std::uint32_t> entries_;
 };
 
-/// Which layers have entries, of one list or of each sender's. Memory: 8 bytes a layer and list.
+/// Which layers have entries, of one list or of each sender's. Memory: 8 bytes per layer and list.
 class layer_finder {
  public:
   /// Allocates.

@@ -178,7 +178,7 @@ class groups_in_time {
 /// Merges so that the last group finishes as early as possible, for one stream and the given constraints. The default.
 /// Exact for any cost, also one that falls as bytes grow; no group has an infinite or NaN cost. Throws invalid_argument
 /// if every plan has a group of infinite or NaN cost, or if a cost is negative.
-/// When not: with a cost that is far off, above all with too many seconds a byte; `robust` plans for that, and
+/// When not: with a cost that is far off, above all with too many seconds per byte; `robust` plans for that, and
 /// ties::latest suffers less.
 /// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds at most
 /// O(L) for each group.

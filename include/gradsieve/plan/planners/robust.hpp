@@ -17,13 +17,13 @@
 
 namespace gradsieve {
 
-/// For an affine cost whose startup may be off by a factor of `a`, and whose seconds a byte by a factor of `b`, both
+/// For an affine cost whose startup may be off by a factor of `a`, and whose seconds per byte by a factor of `b`, both
 /// ways. Of the optimal plans for the given cost, its extremes and some costs in between, takes the one with the least
 /// worst ratio of its finish to the optimum. A measured `b` that is too high costs most, as the last group gets too
 /// large. Cost: 18 times `optimal` and 17 * 9 evaluations, O(L) each.
 struct robust {
   double a = 2;  ///< factor of the startup, >= 1
-  double b = 2;  ///< factor of the seconds a byte, >= 1
+  double b = 2;  ///< factor of the seconds per byte, >= 1
 
   /// Checks both. @throws invalid_argument unless they are finite and 1 or more.
   void check() const {

@@ -48,7 +48,7 @@ struct timeline_event {
   double end = 0;                     ///< seconds from the start of the run
   std::uint64_t bytes = 0;            ///< of the group, or the piece of it
   std::size_t group = 0;              ///< of the plan
-  std::size_t layer = 0;              ///< of forward and backward; else the last of the group to be ready
+  std::size_t layer = 0;              ///< of forward and backward; otherwise the last of the group to be ready
   int iteration = 0;                  ///< from 0
 };
 
