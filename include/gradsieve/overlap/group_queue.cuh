@@ -37,7 +37,7 @@ class device_overlap_report {
 
 /// @cond internal
 /// On a device: announce() enqueues, and events order the streams. Times are the device's; 0 for a step in a CUDA
-/// graph. Memory: an event per layer, two a group. Threads: written() and announce() from any; all else from one at a
+/// graph. Memory: an event per layer, two per group. Threads: written() and announce() from any; all else from one at a
 /// time.
 template <>
 class group_queue<device> {

@@ -15,7 +15,7 @@ namespace gradsieve {
 /// Counts the ready layers of one step after the other. Groups [0, frontier()) are complete and may be issued in this
 /// order; a group behind an incomplete one waits, as collectives must be issued alike on all ranks. Layers are those of
 /// the plan, in its order; no group waits for a layer of 0 bytes.
-/// Memory: 16 bytes per layer and 8 a group, allocated here.
+/// Memory: 16 bytes per layer and 8 per group, allocated here.
 /// Threads: on_ready() and what is const from any thread; reset() and flush() while no thread is in on_ready().
 class tracker {
  public:
