@@ -42,7 +42,7 @@ set(layers
     "compressor"
     "two_level"
     "gradsieve"
-    "cuda/error"
+    "cuda/error cuda/tuning"
     "cuda/device"
     "cuda/launch cuda/stream_work"
     "cuda/passes/"

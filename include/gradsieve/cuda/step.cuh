@@ -245,8 +245,9 @@ class device_step : public device_step_parts<Recipe> {
 
   /// The last selection as bytes, in room for as many as there may be at most. The first use allocates and waits.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const&) {
-    auto const bytes = outgoing_.encode(work, selection.codec(), recipe.codec.max_bytes(info.n, capacity, info.passthrough),
-                                        info, memory.taken(), passthrough.own().data());
+    auto const most = recipe.codec.max_bytes(info.n, capacity, info.passthrough);
+    auto const bytes =
+        outgoing_.encode(work, selection.codec(), most, info, memory.taken(), passthrough.own().data());
     record_.known.bytes_sent = bytes.size();
     record_.message = outgoing_.state();
     record_.sent = bytes.data();

@@ -12,6 +12,7 @@
 
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve {
 
@@ -93,9 +94,9 @@ class stream_work {
   /// A kernel over `count` things, a thread each up to a full device.
   template <class... Parameters, class... Arguments>
   void over(std::uint64_t count, void (*kernel)(Parameters...), Arguments const&... arguments) const {
-    constexpr unsigned threads = 256;
+    constexpr unsigned threads = cuda_kernels::loop_threads;
     if (count == 0) return;
-    auto const most = static_cast<std::uint64_t>(processors_) * 8;
+    auto const most = static_cast<std::uint64_t>(processors_) * cuda_kernels::loop_blocks;
     launch(kernel, static_cast<unsigned>(std::min((count + threads - 1) / threads, most)), threads, arguments...);
   }
 

@@ -21,6 +21,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/host/passes/tiles.hpp>
 
 namespace gradsieve {
@@ -93,10 +94,11 @@ class cuda_workspace : public stream_work {
     blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
         where().search_blocks != 0 ? where().search_blocks : by_size, 1,
         std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors()), cuda_kernels::most_blocks)));
-    std::uint64_t const of_all = std::min(n_, most_samples);
-    samples_ = buffer<key_type>(where(), of_all + (of_blocks ? blocks_ * samples_of_block : 0));
-    memory_ = {
-        grid_state_.data(), {samples_.data(), of_all}, {samples_.data() + of_all, of_blocks ? samples_of_block : 0}};
+    std::uint64_t const of_all = std::min(n_, cuda_kernels::most_samples);
+    samples_ = buffer<key_type>(where(), of_all + (of_blocks ? blocks_ * cuda_kernels::samples_of_block : 0));
+    memory_ = {grid_state_.data(),
+               {samples_.data(), of_all},
+               {samples_.data() + of_all, of_blocks ? cuda_kernels::samples_of_block : 0}};
     choices_.plan(*this, segments.size(), tiles.size(), expected, room_);
     bins_.plan(*this, n_, segments, excluded, bins);
     parts_indices_ = buffer<index_type>(where(), segments.size() > 1 ? expected : 0);
@@ -204,11 +206,12 @@ class cuda_workspace : public stream_work {
     using stored = stored_t<Residual>;
     zero(bins_.marks());
     over(tables_.segment_count, cuda_kernels::want_marks<>, tables_);
-    over(32 * std::uint64_t{bins_.tables().bin_count}, cuda_kernels::mark_bins<Chosen, T, Residual>, chosen, in, tables_, bins_.tables());
-    over(32 * std::uint64_t{tables_.tile_count}, cuda_kernels::list_marks<stored>, in.states[0], tables_, bins_.tables());
+    auto const& bins = bins_.tables();
+    over(32 * std::uint64_t{bins.bin_count}, cuda_kernels::mark_bins<Chosen, T, Residual>, chosen, in, tables_, bins);
+    over(32 * std::uint64_t{tables_.tile_count}, cuda_kernels::list_marks<stored>, in.states[0], tables_, bins);
     if constexpr (quantising_selector<Chosen>) {
-      over(bins_.tables().group_count, cuda_kernels::sum_groups<>, bins_.tables());
-      over(tables_.segment_count, cuda_kernels::mean_maxima<>, tables_, bins_.tables());
+      over(bins.group_count, cuda_kernels::sum_groups<>, bins);
+      over(tables_.segment_count, cuda_kernels::mean_maxima<>, tables_, bins);
     }
   }
 
@@ -246,45 +249,39 @@ class cuda_workspace : public stream_work {
         launch(cuda_kernels::choose_entries<Selector>, blocks, group_threads, chosen, tables_, choices_.tables());
       if constexpr (candidate_selector<Selector>)
         if (choices_.tables().shared_count > 0)
-          launch(cuda_kernels::end_searches<Selector>, choices_.tables().shared_count, group_threads, chosen, tables_, choices_.tables());
+          launch(cuda_kernels::end_searches<Selector>, choices_.tables().shared_count, group_threads, chosen, tables_,
+                 choices_.tables());
     }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
     together(blocks_, cuda_kernels::group_threads, cuda_kernels::select_rest<Selector, Stored>, chosen, accumulator,
              tables_, memory_, choices_.tables(), measured, leaves, lists, out.count);
     if (choices_.tables().list_blocks > 0)
-      launch(cuda_kernels::write_entries<Selector>, choices_.tables().list_blocks, cuda_kernels::write_threads, chosen, tables_,
-             choices_.tables(), choices_.tiles_each(), lists, out);
+      launch(cuda_kernels::write_entries<Selector>, choices_.tables().list_blocks, cuda_kernels::write_threads, chosen,
+             tables_, choices_.tables(), choices_.tiles_each(), lists, out);
   }
 
  private:
   static constexpr std::size_t words_before_found =  // non_finite(), saturated(), stays(), thresholds()
       (3 * sizeof(std::uint64_t) + sizeof(threshold_counts)) / sizeof(std::uint32_t);
-  static constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;
-  static constexpr std::uint64_t samples_of_block = 8192;
-
   std::uint64_t n_;
   std::uint32_t cells_ = 0;
   std::uint32_t blocks_ = 1;
   std::uint64_t expected_ = 0;
   std::uint64_t room_ = 0;
-
   std::vector<cuda_kernels::device_segment> segments_;  // without what changes from step to step
   std::vector<std::uint64_t> selectable_;               // elements of each segment
   cuda_kernels::tables tables_;
   cuda_kernels::search_memory memory_{};
-
   buffer<cuda_kernels::grid_shared_state> grid_state_;
-  buffer<std::uint64_t> steps_;  // so far
+  buffer<std::uint64_t> steps_, kept_;  // steps so far; what a tile keeps
   buffer<cuda_kernels::taken_state> taken_;
   buffer<cuda_kernels::tile> tiles_;
-  buffer<std::uint32_t> positions_, cell_tiles_;
+  buffer<std::uint32_t> positions_, cell_tiles_, written_, starts_;
   buffer<cuda_kernels::device_segment> device_segments_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_;
   buffer<std::uint32_t> counts_;  // what the step counts, and what was found of each segment
-  buffer<std::uint32_t> written_, starts_;
   buffer<cuda_kernels::place> places_;
-  buffer<std::uint64_t> kept_;
   buffer<cuda_kernels::tile_sums> sums_;
   buffer<index_type> candidate_indices_, parts_indices_;
   buffer<float> candidate_values_, parts_values_;

@@ -8,6 +8,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
 namespace gradsieve {
@@ -24,8 +25,6 @@ template <class Indices>
 class device_indices;
 
 namespace cuda_kernels {
-
-inline constexpr unsigned part_threads = 512;
 
 struct raw32_part {
   [[nodiscard]] static __device__ std::uint64_t bytes(std::uint64_t count) { return 4 * count; }

@@ -14,11 +14,10 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::cuda_kernels {
-
-inline constexpr unsigned accumulate_threads = 256;
 
 /// What is pending in one cell: its values, and a bit for each element that has one.
 struct pending_of_cell {

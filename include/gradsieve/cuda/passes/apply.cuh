@@ -11,6 +11,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::cuda_kernels {
 
@@ -28,10 +29,6 @@ template <class T>
   __builtin_assume(__isGlobal(pointer));
   return pointer;
 }
-
-inline constexpr unsigned apply_threads = 256;
-inline constexpr unsigned apply_blocks = 6;  // on a multiprocessor; for more of them registers would spill
-inline constexpr std::uint32_t staged_entries = 1024;
 
 /// The sum over one cell, by all threads of a block.
 struct cell_sum {

@@ -10,10 +10,9 @@
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::cuda_kernels {
-
-inline constexpr unsigned bin_threads = 256;
 
 /// Consecutive elements of one segment.
 struct device_bin {

@@ -10,15 +10,10 @@
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/last_block.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>
 
 namespace gradsieve::cuda_kernels {
-
-/// Candidates of a segment that one block searches alone; more of them are shared out in chunks of this size.
-inline constexpr std::uint32_t chunk_size = 16384;
-
-/// A shared search writes down at most a candidate in 16.
-inline constexpr std::uint32_t candidates_a_key = 16;
 
 /// Where a segment's entries come from.
 enum class entry_source : std::uint32_t {

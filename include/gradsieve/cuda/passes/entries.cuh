@@ -9,6 +9,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::cuda_kernels {
@@ -217,9 +218,6 @@ __global__ void add_values(T* values, std::uint64_t count, float const* other) {
     if (is_finite(sum)) values[i] = to_stored<T>(sum);
   });
 }
-
-inline constexpr unsigned sum_blocks = 256;
-inline constexpr unsigned sum_threads = 256;
 
 /// Sum of squares of what is finite, in as many parts as there are blocks: in an order that depends on nothing.
 template <class T>

@@ -11,12 +11,9 @@
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::cuda_kernels {
-
-inline constexpr unsigned group_threads = 512;
-inline constexpr unsigned group_warps = group_threads / 32;
-inline constexpr unsigned most_blocks = 1024;  // of a cooperative launch
 
 /// Device memory that the blocks of a launch share. Zero at first; every launch leaves the histogram of the next turn
 /// zero.

@@ -225,7 +225,8 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
   template <class Keep>
   __device__ kept count_by_tile(accumulator_ref const acc, key_type key, Keep const& keep) {
     std::uint64_t before = 0;
-    auto const total = unpacked(group_.sum_of_blocks(share_count_ = this->template count_share<false>(acc, key, keep), before));
+    share_count_ = this->template count_share<false>(acc, key, keep);
+    auto const total = unpacked(group_.sum_of_blocks(share_count_, before));
     counted_ = true;
     counted_segment_ = acc.id;
     counted_key_ = key;

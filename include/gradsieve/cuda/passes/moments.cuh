@@ -8,6 +8,7 @@
 
 #include <gradsieve/core/moment_factors.hpp>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::cuda_kernels {
 
@@ -32,8 +33,6 @@ struct moment_view {
   double* layer_squares;  // of the mean gradient, as estimated
   float* norm;
 };
-
-inline constexpr unsigned moment_threads = 256;
 
 /// The sum of value(i) for i < count, in an order that depends on nothing; right in thread 0.
 template <class Value>

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-namespace gradsieve::cuda_kernels {
+#include <gradsieve/cuda/tuning.cuh>
 
-inline constexpr unsigned scan_threads = 1024;
+namespace gradsieve::cuda_kernels {
 
 /// Exclusive sums of `count` numbers: of a few for each tile of 4096 elements or each layer, so that one block takes no
 /// longer than the launches of a scan by many. Unsigned sums are modulo their range: over several lists, one behind the
@@ -15,7 +15,7 @@ inline constexpr unsigned scan_threads = 1024;
 /// @pre one block of scan_threads threads
 template <class T>
 __global__ void __launch_bounds__(scan_threads) exclusive_sums(T const* from, T* to, std::uint64_t count) {
-  constexpr unsigned each = 16;
+  constexpr unsigned each = scan_each;
   using scan = cub::BlockScan<T, scan_threads>;
   __shared__ typename scan::TempStorage scratch;
   T before = 0;

@@ -12,15 +12,10 @@
 #include <gradsieve/cuda/passes/kernel_workspace.cuh>
 #include <gradsieve/cuda/passes/last_block.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>
 
 namespace gradsieve::cuda_kernels {
-
-/// Segments up to this size are one block's work, many at a time; larger ones, and a segment that is alone, that of
-/// all blocks.
-inline constexpr std::uint32_t most_of_block = 1u << 17;
-
-inline constexpr unsigned collect_threads = 256;
 
 /// What both kernels need.
 struct search_memory {

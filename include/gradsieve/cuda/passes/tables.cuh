@@ -5,11 +5,9 @@
 
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::cuda_kernels {
-
-/// Elements of a cell: the grid on which tiles and directories lie.
-inline constexpr std::uint32_t cell_size = 4096;
 
 inline constexpr std::uint32_t no_segment = ~std::uint32_t{0};
 inline constexpr std::uint32_t every_turn = ~std::uint32_t{0};

@@ -5,11 +5,9 @@
 #include <type_traits>
 
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::cuda_kernels {
-
-/// Bytes of a load that takes several elements: the most that a thread can have.
-inline constexpr unsigned load_bytes = 16;
 
 /// Neighbours in one load or store.
 template <class T, unsigned Width>

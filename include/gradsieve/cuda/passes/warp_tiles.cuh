@@ -7,12 +7,9 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::cuda_kernels {
-
-/// Loads that a thread issues before it uses the first, where segments are large.
-template <bool FullGrid>
-inline constexpr unsigned loads_at_once = FullGrid ? 4 : 1;
 
 /// Calls body(load(i), is_valid) for i < count, the same number of times in all threads of a warp.
 template <bool FullGrid, class Load, class Body>

@@ -11,13 +11,10 @@
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>
 
 namespace gradsieve::cuda_kernels {
-
-inline constexpr unsigned write_threads = 256;
-inline constexpr unsigned write_warps = write_threads / 32;
-inline constexpr std::uint32_t most_write_blocks = 1024;
 
 /// Candidates above a threshold and equal to it.
 struct kept_count {

@@ -1,0 +1,55 @@
+// The sizes that a device's kernels are tuned by, in one place.
+//
+// None was measured on a GPU yet. They were chosen by what ptxas reports for sm_80 and sm_90 (registers, spills, shared
+// memory; test `spills`) and by the model in bench/device_model.py.
+#pragma once
+
+#include <cstdint>
+
+namespace gradsieve::cuda_kernels {
+
+// ---- Memory ------------------------------------------------------------------------------------------------------
+
+inline constexpr unsigned load_bytes = 16;             ///< of a load of several elements: the most a thread can have
+inline constexpr std::uint32_t cell_size = 4096;       ///< elements of a cell: the grid of tiles and directories
+inline constexpr std::uint32_t staged_entries = 1024;  ///< of one update, in shared memory while a cell is summed
+inline constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;  ///< of a segment that all blocks search
+inline constexpr std::uint64_t samples_of_block = 8192;                ///< of one that a block searches
+
+/// Loads that a thread issues before it uses the first, where segments are large.
+template <bool FullGrid>
+inline constexpr unsigned loads_at_once = FullGrid ? 4 : 1;
+
+// ---- Searches ----------------------------------------------------------------------------------------------------
+
+/// Segments up to this size are one block's work, many at a time; larger ones, and a segment that is alone, are that of
+/// all blocks.
+inline constexpr std::uint32_t most_of_block = 1u << 17;
+/// Candidates of a segment that one block searches alone; more of them are divided into chunks of this size.
+inline constexpr std::uint32_t chunk_size = 16384;
+/// A search by several blocks stores at most one candidate in 16.
+inline constexpr std::uint32_t candidates_a_key = 16;
+
+// ---- Threads and blocks ------------------------------------------------------------------------------------------
+
+inline constexpr unsigned accumulate_threads = 256;
+inline constexpr unsigned collect_threads = 256;
+inline constexpr unsigned group_threads = 512;  ///< of a block that searches
+inline constexpr unsigned group_warps = group_threads / 32;
+inline constexpr unsigned most_blocks = 1024;  ///< of a cooperative launch
+inline constexpr unsigned write_threads = 256;
+inline constexpr unsigned write_warps = write_threads / 32;
+inline constexpr std::uint32_t most_write_blocks = 1024;
+inline constexpr unsigned apply_threads = 256;
+inline constexpr unsigned apply_blocks = 6;  ///< on a multiprocessor; with more of them registers would spill
+inline constexpr unsigned bin_threads = 256;
+inline constexpr unsigned moment_threads = 256;
+inline constexpr unsigned part_threads = 512;  ///< of a packed message's parts
+inline constexpr unsigned sum_blocks = 256;    ///< of a sum of squares, whose order is fixed
+inline constexpr unsigned sum_threads = 256;
+inline constexpr unsigned scan_threads = 1024;
+inline constexpr unsigned scan_each = 16;     ///< numbers a thread of a prefix sum takes at a time
+inline constexpr unsigned loop_threads = 256;  ///< of a plain loop over elements
+inline constexpr unsigned loop_blocks = 8;     ///< of one, on a multiprocessor
+
+}  // namespace gradsieve::cuda_kernels
