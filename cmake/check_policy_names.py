@@ -18,7 +18,7 @@ policies = []
 for family in ("selectors", "partitioners", "residuals"):
     listed = re.search(rf"using {family} = type_list<([^>]*)>", menu)[1]
     policies += [name.strip() for name in listed.split(",")]
-words_of_other_things = {"whole", "none"}  # they are used of other things, too
+words_of_other_things = {"whole", "none", "error_feedback"}  # used of other things too; another store's default
 
 sources = {}
 for path in sorted(root.rglob("*")):
