@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tables (tables.md, one CSV each), pictures and commands.txt of what study.sh has left in a folder: study.py FOLDER
 
-Cells are mean ± standard deviation over seeds (n in the last column). Figures of times are of one machine, whose
+Cells are mean ± standard deviation over seeds, samples or traces (n in the last column). Figures of times are of one machine, whose
 worker threads share its cores."""
 
 import collections
@@ -62,7 +62,7 @@ def table(name, title, keys, columns, groups, shown=shown):
              + [str(max(len(values[c]) for c, _ in columns))] for key, values in groups.items()]
     with open(folder / f"{name}.table.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header] + lines)
-    document.append(f"## {title}\n\n|" + "|".join(header) + "|\n|" + "---|" * len(header) + "\n"
+    document.append(f"## {title}\n\n<!-- table {name} -->\n|" + "|".join(header) + "|\n|" + "---|" * len(header) + "\n"
                     + "".join("|" + "|".join(line) + "|\n" for line in lines))
 
 
@@ -255,8 +255,8 @@ def estimates():
             group["estimated %"].append(100 * thresholds[0] / sum(thresholds))
             group["corrected %"].append(100 * thresholds[2] / sum(thresholds))
             group["probes a step"].append(float(row["probes"]) / sum(thresholds))
-    table("estimates", "Entries sent over k in all steps, and accuracy: estimated thresholds (ldte, sidco as published, "
-          "laplacian is ours), bisection (threshold_search), trimmed, sampled (hierarchical), exact (radix); 4 workers",
+    table("estimates", "Entries sent over k in all steps, and accuracy: estimated thresholds (ldte as far as "
+          "published, sidco, laplacian is ours), bisection (threshold_search), trimmed, sampled (hierarchical), exact (radix); 4 workers",
           ["recipe", "density"],
           [("sent / k", 3), ("least", 2), ("most", 2), ("estimated %", 1), ("corrected %", 1), ("probes a step", 2),
            ("points over dense", 2)], dict(sorted(groups.items(), reverse=True)))
@@ -419,14 +419,16 @@ def published():
     for model, kind, network, *times in re.findall(
             rf"^(\S+) (fp\d+) (\S+): {number}/{number} {number}/{number} {number}/{number}; {number}", text, re.M):
         wfbp, wfbp_here, single, single_here, ours, ours_here, optimal = map(float, times)
-        for column, value in (("wfbp / mgwfbp, measured", wfbp / ours), ("simulated", wfbp_here / ours_here),
-                              ("single / mgwfbp, measured", single / ours), ("simulated ", single_here / ours_here),
+        for column, value in (("wfbp / mgwfbp, measured", wfbp / ours),
+                              ("wfbp / mgwfbp, simulated", wfbp_here / ours_here),
+                              ("single / mgwfbp, measured", single / ours),
+                              ("single / mgwfbp, simulated", single_here / ours_here),
                               ("optimal / mgwfbp, simulated", optimal / ours_here)):
             cells[model, kind, network][column].append(value)
     table("published", "MG-WFBP as its authors measured it on 16 V100 (TPDS 2021), beside the simulation",
           ["model", "format", "network"],
-          [("wfbp / mgwfbp, measured", 2), ("simulated", 2), ("single / mgwfbp, measured", 2), ("simulated ", 2),
-           ("optimal / mgwfbp, simulated", 2)], cells)
+          [("wfbp / mgwfbp, measured", 2), ("wfbp / mgwfbp, simulated", 2), ("single / mgwfbp, measured", 2),
+           ("single / mgwfbp, simulated", 2), ("optimal / mgwfbp, simulated", 2)], cells)
     measured = {"googlenet": (1.20, 1.36), "resnet50": (1.22, 1.39)}
     for model, network, factor, *ratios in re.findall(
             rf"^(\w+) on (\S+), interference {number}: wfbp / mgwfbp {number}, single / mgwfbp {number}", text, re.M):
@@ -434,8 +436,8 @@ def published():
         for i, name in enumerate(("wfbp", "single")):
             group[f"{name} / mgwfbp, measured"] = [measured[model][i]]
             group[f"{name} / mgwfbp, simulated"] = [float(ratios[i])]
-    table("eight_nodes", "MG-WFBP on 8 K80 nodes (INFOCOM 2019), beside the simulation; factor: by which computing is "
-          "slower beside a collective", ["model", "network", "factor"],
+    table("eight_nodes", "MG-WFBP on 8 K80 nodes (INFOCOM 2019), beside the simulation; factor: by which computation is "
+          "slower during a collective", ["model", "network", "factor"],
           [(f"{name} / mgwfbp, {how}", 2) for name in ("wfbp", "single") for how in ("measured", "simulated")], eight)
 
 

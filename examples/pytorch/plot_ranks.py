@@ -49,7 +49,7 @@ def gaps(found):
 def main():
     results = sorted(gaps(read(sys.argv[1])), key=lambda each: (each[0]["optimizer"], each[0]["elements"], each[0]["method"],
                                                                each[0]["ranks"], -float(each[0]["density"] or 0)))
-    print("| method | optimizer | ranks | density | rate × | bytes a step | fewer | loss | behind dense | seeds |")
+    print("| method | optimizer | ranks | density | rate × | bytes per step | fewer | loss | behind dense | seeds |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for key, rate, rows, mean, gap in results:
         first = next(iter(rows.values()))
