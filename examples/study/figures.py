@@ -7,7 +7,8 @@ A table with figures needs one of these comments on the line before it; --write 
     <!-- by hand: COMMAND, YYYY-MM-DD -->                             no result is committed
     <!-- not measured: WHY -->                                        claims of papers, years
 A section with a line "Recorded YYYY-MM-DD" counts as measured by hand. On examples/STUDY.md a paragraph or list item
-with a decimal figure needs a comment after its last line; each of its numbers must come from a line of that comment:
+with a decimal figure needs a comment after its last line; each of its numbers must come from a line of that comment. A
+table may have such a comment above it, and `figures in FILE` stands for one whose lines are in that file:
     <!-- figures
     NAME: KEY=VALUE: COLUMN; COLUMN        cells, each of which the text must state, with or without what follows the ±
     range NAME: KEY=VALUE: COLUMN; COLUMN  the least and the largest of these cells, which the text must state
@@ -15,12 +16,13 @@ with a decimal figure needs a comment after its last line; each of its numbers m
     from NAME: KEY=VALUE: COLUMN           cells to compute with, which the text need not state
     = 2 * 203.3 / (2.33 + 4.06)            computed of whole numbers and of cells named above
     page FILE: 92.2 90.9                   stands on another page
+    hand COMMAND, YYYY-MM-DD: 1.21 2.9     measured by hand, no result is committed
     given: 400 1.62                        settings, and claims of papers
     -->
 NAME is that of a file examples/study/NAME.table.csv, or a path from the root; of Google Benchmark's JSON a row is a
-benchmark. A condition is one of = ~ (begins with) < <= > >=. A line that ends with ; or : goes on in the next, and a
-COLUMN may have *. Numbers are compared as far as they are written; "1.5 behind" states -1.47, but a number with a sign
-needs that sign."""
+benchmark, of a page the row of a table. A condition is one of = ~ (begins with) < <= > >=; it stands in quotes if it
+has ": ". A line that ends with ; or : goes on in the next, and a COLUMN may have *. Numbers are compared as far as they
+are written; "1.5 behind" states -1.47, but a number with a sign needs that sign."""
 
 import argparse
 import ast
@@ -34,7 +36,8 @@ import re
 import subprocess
 import sys
 
-PAGES = ["bench/README.md", "bench/TRAINING.md", "examples/STUDY.md", "examples/pytorch/README.md"]
+PAGES = ["README.md", "bench/README.md", "bench/TRAINING.md", "examples/STUDY.md", "examples/pytorch/README.md",
+         "include/gradsieve/plan/README.md"]
 NUMBER = re.compile(r"(?<![\w^.,/+:-])[-+−]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w^]|\.\d)")
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d|\d,\d{3}")
 DATE = r"20\d\d-\d\d-\d\d"
@@ -63,11 +66,23 @@ def states(written, meant):
     return abs(number - abs(meant)) <= half
 
 
+def table_rows(lines):
+    """The rows of a page's tables, by the names of their columns."""
+    head = None
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else None
+        if head and cells and not re.fullmatch(r"[-:|\s]+", line):
+            yield dict(zip(head, cells))
+        head = cells and (head or cells)
+
+
 @functools.cache
 def rows(root, name):
     path = root / name if "/" in name else root / f"examples/study/{name}.table.csv"
     if not path.exists():
         raise Fault(f"there is no {path.relative_to(root)}")
+    if path.suffix == ".md":
+        return list(table_rows(path.read_text(encoding="utf-8").split("\n")))
     if path.suffix == ".json":
         return [{key: str(each) for key, each in row.items()} for row in json.loads(path.read_text())["benchmarks"]]
     with path.open(newline="", encoding="utf-8") as file:
@@ -81,7 +96,7 @@ def column(row, name, source):
 
 
 def fits(row, condition, source):
-    name, sign, wanted = re.fullmatch(r"(.*?)(<=|>=|=|~|<|>)(.*)", condition).groups()
+    name, sign, wanted = re.fullmatch(r"(.*?)(<=|>=|=|~|<|>)(.*)", condition.replace("\0", " ")).groups()
     found = column(row, name.strip(), source)
     if sign == "=":
         return found in wanted.strip().split("|")
@@ -92,17 +107,21 @@ def fits(row, condition, source):
 
 def picked(root, clause):
     """(rows, columns, keys in the conditions, NAME) of 'NAME: CONDITIONS: COLUMNS'."""
-    source, *rest = (part.strip() for part in re.split(r":\s", clause + " "))
+    hidden = re.sub(r'"([^"]*)"', lambda quoted: quoted[1].replace(": ", ":\0").replace("; ", ";\0"), clause)
+    source, *rest = (part.strip() for part in re.split(r":\s", hidden + " "))
     conditions = next((part for part in rest if re.search(r"[=~<>]", part)), "")
     columns = next((part for part in rest if part and part != conditions), "")
-    for condition in filter(None, conditions.split("; ")):
-        if not re.search(r"[=~<>]", condition):
-            raise Fault(f"'{condition}' is no condition")
-    found = [row for row in rows(root, source)
-             if all(fits(row, each, source) for each in filter(None, conditions.split("; ")))]
+    conditions = [each for each in conditions.split("; ") if each]
+    for each in conditions:
+        if not re.search(r"[=~<>]", each):
+            raise Fault(f"'{each}' is no condition")
+    keys = [re.split("[=~<>]", each)[0].strip() for each in conditions]
+    found = rows(root, source)
+    if source.endswith(".md"):  # of the page's tables those with such columns
+        found = [row for row in found if row.keys() >= set(keys)]
+    found = [row for row in found if all(fits(row, each, source) for each in conditions)]
     if not found:
         raise Fault(f"'{clause.strip()}' picks no row")
-    keys = [re.split("[=~<>]", each)[0].strip() for each in filter(None, conditions.split("; "))]
     return found, [each for each in columns.split("; ") if each], keys, source
 
 
@@ -139,6 +158,11 @@ def check_text(root, text, marker):
         kind, _, rest = clause.partition(" ")
         if kind == "given:":
             allowed += [value(each) for each in numbers(rest)]
+        elif kind == "hand":
+            if not re.search(rf", {DATE}: ", rest):
+                yield f"'{clause}': name the command and the date"
+            for each in numbers(rest.rpartition(": ")[2]):
+                yield from must(value(each), clause)
         elif kind == "page":
             name, _, wanted = rest.partition(": ")
             there = {each.lstrip("+-") for each in numbers((root / name).read_text(encoding="utf-8"))}
@@ -215,13 +239,14 @@ def blocks(lines):
 
 
 def with_markers(lines):
-    """(first line, end, kind, marker) of tables and texts: that of a table stands above it, that of a text below it."""
+    """(first line, end, kind, marker) of tables and texts: that of a table stands above it, that of a text below."""
     found = list(blocks(lines))
+    starts = {(first, kind) for first, _, kind in found}
     comments = {}
     for first, end, kind in found:
         text = "\n".join(lines[first:end]).strip()[4:-3].strip() if kind == "comment" else ""
         if re.match(r"table |figures\s|by hand: |not measured: ", text):
-            comments[first] = comments[end] = text
+            comments[end if (end, "table") in starts else first] = text
     for first, end, kind in found:
         if kind != "comment":
             yield first, end, kind, comments.get(first if kind == "table" else end, "")
@@ -252,8 +277,10 @@ def check(root, page, prose, write):
                 if wanted != have and not write:
                     at = next(i for i in range(len(have) + 1) if wanted[i:i + 1] != have[i:i + 1])
                     yield first + 1 + at, f"the result has {''.join(wanted[at:at + 1]) or 'no such row'}"
-            elif kind == "text" and marker.startswith("figures"):
-                for fault in check_text(root, "\n".join(have), marker[7:]):
+            elif marker.startswith("figures"):
+                in_file = re.fullmatch(r"figures in (\S+)", marker)
+                clauses = (root / in_file[1]).read_text(encoding="utf-8") if in_file else marker[7:]
+                for fault in check_text(root, "\n".join(have), clauses):
                     yield first + 1, fault
             elif (kind == "table" or prose) and not recorded(lines, first):
                 if DECIMAL.search(re.sub(r"`[^`]*`|\]\([^)]*\)", "", "\n".join(have))):
