@@ -30,12 +30,12 @@ inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer
 /// in all, if enough elements are nonzero; each fragment gives at least one if k allows it; a fragment that is sent in
 /// full is all-reduced without indices.
 ///
-/// `by_layer` gives a layer the same share for any number of ranks. `by_fragment` favours layers that are split, as the
-/// norms of P fragments add up to about sqrt(P) times their layer's. A rank selects from the same fragments for
-/// `rotate_every` steps; then the bins move on by one rank. Some elements of a rank's accumulator are large only by the
-/// noise of its own samples. With bins that rotate in every step, as published, entries are spent on the noise of all
-/// ranks in turn, and elements that are large in the sum wait. With momentum_correction at a density of 0.1 % or less
-/// training may then fail.
+/// `by_layer` gives a layer about the same share for any number of ranks: each of its fragments gets one entry at least.
+/// `by_fragment` favours layers that are split, as the norms of P fragments add up to about sqrt(P) times their layer's.
+/// A rank selects from the same fragments for `rotate_every` steps; then the bins move on by one rank. Some elements of a
+/// rank's accumulator are large only by the noise of its own samples. With bins that rotate in every step, as published,
+/// entries are spent on the noise of all ranks in turn, and elements that are large in the sum wait. With
+/// momentum_correction at a density of 0.1 % or less training may then fail.
 ///
 /// When not: where the global top-k is needed, as large values in layers of small norm wait longer. Where ranks see
 /// different kinds of data, an element that is nonzero on one rank only waits up to world * rotate_every steps for that
