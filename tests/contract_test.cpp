@@ -90,6 +90,23 @@ static_assert(gs::exchangeable<gs::recipe<gs::radix, gs::cyclic, gs::none, half>
 
 namespace mine {  // optional members, as one would write them
 
+/// Members that are fields of traits, or were before there were traits: none is ignored.
+struct stray_field : gs::gather {
+  static constexpr bool broadcast = true;
+};
+struct stray_old : gs::gather {
+  static constexpr bool needs_broadcast = true;
+};
+struct stray_member : gs::gather {
+  bool exact_values = true;
+};
+struct stray_promise : gs::layerwise {
+  bool rotates() const { return true; }
+};
+static_assert(gs::has_stray_trait<stray_field> && gs::has_stray_trait<stray_old> && gs::has_stray_trait<stray_member>);
+static_assert(gs::has_stray_promise<stray_promise> && !gs::has_stray_trait<gs::leader> &&
+              !gs::has_stray_promise<gs::deft>);
+
 /// Layers in turn: rank `step` % world selects, from every layer.
 struct turns {
   using default_exchange = gs::leader;

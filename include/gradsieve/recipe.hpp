@@ -154,8 +154,9 @@ struct recipe_rules {
                 "recipe.exchange needs static constexpr exchange_traits traits{...}, what it does and needs; it must be "
                 "comparable and trivially copyable");
   static_assert(!has_stray_trait<exchange_type>,
-                "recipe.exchange has encodes, sums_values or a needs_... as a member of its own, which nothing reads: "
-                "they are fields of its static constexpr exchange_traits traits");
+                "recipe.exchange has encodes, sums_values, exact_values, single_owner, shared_choice, broadcast, "
+                "all_to_all or send_receive as a member of its own, which nothing reads: they are fields of its static "
+                "constexpr exchange_traits traits");
 
   // What a policy may have, and has in another form than the one that is used.
   static_assert(capacity_fits<selector_type>,

@@ -72,16 +72,19 @@ template <exchange_policy E>
     return E::traits.encodes;
 }
 
-/// Whether it has a member of the name of a field of its traits, which nothing reads.
+/// Whether it has a member of the name of a field of its traits, or of the time before them, which nothing reads.
 template <class E>
 concept has_stray_trait =
-    requires { &E::encodes; } || requires { E::encodes; } || requires { &E::needs_broadcast; } ||
-    requires { E::needs_broadcast; } || requires { &E::needs_single_owner; } || requires { E::needs_single_owner; } ||
+    requires { &E::encodes; } || requires { E::encodes; } || requires { &E::sums_values; } ||
+    requires { E::sums_values; } || requires { &E::exact_values; } || requires { E::exact_values; } ||
+    requires { &E::single_owner; } || requires { E::single_owner; } || requires { &E::shared_choice; } ||
+    requires { E::shared_choice; } || requires { &E::broadcast; } || requires { E::broadcast; } ||
+    requires { &E::all_to_all; } || requires { E::all_to_all; } || requires { &E::send_receive; } ||
+    requires { E::send_receive; } || requires { &E::needs_exact_values; } || requires { E::needs_exact_values; } ||
+    requires { &E::needs_single_owner; } || requires { E::needs_single_owner; } ||
     requires { &E::needs_shared_choice; } || requires { E::needs_shared_choice; } ||
-    requires { &E::needs_all_to_all; } || requires { E::needs_all_to_all; } ||
-    requires { &E::needs_send_receive; } || requires { E::needs_send_receive; } ||
-    requires { &E::needs_exact_values; } || requires { E::needs_exact_values; } || requires { &E::sums_values; } ||
-    requires { E::sums_values; };
+    requires { &E::needs_broadcast; } || requires { E::needs_broadcast; } || requires { &E::needs_all_to_all; } ||
+    requires { E::needs_all_to_all; } || requires { &E::needs_send_receive; } || requires { E::needs_send_receive; };
 
 /// @endcond
 

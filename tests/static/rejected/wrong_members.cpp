@@ -69,7 +69,7 @@ struct wrong_check : gs::coo {
   bool check() { return true; }
 };
 struct stray_broadcast : gs::gather {
-  static constexpr bool needs_broadcast = true;
+  static constexpr bool broadcast = true;
 };
 struct wrong_values_largest : gs::fp32 {
   double largest() const { return 1; }
