@@ -23,7 +23,12 @@ concept holds_device_pointer = requires(Gradient& gradient) {
   gradient.size();
 };
 
-/// The elements of a vector, array, span or thrust::device_vector.
+/// A vector, array, span or thrust::device_vector: not `pieces`.
+template <class Gradient>
+concept device_range =
+    holds_device_pointer<std::remove_reference_t<Gradient>> || requires(Gradient& gradient) { std::span{gradient}; };
+
+/// The elements of a device_range.
 template <class Gradient>
 [[nodiscard]] auto device_span(Gradient& gradient) {
   if constexpr (holds_device_pointer<Gradient>)

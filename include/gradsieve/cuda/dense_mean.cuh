@@ -29,7 +29,7 @@ struct device_dense_mean {
   device where;  ///< in whose stream it runs
 
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws; device_error.
-  template <communicator Comm, class Gradient>
+  template <communicator Comm, device_range Gradient>
   step_report exchange(Comm const& comm, Gradient&& values) const {
     std::span<float> const gradient{device_span(values)};
     static_assert(has_all_reduce<Comm, device, float>, "this communicator needs all_reduce for float");
@@ -48,7 +48,7 @@ struct device_dense_mean {
 
   /// Joins an exchange() of the other ranks as a rank that has failed: their means and this gradient, which has the
   /// same size, become NaN. Collective. @throws what the transport throws; device_error.
-  template <communicator Comm, class Gradient>
+  template <communicator Comm, device_range Gradient>
   void fail(Comm const& comm, Gradient&& values) const {
     std::span<float> const gradient{device_span(values)};
     throw_on_error(cudaMemsetAsync(gradient.data(), 0xFF, gradient.size_bytes(), where.stream), "cudaMemsetAsync");
