@@ -20,7 +20,7 @@ archs="75 90"
 lib=$("$run" --build) || exit 125
 key=$({
   "$nvcc" --version
-  cat "$here"/selftest/*.cu
+  cat "$here"/selftest/*.cu "$here"/selftest/check.h
 } | sha256sum | cut -c1-16)
 bin=$(dirname "$lib")/selftest-$key-${archs// /-}
 mkdir -p "$bin" || exit 125

@@ -1,7 +1,6 @@
 // The exchange of a group on a device without compression.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -9,6 +8,7 @@
 #include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
+#include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/report.hpp>
 
@@ -34,12 +34,8 @@ struct device_dense_mean {
     std::span<float> const gradient{device_span(values)};
     static_assert(has_all_reduce<Comm, device, float>, "this communicator needs all_reduce for float");
     comm.all_reduce(where, gradient, reduction::sum);
-    if (!gradient.empty()) {
-      auto const blocks = static_cast<unsigned>(std::min<std::uint64_t>((gradient.size() + 255) / 256, 1024));
-      cuda_kernels::divide_values<<<blocks, 256, 0, where.stream>>>(gradient.data(), gradient.size(),
-                                                                    static_cast<float>(comm.size()));
-      throw_on_error(cudaGetLastError(), "divide_values");
-    }
+    launch_over(where, gradient.size(), cuda_kernels::divide_values<>, gradient.data(), gradient.size(),
+                static_cast<float>(comm.size()));
     step_report report;
     report.world = comm.size();
     report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();

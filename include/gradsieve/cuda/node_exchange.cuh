@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +17,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
+#include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/report.cuh>
@@ -194,7 +194,8 @@ class device_node_exchange {
         return divide<T>(sums);
       }
     }
-    launch(cuda_kernels::widen_gradient<T>, all_.size(), gradient.data(), part_.n, part_.room_of_all(), all_.data());
+    launch_over(where_, all_.size(), cuda_kernels::widen_gradient<T>, gradient.data(), part_.n, part_.room_of_all(),
+                all_.data());
     if constexpr (scatters) {
       inside.reduce_scatter(where_, std::span<float const>{all_.span()}, sums_.span(), reduction::sum);
     } else {
@@ -250,16 +251,8 @@ class device_node_exchange {
 
   template <class T>
   void divide(float const* sums) const {
-    launch(cuda_kernels::divide_sums<T>, part_.room(), sums, part_.size(), part_.room(),
+    launch_over(where_, part_.room(), cuda_kernels::divide_sums<T>, sums, part_.size(), part_.room(),
            static_cast<float>(part_.ranks), room<T>().data());
-  }
-
-  template <class... Parameters, class... Arguments>
-  void launch(void (*kernel)(Parameters...), std::uint64_t count, Arguments... arguments) const {
-    if (count == 0) return;
-    kernel<<<static_cast<unsigned>(std::min<std::uint64_t>((count + 255) / 256, 1024)), 256, 0, where_.stream>>>(
-        arguments...);
-    throw_on_error(cudaGetLastError(), "a launch of two_level");
   }
 
   device where_;

@@ -12,6 +12,7 @@
 
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
+#include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve {
@@ -69,15 +70,13 @@ class stream_work {
   /// From host memory, which may be freed at once. Waits.
   template <class T>
   void upload_now(std::span<T const> from, std::span<T> to) const {
-    where_.wait_for([&] { upload(from, to); });
+    gradsieve::upload(where_, from, to);
   }
 
   /// Device memory on the host. Waits.
   template <class T>
   [[nodiscard]] std::vector<T> downloaded(std::span<T const> from) const {
-    std::vector<T> values(from.size());
-    where_.wait_for([&] { where_.copy(std::as_bytes(from), std::as_writable_bytes(std::span{values})); });
-    return values;
+    return gradsieve::downloaded(where_, from);
   }
 
   /// One value of device memory. Waits.

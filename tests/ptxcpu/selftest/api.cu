@@ -5,21 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
-#define CK(x)                                                                        \
-  do {                                                                               \
-    cudaError_t e = (x);                                                             \
-    if (e != cudaSuccess) {                                                          \
-      printf("CUDA error %s at %s:%d\n", cudaGetErrorString(e), __FILE__, __LINE__); \
-      exit(2);                                                                       \
-    }                                                                                \
-  } while (0)
-static int fails = 0;
-#define CHECK(name, cond)                            \
-  do {                                               \
-    bool ok_ = (cond);                               \
-    printf("%-46s %s\n", name, ok_ ? "ok" : "FAIL"); \
-    if (!ok_) ++fails;                               \
-  } while (0)
+#include "check.h"
 __global__ void fill(int* a, int n, int v) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) a[i] = v;

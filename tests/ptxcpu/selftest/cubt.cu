@@ -5,22 +5,7 @@
 #include <numeric>
 #include <random>
 #include <vector>
-#define CK(x)                                                                        \
-  do {                                                                               \
-    cudaError_t e = (x);                                                             \
-    if (e != cudaSuccess) {                                                          \
-      printf("CUDA error %s at %s:%d\n", cudaGetErrorString(e), __FILE__, __LINE__); \
-      exit(2);                                                                       \
-    }                                                                                \
-  } while (0)
-static int fails = 0;
-#define CHECK(name, cond)                            \
-  do {                                               \
-    bool ok_ = (cond);                               \
-    printf("%-34s %s\n", name, ok_ ? "ok" : "FAIL"); \
-    fflush(stdout);                                  \
-    if (!ok_) ++fails;                               \
-  } while (0)
+#include "check.h"
 template <int A>
 __global__ void bscan(const int* x, int* o, int* agg) {
   using S = cub::BlockScan<int, 128, (cub::BlockScanAlgorithm)A>;

@@ -9,21 +9,7 @@
 #include <random>
 #include <vector>
 namespace cg = cooperative_groups;
-#define CK(x)                                                                        \
-  do {                                                                               \
-    cudaError_t e = (x);                                                             \
-    if (e != cudaSuccess) {                                                          \
-      printf("CUDA error %s at %s:%d\n", cudaGetErrorString(e), __FILE__, __LINE__); \
-      exit(2);                                                                       \
-    }                                                                                \
-  } while (0)
-static int fails = 0;
-#define CHECK(name, cond)                            \
-  do {                                               \
-    bool ok_ = (cond);                               \
-    printf("%-34s %s\n", name, ok_ ? "ok" : "FAIL"); \
-    if (!ok_) ++fails;                               \
-  } while (0)
+#include "check.h"
 
 __global__ void vadd(const float* a, const float* b, float* c, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

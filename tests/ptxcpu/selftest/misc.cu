@@ -19,22 +19,7 @@
 #include <random>
 #include <vector>
 namespace cg = cooperative_groups;
-static int fails = 0;
-#define CHECK(name, cond)                            \
-  do {                                               \
-    bool ok_ = (cond);                               \
-    printf("%-34s %s\n", name, ok_ ? "ok" : "FAIL"); \
-    fflush(stdout);                                  \
-    if (!ok_) ++fails;                               \
-  } while (0)
-#define CK(x)                                                           \
-  do {                                                                  \
-    cudaError_t e = (x);                                                \
-    if (e != cudaSuccess) {                                             \
-      printf("CUDA error %s at %d\n", cudaGetErrorString(e), __LINE__); \
-      exit(2);                                                          \
-    }                                                                   \
-  } while (0)
+#include "check.h"
 __global__ void halfk(const float* a, const float* b, float* o, int n) {
   int i = threadIdx.x + blockIdx.x * blockDim.x;
   if (i < n) {
