@@ -32,6 +32,7 @@ struct own_select : gs::radix {};  // what it inherits may not stand for a selec
 static_assert(gs::candidate_selector<gs::radix> && gs::candidate_selector<gs::laplacian> &&
               gs::candidate_selector<gs::hierarchical> && !gs::candidate_selector<gs::chunked>);
 static_assert(!gs::candidate_selector<own_select> && gs::choose_fits<own_select> && gs::choose_fits<gs::chunked>);
+static_assert(gs::searching_selector<gs::hierarchical, work> && !gs::searching_selector<gs::radix, work>);
 static_assert(gs::capacity_selector<gs::laplacian> && !gs::capacity_selector<gs::radix>);
 static_assert(gs::scoring_selector<gs::adacomp> && gs::quantising_selector<gs::adacomp> &&
               gs::layer_bin_selector<gs::adacomp>);

@@ -9,7 +9,8 @@
 //                  must be                               may be
 // space            space; its step is step_stages        its node_exchange, for two_level_compressor
 // selector         threshold_selector,                   capacity_selector, predicting_selector, warm_selector,
-//                  direct_selector or bin_selector       candidate_selector; of bins: scoring_selector,
+//                  direct_selector, bin_selector or      candidate_selector, searching_selector; of bins:
+//                  choosing_members                      scoring_selector,
 //                                                        quantising_selector, layer_bin_selector
 //  its workspace   selector_workspace                    -
 // partitioner      partitioner, with partitioner_traits  -

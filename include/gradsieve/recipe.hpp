@@ -112,7 +112,8 @@ struct recipe_rules {
                 "operator==(...) const = default)");
   static_assert(detail::is_some_selector<selector_type, view>,
                 "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, threshold), or "
-                "select(workspace, accumulator, k, out), or bin_length(layer) and a noexcept threshold_of(bin)");
+                "select(workspace, accumulator, k, out), or choose(accumulator, candidates, k) and "
+                "settle(accumulator, candidates, k, threshold), or bin_length(layer) and a noexcept threshold_of(bin)");
   static_assert(!detail::only_fits<selector_type, view> || detail::calls_fit<selector_type, view>,
                 "recipe.selector's fit must be fit(workspace, accumulator_ref accumulator, index_type k) const, and "
                 "return a threshold; on a device it is marked GRADSIEVE_HD");
@@ -169,6 +170,9 @@ struct recipe_rules {
                 "recipe.selector's choose and settle must be candidate_choice choose(accumulator, candidates, "
                 "index_type k) const noexcept and threshold settle(accumulator, candidates, index_type k, threshold) "
                 "const, not static and not templates");
+  static_assert(search_fits<selector_type, view>,
+                "recipe.selector's search must be threshold search(workspace, accumulator, index_type k) const, of a "
+                "selector that has choose and settle");
   static_assert(score_fits<selector_type>,
                 "recipe.selector's score must be float score(float accumulator, float gradient) const, of a selector "
                 "that has bins");

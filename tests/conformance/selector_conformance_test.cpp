@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/published.hpp>
@@ -37,6 +38,54 @@ TEST_CASE("published selectors") {
 }
 
 TEST_CASE("a threshold of a user's own") { CHECK(selector_conformance::run(steps::above_mean{}) == ""); }
+
+namespace own {
+
+/// Exact top-k with nothing but choose() and settle().
+struct among {
+  [[nodiscard]] gs::candidate_choice choose(gs::accumulator_ref const, gs::candidates const& found,
+                                            gs::index_type k) const noexcept {
+    return gs::has_largest(found, k) ? gs::candidate_choice::largest(k) : gs::candidate_choice::none();
+  }
+  [[nodiscard]] gs::threshold settle(gs::accumulator_ref const, gs::candidates const&, gs::index_type,
+                                     gs::threshold const at) const {
+    return at;
+  }
+  [[maybe_unused]] friend bool operator==(among const&, among const&) = default;
+};
+
+/// The same with candidates that never suffice, and a rule of its own then: at most half of k.
+struct searches : among {
+  [[nodiscard]] gs::candidate_choice choose(gs::accumulator_ref const, gs::candidates const&,
+                                            gs::index_type) const noexcept {
+    return gs::candidate_choice::none();
+  }
+  [[nodiscard]] gs::threshold settle(gs::accumulator_ref const, gs::candidates const&, gs::index_type,
+                                     gs::threshold const at) const {
+    return at;
+  }
+  template <class Workspace>
+  [[nodiscard]] gs::threshold search(Workspace& work, gs::accumulator_ref const acc, gs::index_type k) const {
+    return work.kth_largest(acc, (k + 1) / 2);
+  }
+  [[maybe_unused]] friend bool operator==(searches const&, searches const&) = default;
+};
+
+}  // namespace own
+
+TEST_CASE("select() follows from choose() and settle()") {
+  CHECK(selector_conformance::run(own::among{}) == "");
+  CHECK(selector_conformance::run(own::searches{}) == "");
+  std::vector<float> const values{0, 3, -1, 2, 0, -4, 1, 5};
+  auto const indices = [&](auto const& selector) {
+    auto mine = gs::compressor{gs::host{}, gs::layout{{"w", 8}}, gs::recipe{.density = 0.5, .selector = selector}};
+    auto const sent = mine.compress(values);
+    return std::vector<gs::index_type>(sent.indices.begin(), sent.indices.end());
+  };
+  CHECK(indices(own::among{}) == indices(gs::radix{}));
+  CHECK(indices(own::among{}) == std::vector<gs::index_type>{1, 3, 5, 7});
+  CHECK(indices(own::searches{}) == std::vector<gs::index_type>{5, 7});
+}
 
 namespace wrong {
 

@@ -54,10 +54,12 @@ concept calls_bin_length = requires(P const p, layer const& each) {
 };
 
 template <class P, class W>
-inline constexpr bool is_some_selector = names_fit<P, W> || names_select<P, W> || names_bin_length<P>;
-/// Of the three families only fit and keep are asked where no other has been begun.
+inline constexpr bool is_some_selector =
+    names_fit<P, W> || names_select<P, W> || names_bin_length<P> || choosing_members<P> || !choose_fits<P>;
+/// Of the families only fit and keep are asked where no other has been begun.
 template <class P, class W>
-inline constexpr bool only_fits = names_fit<P, W> && !direct_selector<P, W> && !bin_selector<P>;
+inline constexpr bool only_fits =
+    names_fit<P, W> && !direct_selector<P, W> && !bin_selector<P> && !choosing_members<P>;
 template <class P, class W>
 [[nodiscard]] constexpr bool keep_is_there() {
   if constexpr (only_fits<P, W> && calls_fit<P, W>) return calls_keep<P, W>;

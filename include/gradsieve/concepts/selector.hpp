@@ -32,6 +32,7 @@ concept threshold_selector =
 
 /// Family 2 of selectors: writes at most `out.indices.size()` entries in index order and returns their number. There is
 /// room for `capacity(k)` entries (k without such a member), and for fewer only if k is close to the segment's size.
+/// Or, with less to write, `choose` and `settle` (candidate_selector below), and `predict`.
 template <class P, class Workspace>
 concept direct_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, selection_span out) {
@@ -69,10 +70,6 @@ template <class Member>
 using class_of = typename member_of<Member>::type;
 
 }  // namespace detail
-
-/// Chooses the entries of an accumulator that are sent: a model of one of the three families.
-template <class P, class Workspace>
-concept selector = threshold_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P>;
 
 // ---- What a selector may offer -----------------------------------------------------------------------------
 
@@ -115,14 +112,22 @@ concept choosing_members =
       &P::settle;
     };
 
-/// `choose` says which of the candidates are wanted, if the candidates suffice. `settle` gets the threshold that keeps
-/// those, may store a warm threshold, and returns the threshold to use: that one or a lower one. `select` must give the
-/// same entries. A device then searches the candidates with kernels that need no grid-wide barrier, and calls `select`
-/// only for segments whose candidates do not suffice. Inherited members do not count, as they do not know the `select`
-/// of the class that inherits them.
+/// `choose` returns which of the candidates are wanted, if the candidates suffice. `settle` gets the threshold that
+/// keeps those, may store a warm threshold, and returns the threshold to use: that one or a lower one. They need no
+/// `select`, which follows from them; one that a selector has must give the same entries. A device then searches the
+/// candidates with kernels that need no grid-wide barrier, and calls `select` only for segments whose candidates do not
+/// suffice. Inherited members do not count, as they do not know the `select` of the class that inherits them.
 template <class P>
 concept candidate_selector = choosing_members<P> && std::same_as<detail::class_of<decltype(&P::choose)>, P> &&
                              std::same_as<detail::class_of<decltype(&P::settle)>, P>;
+
+/// `search` returns the threshold to use where the candidates of a segment do not suffice. Without it they are
+/// collected again from a sampled bound; if they do not suffice then, `settle` gets the threshold of the k largest.
+template <class P, class Workspace>
+concept searching_selector =
+    choosing_members<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k) {
+      { p.search(work, acc, k) } -> std::same_as<threshold>;
+    };
 
 /// A bin's threshold applies to `score(accumulator, gradient)` instead of to the accumulator.
 template <class P>
@@ -149,6 +154,11 @@ concept shared_selector = requires { requires detail::flag<P::same_on_all_ranks>
 template <class P>
 inline constexpr bool gives_full_segments = !quantising_selector<P>;
 
+/// Chooses the entries of an accumulator that are sent: a model of one of the three families, or `choose` and `settle`.
+template <class P, class Workspace>
+concept selector =
+    threshold_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P> || choosing_members<P>;
+
 // ---- Whether an optional member, where there is one, has the signature that is called ------------------------
 /// @cond internal
 
@@ -168,6 +178,9 @@ inline constexpr bool choose_fits =
         requires { &P::choose; } || requires { &P::settle; } ||
         requires(P& p) { p.choose(accumulator_ref{}, candidates{}, index_type{}); } ||
         requires(P& p) { p.settle(accumulator_ref{}, candidates{}, index_type{}, threshold{}); });
+template <class P, class Workspace>
+inline constexpr bool search_fits = searching_selector<P, Workspace> || !(
+    requires { &P::search; } || requires { &P::template search<Workspace>; });
 template <class P>
 inline constexpr bool score_fits =
     scoring_selector<P> || !(requires { &P::score; } || requires(P& p) { p.score(0.0f, 0.0f); });

@@ -3,6 +3,7 @@
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
@@ -30,24 +31,26 @@ struct fixed_threshold {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace&, accumulator_ref const, index_type) const noexcept {
-    return larger<key_type>(magnitude_key(magnitude), 1);
+    return least_key();
+  }
+
+  /// Of too many candidates, or none: the `capacity(k)` largest that reach the magnitude. Cost: one or two passes.
+  GRADSIEVE_EITHER_SPACE
+  template <class Workspace>
+  [[nodiscard]] GRADSIEVE_HD threshold search(Workspace& work, accumulator_ref const acc, index_type k) const {
+    auto const largest = work.kth_largest(acc, capacity(k));
+    return largest.key >= least_key() ? largest : threshold{least_key() - 1, 0};
   }
 
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    auto const found = work.collected(acc);
-    key_type const least = larger<key_type>(magnitude_key(magnitude), 1);
-    threshold at{least - 1, 0};
-    if (!found.complete || found.threshold != least || found.count > capacity(k)) {
-      auto const largest = work.kth_largest(acc, capacity(k));
-      if (largest.key >= least) at = largest;
-    }
-    return work.compact(acc, at, out);
+    return select_among(*this, work, acc, k, out);
   }
 
   [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,
                                                      index_type k) const noexcept {
+    if (found.threshold != least_key()) return candidate_choice::none();
     return found.count <= capacity(k) ? candidate_choice::all() : candidate_choice::largest(capacity(k));
   }
   [[nodiscard]] GRADSIEVE_HD threshold settle(accumulator_ref const, candidates const&, index_type,
@@ -56,6 +59,11 @@ struct fixed_threshold {
   }
 
   friend bool operator==(fixed_threshold const&, fixed_threshold const&) = default;
+
+ private:
+  [[nodiscard]] GRADSIEVE_HD key_type least_key() const noexcept {
+    return larger<key_type>(magnitude_key(magnitude), 1);
+  }
 };
 
 }  // namespace gradsieve

@@ -7,6 +7,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/search.hpp>
+#include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
@@ -41,22 +42,27 @@ struct hierarchical {
     return rank < 1 || keys.size() == 0 ? 1 : larger<key_type>(keys.kth_largest(rank), 1);
   }
 
+  /// Counting passes from the sampled threshold on, where it kept too few.
+  GRADSIEVE_EITHER_SPACE
+  template <class Workspace>
+  [[nodiscard]] GRADSIEVE_HD threshold search(Workspace& work, accumulator_ref const acc, index_type k) const {
+    auto const found = work.collected(acc);
+    if (found.count > k) return work.kth_largest(acc, k);
+    auto const band = static_cast<index_type>(smaller(4294967295.0, static_cast<double>(most) * k));
+    bracket_search counts{found.threshold, infinite_key, fewest(k), larger(band, k)};
+    std::uint64_t count = 0;
+    while (!counts.done()) {
+      count = work.count_at_least(acc, counts.probe());
+      counts.next(count);
+    }
+    threshold const corrected = counts.result();
+    return corrected.ties == 0 && count > k ? work.kth_largest(acc, k) : corrected;
+  }
+
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    auto const found = work.collected(acc);
-    if (found.count > k) return work.compact(acc, work.kth_largest(acc, k), out);
-    if (choose(acc, found, k).made) return work.compact(acc, every(found), out);
-    auto const enough = fewest(k);
-    auto const band = static_cast<index_type>(smaller(4294967295.0, static_cast<double>(most) * k));
-    bracket_search search{found.threshold, infinite_key, enough, larger(band, k)};
-    std::uint64_t count = 0;
-    while (!search.done()) {
-      count = work.count_at_least(acc, search.probe());
-      search.next(count);
-    }
-    threshold const corrected = search.result();
-    return work.compact(acc, corrected.ties == 0 && count > k ? work.kth_largest(acc, k) : corrected, out);
+    return select_among(*this, work, acc, k, out);
   }
 
   [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,

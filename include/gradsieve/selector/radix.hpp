@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
@@ -25,8 +26,7 @@ struct radix {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    auto const found = ensure_candidates(work, acc, k);
-    return work.compact(acc, settle(acc, found, k, work.kth_largest(acc, k)), out);
+    return select_among(*this, work, acc, k, out);
   }
 
   [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,

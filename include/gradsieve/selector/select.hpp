@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
@@ -110,6 +111,8 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
     index_type const count = work.compact(acc, work.kth_largest(acc, k), out);
     work.replace({out.values.data(), smaller<std::uint64_t>(count, out.values.size())}, sent);
     return count;
+  } else if constexpr (choosing_members<Selector>) {
+    return select_among(chosen, work, acc, k, out);
   } else {
     auto const fitted = chosen.fit(work, acc, k);
     fitted_keep const keep{chosen, fitted};

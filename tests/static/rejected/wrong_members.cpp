@@ -19,6 +19,12 @@ struct wrong_predicts_warm : gs::radix {
 struct wrong_choose : gs::radix {
   gs::index_type choose(gs::candidates const& found, gs::index_type k) const { return found.count < k ? 0 : k; }
 };
+struct wrong_search : gs::radix {
+  template <class Workspace>
+  gs::key_type search(Workspace&, gs::accumulator_ref, gs::index_type) const {
+    return 1;
+  }
+};
 struct wrong_score : gs::chunked {
   double score(float accumulator, float) const noexcept { return accumulator; }
 };
@@ -99,6 +105,7 @@ void use_all() {
   use(gs::recipe{.selector = wrong_predict{}});
   use(gs::recipe{.selector = wrong_predicts_warm{}});
   use(gs::recipe{.selector = wrong_choose{}});
+  use(gs::recipe{.selector = wrong_search{}});
   use(gs::recipe{.selector = wrong_score{}});
   use(gs::recipe{.selector = wrong_sent{}});
   use(gs::recipe{.selector = wrong_bins_within_layers{}});
