@@ -1,4 +1,4 @@
-// Averages encoded messages: the receiving side of a transport of one's own.
+// Averages encoded messages: the receiving side for a transport of your own.
 #pragma once
 
 #include <algorithm>
@@ -24,10 +24,10 @@
 
 namespace gradsieve {
 
-/// Averages messages of compressors that have the same layout, codec and passthrough layers; other policies may differ.
-/// averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes. It has no residual; its memory
-/// is for the entries of the messages, see apply(). Not for concurrent use. After a move, apply() of the moved-from
-/// object throws invalid_argument until another averager is moved into it.
+/// Averages messages of compressors with the same layout, codec and passthrough layers; their other policies may
+/// differ. averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes. It has no residual;
+/// its memory is for the entries of the messages, see apply(). Not for concurrent use. After a move, apply() of the
+/// moved-from object throws invalid_argument until another averager is moved into it.
 ///
 /// @include own_transport.cpp
 template <space Space, class Codec = coo>
@@ -37,24 +37,24 @@ class averager {
   using codec_type = Codec;                     ///< reads the messages
   static_assert(gradsieve::codec<codec_type>, "an averager's codec needs max_bytes, encode and decode");
 
-  /// Of a codec that needs no bins, and the layers that pass through. @throws invalid_argument as the codec's check().
+  /// For a codec that needs no bins, and the layers that pass through. @throws invalid_argument as the codec's check().
   averager(Space where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})
       : averager{where, std::move(layers), codec, passthrough, no_bins{}} {
     static_assert(!bin_codec<Codec>, "this codec writes places in a selector's bins: make the averager of the recipe");
   }
 
-  /// Of a recipe: its codec, the layers that pass through, and its selector's bins. @throws invalid_argument as above.
+  /// For a recipe: its codec, passthrough layers, and the bins of its selector. @throws invalid_argument as above.
   template <class Recipe>
     requires std::same_as<decltype(Recipe::codec), Codec>
   averager(Space where, layout layers, Recipe const& recipe)
       : averager{where, std::move(layers), recipe.codec, recipe.passthrough, recipe.selector} {}
 
   /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16, or `pieces` of it) with the mean
-  /// of the messages, summed in their order; zero where none has an entry. All messages are read and checked before the
-  /// gradient is written. Returns `entries`, how many elements any message has, without those that pass through, and
-  /// `saturated`, how many were clamped to the largest value of the gradient's format. Cost: n writes and O(entries).
-  /// Allocates only where the memory is more than in any call before. Memory: 12 bytes for each entry that the
-  /// messages' headers and sizes allow, and 4 for each element that passes through and message; kept for the next call.
+  /// of the messages, summed in their order; elements without an entry become zero. All messages are read and checked
+  /// before the gradient is written. Returns `entries`, the number of elements with an entry, without those that pass
+  /// through, and `saturated`, the number clamped to the largest value of the gradient's format. Cost: n writes and
+  /// O(entries). Allocates only if it needs more memory than in any earlier call. Memory: 12 bytes for each entry that
+  /// the messages' headers and sizes allow, and 4 for each passthrough element of each message; kept for the next call.
   /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, after which
   /// the next call works.
   template <class Gradient>
@@ -110,7 +110,7 @@ class averager {
     return static_cast<float>(exact::divide(wide, static_cast<double>(divisor)));
   }
 
-  /// What the messages are about. Recreated: an averager may be moved, and its layout with it.
+  /// What the decoder of a message must know. Recreated in each call, as a move of the averager moves its layout.
   [[nodiscard]] message_info info() const noexcept {
     auto about = info_;
     about.layers = &layers_;

@@ -16,9 +16,9 @@
 
 namespace gradsieve {
 
-/// A number for what a residual store's states mean, never 0: a hash of its name (its type's, if it has none) and its
-/// `meaning`, if it has one. Its parameters do not count, as they may change at a restart. A store that keeps another
-/// store's states in another format has the number of that store.
+/// A number, never 0, for the meaning of a residual store's states: a hash of its name (or of its type's name) and of
+/// its `meaning`, if it has one. Its parameters do not count, as they may change at a restart. A store that wraps
+/// another store and changes only the format has the number of that store.
 template <class Residual>
 [[nodiscard]] std::uint32_t kind_of_store(Residual const& policy) {
   if constexpr (wrapping_residual_store<Residual>) {
@@ -40,19 +40,19 @@ template <class Residual>
 /// u32, k u32), then the states, n binary32 each.
 struct checkpoint {
   static constexpr std::uint32_t magic = 0x4353'5247;  ///< "GRSC"
-  static constexpr std::uint16_t version = 2;          ///< of this format
-  static constexpr std::size_t header_bytes = 48;      ///< before the warm thresholds
-  static constexpr std::uint16_t most_states = 16;     ///< that a residual store may keep of an element
+  static constexpr std::uint16_t version = 2;          ///< version of this format
+  static constexpr std::size_t header_bytes = 48;      ///< size of the header, which the warm thresholds follow
+  static constexpr std::uint16_t most_states = 16;     ///< the most floats per element that a residual store may keep
 
   std::uint16_t states = 0;                     ///< floats kept for each element
   std::uint32_t store = 0;                      ///< kind_of_store()
   std::uint64_t n = 0;                          ///< elements
   std::uint64_t layout_hash = 0;                ///< layout::hash()
-  std::uint64_t step = 0;                       ///< steps so far
-  std::vector<warm_threshold> warm_thresholds;  ///< one a segment, or none
-  std::span<std::byte const> values;            ///< of a checkpoint that was read: n * states binary32
+  std::uint64_t step = 0;                       ///< number of steps so far
+  std::vector<warm_threshold> warm_thresholds;  ///< one per segment, or none
+  std::span<std::byte const> values;            ///< after read(): n * states binary32
 
-  /// This state as bytes; `state(s)` returns the n floats of a state. Allocates.
+  /// Writes this state as bytes; `state(s)` returns the n floats of state s. Allocates.
   template <class State>
   [[nodiscard]] std::vector<std::byte> write(State const& state) const {
     std::vector<std::byte> out(header_bytes + 8 * warm_thresholds.size() + 4 * n * states);
@@ -77,7 +77,7 @@ struct checkpoint {
     return out;
   }
 
-  /// Checks that this state is of that layout and that residual store. @throws mismatch
+  /// Checks that the state belongs to that layout and that residual store. @throws mismatch
   void require(std::uint16_t its_states, std::uint32_t its_store, std::uint64_t its_n, std::uint64_t its_layout) const {
     if (n != its_n || layout_hash != its_layout)
       throw mismatch("gradsieve: checkpoint belongs to another layout (" + std::to_string(n) + " elements, here " +
@@ -89,7 +89,7 @@ struct checkpoint {
       throw mismatch("gradsieve: checkpoint is of another residual store, whose states mean something else");
   }
 
-  /// read(), then require() for a compressor with this residual store. @throws corrupt_state, mismatch
+  /// Calls read(), then require() for a compressor with this residual store. @throws corrupt_state, mismatch
   template <class Residual>
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes, Residual const& policy, std::uint64_t n,
                                        std::uint64_t layout_hash) {
@@ -99,8 +99,8 @@ struct checkpoint {
   }
 
   /// Reads a state and checks all of it.
-  /// @throws corrupt_state if the bytes are damaged, of another version, or hold what no compressor writes: a value
-  /// that is not finite, a warm threshold beyond the key of infinity, no state or more than most_states.
+  /// @throws corrupt_state if the bytes are damaged, of another version, or contain what no compressor writes: a value
+  /// that is not finite, a warm threshold above the key of infinity, no state or more than most_states.
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: checkpoint " + why); };
     if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");

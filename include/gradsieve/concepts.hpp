@@ -1,9 +1,9 @@
-// The contract: what a space, a selector, a partitioner, a residual store, a codec, an exchange and a
-// communicator must offer, and what each may. Policies are regular values without base class or registration.
+// The contract: the members that a space, a selector, a partitioner, a residual store, a codec, an exchange and a
+// communicator must have, and those that they may have. Policies are regular values without base class or registration.
 //
 // A policy has all members of one of the concepts below. Optional members make it a refinement; check your own policy
-// by static_assert(gs::warm_selector<mine>). A recipe refuses an optional member of the right name and a wrong
-// type; see recipe.hpp, which also says what fits together.
+// with static_assert(gs::warm_selector<mine>). A recipe refuses an optional member whose name is right and whose type
+// is wrong; see recipe.hpp, which also has the rules about which policies fit together.
 //
 // @verbatim
 //                  must be                               may be
@@ -41,10 +41,10 @@
 #include <gradsieve/concepts/space.hpp>
 
 /// @defgroup compression Compressors
-/// A compressor and its recipe, the averager of the other side, reports, states, and recipes by text.
+/// A compressor and its recipe, the averager for the receiving side, reports, states, and recipes as text.
 
 /// @defgroup policies Policies
-/// What a recipe is made of: one group a family, its concepts first. Every policy is a plain value.
+/// The parts of a recipe: one group for each family, its concepts first. Every policy is a plain value.
 
 /// @defgroup vocabulary Vocabulary
-/// Layouts, selections, thresholds, numbers, text and errors: what the contracts are written in.
+/// The types that the contracts use: layouts, selections, thresholds, numbers, text and errors.

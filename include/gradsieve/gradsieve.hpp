@@ -1,5 +1,5 @@
-// The core on the host: what a training step needs. Transports are in comm/, one header each; plans, recipes as text and
-// published methods to compare with have umbrellas of their own: plan.hpp, run_time.hpp, published.hpp.
+// The core on the host: what a training step needs. Transports are in comm/, one header each. Plans, recipes as text
+// and published methods for comparison have their own umbrella headers: plan.hpp, run_time.hpp, published.hpp.
 #pragma once
 
 #include <gradsieve/averager.hpp>

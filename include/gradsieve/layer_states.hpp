@@ -19,13 +19,13 @@ namespace gradsieve {
 
 /// The states of all layers of a model, for when buckets, or the groups of a plan, change between steps. Call
 /// `put(each.layers(), each.state())` for each old compressor, then `each.restore(states.take(each.layers()))` for each
-/// new one. Layers are identified by name; their order and grouping do not matter. States of different steps (one
-/// compressor failed where others did not) count as the latest of them. Warm thresholds belong to the old segments and
-/// are dropped. Local to a rank; ranks that do the same with equal layouts stay in step.
-/// Memory: a float for each element and state of the layers that were put.
+/// new one. Layers are identified by name; their order and grouping do not matter. If the states are of different steps
+/// (one compressor failed and others did not), the latest step counts. Warm thresholds belong to the old segments and
+/// are dropped. Local to a rank; ranks that make the same calls with equal layouts stay at the same step.
+/// Memory: one float for each element and state of the layers that were put.
 class layer_states {
  public:
-  /// No states yet, of a model with these layers. @throws invalid_argument if two layers have the same name.
+  /// Starts without states, for a model with these layers. @throws invalid_argument if two layers have the same name.
   explicit layer_states(layout model)
       : model_{std::move(model)}, values_(model_.count()), known_(model_.count(), false) {
     for (std::size_t i = 0; i < model_.count(); ++i)
@@ -33,10 +33,10 @@ class layer_states {
         throw invalid_argument("gradsieve: two layers are called '" + model_[i].name + "': states go by names");
   }
 
-  /// Takes over the state of a compressor of these layers. Later states of a layer replace earlier ones.
-  /// Cost: a copy. Allocates. @throws corrupt_state; mismatch if a layer is not in the model's layout, the state is not
-  /// of this part, it is of another residual store than those before, or the part names a layer twice; std::bad_alloc.
-  /// Nothing is changed then.
+  /// Stores the state of a compressor for these layers. A later state of a layer replaces the earlier one. Cost: a
+  /// copy. Allocates. @throws corrupt_state; mismatch if a layer is not in the model's layout, the state is not of this
+  /// part, it is of another residual store than earlier ones, or the part names a layer twice; std::bad_alloc. Nothing
+  /// is changed if it throws.
   void put(layout const& part, std::span<std::byte const> state) {
     auto const found = checkpoint::read(state);
     found.require(any_ ? states_ : found.states, any_ ? store_ : found.store, part.size(), part.hash());
@@ -59,7 +59,7 @@ class layer_states {
     any_ = true;
   }
 
-  /// A state for a compressor of these layers: zero for a layer that was never put. Cost: a copy. Allocates.
+  /// A state for a compressor of these layers: zero for a layer without a stored state. Cost: a copy. Allocates.
   /// @throws mismatch if a layer is not in the model's layout or named twice; invalid_argument if nothing was put.
   [[nodiscard]] std::vector<std::byte> take(layout const& part) const {
     if (!any_) throw invalid_argument("gradsieve: take() before any put(): there is no state");
@@ -73,7 +73,7 @@ class layer_states {
     });
   }
 
-  /// Whether a state of this layer was put. @throws mismatch if it is not in the model's layout.
+  /// Whether this layer has a stored state. @throws mismatch if the layer is not in the model's layout.
   [[nodiscard]] bool has(std::string_view name) const { return known_[place_of(name)]; }
 
  private:
@@ -99,7 +99,7 @@ class layer_states {
 
   layout model_;
   std::unordered_map<std::string, std::size_t> place_;
-  std::vector<std::vector<float>> values_;  // of each layer that was put, state by state
+  std::vector<std::vector<float>> values_;  // of each layer with a state, state by state
   std::vector<bool> known_;
   std::uint16_t states_ = 0;
   std::uint32_t store_ = 0;

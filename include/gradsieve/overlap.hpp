@@ -1,4 +1,4 @@
-// Runs a plan during the backward pass, and measures the cost of exchanges. Depends on the core and on plan.hpp.
+// Exchanges the groups of a plan during the backward pass; measures the cost of exchanges. Needs the core and plan.hpp.
 #pragma once
 
 #include <gradsieve/host/dense_mean.hpp>

@@ -1,4 +1,4 @@
-// Exchanges parameter changes instead of gradients: for Adam and other optimizers that normalise. Depends on the core.
+// Exchanges parameter changes instead of gradients: for Adam and other normalising optimizers. Depends on the core.
 #pragma once
 
 #include <gradsieve/parameters/parameter_exchange.hpp>

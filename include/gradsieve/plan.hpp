@@ -1,5 +1,5 @@
-// Plans which gradients are exchanged together: traces, costs, planners, a simulator, advice. Needs the standard library
-// and core/ only; overlap.hpp runs plans.
+// Plans which gradients are exchanged together: traces, costs, planners, a simulator, advice. Needs only the standard
+// library and core/; overlap.hpp executes plans.
 #pragma once
 
 #include <gradsieve/plan/advise.hpp>
@@ -21,7 +21,7 @@
 #include <gradsieve/plan/trace.hpp>
 
 /// @defgroup scheduling Schedules
-/// Which gradients travel together and when: traces, costs and plans.
+/// Which gradients are exchanged together and when: traces, costs and plans.
 
 /// @defgroup planners Planners
 /// @ingroup scheduling
@@ -29,4 +29,4 @@
 
 /// @defgroup costs Costs and simulation
 /// @ingroup scheduling
-/// What collectives take, modelled or measured, and what a plan would take.
+/// The time of collectives, modelled or measured, and the predicted time of a plan.

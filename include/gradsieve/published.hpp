@@ -1,5 +1,5 @@
-// Published methods for comparison, on the host; published.cuh has their device parts. The core does not
-// depend on them.
+// Published methods for comparison, on the host; published.cuh adds their device parts. The core does not depend on
+// them.
 #pragma once
 
 #include <gradsieve/published/gtopk.hpp>

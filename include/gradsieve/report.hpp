@@ -14,39 +14,39 @@ namespace gradsieve {
 
 /// Seconds of one step, by stage. Encoding and decoding count as exchange.
 struct step_seconds {
-  double accumulate = 0;  ///< the gradient into the residual
-  double partition = 0;   ///< what depends on norms, and the layers that pass through
+  double accumulate = 0;  ///< adding the gradient to the residual
+  double partition = 0;   ///< decisions that need norms, and moving the layers that pass through
   double select = 0;      ///< choosing and quantising entries
   double exchange = 0;    ///< messages, collectives and waiting for other ranks
-  double apply = 0;       ///< the update into the gradient
+  double apply = 0;       ///< writing the update to the gradient
   /// The sum of all stages.
   [[nodiscard]] double total() const noexcept { return accumulate + partition + select + exchange + apply; }
 };
 
-/// The bytes of a message that belong to one kind of layers; on the host, of all that its step sends. Every byte counts
-/// once. Bytes of no layer, such as a header's, are shared out by elements.
+/// The bytes of a message that belong to one kind of layer; on the host, of all that the step sends. Every byte counts
+/// once. Other bytes, such as a header's, are divided in proportion to elements.
 struct layer_kind_bytes {
-  static constexpr std::uint32_t several = ~std::uint32_t{0};  ///< a bin_length that stands for several lengths
+  static constexpr std::uint32_t several = ~std::uint32_t{0};  ///< the bin_length of a kind with several lengths
 
   std::uint32_t bin_length = 0;  ///< of these layers' bins; 0: layers that pass through; `several`: all other lengths
   std::uint64_t elements = 0;    ///< of these layers
-  std::uint64_t entries = 0;     ///< that were sent of them
-  double bytes = 0;              ///< that they took
+  std::uint64_t entries = 0;     ///< sent entries of these layers
+  double bytes = 0;              ///< their bytes in the message
 
-  /// AdaComp's effective compression rate: binary32 bytes of these layers for each byte sent. 0 before anything is.
+  /// AdaComp's effective compression rate: binary32 bytes of these layers / bytes sent for them. 0 if none were.
   [[nodiscard]] double rate() const noexcept { return bytes > 0 ? 4 * static_cast<double>(elements) / bytes : 0; }
 };
 
-/// Where a message's bytes went, as far as its codec or its selector can tell.
+/// Which parts of a message its bytes went to, as far as its codec or its selector knows.
 struct byte_breakdown {
-  static constexpr std::size_t most = 10;  ///< kinds: the rules of bin_lengths, the rest, and what passes through
+  static constexpr std::size_t most = 10;  ///< kinds: the rules of bin_lengths, the default length, passthrough
 
-  char const* index_codec = "";                    ///< the index codec that wrote it, where there is a choice
+  char const* index_codec = "";                    ///< the index codec that wrote it, if the codec chooses one
   char const* value_codec = "";                    ///< the value codec likewise
-  std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last one holds all that have no other place
-  std::size_t kind_count = 0;                      ///< without the last one
+  std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last one collects all without a place of their own
+  std::size_t kind_count = 0;                      ///< number of kinds in use, without the last one
 
-  /// The kind of this bin length; a new one if there is none yet.
+  /// The kind with this bin length; a new one if there is none yet.
   [[nodiscard]] layer_kind_bytes& of(std::uint32_t bin_length) noexcept {
     for (std::size_t i = 0; i < kind_count; ++i)
       if (kinds[i].bin_length == bin_length) return kinds[i];
@@ -56,7 +56,7 @@ struct byte_breakdown {
     return made;
   }
 
-  /// Adds bytes of no layer: an equal share for every element.
+  /// Divides bytes that belong to no layer among the kinds, in proportion to their elements.
   void share_out(double bytes) noexcept {
     double elements = 0;
     for (auto const& each : kinds) elements += static_cast<double>(each.elements);
@@ -104,14 +104,14 @@ struct byte_breakdown {
   }
 };
 
-/// One step of one rank. Bytes are all that the step hands to the transport and takes from it, including the sizes and
+/// One step of one rank. Bytes are all that the step sends and receives through the transport, including the sizes and
 /// checks that ranks exchange first. The transport's own algorithm (ring, tree) may move them several times.
 struct step_report {
   std::uint64_t step = 0;                  ///< counted from 0
   int world = 1;                           ///< number of ranks
-  index_type budget = 0;                   ///< k: entries that all ranks were asked for, without what is sent in full
+  index_type budget = 0;                   ///< k: entries that all ranks may send, without what is sent in full
   index_type selected = 0;                 ///< entries that this rank chose and sent
-  index_type capacity = 0;                 ///< entries that this rank had room for
+  index_type capacity = 0;                 ///< entries that this rank could have sent at most
   std::uint32_t passthrough_layers = 0;    ///< layers that pass through; compressor::passing() lists them
   std::uint64_t passthrough_elements = 0;  ///< sent without indices: layers that pass through, segments sent in full
   std::uint64_t skipped_elements = 0;  ///< of layers that the step skips: neither sent nor selected from
@@ -154,8 +154,8 @@ struct step_report {
     seconds.apply += part.seconds.apply;
   }
 
-  /// Entries of the update for each entry of the budget: 1 where the ranks' choices agree or are disjoint, up to
-  /// `world` where they do not overlap. 0 for an empty budget.
+  /// Entries of the update divided by the budget: 1 if all ranks select the same entries or divide the budget among
+  /// them, up to `world` if their selections do not overlap. 0 for an empty budget.
   [[nodiscard]] double build_up() const noexcept {
     return budget == 0 ? 0 : static_cast<double>(union_size) / static_cast<double>(budget);
   }

@@ -1,4 +1,4 @@
-// State that compressors have in every space, and the end of a step that failed on a rank.
+// State that compressors have in every space, and a rank's failure that is held until the other ranks know of it.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace gradsieve {
 struct step_role {
   int world = 1;
   int rank = 0;
-  bool exchanging = false;  ///< segments that are sent in full pass through then, and nobody selects from them
+  bool exchanging = false;  ///< segments that are sent in full then pass through and are not selected from
   friend bool operator==(step_role const&, step_role const&) = default;
 };
 
-/// Stands for a communicator in a step without one.
+/// Replaces the communicator in a step without one.
 struct no_ranks {
   [[nodiscard]] static constexpr int rank() noexcept { return 0; }
   [[nodiscard]] static constexpr int size() noexcept { return 1; }
@@ -31,10 +31,10 @@ struct no_ranks {
   void all_reduce(Anything const&...) const noexcept {}
 };
 
-/// A rank's failure, held until the other ranks know of it: they wait for this one in the collectives of the step.
+/// A failure of this rank, held until the other ranks know of it, as they wait for this rank in the step's collectives.
 class held_failure {
  public:
-  /// A rank that fails because its caller says so.
+  /// Thrown in place of an error when the caller reports the failure; see compressor::fail().
   struct called_for {};
   [[nodiscard]] static held_failure by_caller() {
     held_failure made;
@@ -42,7 +42,7 @@ class held_failure {
     return made;
   }
 
-  /// Runs body() unless the rank has failed; what it throws is the rank's failure.
+  /// Runs body() unless the rank has failed already; an exception of body() becomes the rank's failure.
   template <class Body>
   void attempt(Body const& body) {
     if (why_) return;
@@ -73,12 +73,12 @@ struct step_parts {
   layout layers;
   Recipe recipe;
   layer_split split;
-  step_layers now;                        ///< what the step does with each layer
+  step_layers now;                        ///< the layers that are passed through, skipped or selected from
   std::vector<std::uint32_t> layer_bins;  ///< length of the bins in each layer, where the selector has any
   message_info info;
-  std::uint64_t capacity = 0;  ///< entries that one rank selects at most
-  int world = no_world;        ///< that segments and buffers are planned for
-  bool met = false;            ///< the other ranks of this world, in this state
+  std::uint64_t capacity = 0;  ///< the most entries that one rank selects
+  int world = no_world;        ///< the world that segments and buffers are made for
+  bool met = false;            ///< whether the ranks of this world were compared in this state
   std::uint64_t entered = 0;   ///< gradients that were accumulated
   preflight::origin origin = preflight::origin::made;
 

@@ -16,7 +16,7 @@
 
 namespace gradsieve {
 
-/// Calls the stages of a step, of which each space has its own, in the order that all spaces share. It has no state.
+/// Calls the stages of a step, which each space implements, in the order that all spaces share. It has no state.
 template <space Space, class Recipe>
 class step_runner {
   using stages = typename Space::template step<Recipe>;
@@ -26,10 +26,10 @@ class step_runner {
                 "this space's step lacks a member that a step calls: see step_stages and its parts");
 
  public:
-  /// Of a compressor's stages, which outlive it.
+  /// Runs the stages of a compressor, which must outlive this object.
   explicit step_runner(stages& at) noexcept : at_{at} {}
 
-  /// One step of all ranks.
+  /// One step of all ranks. Collective.
   template <class Comm, class T>
   typename stages::report_type exchange(Comm const& comm, gradient_ref<T> const gradient,
                                         skipped_layers const skipped, held_failure failure) {
@@ -72,7 +72,7 @@ class step_runner {
     return at_.report();
   }
 
-  /// The step of a rank alone, but for its exchange.
+  /// The step of one rank without an exchange.
   template <class T>
   typename stages::selection_type compress(gradient_ref<T const> const gradient, int rank) {
     [[maybe_unused]] arithmetic const exact;
@@ -119,7 +119,7 @@ class step_runner {
     meet(comm, 0, failure);
   }
 
-  /// Makes segments and buffers for a world of this size. Allocates. After an exception there is no plan; the next step
+  /// Makes segments and buffers for a world of this size. Allocates. If it throws there is no plan, and the next step
   /// makes one.
   void plan(int world) {
     [[maybe_unused]] arithmetic const exact;
@@ -141,7 +141,7 @@ class step_runner {
   }
 
  private:
-  /// From now on steps skip these layers. After an exception there is no plan; the next step makes one.
+  /// Makes later steps skip these layers. If it throws there is no plan, and the next step makes one.
   void skip(skipped_layers const skipped) {
     skipped.check(at_.layers.count());
     if (skipped.hash() == at_.now.hash()) return;
@@ -157,7 +157,7 @@ class step_runner {
     at_.begin_step(value_bytes, role);
   }
 
-  /// Runs body(). Where ranks learn of a failure before a step changes anything, it is held until they do; where they
+  /// Runs body(). If ranks learn of a failure before a step changes anything, an exception is held until then; if they
   /// learn of it in stream order, it is thrown at once.
   template <class Body>
   static void attempt(held_failure& failure, Body const& body) {
@@ -167,7 +167,7 @@ class step_runner {
       body();
   }
 
-  /// Accumulates the gradient; before that decides, unless the partitioner needs norms.
+  /// Accumulates the gradient. Budgets and owners are decided before that, unless the partitioner needs norms.
   template <class Incoming>
   void accumulate(Incoming const& in, step_role const role) {
     if constexpr (!needs_norms)
@@ -181,8 +181,8 @@ class step_runner {
     at_.passthrough.choose(at_.selection.segments(), full_segments && gives_full_segments<decltype(Recipe::selector)>);
   }
 
-  /// Lets the ranks meet before anything changes, if they must: in a new world, and with non_finite::fail. Returns
-  /// whether they met.
+  /// Holds the meeting before anything changes, if that is necessary: in a new world, and with non_finite::fail.
+  /// Returns whether it took place.
   template <class Comm, class Incoming>
   bool meet_before(Comm const& comm, Incoming const& in, step_role const role, held_failure& failure) {
     bool const counts = at_.recipe.on_non_finite == non_finite::fail;
@@ -204,7 +204,7 @@ class step_runner {
     return true;
   }
 
-  /// Compares the ranks and exchanges failures. `count`: elements that are not finite.
+  /// Compares the ranks and exchanges failures. `count`: number of elements that are not finite.
   template <class Comm>
   void meet(Comm const& comm, std::uint64_t count, held_failure const& failure) {
     at_.ranks.meet_early(at_.for_host(comm), at_.on_host(), at_.word(), count,

@@ -1,4 +1,4 @@
-// Concepts of everything that a compressor calls of a space.
+// Concepts of everything that a compressor calls in a space.
 #pragma once
 
 #include <concepts>
@@ -18,9 +18,9 @@
 
 namespace gradsieve {
 
-/// The residual's memory, a state store by store. `state` is memory of the space; `read`, `write` and `absorb` (adds,
-/// where the sum is finite) are for checkpoints, in memory of the host. `flush_pending` subtracts what was sent.
-/// `rescale` also multiplies what passes through and is held outside of the residual.
+/// The residual's memory, one array per state. `state` is memory of the space; `read`, `write` and `absorb` (adds where
+/// the sum is finite) are for checkpoints, in host memory. `flush_pending` subtracts what was sent. `rescale` also
+/// multiplies passthrough values that are held outside the residual.
 template <class M, class Saved>
 concept stage_memory = requires(M& memory, std::size_t state, std::span<float const> values, float factor, Saved saved) {
   memory.flush_pending();
@@ -32,8 +32,8 @@ concept stage_memory = requires(M& memory, std::size_t state, std::span<float co
   memory.absorb(state, values);
 };
 
-/// Segments, what a step decides of them, the number of steps, and the thresholds that a step leaves for the next one.
-/// `decide` and `decide_by_norms` return whether a decision on the host may have changed; the latter is collective.
+/// Segments, what a step decides about them, the number of steps, and the thresholds stored for the next step. `decide`
+/// and `decide_by_norms` return whether a decision on the host may have changed; the latter is collective.
 template <class S, class Incoming>
 concept stage_selection = requires(S& selection, S const& seen, Incoming const& in, step_role const role,
                                    held_failure& failure, std::uint64_t steps, std::vector<warm_threshold> thresholds) {
@@ -48,26 +48,26 @@ concept stage_selection = requires(S& selection, S const& seen, Incoming const& 
   selection.forget_warm_thresholds();
 };
 
-/// The ranges that are sent in full: `choose` takes those of a step; `saved` is what was taken of them and may be put
-/// back.
+/// The ranges that are sent in full: `choose` selects those of a step; `saved` returns the values moved out of them,
+/// which may be put back.
 template <class P, class Segments>
 concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
   passthrough.choose(segments, bool{});
   passthrough.saved();
 };
 
-/// Everything that a compressor calls of a space, in the order of a step; `Recipe` is its recipe. A model derives from
-/// step_parts<Recipe>. Work may be done when a call returns, or be enqueued.
-/// - `holds_failures`: the ranks meet on the host in every exchange. A rank's failure is held until then, and no call of
-///   a step throws before. Otherwise a failure is thrown at once, and the other ranks learn of it in stream order.
-/// - `arithmetic`: lives as long as a call that computes. `entries`: what a rank has selected. `incoming<T>`: a gradient
-///   as the accumulate pass reads it.
-/// - `gradient_of` checks and takes a caller's gradient; `check` its size; `without_values` is that of a failed rank.
-/// - `for_host`, `on_host`: communicator and space for what ranks exchange on the host; `word`: this rank's.
+/// Everything that a compressor calls in a space, in the order of a step; `Recipe` is its recipe. A model derives from
+/// step_parts<Recipe>. When a call returns, its work is either done or enqueued.
+/// - `holds_failures`: every exchange has a meeting of the ranks on the host. A rank's failure is held until then, and
+///   no call of a step throws before. Otherwise it is thrown at once, and other ranks learn of it in stream order.
+/// - `arithmetic`: lives as long as a call that computes. `entries`: what a rank has selected. `incoming<T>`: a
+///   gradient as the accumulate pass reads it.
+/// - `gradient_of` checks and converts a caller's gradient; `check` its size; `without_values`: that of a failed rank.
+/// - `for_host`, `on_host`: communicator and space for what ranks exchange on the host; `word`: this rank's part of it.
 /// - `reserve` allocates for a world. `begin_step`, then `prepare`, `accumulate`, `take_passthrough`, `select`,
 ///   `quantise`, `exchange` (collective), `put_back`, `remove` (what was sent), `apply`, `end_step`.
-/// - `exclude`, after `may_exclude`: other layers are skipped. `forget_step`: the last step cannot be discarded any more.
-/// - `rollback` puts back what the last step took out, `abandon` what a step has that failed. Both are idempotent.
+/// - `exclude`, after `may_exclude`: other layers are skipped. `forget_step`: the last step can no longer be discarded.
+/// - `rollback` restores what the last step subtracted, `abandon` what a failed step has. Both are idempotent.
 /// - `selected`, `is_last`, `encode`: what compress() returns, and its message. `report`: of the last step.
 template <class S, class Space, class Recipe>
 concept step_stages =
@@ -124,8 +124,8 @@ concept step_stages =
       { seen.report() } -> std::convertible_to<typename S::report_type>;
     };
 
-/// Everything that a two_level_compressor calls of a space, for gradients of float. `reserve<scatters>` checks a
-/// gradient and makes room, `meet` compares the node's ranks, `average` leaves this rank's part of the mean in
+/// Everything that a two_level_compressor calls in a space, for gradients of float. `reserve<scatters>` checks a
+/// gradient and allocates, `meet` compares the node's ranks, `average` leaves this rank's part of the mean in
 /// `values()`, `collect` gathers the parts of all ranks into the gradient; the last three are collective.
 /// `holds_failures` as in step_stages.
 template <class N, class Space>

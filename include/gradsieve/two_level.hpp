@@ -27,18 +27,18 @@
 
 namespace gradsieve {
 
-/// Two communicators of one rank: one of the ranks of its node, and one of the ranks that have the same place in the
-/// other nodes. All nodes have equally many ranks. With MPI, mpi::nodes makes them. With NCCL from 2.18 on, split a
+/// Two communicators of one rank: one of the ranks of its node, and one of the ranks with the same position in other
+/// nodes. All nodes have equally many ranks. With MPI, mpi::nodes creates both. With NCCL 2.18 or newer, split a
 /// communicator of all ranks: `ncclCommSplit(all, node, rank, &inside, nullptr)` and `ncclCommSplit(all, place, rank,
-/// &across, nullptr)`; with older versions call ncclCommInitRank with an id for each node and one for each place.
+/// &across, nullptr)`; with older versions call ncclCommInitRank with an id per node and one per position.
 template <communicator Inside, communicator Across>
 struct two_level {
   Inside inside;  ///< the ranks of this node
   Across across;  ///< one rank of each node
 
-  /// Ranks of all nodes together.
+  /// Number of ranks of all nodes.
   [[nodiscard]] int size() const { return inside.size() * across.size(); }
-  /// This rank among all ranks, which are numbered node by node.
+  /// Number of this rank among all ranks, which are numbered node by node.
   [[nodiscard]] int rank() const { return across.rank() * inside.size() + inside.rank(); }
 };
 /// Deduces both types.
@@ -46,33 +46,33 @@ template <class Inside, class Across>
 two_level(Inside, Across) -> two_level<Inside, Across>;
 
 /// A compressor for nodes with several ranks. A step has three parts: a dense reduce-scatter within the node, which
-/// gives each rank the mean of one part of the gradient; a compressor's exchange of that part with the ranks that have
-/// the same place in the other nodes; an all-gather inside. Each rank selects from its part, 1 / ranks of the elements,
-/// so that the traffic between nodes does not depend on the number of ranks in a node.
+/// leaves on each rank the mean of one part of the gradient; a compressor's exchange of that part with the ranks that
+/// have the same position in the other nodes; an all-gather within the node. Each rank selects from its part, 1 / ranks
+/// of the elements, so the traffic between nodes does not depend on the number of ranks per node.
 ///
 /// The result is the mean over the nodes of what they sent. A node's gradient is the mean of its ranks' gradients,
-/// summed as binary32 in the order of the inner transport (threads: by rank), and for float16 and bfloat16 rounded
-/// once. All ranks end with the same bits; with `reduce_scatter` across, the ranks of one node do: their shard of each
-/// part, zeros elsewhere. At density 1 the result equals a dense_mean across nodes of a dense_mean inside; a dense_mean
-/// of all ranks sums in another order and may differ in the last bits. An inner sum beyond binary32 is infinite, and an
-/// element that is not finite on one rank is left out for its node. A layer that lies in two parts counts as one layer
-/// in each: for its budget, its scale, and `passthrough.up_to`.
+/// summed as binary32 in the order of the inner transport (threads: by rank), and rounded once for float16 and
+/// bfloat16. All ranks end with the same bits. With `reduce_scatter` across nodes only the ranks of one node do: they
+/// have their shard of each part, and zeros elsewhere. At density 1 the result equals a dense_mean across nodes of a
+/// dense_mean within them; a dense_mean of all ranks sums in another order and may differ in the last bits. A sum
+/// within a node that exceeds binary32 is infinite; an element that is not finite on one rank is left out for its node.
+/// A layer that lies in two parts counts as one layer in each: for its budget, its scale, and `passthrough.up_to`.
 ///
-/// When not: with one rank a node, or where links inside are no faster than those across; use a compressor of all
-/// ranks.
-/// Cost: inside, a reduce-scatter of binary32 (an all_reduce where the transport has no reduce_scatter), an all-gather
-/// of the gradient's format, and two collectives of 28 bytes on the host, one of 4 bytes on a device; across, that of a
-/// compressor for n / ranks elements.
-/// Memory: the compressor's for a part; n / ranks floats; for 16-bit formats, and where n is not a multiple of the
-/// ranks, also a copy of the gradient as binary32.
+/// When not: with one rank per node, or if links within a node are no faster than those between nodes; use a compressor
+/// of all ranks.
+/// Cost: within the node, a reduce-scatter of binary32 (an all_reduce if the transport has no reduce_scatter), an
+/// all-gather of the gradient's format, and two collectives of 28 bytes on the host, or one of 4 bytes on a device;
+/// between nodes, that of a compressor for n / ranks elements.
+/// Memory: the compressor's for a part; n / ranks floats; for 16-bit formats, and if n is not a multiple of the ranks,
+/// also a copy of the gradient as binary32.
 ///
-/// Failures on the host: if a rank fails, all ranks of its node throw; if it fails before the sum inside, all ranks of
-/// all nodes throw, the node's gradients of this step do not enter its residuals, and those of the other nodes do. If
-/// the exchange of one place fails, the step is discarded on the other ranks of the nodes too: their part of the
-/// gradient stays in the residual, and their step count is one ahead of that of the ranks that failed. On a device a
-/// failure in the stream is thrown by the report of every rank of the node, or by the next call. The failed part of the
-/// gradient is then not valid; call discard_step() on every rank (it changes nothing where the exchange failed). A rank
-/// that throws at once leaves the others waiting, as with a compressor.
+/// Failures on the host: if a rank fails, all ranks of its node throw. If it fails before the sum within the node, all
+/// ranks of all nodes throw; this step's gradients do not enter the residuals of its node, but those of the other nodes
+/// do. If the exchange at one position fails, the other ranks of the nodes discard the step too: their part of the
+/// gradient stays in the residual, and their step count is one ahead of the failed ranks'. On a device, a failure in
+/// the stream is thrown by the report of every rank of the node, or by the next call. The failed part of the gradient
+/// is then not valid; call discard_step() on every rank (it has no effect where the exchange failed). A rank that
+/// throws at once leaves the others waiting, as with a compressor.
 ///
 /// @include two_level.cpp
 template <space Space, class Recipe>
@@ -81,12 +81,12 @@ class two_level_compressor {
   static_assert(node_exchange<node_part, Space>, "this space's node_exchange lacks a member: see the concept");
 
  public:
-  /// What exchanges this rank's part.
+  /// The compressor that exchanges this rank's part.
   using compressor_type = compressor<Space, Recipe>;
   using report_type = std::remove_cvref_t<decltype(std::declval<node_part const&>().report(
       std::declval<typename compressor_type::report_type const&>()))>;  ///< step_report, or a device_node_report
 
-  /// A compressor of this rank's part. `layers`, of the whole gradient, and the recipe are equal on all ranks. Local.
+  /// A compressor for this rank's part. `layers`, of the whole gradient, and the recipe are equal on all ranks. Local.
   /// @throws invalid_argument, device_error as compressor's constructor.
   template <class Inside, class Across>
   two_level_compressor(Space where, layout layers, Recipe recipe, two_level<Inside, Across> const& ranks)
@@ -95,13 +95,13 @@ class two_level_compressor {
         recipe_hash_{recipe.hash()},
         compressor_{where, part_.cut(layers_), std::move(recipe)},
         node_{where, part_} {
-    check_names(compressor_.recipe(), layers_);  // which the part is not checked for
+    check_names(compressor_.recipe(), layers_);  // the part's compressor cannot check them
   }
 
-  /// As compressor::exchange(), for all ranks of all nodes. The report is of this rank's part and counts the bytes that
-  /// go across. Collective. Allocates in the first step, and in the first one with another format.
+  /// As compressor::exchange(), for all ranks of all nodes. The report is that of this rank's part and counts the bytes
+  /// between nodes. Collective. Allocates in the first step, and in the first one with another format.
   /// @throws invalid_argument if the node has other ranks than at construction; mismatch if ranks of a node differ in
-  /// layout or recipe; communication_error if another rank of the node has failed; and what compressor::exchange()
+  /// layout or recipe; communication_error if another rank of the node has failed; and whatever compressor::exchange()
   /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
@@ -109,16 +109,16 @@ class two_level_compressor {
     return report();
   }
 
-  /// As compressor::exchange() with layers that are skipped, which are those of the whole gradient: they are summed
-  /// within the node, and stay in the residuals of its ranks. On a device ranks of different nodes are compared, and
-  /// those of one node are not.
+  /// As compressor::exchange() with skipped layers, which are layers of the whole gradient: they are summed within the
+  /// node, and stay in the residuals of its ranks. On a device the skipped layers are compared between nodes, but not
+  /// between ranks of one node.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
     run(ranks, writable(node_part::gradient_of(gradient, layers_)), skipped, {});
     return report();
   }
 
-  /// As compressor::fail(): takes part in an exchange() of the other ranks as one that has failed. On the host only.
+  /// As compressor::fail(): takes part in an exchange() of the other ranks as a failed rank. On the host only.
   template <class Inside, class Across, class Gradient>
     requires std::same_as<Space, host>
   void fail(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
@@ -135,17 +135,17 @@ class two_level_compressor {
   void discard_step() { compressor_.discard_step(); }
   /// As compressor::rescale().
   void rescale(float factor) { compressor_.rescale(factor); }
-  /// As compressor::state(), of this rank's part: for the same place in a node of as many ranks.
+  /// As compressor::state(), of this rank's part: for the same position in a node with as many ranks.
   [[nodiscard]] std::vector<std::byte> state() { return compressor_.state(); }
-  /// As compressor::restore(), with what state() gave.
+  /// As compressor::restore(), from a state().
   void restore(std::span<std::byte const> bytes) { compressor_.restore(bytes); }
 
-  /// What exchanges this rank's part: its residual, its step, its layers. Do not call its exchange().
+  /// The compressor of this rank's part: its residual, its step, its layers. Do not call its exchange().
   [[nodiscard]] compressor_type& part_compressor() noexcept { return compressor_; }
   /// @copydoc part_compressor()
   [[nodiscard]] compressor_type const& part_compressor() const noexcept { return compressor_; }
 
-  /// Which part of the gradient this rank exchanges.
+  /// The part of the gradient that this rank exchanges.
   [[nodiscard]] node_share const& part() const noexcept { return part_; }
   /// The layers of the whole gradient.
   [[nodiscard]] layout const& layers() const noexcept { return layers_; }
@@ -188,14 +188,14 @@ class two_level_compressor {
       failure.attempt(check);
     else
       check();
-    constexpr std::uint64_t format = sizeof(T) + (std::same_as<T, bfloat16> ? 1 : 0);  // both halves have two bytes
+    constexpr std::uint64_t format = sizeof(T) + (std::same_as<T, bfloat16> ? 1 : 0);  // float16 and bfloat16 differ
     node_.meet(ranks.inside, layers_.identity() ^ layers_.size() * format, recipe_hash_, skipped.hash(), failure);
     failure.attempt([&] { node_.average(ranks.inside, gradient); });
     auto const values = node_.template values<T>();
     if (failure) {
-      try {  // so that the other nodes learn of it
+      try {  // passes the failure to the other nodes
         compressor_.fail(ranks.across, values);
-      } catch (...) {  // theirs; this rank throws its own
+      } catch (...) {  // this rank throws its own
       }
     } else {
       failure.attempt([&] { exchange_part(ranks.across, values); });

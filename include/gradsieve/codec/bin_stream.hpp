@@ -10,7 +10,7 @@
 
 namespace gradsieve::wire {
 
-/// Bytes one after the other; `put` needs room for them.
+/// Writes bytes one after the other; `put` needs enough space for them.
 struct byte_sink {
   std::span<std::byte> to;
   std::size_t at = 0;
@@ -26,12 +26,12 @@ struct byte_count {
   void put(std::uint64_t, unsigned bytes) noexcept { at += bytes; }
 };
 
-/// Bytes of a message that may end too early.
+/// Reads the bytes of a message that may end too early.
 struct byte_source {
   std::span<std::byte const> from;
   std::size_t at = 0;
 
-  /// A whole number of 1 to 8 bytes. @throws corrupt_message behind the end
+  /// Reads a whole number of 1 to 8 bytes. @throws corrupt_message beyond the end
   [[nodiscard]] std::uint64_t take(unsigned bytes) {
     expect(from.size() - at >= bytes, "size", from.size(), "at least ", at + bytes);
     if (from.size() - at >= 8) {
@@ -45,7 +45,7 @@ struct byte_source {
   }
 };
 
-/// Seven bits per byte, lowest first, the highest bit set where more follow.
+/// Writes a number with seven bits per byte, lowest first, the highest bit set if more bytes follow.
 template <class Sink>
 void put_varint(Sink& to, std::uint64_t value) noexcept {
   for (; value >= 128; value >>= 7) to.put((value & 127) | 128, 1);
@@ -65,15 +65,15 @@ void put_varint(Sink& to, std::uint64_t value) noexcept {
   }
 }
 
-/// The bins of one layer, and its symbols: two bits of code above an offset.
+/// The bins of one layer, and its symbols: a code of two bits above an offset.
 struct bin_symbols {
   std::uint64_t size;    ///< elements of the layer
   std::uint32_t length;  ///< of a bin, 1 to 16383
 
   static constexpr std::uint32_t negative = 1;
   static constexpr std::uint32_t last = 2;
-  static constexpr std::uint64_t short_run = 2;   ///< empty bins that code 2 begins to count at
-  static constexpr std::uint64_t long_run = 258;  ///< and code 3
+  static constexpr std::uint64_t short_run = 2;   ///< the fewest empty bins of code 2
+  static constexpr std::uint64_t long_run = 258;  ///< the fewest empty bins of code 3
 
   [[nodiscard]] constexpr unsigned bytes() const noexcept { return length < 64 ? 1 : 2; }
   [[nodiscard]] constexpr unsigned offset_bits() const noexcept { return 8 * bytes() - 2; }
@@ -84,7 +84,7 @@ struct bin_symbols {
   }
 };
 
-/// Says that `run` bins are empty. @pre run > 0
+/// Writes a run of `run` empty bins. @pre run > 0
 template <class Sink>
 void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
   std::uint32_t const code = run < bin_symbols::short_run ? 1 : run < bin_symbols::long_run ? 2 : 3;
@@ -93,15 +93,15 @@ void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
   if (code == 3) to.put(run - bin_symbols::long_run, 4);
 }
 
-/// Writes the symbols of a layer whose first element is `base`. @pre the indices rise within the layer
+/// Writes the symbols of a layer whose first element is `base`. @pre the indices increase within the layer
 template <class Sink>
 void put_bins(bin_symbols const& bins, std::uint64_t base, std::span<index_type const> indices,
               std::span<float const> values, Sink& to) noexcept {
-  std::uint64_t told = 0;  // bins that have been spoken of
-  for (std::size_t i = 0; i < indices.size(); ++told) {
+  std::uint64_t written = 0;  // bins that have been written
+  for (std::size_t i = 0; i < indices.size(); ++written) {
     std::uint64_t const bin = (indices[i] - base) / bins.length;
-    if (bin > told) put_empty(bins, bin - told, to);
-    told = bin;
+    if (bin > written) put_empty(bins, bin - written, to);
+    written = bin;
     std::uint64_t const first = base + bin * bins.length;
     for (bool more = true; more; ++i) {
       more = i + 1 < indices.size() && indices[i + 1] < first + bins.length;
@@ -111,16 +111,16 @@ void put_bins(bin_symbols const& bins, std::uint64_t base, std::span<index_type 
              bins.bytes());
     }
   }
-  if (told < bins.bins()) to.put(bins.symbol(bins.no_entry(), 0), bins.bytes());
+  if (written < bins.bins()) to.put(bins.symbol(bins.no_entry(), 0), bins.bytes());
 }
 
-/// Reads what put_bins() wrote into the front of `indices` and `values`; returns how many entries, at least one.
+/// Reads what put_bins() wrote into the front of `indices` and `values`; returns the number of entries, at least one.
 /// @throws corrupt_message for anything else
 [[nodiscard]] inline std::size_t take_bins(bin_symbols const& bins, std::uint64_t base, float scale, byte_source& from,
                                            std::span<index_type> indices, std::span<float> values) {
   std::size_t count = 0;
   std::uint64_t bin = 0;
-  std::uint64_t next = 0;  // the least offset that the next entry may have; 0: a bin begins
+  std::uint64_t next = 0;  // the smallest offset that the next entry may have; 0: a bin begins
   bool after_run = false;
   while (bin < bins.bins()) {
     auto const symbol = static_cast<std::uint32_t>(from.take(bins.bytes()));

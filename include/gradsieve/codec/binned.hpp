@@ -1,4 +1,4 @@
-// AdaComp's messages: a byte or two for each entry, with its position in its bin and its sign.
+// AdaComp's messages: one or two bytes for each entry, with its position in its bin and its sign.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +18,25 @@
 
 namespace gradsieve {
 
-/// Layers in bins, each entry as one symbol: 8 bits where the layer's bins are shorter than 64 elements, otherwise 16.
-/// Values are +s or -s with one magnitude s a layer, as in `ternary`. Needs a selector with bins.
+/// Layers in bins, each entry as one symbol: 8 bits if the layer's bins are shorter than 64 elements, otherwise 16.
+/// Values are +s or -s with one magnitude s per layer, as in `ternary`. Needs a selector with bins.
 ///
 /// Payload: the elements that pass through, binary32; then for each layer with entries, in order:
-/// - the number of nonempty layers without entries before it, since the last layer with entries: 7 bits a byte, lowest
-///   first, the highest bit set if more bytes follow;
+/// - the number of nonempty layers without entries since the last layer with entries: 7 bits per byte, lowest first,
+///   the highest bit set if more bytes follow;
 /// - s, binary32, not negative;
 /// - symbols, little-endian: a code of two bits above an offset of 6 or 14 bits. The symbol of an entry has its offset
 ///   in its bin; the code's bit 0 is set if it is negative, bit 1 if it is the last of its bin. The highest offset, 63
 ///   or 16383, which no bin reaches, marks other symbols: code 0 ends the layer; code 1 is one empty bin; code 2,
 ///   followed by a byte b, is 2 + b empty bins; code 3, followed by a u32 b, is 258 + b empty bins.
 ///
-/// A layer ends with its last bin, or with code 0. Only the shortest form is valid, so that there is one way to write a
-/// selection. A layer without entries costs nothing.
+/// A layer ends with its last bin, or with code 0. Only the shortest form is valid, so that each selection has exactly
+/// one encoding. A layer without entries costs nothing.
 ///
-/// Bins are counted from a layer's first element. A compressor gives their lengths in info.bins; without a compressor
+/// Bins are counted from a layer's first element. A compressor passes their lengths in info.bins; without a compressor
 /// set info.bins and info.layers, see bin_lengths::of().
-/// When not: for selections that leave most bins empty, as a top-k of 0.1 %, where `packed` is smaller; on a device,
-/// where messages have a fixed size and it is refused.
+/// When not: for selections that leave most bins empty, such as a top-k of 0.1 %, for which `packed` is smaller; on a
+/// device, where messages have a fixed size and it is refused.
 /// Cost: O(entries + layers), entry by entry.
 /// Source: Chen et al. 2018; how a bin ends is not published there.
 struct binned {
@@ -44,13 +44,13 @@ struct binned {
   static constexpr std::uint16_t id = 3;
   static constexpr std::uint32_t longest_bin = 16383;  ///< elements
 
-  /// Bytes that are enough: each entry as its symbol, after a run of up to 257 empty bins, in a layer of its own.
+  /// An upper bound: each entry is a symbol after a run of up to 257 empty bins, in a layer of its own.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
                                                   std::uint64_t passthrough) const noexcept {
     return message_header::bytes + 4 * passthrough + count * (2 + 3 + 4 + 1 + 2) + smaller(count, n / 128) * (3 + 4);
   }
 
-  /// Bounds the entries of a message, whatever its bytes are; see bounded_codec.
+  /// Bounds the number of entries of a message, whatever its bytes are; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     return smaller(wire::announced_entries(front), size);
   }
@@ -72,8 +72,8 @@ struct binned {
   }
 
   /// Reads a message; returns the part of `out` that it has filled. @pre out.passthrough.size() >= info.passthrough
-  /// @throws corrupt_message if the bytes are not what encode() writes for this layout and these bins. `out` may then
-  /// hold anything.
+  /// @throws corrupt_message if the bytes are not what encode() writes for this layout and these bins. The contents of
+  /// `out` are then unspecified.
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const& layers = layers_of(info);
@@ -100,7 +100,7 @@ struct binned {
     return {indices, values, passthrough};
   }
 
-  /// The bytes of each kind of layers, and of the ranges in `passthrough`. Cost: as encode().
+  /// The bytes of each kind of layer, and of the ranges in `passthrough`. Cost: as encode().
   [[nodiscard]] byte_breakdown breakdown(message_info const& info, selection_view const in,
                                          std::span<range const> passthrough, std::span<std::byte const>) const {
     auto const& layers = layers_of(info);
@@ -122,12 +122,12 @@ struct binned {
   struct bin_layer {
     wire::bin_symbols bins;
     std::uint64_t base = 0;     // its first element
-    std::uint64_t skipped = 0;  // layers without entries since the one before
+    std::uint64_t skipped = 0;  // layers without entries since the previous one
     std::size_t first = 0;
     std::size_t last = 0;
   };
 
-  /// @throws invalid_argument where there is no telling bins.
+  /// @throws invalid_argument if info lacks the layers or bins.
   [[nodiscard]] static layout const& layers_of(message_info const& info) {
     if (info.layers == nullptr || info.layers->size() != info.n)
       throw invalid_argument("gradsieve: binned needs message_info's layers, of " + std::to_string(info.n) +
@@ -161,7 +161,7 @@ struct binned {
     wire::put_bins(part.bins, part.base, in.indices.subspan(part.first, values.size()), values, to);
   }
 
-  /// The layer whose part comes next, at `l` or behind.
+  /// The layer of the next part of the message, at `l` or after it.
   [[nodiscard]] static std::size_t skip_layers(layout const& layers, std::size_t l, wire::byte_source& in) {
     std::uint64_t const skipped = wire::take_varint(in);
     std::uint64_t left = skipped;
@@ -172,7 +172,7 @@ struct binned {
   }
 };
 static_assert(codec<binned>);
-/// Its own decode() checks.
+/// decode() checks indices and values itself.
 template <>
 inline constexpr bool checks_decoded<binned> = true;
 

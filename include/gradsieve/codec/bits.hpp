@@ -16,12 +16,12 @@
 
 namespace gradsieve::wire {
 
-/// Bytes that hold `count` fields of `width` bits. @pre count < 2^58
+/// The bytes that hold `count` fields of `width` bits. @pre count < 2^58
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t packed_bytes(std::uint64_t count, unsigned width) noexcept {
   return (count * width + 7) / 8;
 }
 
-/// The lowest `width` <= 32 bits set.
+/// A word with the lowest `width` <= 32 bits set.
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t low_bits(unsigned width) noexcept {
   return width == 0 ? 0 : 0xFFFF'FFFFu >> (32 - width);
 }
@@ -43,8 +43,8 @@ template <unsigned Width, unsigned Word>
   (std::make_integer_sequence<int, 8>{});
 }
 
-/// Writes `count` times eight fields, which are Width bytes, with shifts that the compiler knows.
-/// @pre Width rounded up to eights can be written from where the last of them begins
+/// Writes `count` groups of eight fields, Width bytes each, with shifts that are compile-time constants.
+/// @pre Width, rounded up to a multiple of eight, bytes can be written where the last group begins
 template <unsigned Width>
 void pack_eights(std::uint32_t const* fields, std::byte* to, std::size_t count) noexcept {
   for (std::size_t e = 0; e < count; ++e, fields += 8, to += Width)
@@ -60,9 +60,9 @@ inline constexpr auto pack_widths = []<unsigned... Width>(std::integer_sequence<
 }
 (std::make_integer_sequence<unsigned, 33>{});
 
-/// Writes fields of `width` <= 32 bits, the lowest bit first; the rest of the last byte is zero. Returns the bytes
-/// written; what is behind them in `to` may be changed. @pre every field fits its width, and `to` holds packed_bytes()
-/// of them
+/// Writes fields of `width` <= 32 bits, the lowest bit first; the rest of the last byte is zero. Returns the number of
+/// bytes written; bytes of `to` after them may be changed. @pre every field fits its width, and `to` holds
+/// packed_bytes() bytes
 inline std::uint64_t pack(std::span<std::uint32_t const> fields, unsigned width, std::span<std::byte> to) noexcept {
   if (width == 0) return 0;
   std::size_t const reach = (width + 7) / 8 * 8;  // of eight fields
@@ -79,8 +79,8 @@ inline std::uint64_t pack(std::span<std::uint32_t const> fields, unsigned width,
   return at;
 }
 
-/// Reads `count` times eight fields, which are Width bytes, with shifts that the compiler knows.
-/// @pre eight bytes can be read from where the last of them begins
+/// Reads `count` groups of eight fields, Width bytes each, with shifts that are compile-time constants.
+/// @pre eight bytes can be read where the last group begins
 template <unsigned Width>
 void unpack_eights(std::byte const* from, std::uint32_t* out, std::size_t count) noexcept {
   for (std::size_t e = 0; e < count; ++e, from += Width, out += 8)
@@ -99,7 +99,7 @@ inline constexpr auto unpack_widths = []<unsigned... Width>(std::integer_sequenc
 }
 (std::make_integer_sequence<unsigned, 33>{});
 
-/// Reads fields that pack() wrote at the start of `from`, which may go on behind them.
+/// Reads fields that pack() wrote at the start of `from`, which may be longer.
 /// @pre width <= 32 and from.size() >= packed_bytes(out.size(), width)
 inline void unpack(std::span<std::byte const> from, unsigned width, std::span<std::uint32_t> out) noexcept {
   auto const mask = low_bits(width);
@@ -113,7 +113,7 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
   std::size_t const reach = 7 * width / 8 + 8;  // of eight fields
   std::size_t const eights = from.size() < reach ? 0 : smaller(out.size() / 8, (from.size() - reach) / width + 1);
   unpack_widths[width](from.data(), out.data(), eights);
-  // Fields whose eight bytes all lie in `from`; then the others, which a copy with zeros behind it holds.
+  // Fields whose eight bytes all lie in `from`; then the others, from a copy that ends with zeros.
   std::size_t const whole = from.size() < 8 ? 0 : (from.size() - 7) * 8;
   std::size_t const fast = smaller(out.size(), (whole + width - 1) / width);
   for (std::size_t i = 8 * eights; i < fast; ++i) out[i] = field(from.data(), i * width);
@@ -125,7 +125,7 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
   for (std::size_t i = fast; i < out.size(); ++i) out[i] = field(last.data(), i * width - start * 8);
 }
 
-/// Whether the bits behind `count` fields of `width` are zero in the byte where they end.
+/// Whether the last byte of `count` fields of `width` bits is padded with zero bits.
 /// @pre from.size() >= packed_bytes(count, width)
 [[nodiscard]] inline bool padding_is_zero(std::span<std::byte const> from, std::uint64_t count,
                                           unsigned width) noexcept {
@@ -147,10 +147,10 @@ struct largest_of {
   return host_kernels::run<largest_of>(host_kernels::best_simd(), values.data(), values.size());
 }
 
-/// Whether its sign bit is set.
+/// Whether the sign bit of x is set.
 [[nodiscard]] inline bool is_negative(float x) noexcept { return gradsieve::bit_cast<std::uint32_t>(x) >> 31 != 0; }
 
-/// Writes a bit for each value, 1: negative, the first in the lowest bit, and zero bits up to the byte.
+/// Writes a bit for each value, 1 if it is negative, the first in the lowest bit; the last byte is padded with zeros.
 inline void pack_signs(std::span<float const> values, std::span<std::byte> to) noexcept {
   for (std::size_t i = 0, at = 0; i < values.size(); i += 8) {
     unsigned signs = 0;
@@ -160,12 +160,12 @@ inline void pack_signs(std::span<float const> values, std::span<std::byte> to) n
   }
 }
 
-/// Whether pack_signs() wrote value i as a negative one.
+/// Whether pack_signs() wrote value i as negative.
 [[nodiscard]] inline bool is_negative(std::span<std::byte const> signs, std::size_t i) noexcept {
   return (std::to_integer<unsigned>(signs[i / 8]) >> (i % 8) & 1u) != 0;
 }
 
-/// A value of this magnitude.
+/// The value with this magnitude and sign.
 [[nodiscard]] inline float signed_value(key_type magnitude, bool negative) noexcept {
   return gradsieve::bit_cast<float>(magnitude | (negative ? 0x8000'0000u : 0u));
 }
@@ -177,7 +177,7 @@ inline void pack_signs(std::span<float const> values, std::span<std::byte> to) n
   return scale;
 }
 
-/// Calls f(64 bits, position of the first) for every word of a row of bits, of which the lowest of a byte comes first.
+/// Calls f(64 bits, position of the first) for every word of a bit row; the lowest bit of each byte comes first.
 template <class F>
 GRADSIEVE_INLINE void for_each_word(std::span<std::byte const> row, F const& f) {
   std::size_t at = 0;
@@ -187,7 +187,7 @@ GRADSIEVE_INLINE void for_each_word(std::span<std::byte const> row, F const& f) 
   f(last, std::uint64_t{8} * at);
 }
 
-/// Calls f(position) for every bit of a row that is set, in order.
+/// Calls f(position) for every set bit of a row, in order.
 template <class F>
 GRADSIEVE_INLINE void for_each_bit(std::span<std::byte const> row, F const& f) {
   for_each_word(row, [&](std::uint64_t word, std::uint64_t first) GRADSIEVE_LAMBDA_INLINE {
@@ -195,7 +195,7 @@ GRADSIEVE_INLINE void for_each_bit(std::span<std::byte const> row, F const& f) {
   });
 }
 
-/// Kernels, as only some processors count bits at once.
+/// Kernels, as only some processors count bits in one instruction.
 struct counted_bits {
   template <simd>
   GRADSIEVE_INLINE static std::uint64_t run(std::span<std::byte const> row) noexcept {
@@ -212,12 +212,12 @@ struct listed_bits {
   }
 };
 
-/// Bits of a row that are set.
+/// Number of set bits of a row.
 [[nodiscard]] inline std::uint64_t count_bits(std::span<std::byte const> row) noexcept {
   return host_kernels::run<counted_bits>(host_kernels::best_simd(), row);
 }
 
-/// Writes the positions of all bits of a row that are set, in order. @pre `to` holds count_bits(row) of them
+/// Writes the positions of all set bits of a row, in order. @pre `to` has count_bits(row) elements
 inline void list_bits(std::span<std::byte const> row, std::span<std::uint32_t> to) noexcept {
   host_kernels::run<listed_bits>(host_kernels::best_simd(), row, to.data());
 }

@@ -16,8 +16,8 @@
 
 namespace gradsieve {
 
-/// The elements of each kind of layers, told apart by the length of their bins, and of what passes through: the ranges
-/// in `passthrough`, at 4 bytes per element; and a header's bytes. @pre info.layers, info.bins
+/// The bytes of a header, and the elements of each kind of layer: layers with equal bin lengths are one kind, and the
+/// ranges in `passthrough`, at 4 bytes per element, another. @pre info.layers, info.bins
 [[nodiscard]] inline byte_breakdown breakdown_of_layers(message_info const& info, std::span<range const> passthrough) {
   auto const& layers = *info.layers;
   auto const falls = [](range const& a, range const& b) { return b.offset < a.offset; };
@@ -50,7 +50,7 @@ namespace gradsieve {
   return result;
 }
 
-/// The byte breakdown of any codec's message, if it has the library's header and all entries cost the same.
+/// The byte breakdown of a message of any codec, if it has the library's header and all entries have the same cost.
 /// @pre info.layers, info.bins
 [[nodiscard]] inline byte_breakdown breakdown_by_entries(message_info const& info, selection_view const in,
                                                          std::span<range const> passthrough,
@@ -68,8 +68,8 @@ namespace gradsieve {
   return result;
 }
 
-/// The codec's breakdown of its message; if that names no kinds of layers and the selector's bins do, shared out by
-/// breakdown_by_entries().
+/// The codec's breakdown of its message. If that has no kinds of layers but the selector's bins do, the bytes are
+/// divided by breakdown_by_entries().
 template <class Selector, class Codec>
 [[nodiscard]] byte_breakdown byte_breakdown_of(Selector const&, Codec const& how, message_info const& info,
                                                selection_view const in, std::span<range const> passthrough,

@@ -24,11 +24,11 @@ namespace gradsieve {
 
 /// Checks a selection before it is encoded, so that every receiver accepts the message and decodes these values.
 /// `passthrough`: the ranges of the layers that pass through, in order.
-/// Cost: one pass over the entries, and a search for each of those ranges. Where the codec loses bits: a copy of the
+/// Cost: one pass over the entries, and one search for each of those ranges. For a lossy codec also a copy of the
 /// values, which allocates.
-/// @throws invalid_argument where the lists differ in length, there are more than `capacity` entries, or another number
-/// of elements than pass through; where indices do not rise below n, or lie in a layer that passes through; where
-/// values are not finite, or the codec would round them.
+/// @throws invalid_argument if the lists differ in length, there are more than `capacity` entries, or the number of
+/// passthrough elements is wrong; if indices do not increase below n, or lie in a layer that passes through; if values
+/// are not finite, or the codec would round them.
 template <class Codec>
 void check_selection(Codec const& how, message_info const& info, std::span<range const> passthrough,
                      selection_view const in, std::uint64_t capacity) {

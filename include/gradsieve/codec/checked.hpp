@@ -14,8 +14,8 @@
 
 namespace gradsieve {
 
-/// Whether decode() checks by itself that indices rise below n and that values are finite: so do the library's codecs.
-/// What another codec has decoded is checked once more.
+/// Whether decode() itself checks that indices increase below n and that values are finite, as the library's codecs do.
+/// The results of other codecs are checked once more.
 template <class Codec>
 inline constexpr bool checks_decoded = false;
 
@@ -30,18 +30,18 @@ void check_returned(char const* family, char const* member, std::uint64_t bytes,
                            std::to_string(bytes) + " bytes, " + limit + " " + std::to_string(most));
 }
 
-/// Whether a view lies within room.
+/// Whether a view lies within another piece of memory.
 template <class T>
-[[nodiscard]] bool lies_within(std::span<T const> part, std::span<T> room) noexcept {
+[[nodiscard]] bool lies_within(std::span<T const> part, std::span<T> whole) noexcept {
   std::less_equal<T const*> const ordered;
   return part.empty() ||
-         (ordered(room.data(), part.data()) && ordered(part.data() + part.size(), room.data() + room.size()));
+         (ordered(whole.data(), part.data()) && ordered(part.data() + part.size(), whole.data() + whole.size()));
 }
 
 }  // namespace detail
 
-/// A codec's encode(); returns the bytes. @throws what it throws; invalid_argument if it claims more bytes than there
-/// is room for.
+/// A codec's encode(); returns the number of bytes. @throws what encode() throws; invalid_argument if it reports more
+/// bytes than `to` has.
 template <codec Codec>
 [[nodiscard]] std::uint64_t encode_checked(Codec const& how, message_info const& info, selection_view const in,
                                            std::span<std::byte> to) {
@@ -50,8 +50,8 @@ template <codec Codec>
   return bytes;
 }
 
-/// An index codec's encode(); returns the bytes. @throws what it throws; invalid_argument if it claims more than its
-/// max_bytes(), or than there is room for.
+/// An index codec's encode(); returns the number of bytes. @throws what encode() throws; invalid_argument if it reports
+/// more than its max_bytes() or than `to` has.
 template <class Indices>
 [[nodiscard]] std::uint64_t encode_indices_checked(Indices const& how, message_info const& info,
                                                    std::span<index_type const> in, std::span<std::byte> to) {
@@ -61,9 +61,9 @@ template <class Indices>
   return bytes;
 }
 
-/// A codec's decode(). @throws what it throws; invalid_argument if what it returns is not a part of `out`, lists of
-/// different length, or without the elements that pass through; corrupt_message for indices that do not rise below n
-/// and values that are not finite.
+/// A codec's decode(). @throws what decode() throws; invalid_argument if its result is not a part of `out`, has lists
+/// of different lengths, or lacks the elements that pass through; corrupt_message for indices that do not increase
+/// below n and values that are not finite.
 template <codec Codec>
 [[nodiscard]] selection_view decode_checked(Codec const& how, message_info const& info, std::span<std::byte const> from,
                                             selection_span const out) {

@@ -16,14 +16,14 @@
 namespace gradsieve {
 
 /// Indices as u32 and values as binary32. Lossless; 8 bytes per entry. The default codec.
-/// When not: on slow links, where smaller indices and values pay; see packed.
+/// When not: on slow links, where smaller indices and values pay off; see packed.
 /// Cost: one copy and one checksum of the message each way.
 /// Payload: `count` indices, `count` values, `passthrough` values.
 struct coo {
   static constexpr char const* name = "coo";
   static constexpr std::uint16_t id = 1;
-  static constexpr raw32 indices{};  ///< its indices, where they travel apart
-  static constexpr fp32 values{};    ///< its values, where they travel apart
+  static constexpr raw32 indices{};  ///< the index codec, if indices are sent separately
+  static constexpr fp32 values{};    ///< the value codec, if values are sent separately
 
   /// Bytes of a message with `count` entries and `passthrough` uncompressed elements.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
@@ -31,7 +31,7 @@ struct coo {
     return message_header::bytes + 8 * count + 4 * passthrough;
   }
 
-  /// Bounds the entries of a message, whatever its bytes are; see bounded_codec.
+  /// Bounds the number of entries of a message, whatever its bytes are; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     return smaller(wire::announced_entries(front), size / 8);
   }
@@ -49,8 +49,8 @@ struct coo {
   }
 
   /// Reads a message; returns the part of `out` that it has filled. @pre out.passthrough.size() >= info.passthrough
-  /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, indices
-  /// that increase below n, finite values. `out` may then hold anything.
+  /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, indices that
+  /// increase below n, finite values. The contents of `out` are then unspecified.
   [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const header = wire::open(info, id, from);
@@ -76,7 +76,7 @@ struct coo {
   friend bool operator==(coo const&, coo const&) = default;
 };
 static_assert(codec<coo>);
-/// Its own decode() checks.
+/// decode() checks indices and values itself.
 template <>
 inline constexpr bool checks_decoded<coo> = true;
 

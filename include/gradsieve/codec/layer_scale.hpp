@@ -13,7 +13,7 @@
 namespace gradsieve {
 
 /// Calls f(layer, first, last) for each layer that has entries: those from `first` to before `last`. Without
-/// info.layers the gradient is one layer. Cost: O(layers + log of the entries for each). @pre the indices rise
+/// info.layers the gradient is one layer. Cost: O(layers + log of the entries for each). @pre the indices increase
 template <class F>
 void for_each_layer(message_info const& info, std::span<index_type const> indices, F const& f) {
   std::size_t const layers = info.layers == nullptr ? 0 : info.layers->count();
@@ -40,7 +40,7 @@ namespace wire {
   return down > 31 ? 0 : (significand << 8) >> down;
 }
 
-/// What the units of in_units() sum up to, over their number: a mean magnitude.
+/// The mean magnitude of `count` values whose in_units() sum to `sum`.
 [[nodiscard]] GRADSIEVE_HD constexpr float mean_of_units(std::uint64_t sum, std::uint64_t count,
                                                          unsigned top) noexcept {
   double const unit = gradsieve::bit_cast<double>((std::uint64_t{top} + 1023 - 158) << 52);
@@ -57,9 +57,9 @@ namespace wire {
 
 }  // namespace wire
 
-/// The mean magnitude of fewer than 2^32 finite values. Equal magnitudes give exactly that one. The sum is made of
-/// whole numbers, so that its order does not matter and every machine finds the same bits; what is 2^-31 of the largest
-/// counts as zero. 0 for no values. Cost: two passes.
+/// The mean magnitude of fewer than 2^32 finite values. If all magnitudes are equal, it is exactly that one. The sum
+/// uses whole numbers, so its order does not matter and all machines get the same bits; magnitudes below 2^-31 of the
+/// largest count as zero. 0 for no values. Cost: two passes.
 [[nodiscard]] inline float mean_magnitude(std::span<float const> values) noexcept {
   key_type largest = 0;
   for (float const x : values) largest = larger(largest, magnitude_key(x));
@@ -70,7 +70,7 @@ namespace wire {
   return wire::mean_of_units(sum, values.size(), top);
 }
 
-/// Gives every value its layer's mean magnitude, and leaves it its sign. Once done, doing it again changes nothing.
+/// Replaces the magnitude of every value by its layer's mean and keeps its sign. Idempotent.
 inline void to_layer_scale(message_info const& info, std::span<index_type const> indices,
                            std::span<float> values) noexcept {
   for_each_layer(info, indices, [&](std::size_t, std::size_t first, std::size_t last) {

@@ -10,16 +10,16 @@
 
 namespace gradsieve {
 
-/// The largest magnitude of `ranks` values whose sum is finite in any order: the largest float / ranks, and beyond two
-/// ranks less what rounding may add. Source: an addition rounds by 2^-24 of its result at most,
-/// and a sum of two that fits is rounded to one that fits.
+/// The largest magnitude for which the sum of `ranks` values is finite in any order: the largest float / ranks, and for
+/// more than two ranks less the possible rounding. Source: an addition rounds by at most 2^-24 of its result, and a sum
+/// of two values that fits is rounded to one that fits.
 [[nodiscard]] inline float largest_summand(int ranks) noexcept {
   double const margin = ranks <= 2 ? 0 : std::min(0.5, static_cast<double>(ranks) * 0x1p-23);
   auto const each = exact::divide(static_cast<double>(largest_value<float>), static_cast<double>(ranks));
   return static_cast<float>(exact::multiply(each, 1 - margin));
 }
 
-/// The largest value, `limit` at most, that does not exceed `limit` once the codec, or value codec, has rounded it.
+/// The largest value up to `limit` that does not exceed `limit` after rounding by the codec, or value codec.
 template <class Codec>
 [[nodiscard]] float largest_coded(Codec const& how, message_info const& info, float limit) noexcept {
   if constexpr (limited_codec<Codec>) limit = std::min(limit, how.largest());

@@ -17,7 +17,7 @@ namespace gradsieve {
 /// Version of the frame and of all codecs' formats. A reader refuses other versions.
 inline constexpr std::uint16_t message_version = 1;
 
-/// First bytes of every message, little-endian, without padding:
+/// The first bytes of every message, little-endian, without padding:
 /// magic u32 | version u16 | codec u16 | n u64 | layout hash u64 | count u64 | passthrough u64 | checksum u64.
 struct message_header {
   static constexpr std::uint32_t magic = 0x5653'5247;  ///< "GRSV"
@@ -34,7 +34,7 @@ struct message_header {
 
 namespace wire {
 
-/// Writes the header, with the checksum, of a message whose payload is already there.
+/// Writes the header, with the checksum, of a message whose payload is already written.
 inline void seal(message_header const& header, std::span<std::byte> message) noexcept {
   store_one(message, message_header::magic);
   store_one(message.subspan(4), message_version);
@@ -60,7 +60,7 @@ GRADSIEVE_INLINE void expect(bool good, char const* field, std::uint64_t is, cha
     refuse(field, is, relation, limit);
 }
 
-/// Checks that there is room for the announced entries. @throws corrupt_message
+/// Checks that the announced entries fit. @throws corrupt_message
 inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   expect(count <= capacity, "entry count", count, "at most ", capacity);
 }
@@ -94,7 +94,7 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
 /// Checks the checksum. @throws corrupt_message if the bytes changed since seal().
 inline void check_seal(std::span<std::byte const> message) {
   auto const stored = load_one<std::uint64_t>(message.subspan(40));
-  // checksum() of the message with a zero in place of the stored sum, without a copy: word 5 is word number 6
+  // checksum() of the message with the stored sum (word 5, counted from 0) replaced by zero, without a copy
   std::array<std::byte, message_header::bytes> clear{};
   std::memcpy(clear.data(), message.data(), 40);
   std::uint64_t const here = checksum(message) - checksum(message.first(message_header::bytes)) + checksum(clear);

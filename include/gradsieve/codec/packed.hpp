@@ -1,4 +1,4 @@
-// The codec of two parts: an index codec for the positions, a value codec for the values.
+// A codec of two parts: an index codec for the positions, a value codec for the values.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ namespace gradsieve {
 /// Any index codec with any value codec: `packed{.indices = delta{}, .values = ternary{}}`. Index codecs: raw32, delta,
 /// elias_fano, bitmap, fixed_width, and automatic, which chooses one. Value codecs: fp32, fp16, bf16, int8, int4, int2,
 /// ternary, sign, sbc, qsgd, and automatic_values, which chooses one. On a device: raw32 and fixed_width, with all
-/// value codecs but sbc and automatic_values.
+/// value codecs except sbc and automatic_values.
 /// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec; the
 /// part of the value codec, to the message's end.
-/// When not: where a link is faster than memory, as `coo` costs less.
-/// Cost: the parts', and one checksum of the message.
+/// When not: if the link is faster than memory, as `coo` costs less.
+/// Cost: that of the parts, and one checksum of the message.
 template <class Indices = automatic, class Values = fp32>
 struct packed {
   static_assert(
@@ -54,8 +54,8 @@ struct packed {
     return std::tuple{field<&packed::indices>{"indices"}, field<&packed::values>{"values"}};
   }
   static constexpr std::uint16_t id = 2;
-  Indices indices{};  ///< which elements
-  Values values{};    ///< how much
+  Indices indices{};  ///< codec of the positions
+  Values values{};    ///< codec of the values
 
   /// Bytes of a message of n elements with `count` entries and `passthrough` uncompressed elements, at most.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
@@ -63,7 +63,7 @@ struct packed {
     return start + 4 * passthrough + indices.max_bytes(n, count) + values.max_bytes(count);
   }
 
-  /// The largest value that the value codec can hold; see limited_codec.
+  /// The largest value that the value codec can represent; see limited_codec.
   [[nodiscard]] constexpr float largest() const noexcept {
     if constexpr (limited_codec<Values>)
       return values.largest();
@@ -71,8 +71,8 @@ struct packed {
       return largest_value<float>;
   }
 
-  /// Bounds the entries of a message, whatever its bytes are: by the header, and by the values' most_count(bytes), if
-  /// they have it; see bounded_codec.
+  /// Bounds the number of entries of a message, whatever its bytes are: by the header, and by the values'
+  /// most_count(bytes), if they have it; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     auto const announced = wire::announced_entries(front);
     if constexpr (counting_value_codec<Values>)
@@ -88,8 +88,8 @@ struct packed {
     values.quantise(info, places, in_out);
   }
 
-  /// Replaces values by what encode() and decode() make of them. Unlike quantise(), which may choose another value
-  /// codec in a second call, it does not change values that are rounded already.
+  /// Replaces values by the result of encode() and decode(). Unlike quantise(), which may choose another value codec in
+  /// a second call, it does not change values that are already rounded.
   void round_as_written(message_info const& info, std::span<index_type const> places,
                         std::span<float> in_out) const noexcept
     requires(choosing_value_codec<Values> && quantises<Values>)
@@ -100,7 +100,7 @@ struct packed {
   }
 
   /// Writes a message; returns its size. @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
-  /// @throws invalid_argument for a part that returns more bytes than its max_bytes()
+  /// @throws invalid_argument if a part returns more bytes than its max_bytes()
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
     wire::store_one(to.subspan(message_header::bytes), indices_id());
     auto const part_id = values_id(info, in);
@@ -121,8 +121,8 @@ struct packed {
   }
 
   /// Reads a message; returns the part of `out` that it has filled. @pre out.passthrough.size() >= info.passthrough
-  /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, the parts'
-  /// ids and contents, indices that increase below n, finite values. `out` may then hold anything.
+  /// @throws corrupt_message if the bytes are not what encode() writes for this layout: size, checksum, the parts' ids
+  /// and contents, indices that increase below n, finite values. The contents of `out` are then unspecified.
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
                                       selection_span out) const {
     auto const header = wire::open(info, id, from);
@@ -168,9 +168,9 @@ struct packed {
   friend bool operator==(packed const&, packed const&) = default;
 
  private:
-  static constexpr std::size_t start = message_header::bytes + 4;  // behind the ids
+  static constexpr std::size_t start = message_header::bytes + 4;  // after the ids
 
-  /// The index codec's id: of one that stands for another, `chosen_id()`.
+  /// The index codec's id; for a codec that stands for others, its `chosen_id()`.
   [[nodiscard]] std::uint16_t indices_id() const noexcept {
     if constexpr (requires { indices.chosen_id(); })
       return indices.chosen_id();
@@ -191,7 +191,7 @@ struct packed {
     else
       wire::expect(part_id == Values::id, "value codec", part_id, "", Values::id);
   }
-  /// Calls f with the value codec of this id. @throws invalid_argument if there is none
+  /// Calls f with the value codec that has this id. @throws invalid_argument if there is none
   template <class F>
   void with_values(std::uint16_t part_id, F const& f) const {
     if constexpr (choosing_value_codec<Values>) {
@@ -203,7 +203,7 @@ struct packed {
   }
 };
 static_assert(codec<packed<>>);
-/// Its own decode() checks.
+/// decode() checks indices and values itself.
 template <class Indices, class Values>
 inline constexpr bool checks_decoded<packed<Indices, Values>> = true;
 

@@ -19,19 +19,19 @@
 
 namespace gradsieve {
 
-/// Each rank has a run of consecutive elements. The entries that a rank has selected of a run go to that run's rank, as
-/// a message about these elements only: its indices count from the run's first element. An empty selection has no
-/// bytes.
+/// Each rank owns a run of consecutive elements. The entries that a rank has selected from a run are sent to the run's
+/// owner, as a message about these elements only: its indices count from the run's first element. An empty selection
+/// has no bytes.
 template <class Workspace>
 class cut_messages {
  public:
   struct traffic {
-    std::uint64_t sent = 0;  ///< what goes to other ranks, the sizes too
+    std::uint64_t sent = 0;  ///< bytes to other ranks, with the sizes
     std::uint64_t received = 0;
   };
 
-  /// Room for `world` messages each way, of at most `bytes` bytes and `entries` entries, and for `capacity` entries
-  /// that this rank selects. Allocates.
+  /// Allocates buffers for `world` messages in each direction, of at most `bytes` bytes and `entries` entries, and for
+  /// `capacity` entries that this rank selects.
   void reserve(int world, std::uint64_t bytes, std::uint64_t entries, std::uint64_t capacity) {
     auto const ranks = static_cast<std::size_t>(world);
     message_ = (bytes + 7) / 8 * 8;
@@ -48,8 +48,8 @@ class cut_messages {
     words_.assign(ranks, sizeof(std::uint64_t));
   }
 
-  /// Bytes of all messages of a rank together, at most.
-  [[nodiscard]] std::uint64_t room() const noexcept { return outgoing_.size(); }
+  /// The most bytes that all messages of a rank can have together.
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return outgoing_.size(); }
 
   /// This rank's values, after copy(); write() rounds them to what the messages hold.
   [[nodiscard]] std::span<float> copy(std::span<float const> values) noexcept {
@@ -58,9 +58,9 @@ class cut_messages {
   }
 
   /// Writes the messages of a selection: run r has the elements from borders[r] to before borders[r + 1] and is
-  /// infos[r]; `sender` has this rank's number and step. `values` become what the receivers will decode. Returns all
-  /// messages' bytes.
-  /// @throws what the codec throws; corrupt_message if it makes a value that is not finite.
+  /// described by infos[r]; `sender` has this rank's number and step. `values` become what the receivers will decode.
+  /// Returns the bytes of all messages.
+  /// @throws exceptions of the codec; corrupt_message if it makes a value that is not finite.
   template <class Codec>
   std::uint64_t write(Codec const& how, message_info const& sender, std::span<message_info const> infos,
                       std::span<std::uint64_t const> borders, std::span<index_type const> indices,
@@ -92,9 +92,9 @@ class cut_messages {
     return at;
   }
 
-  /// Sends what write() has written, and receives the other ranks' messages for this one. A rank's `failure` makes all
-  /// ranks throw. Collective. @throws the failure; communication_error if another rank failed;
-  /// mismatch, on this rank alone, if one announces more than there is room for.
+  /// Sends what write() has written, and receives the other ranks' messages for this rank. A `failure` of one rank
+  /// makes all ranks throw. Collective. @throws the failure; communication_error if another rank failed; mismatch, on
+  /// this rank only, if a rank announces a message that is too large.
   template <class Comm, class Space>
   traffic exchange(Comm const& comm, Space const& where, std::exception_ptr const& failure = {}) {
     auto const me = static_cast<std::size_t>(comm.rank());
@@ -121,7 +121,7 @@ class cut_messages {
   }
 
   /// The received messages, decoded in rank order, with indices of the whole gradient: `info` is this rank's run, which
-  /// begins with element `first`. @throws what the codec's decode() throws; nothing is decoded then.
+  /// begins with element `first`. @throws exceptions of the codec's decode(); nothing is decoded then.
   template <class Codec>
   std::span<selection_view const> read(Codec const& how, message_info const& info, std::uint64_t first) {
     decoded_.clear();

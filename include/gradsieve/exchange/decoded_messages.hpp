@@ -13,9 +13,9 @@
 
 namespace gradsieve {
 
-/// Bounds the entries of a message of `size` bytes, whatever they are: by the codec's most_entries(front, size), if it
-/// has one, and by the number of elements that do not pass through. `front` is the message's beginning, at least as
-/// long as a header. Cost: O(1).
+/// An upper bound for the number of entries of a message of `size` bytes, whatever they are: from the codec's
+/// most_entries(front, size), if it has one, and from the number of elements that do not pass through. `front` is the
+/// beginning of the message, at least as long as a header. Cost: O(1).
 template <class Codec>
 [[nodiscard]] std::uint64_t most_entries(Codec const& how, message_info const& info, std::span<std::byte const> front,
                                          std::uint64_t size) noexcept {
@@ -29,10 +29,10 @@ template <class Codec>
 template <class Workspace>
 class decoded_messages {
  public:
-  /// Removes all messages and makes room for `senders` messages that together have at most `entries` entries and
-  /// `passthrough` uncompressed elements. Allocates if that is more than ever before, then for 1.5 times as many
-  /// entries.
-  /// @throws std::bad_alloc; it is empty then.
+  /// Removes all messages and reserves memory for `senders` messages that together have at most `entries` entries and
+  /// `passthrough` uncompressed elements. If that is more than in any earlier call, allocates memory for 1.5 times as
+  /// many entries.
+  /// @throws std::bad_alloc; the object is then empty.
   void reserve(std::size_t senders, std::uint64_t entries, std::uint64_t passthrough) {
     clear();
     messages_.reserve(senders);
@@ -56,8 +56,8 @@ class decoded_messages {
     used_ = used_passthrough_ = 0;
   }
 
-  /// Decodes a message with at most `entries` entries, whose indices count from element `first`. @pre reserve() made
-  /// room
+  /// Decodes a message with at most `entries` entries, whose indices count from element `first`.
+  /// @pre reserve() was called for these entries
   /// @throws as decode_checked().
   template <class Codec>
   void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries,
@@ -71,9 +71,9 @@ class decoded_messages {
     used_passthrough_ += info.passthrough;
   }
 
-  /// Decodes messages on the workspace's threads, which call the codec's decode() side by side. Message m has at most
-  /// most(m) entries. @pre reserve() made room for so many @throws as decode_checked() of the first that
-  /// throws; it is empty then.
+  /// Decodes messages on the workspace's threads, which call the codec's decode() concurrently. Message m has at most
+  /// most(m) entries. @pre reserve() was called for all of them @throws as decode_checked() for the first message that
+  /// throws; the object is then empty.
   template <class Codec, class Most>
   void add_all(Workspace& work, Codec const& how, message_info const& info,
                std::span<std::span<std::byte const> const> messages, Most const& most) {

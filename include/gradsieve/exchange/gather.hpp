@@ -15,17 +15,17 @@
 
 namespace gradsieve {
 
-/// All-gather of encoded selections, applied in rank order, so that all ranks end with the same bits.
-/// When not: with many ranks, as the received bytes grow with their number; a dense all-reduce is cheaper once density
-/// > 1 / ranks. Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
+/// All-gather of encoded selections, added in rank order, so that all ranks end with the same bits.
+/// When not: with many ranks, as the received bytes grow with their number; a dense all-reduce costs less at a density
+/// above 1 / ranks. Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
 struct gather {
   static constexpr char const* name = "gather";
-  static constexpr exchange_traits traits{.encodes = true};  ///< what it needs, and does with values
+  static constexpr exchange_traits traits{.encodes = true};  ///< what it needs, and what it does with values
 
   template <class Workspace>
   class buffers {
    public:
-    /// Room for `world` messages of at most `capacity` entries. Allocates.
+    /// Allocates buffers for `world` messages of at most `capacity` entries.
     template <class Codec>
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
       auto const ranks = static_cast<std::size_t>(world);
@@ -39,16 +39,16 @@ struct gather {
       work.reserve_updates(ranks);
     }
 
-    /// Entries that one rank gives up in a step at most.
+    /// The most entries that one rank subtracts in a step beyond those that it has selected.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// One round. Collective. Whatever it throws, nothing has been given up. What the codec's decode() throws is
-    /// returned as damage; what its encode() throws is this rank's failure.
+    /// One round. Collective. If it throws, nothing was subtracted from any residual. An exception of the codec's
+    /// decode() is returned as damage; one of its encode() is this rank's failure.
     /// @throws mismatch, communication_error
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
-      info.passthrough = 0;  // those layers are all-reduced
+      info.passthrough = 0;  // those layers are all-reduced separately
       auto const bytes = round.meet(mine_.size(), [&] {
         return encode_checked(round.how, info, {round.own.indices, round.own.values, {}}, mine_.span());
       });

@@ -16,12 +16,12 @@
 
 namespace gradsieve {
 
-/// How many indices a list has, and how many 4-byte words its encoding takes: never more than indices.
+/// The number of indices of a list, and of the 4-byte words of its encoding, which are never more than indices.
 struct list_size {
   std::uint64_t count = 0;
   std::uint64_t words = 0;
 
-  /// Both as the one number that a rank gives to preflight.
+  /// Both as one number, which preflight sends.
   [[nodiscard]] constexpr std::uint64_t packed() const noexcept { return count | words << 32; }
   [[nodiscard]] static constexpr list_size of(std::uint64_t packed) noexcept {
     return {packed & 0xFFFF'FFFFu, packed >> 32};
@@ -32,16 +32,17 @@ struct list_size {
   [[nodiscard]] constexpr bool is_raw() const noexcept { return words == count; }
 };
 
-/// Checks a rank's list size. @throws mismatch, naming the rank, if there is no room for it.
-inline void require_room(list_size size, std::size_t rank, std::uint64_t room) {
-  if (size.count > room || size.words > size.count)
+/// Checks the size of a rank's list. @throws mismatch, naming the rank, if the list exceeds the capacity.
+inline void require_fits(list_size size, std::size_t rank, std::uint64_t capacity) {
+  if (size.count > capacity || size.words > size.count)
     throw mismatch("gradsieve: rank " + std::to_string(rank) + " announces a size of " + std::to_string(size.count) +
-                   " indices in " + std::to_string(size.words) + " words, there is room for " + std::to_string(room));
+                   " indices in " + std::to_string(size.words) + " words, there is room for " +
+                   std::to_string(capacity));
 }
 
-/// Bytes of room that encode_list() needs for `count` of n indices.
+/// The most bytes that encode_list() needs for `count` of n indices.
 template <class Indices>
-[[nodiscard]] std::uint64_t list_room(Indices const& how, std::uint64_t n, std::uint64_t count) noexcept {
+[[nodiscard]] std::uint64_t list_capacity(Indices const& how, std::uint64_t n, std::uint64_t count) noexcept {
   if constexpr (std::same_as<Indices, raw32>)
     return 4 * count;
   else
@@ -49,7 +50,7 @@ template <class Indices>
 }
 
 /// Writes a list with an index codec, padded with zeros to whole words; as u32 if the codec saves no word.
-/// @pre to.size() >= list_room() @throws what the codec throws.
+/// @pre to.size() >= list_capacity() @throws what the codec throws.
 template <class Indices>
 [[nodiscard]] list_size encode_list(Indices const& how, message_info const& info, std::span<index_type const> list,
                                     std::span<std::byte> to) {
@@ -66,8 +67,8 @@ template <class Indices>
   return {count, count};
 }
 
-/// Reads what encode_list() wrote. @throws corrupt_message if it is anything else, or the indices do not increase below
-/// n.
+/// Reads what encode_list() wrote. @throws corrupt_message if it is anything else, or if the indices do not increase
+/// below n.
 template <class Indices>
 void decode_list(Indices const& how, message_info const& info, std::span<std::byte const> from,
                  std::span<index_type> out) {
@@ -80,7 +81,7 @@ void decode_list(Indices const& how, message_info const& info, std::span<std::by
   wire::check_indices(info.n, out);
 }
 
-/// For the step's report: the index codec that wrote a list; empty where there is no choice.
+/// The name of the index codec that wrote a list, for the step's report; empty if the codec does not choose one.
 template <class Indices>
 [[nodiscard]] char const* list_codec(Indices const& how, list_size size, std::span<std::byte const> list) noexcept {
   if constexpr (std::same_as<Indices, raw32>)

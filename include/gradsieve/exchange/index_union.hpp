@@ -16,14 +16,14 @@
 
 namespace gradsieve {
 
-/// All-gathers the indices and sums all ranks' accumulators at their union; every rank gives up its values there.
-/// Indices travel as the codec's `indices` writes them, values are summed in the format of its `values`. The transport
-/// must not damage indices, as ranks would then sum different elements.
-/// When not: with a partitioner by which all ranks select from the same segments (`whole`), as the union grows with
+/// All-gathers the indices and sums all ranks' accumulators at their union; every rank subtracts its values there.
+/// Indices are encoded by the codec's `indices`; values are summed in the format of its `values`. The transport must
+/// not damage indices, as ranks would then sum different elements.
+/// When not: with a partitioner for which all ranks select from the same segments (`whole`), as the union grows with
 /// their number; with `deft` it stays at k.
 /// Cost: two all-gathers and an all-reduce (for shorter values: send_receives and an all-gather); O(union + span / 64).
 /// Memory: 20 bytes per entry of the union, and the longest list that the index codec may write.
-/// Source: DEFT (Yoon and Oh 2023); MiCRO and SAGE do the same.
+/// Source: DEFT (Yoon and Oh 2023); MiCRO and SAGE use the same exchange.
 struct index_union {
   static constexpr char const* name = "index_union";
   static constexpr exchange_traits traits{.sums_values = true};  ///< what it needs, and does with values
@@ -31,7 +31,7 @@ struct index_union {
   template <class Workspace>
   class buffers {
    public:
-    /// Room for `world` index lists of at most `capacity` entries each, together if `disjoint`. Allocates.
+    /// Allocates buffers for `world` index lists of at most `capacity` entries each, or together if `disjoint`.
     template <class Codec>
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity,
                  bool disjoint) {
@@ -45,19 +45,19 @@ struct index_union {
       own_ = typename Workspace::template buffer<float>(most);
       sums_ = typename Workspace::template buffer<float>(most);
       if constexpr (separable_codec<Codec>) {
-        list_ = typename Workspace::template buffer<std::byte>(list_room(how.indices, info.n, capacity));
+        list_ = typename Workspace::template buffer<std::byte>(list_capacity(how.indices, info.n, capacity));
         arrived_ = typename Workspace::template buffer<std::byte>(4 * listed);
         sum_.reserve(how.values, most, world);
       }
       work.reserve_updates(ranks);
     }
 
-    /// Entries that one rank gives up in a step at most.
+    /// The most entries that one rank subtracts in a step.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
-    /// One round. Collective. Whatever it throws, nothing has been given up. What the index codec's encode() throws is
-    /// this rank's failure. @throws communication_error; mismatch, also if the ranks list more than reserve() was
-    /// given; corrupt_message if a list is not what its rank wrote.
+    /// One round. Collective. If it throws, no residual has changed. An exception of the index codec's encode() is this
+    /// rank's failure. @throws communication_error; mismatch, also if the ranks together list more than reserve()
+    /// allows; corrupt_message if a list is not what its rank wrote.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;
@@ -68,7 +68,7 @@ struct index_union {
       list_size total;
       for (std::size_t r = 0; r < sizes_.size(); ++r) {
         auto const size = list_size::of(round.ranks.size(r));
-        require_room(size, r, all_.size());
+        require_fits(size, r, all_.size());
         sizes_[r] = size.bytes();
         total.count += size.count;
         total.words += size.words;
@@ -111,7 +111,7 @@ struct index_union {
     selection_view update_;
     typename Workspace::template buffer<index_type> all_, indices_;
     typename Workspace::template buffer<float> own_, sums_;
-    typename Workspace::template buffer<std::byte> list_, arrived_;  // as they travel
+    typename Workspace::template buffer<std::byte> list_, arrived_;  // as they are sent
     value_sum<Workspace> sum_;
   };
 

@@ -1,4 +1,4 @@
-// All-reduce of values at the indices that one rank selected.
+// All-reduce of values at the indices that one rank has selected.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 namespace gradsieve {
 
 /// The one rank that selected broadcasts its indices; the accumulators of all ranks are summed there, and every rank
-/// gives up its values there. Indices travel as the codec's `indices` writes them, values are summed in the format of
-/// its `values`. Indices that do not increase or are too large make all ranks throw; other damage in transport is not
-/// detected. If the leader's accumulator is zero, nothing is sent in that step. Needs a partitioner by which exactly
-/// one rank selects in a step.
+/// subtracts its values there. Indices are encoded by the codec's `indices`; values are summed in the format of its
+/// `values`. If indices do not increase or are too large, all ranks throw; other damage in transport is not detected.
+/// If the leader's accumulator is zero, nothing is sent in that step. Needs a partitioner for which exactly one rank
+/// selects in a step.
 /// When not: see `cyclic`.
 /// Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values (for shorter values:
-/// send_receives and an all-gather), O(k). With `coo` 12 bytes an entry, sent and received together, on every rank, for
-/// any number of ranks, besides the all-gather's 32 bytes per rank. On a device the indices are all-reduced too.
+/// send_receives and an all-gather), O(k). With `coo` each rank sends and receives 12 bytes per entry together, for any
+/// number of ranks, besides the all-gather's 32 bytes per rank. On a device the indices are all-reduced too.
 /// Memory: 12 bytes per entry, and the longest list that the index codec may write.
 /// Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
@@ -33,7 +33,7 @@ struct leader {
   template <class Workspace>
   class buffers {
    public:
-    /// Room for one list of at most `capacity` entries. Allocates.
+    /// Allocates buffers for one list of at most `capacity` entries.
     template <class Codec>
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
       std::uint64_t const most = std::min(capacity, info.n);
@@ -41,18 +41,19 @@ struct leader {
       own_ = typename Workspace::template buffer<float>(most + 1);
       sums_ = typename Workspace::template buffer<float>(most + 1);
       if constexpr (separable_codec<Codec>) {
-        list_ = typename Workspace::template buffer<std::byte>(list_room(how.indices, info.n, capacity));
+        list_ = typename Workspace::template buffer<std::byte>(list_capacity(how.indices, info.n, capacity));
         sum_.reserve(how.values, most + 1, world);
       }
       work.reserve_updates(1);
     }
 
-    /// Entries that one rank gives up in a step at most.
+    /// The most entries that one rank subtracts in a step.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
-    /// One round. Collective. Whatever it throws, nothing has been given up. Indices that are damaged on one rank are
-    /// returned as damage on all. What the index codec's encode() throws is this rank's failure.
-    /// @throws communication_error; mismatch, also if several ranks list entries, or one more than reserve() was given.
+    /// One round. Collective. If it throws, no residual has changed. Indices damaged on one rank are returned as
+    /// damage on all ranks. An exception of the index codec's encode() is this rank's failure. @throws
+    /// communication_error; mismatch, also if several ranks list entries, or one lists more than reserve()
+    /// allows.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;
@@ -63,7 +64,7 @@ struct leader {
       exchange_result result{};
       if (from == nobody) return result;
       auto const size = list_size::of(round.ranks.size(static_cast<std::size_t>(from)));
-      require_room(size, static_cast<std::size_t>(from), indices_.size());
+      require_fits(size, static_cast<std::size_t>(from), indices_.size());
       bool const leads = from == round.comm.rank();
       auto const indices = indices_.first(size.count);
       auto const list = list_.first(size.bytes());
@@ -75,7 +76,7 @@ struct leader {
       else
         round.work.gather(round.accumulator, indices, own_.span());
       result.saturated = round.work.saturate(own, sum_.limit(value_codec, round.info, round.comm.size(), round.limit));
-      own_[size.count] = damaged ? 1.0f : 0.0f;  // so that all ranks learn of it
+      own_[size.count] = damaged ? 1.0f : 0.0f;  // passes the damage to all ranks
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own_.first(size.count + 1),
                                   sums_.first(size.count + 1));
       result.bytes_sent = moved.sent + (leads ? size.bytes() : 0);
@@ -129,7 +130,7 @@ struct leader {
     selection_view update_;
     typename Workspace::template buffer<index_type> indices_;
     typename Workspace::template buffer<float> own_, sums_;
-    typename Workspace::template buffer<std::byte> list_;  // as it travels
+    typename Workspace::template buffer<std::byte> list_;  // as it is sent
     value_sum<Workspace> sum_;
   };
 

@@ -1,4 +1,4 @@
-// The meeting: ranks compare layout, recipe and step by an all-gather before they send anything.
+// The meeting: ranks compare layout, recipe and step with an all-gather before they send anything.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,15 @@
 
 namespace gradsieve {
 
-/// One all-gather of 32 bytes per rank. It is the first collective of every exchange, so that a rank that is new, was
-/// restored or has failed meets the others there, and all ranks go on or all throw.
-/// A rank meets early, before anything changes, if it has not met this world yet or its recipe needs counts of the
-/// other ranks; else with the size of what it sends. If any rank was early, all meet again with their sizes. Memory:
-/// none up to 32 ranks, otherwise 32 bytes per rank.
+/// One all-gather of 32 bytes per rank. It is the first collective of every exchange, so that a rank that is new,
+/// restored or failed takes part in it like all others; then all ranks continue or all ranks throw. A rank calls
+/// meet_early(), before anything changes, if it was not compared with this world yet or its recipe needs counts of the
+/// other ranks; otherwise meet(), with its message size. If any rank was early, a meeting with the sizes follows.
+/// Memory: none up to 32 ranks, otherwise 32 bytes per rank.
 class preflight {
  public:
-  /// What this rank's compressor is, without its step. `arithmetic` is equal on ranks that round alike.
+  /// This rank's compressor, without its step. `arithmetic` is equal on ranks that round in the same
+  /// way.
   preflight() = default;
   preflight(layout const& layers, std::uint64_t recipe, std::uint8_t arithmetic) noexcept
       : layout_and_recipe_{fold(layers.identity() ^ layers.size()) | fold(recipe) << 32}, arithmetic_{arithmetic} {}
@@ -31,20 +32,20 @@ class preflight {
   /// How this rank came to its step, for the error if ranks differ in it.
   enum class origin : std::uint8_t { continued, made, restored };
 
-  /// What a rank says besides its identity.
+  /// What a rank sends besides its identity.
   struct word {
     std::uint64_t step = 0;
     origin from = origin::continued;
   };
 
-  /// Makes room for that many ranks. Allocates beyond 32. @throws std::bad_alloc; up to 2048 ranks a meeting can still
-  /// report that as this rank's failure; beyond that the other ranks wait.
+  /// Reserves memory for that many ranks. Allocates beyond 32. @throws std::bad_alloc; up to 2048 ranks the next
+  /// meeting can still report that as this rank's failure; with more, the other ranks wait.
   void reserve(int world) {
     if (static_cast<std::size_t>(world) > few_.size()) many_.resize(static_cast<std::size_t>(world));
   }
 
-  /// Meets before anything changes: finds failures and differences. total() is then the sum of all ranks' `count`, if
-  /// all were early. Collective. @pre reserve()
+  /// A meeting before anything changes: finds failures and differences. total() is then the sum of all ranks' `count`,
+  /// if all ranks were early. Collective. @pre reserve()
   /// @throws this rank's `failure`; communication_error if another rank failed; mismatch if ranks differ in layout,
   /// recipe or step, naming the rank: on every rank.
   template <class Comm, class Space>
@@ -53,19 +54,19 @@ class preflight {
     gather(comm, where, pack(mine, true, count, 0, failure != nullptr), failure);
   }
 
-  /// A number for meet() that is equal on ranks that divide the work alike and skip the same layers.
+  /// A number for meet() that is equal on ranks that divide the work in the same way and skip the same layers.
   [[nodiscard]] static constexpr std::uint64_t decision(std::uint64_t divides, std::uint64_t skips) noexcept {
     return fold(divides) | fold(skips) << 32;
   }
 
-  /// Meets with the size of what this rank sends, and a `decision`. size(rank) is then known for every rank.
+  /// A meeting with this rank's message size, and a `decision`. Afterwards size(rank) is known for every rank.
   /// Collective. @pre reserve()
   /// @throws as meet_early(); mismatch if decisions differ or a rank announces more than `most`.
   template <class Comm, class Space>
   void meet(Comm const& comm, Space const& where, word const& mine, std::uint64_t size, std::uint64_t most,
             std::uint64_t decision, std::exception_ptr const& failure) {
-    auto const said = pack(mine, false, size, decision, failure != nullptr);
-    do gather(comm, where, said, failure);
+    auto const own = pack(mine, false, size, decision, failure != nullptr);
+    do gather(comm, where, own, failure);
     while (std::ranges::any_of(all_, &packed_word::early));
     for (std::size_t r = 1; r < all_.size(); ++r) {
       if (all_[r].decision == all_[0].decision) continue;
@@ -88,7 +89,7 @@ class preflight {
     return sum;
   }
 
-  /// Bytes of this rank's meetings since forget_bytes().
+  /// Bytes that this rank sent in meetings since forget_bytes().
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
   void forget_bytes() noexcept { sent_ = received_ = 0; }
@@ -122,9 +123,9 @@ class preflight {
             failed ? 0 : size, decision};
   }
 
-  /// What meet_early() finds in the words of all ranks, however they were gathered. @throws communication_error,
+  /// Compares the words of all ranks, however they were gathered. @throws communication_error,
   /// mismatch
-  static void judge(std::span<packed_word const> all) {
+  static void check_all(std::span<packed_word const> all) {
     for (std::size_t r = 0; r < all.size(); ++r)
       if (all[r].failed())
         throw communication_error("gradsieve: rank " + std::to_string(r) + " failed in this step; nothing was sent");
@@ -139,24 +140,25 @@ class preflight {
   }
 
   template <class Comm, class Space>
-  void gather(Comm const& comm, Space const& where, packed_word const& said, std::exception_ptr const& failure) {
+  void gather(Comm const& comm, Space const& where, packed_word const& own, std::exception_ptr const& failure) {
     auto const world = static_cast<std::size_t>(comm.size());
-    if (failure && world > few_.size() && world > many_.size()) return tell(comm, where, said, failure);
+    if (failure && world > few_.size() && world > many_.size()) return report_failure(comm, where, own, failure);
     all_ = world > few_.size() ? std::span{many_}.first(world) : std::span{few_}.first(world);
-    comm.all_gather(where, std::as_bytes(std::span{&said, 1}), std::as_writable_bytes(all_));
-    sent_ += sizeof said;
-    received_ += sizeof said * (world - 1);
+    comm.all_gather(where, std::as_bytes(std::span{&own, 1}), std::as_writable_bytes(all_));
+    sent_ += sizeof own;
+    received_ += sizeof own * (world - 1);
     if (failure) std::rethrow_exception(failure);
-    judge(all_);
+    check_all(all_);
   }
 
-  /// Takes part without room of its own, and throws the failure.
+  /// Takes part in the all-gather with a buffer on the stack, and throws the failure.
   template <class Comm, class Space>
-  static void tell(Comm const& comm, Space const& where, packed_word const& said, std::exception_ptr const& failure) {
-    std::array<packed_word, 2048> room;
+  static void report_failure(Comm const& comm, Space const& where, packed_word const& own,
+                             std::exception_ptr const& failure) {
+    std::array<packed_word, 2048> buffer;
     auto const world = static_cast<std::size_t>(comm.size());
-    if (world <= room.size())
-      comm.all_gather(where, std::as_bytes(std::span{&said, 1}), std::as_writable_bytes(std::span{room}.first(world)));
+    if (world <= buffer.size())
+      comm.all_gather(where, std::as_bytes(std::span{&own, 1}), std::as_writable_bytes(std::span{buffer}.first(world)));
     std::rethrow_exception(failure);
   }
 

@@ -1,4 +1,4 @@
-// Each rank receives the update of its own shard.
+// Every rank receives the update of its own shard.
 #pragma once
 
 #include <algorithm>
@@ -73,15 +73,15 @@ class shard_infos {
 
 /// @endcond
 
-/// Every rank gets the update of its own shard. A rank's selection is cut at the borders of the ranks' shards, see
-/// shard_of(), and each piece goes to the shard's rank. A rank's gradient then holds the mean in its own shard and
+/// Every rank receives the update of its own shard. A rank's selection is cut at the borders of the shards, see
+/// shard_of(), and each piece is sent to the shard's rank. A rank's gradient then has the mean in its own shard and
 /// zeros elsewhere: for ranks that update only their shard of the parameters, as with ZeRO, FSDP or a parameter server.
-/// All shards together equal what `gather` leaves on every rank, to the bit if the codec loses none. Layers that pass
-/// through, and segments that are sent in full, are all-reduced: every rank's gradient holds their mean. A piece is a
-/// message of the codec about its shard, with indices, layers, scales and bins of its own, so that values are rounded
-/// otherwise than with `gather`. The residual keeps the rounding error.
-/// When not: where every rank needs the whole update; where most selected entries lie in one shard, as its rank
-/// receives up to P times its share.
+/// Together the shards equal what `gather` leaves on every rank, to the bit if the codec is lossless. Layers that pass
+/// through, and segments that are sent in full, are all-reduced: every rank's gradient has their mean. A piece is a
+/// message of the codec about its shard, with indices, layers, scales and bins of its own, so values are rounded
+/// differently than with `gather`. The residual keeps the rounding error.
+/// When not: if every rank needs the whole update; if most selected entries lie in one shard, as its rank receives up
+/// to P times its share.
 /// Cost: a small all-gather, two all-to-alls (sizes, messages), O(k) to encode and to decode. With evenly spread
 /// selections a rank receives (P - 1) / P of k entries, and 88 bytes from every other rank; `gather` receives P - 1
 /// times k.
@@ -96,7 +96,7 @@ struct reduce_scatter {
   template <class Workspace>
   class buffers {
    public:
-    /// Room for `world` messages each way, of at most `capacity` entries. Allocates.
+    /// Allocates buffers for `world` messages in each direction, of at most `capacity` entries.
     template <class Codec>
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
       shards_ = shard_infos{info, world};
@@ -107,17 +107,18 @@ struct reduce_scatter {
       work.reserve_updates(static_cast<std::size_t>(world));
     }
 
-    /// Entries that one rank gives up in a step at most, beyond those that it has selected.
+    /// The most entries that one rank subtracts in a step beyond those that it has selected.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// One round. Collective. Whatever it throws, nothing has been given up. What the codec's decode() throws is
-    /// returned as damage; what its encode() throws is this rank's failure. @throws communication_error, mismatch
+    /// One round. Collective. If it throws, no residual has changed. An exception of decode() is
+    /// returned as damage; one of encode() is this rank's failure. @throws communication_error,
+    /// mismatch
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const me = static_cast<std::size_t>(round.comm.rank());
       auto const values = messages_.copy(round.own.values);
       exchange_result result{};
-      round.meet(messages_.room(), [&] {
+      round.meet(messages_.capacity(), [&] {
         result.saturated = round.work.saturate(values, largest_coded(round.how, round.info, round.limit));
         return messages_.write(round.how, round.info, shards_.infos(), shards_.borders(), round.own.indices, values);
       });

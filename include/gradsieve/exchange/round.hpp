@@ -18,10 +18,10 @@ struct exchange_round {
   Workspace& work;                     ///< this rank's workspace
   Codec const& how;                    ///< the recipe's codec
   message_info info;                   ///< of the whole gradient
-  preflight& ranks;                    ///< where meet() compares the ranks, and what they said: `size(rank)`, `total()`
+  preflight& ranks;                    ///< for meet(); then has what the ranks sent: `size(rank)`, `total()`
   preflight::word word;                ///< this rank's layout, recipe and step, as meet() compares them
   std::uint64_t decision = 0;          ///< compared as well: equal on all ranks
-  std::exception_ptr failure;          ///< why this rank cannot go on; null if it can
+  std::exception_ptr failure;          ///< this rank's failure; null if it has none
   selection_view own;                  ///< what this rank selected; nothing if `failure`
   std::span<float const> accumulator;  ///< of all elements
   float limit = 0;                     ///< the largest value that the communicator may sum
@@ -29,8 +29,8 @@ struct exchange_round {
 
   /// Calls write(), unless this rank has failed, and all-gathers the size that it returns, at most `most`, together
   /// with layout, recipe, step and decision, which are compared. If write() throws, all ranks throw. Every exchange
-  /// calls this before it sends. Returns the size. Collective. @throws mismatch, communication_error; what write()
-  /// throws
+  /// calls this before it sends. Returns the size. Collective. @throws mismatch, communication_error; exceptions of
+  /// write()
   template <class Write>
   std::uint64_t meet(std::uint64_t most, Write const& write) const {
     std::uint64_t size = 0;
@@ -48,10 +48,10 @@ struct exchange_round {
 /// The result of an exchange. Spans point into the exchange's buffers.
 struct exchange_result {
   std::span<selection_view const> updates;  ///< to be added in this order and divided by the number of ranks
-  selection_view sent;                      ///< the entries that this rank gives up
+  selection_view sent;                      ///< the entries that this rank subtracts from its residual
   std::exception_ptr damage;                ///< why this rank cannot read what it received; no updates then
-  std::uint64_t bytes_sent = 0;             ///< without meet()'s
-  std::uint64_t bytes_received = 0;         ///< without meet()'s
+  std::uint64_t bytes_sent = 0;             ///< without those of meet()
+  std::uint64_t bytes_received = 0;         ///< without those of meet()
   std::span<std::byte const> message{};     ///< what this rank sent, if the codec wrote it
   std::uint64_t saturated = 0;              ///< values of `sent` that were clamped to the limit
   char const* index_codec = "";             ///< the index codec that wrote this rank's indices, if there is no message

@@ -16,20 +16,20 @@ namespace gradsieve {
 
 /// Sums the ranks' values. binary32: an all-reduce. Shorter formats: each rank receives its share of all ranks' values,
 /// sums them as binary32 in rank order, rounds the sums, and all-gathers them. The rank that owns a share keeps the
-/// rounding errors of its sums. A value that arrives as NaN or infinity is damage. All ranks see it, except where only
-/// one rank's copy of the sums is damaged: then that rank.
-/// Cost: shorter formats take ranks - 1 calls of send_receive and an all-gather; bytes: sent about a value each,
-/// received about two. Memory: for shorter formats about 4 values and the ranks' number.
+/// rounding errors of its sums. A value that arrives as NaN or infinity is damage. All ranks detect it, unless only one
+/// rank's copy of the sums is damaged: then that rank does.
+/// Cost: for shorter formats ranks - 1 calls of send_receive and an all-gather; each rank sends about one value and
+/// receives about two for each element. Memory: for shorter formats about 4 values per element, and the ranks' number.
 template <class Workspace>
 class value_sum {
  public:
   struct result {
     std::uint64_t sent = 0;  ///< bytes
     std::uint64_t received = 0;
-    std::exception_ptr damage;  ///< corrupt_message if a value that arrived is not finite; the sums are of no use then
+    std::exception_ptr damage;  ///< corrupt_message if a received value is not finite; the sums are then invalid
   };
 
-  /// Room for `most` values. Allocates.
+  /// Allocates buffers for `most` values.
   template <class Values>
   void reserve(Values const& how, std::uint64_t most, int world) {
     if constexpr (quantises<Values>) {
@@ -48,8 +48,8 @@ class value_sum {
     return largest_coded(how, info, limit);
   }
 
-  /// `sums` becomes the ranks' sums, the same bits on all of them, and `own` what this rank gives up for them: together
-  /// the ranks give up the sums. Collective. @pre both are equally long on all ranks, finite, within limit()
+  /// `sums` becomes the sums over the ranks, the same bits on all of them, and `own` what this rank subtracts for them:
+  /// together the ranks subtract the sums. Collective. @pre both are equally long on all ranks, finite, within limit()
   template <class Comm, class Values>
   result run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
              std::span<float> sums) {
@@ -57,18 +57,18 @@ class value_sum {
       if (!is_exact(how)) return run_rounded(comm, work, how, info, own, sums);
     std::ranges::copy(own, sums.begin());
     comm.all_reduce(work.where(), sums, reduction::sum);
-    return {own.size_bytes(), own.size_bytes(), judge(wire::all_finite(sums))};
+    return {own.size_bytes(), own.size_bytes(), damage_unless(wire::all_finite(sums))};
   }
 
  private:
-  /// Whether values that stand for several codecs have chosen one that loses no bits.
+  /// Whether the value codec, if it stands for several, has chosen a lossless one.
   template <class Values>
   [[nodiscard]] static bool is_exact([[maybe_unused]] Values const& how) noexcept {
     if constexpr (requires { how.is_exact(); }) return how.is_exact();
     return false;
   }
 
-  [[nodiscard]] static std::exception_ptr judge(bool finite) {
+  [[nodiscard]] static std::exception_ptr damage_unless(bool finite) {
     if (finite) return nullptr;
     return std::make_exception_ptr(corrupt_message("gradsieve: a sum over the ranks holds a value that is not finite"));
   }
@@ -107,10 +107,10 @@ class value_sum {
     for (std::size_t i = 0, at = share * me; i < share && at < own.size(); ++i, ++at)
       own[at] = subtract(own[at], subtract(total[i], part[i]));
     how.encode(info, {}, part, mine.first(bytes));
-    if (!finite) std::ranges::fill(mine.first(bytes), std::byte{0xFF});  // NaN in both formats: all ranks see it
+    if (!finite) std::ranges::fill(mine.first(bytes), std::byte{0xFF});  // NaN in both formats, which all ranks detect
     comm.all_gather(work.where(), std::span<std::byte const>{mine.first(bytes)}, theirs);
     how.decode(info, {}, theirs.first(sums.size() * how.value_bytes()), sums);
-    return {bytes * ranks, 2 * bytes * (ranks - 1), judge(finite && wire::all_finite(sums))};
+    return {bytes * ranks, 2 * bytes * (ranks - 1), damage_unless(finite && wire::all_finite(sums))};
   }
 
   typename Workspace::template buffer<std::byte> outgoing_, incoming_;

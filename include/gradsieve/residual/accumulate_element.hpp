@@ -8,8 +8,8 @@
 
 namespace gradsieve {
 
-/// Accumulates one gradient element into its state; false if it or the new state was not finite. A gradient that is not
-/// finite counts as zero; an element whose new state would not be finite keeps its old one.
+/// Accumulates one gradient element into its state; returns false if the element or the new state was not finite. A
+/// gradient that is not finite counts as zero; if the new state would not be finite, the element keeps its old state.
 GRADSIEVE_EITHER_SPACE
 template <class Residual, std::size_t States>
 GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool accumulate_element(Residual const& policy, float gradient,
@@ -23,20 +23,20 @@ GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool accumulate_element(Residual const& 
   return usable & finite;
 }
 
-/// The noise that rounds the states of one step to their format. By name, so that every pass rounds an element alike,
-/// whichever it is that writes it.
+/// The noise that rounds the states of one step to their format: a hash of step, event and element, so that every pass
+/// rounds an element in the same way.
 class rounding {
  public:
   enum event : std::uint64_t { accumulated, removed };
 
   GRADSIEVE_HD constexpr rounding(std::uint64_t step, event what) noexcept : stream_{mix(mix(step) + what)} {}
 
-  /// For state s of the elements 4 f to 4 f + 3, 16 bits each.
+  /// Noise for state s of the elements 4 f to 4 f + 3, 16 bits each.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t of_four(std::uint64_t f, std::uint64_t s) const noexcept {
     return mix(stream_ + (s << 32) + f);
   }
 
-  /// Rounds the states of element i to what `Stored` can hold.
+  /// Rounds the states of element i to values that `Stored` can represent.
   template <class Stored, std::size_t States>
   GRADSIEVE_HD constexpr void apply(std::uint64_t i, element_state<States>& state) const noexcept {
     if constexpr (sizeof(Stored) < sizeof(float))

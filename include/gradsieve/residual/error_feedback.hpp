@@ -1,4 +1,4 @@
-// Error feedback: what was not sent is added to the next gradient.
+// Error feedback: values that were not sent are added to the next gradient.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace gradsieve {
 
-/// What is not sent is added to the next gradient: accumulator = decay * residual + gradient; what is sent is
-/// subtracted exactly. Nothing is lost at decay 1; below 1 old gradients fade. Keep the default unless the learning
+/// Values that are not sent are added to the next gradient: accumulator = decay * residual + gradient; sent values are
+/// subtracted exactly. Nothing is lost at decay 1; below 1 old gradients decay. Keep the default unless the learning
 /// rate jumps. The default residual store. Cost: 8 bytes read and 4 written per element. Memory: 4 bytes per element.
 /// Source: Seide et al. 2014, Stich et al. 2018.
 struct error_feedback {

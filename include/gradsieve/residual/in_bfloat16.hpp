@@ -9,14 +9,14 @@
 
 namespace gradsieve {
 
-/// Another store with its states kept as bfloat16. On a device only. Every step rounds the states at random without
-/// bias, by a number made of step and element: runs repeat to the bit, and gradients below 1/256 of their residual
-/// count on average, where rounding to the nearest would lose them. What is sent is the stored value, and is subtracted
-/// exactly; rounding adds noise of at most 2^-7 of the accumulator to what stays.
-/// When not: where what came in must equal what was sent and what stays.
+/// Another store with its states kept as bfloat16. On a device only. Every step rounds the states stochastically
+/// without bias, by a hash of step and element: runs repeat to the bit, and gradients below 1/256 of their residual
+/// count on average, while rounding to the nearest would lose them. The sent value is the stored value, and is
+/// subtracted exactly; rounding adds noise of at most 2^-7 of the accumulator to the residual.
+/// When not: if the accumulated gradients must equal the sent values plus the residual.
 /// Cost: with error_feedback 8 bytes read and written per element instead of 12.
 /// Memory: 2 bytes per element instead of 4.
-/// Source: stochastic rounding as of Gupta et al. 2015.
+/// Source: stochastic rounding as in Gupta et al. 2015.
 template <class Store = error_feedback>
 struct in_bfloat16 {
   static_assert(
@@ -29,15 +29,15 @@ struct in_bfloat16 {
   /// The format of the states; see formatted_residual_store.
   using stored = bfloat16;
   static constexpr std::size_t states = Store::states;
-  Store store;  ///< how states change
+  Store store;  ///< the store whose states are kept
 
-  /// The store's; see scaling_residual_store.
+  /// The store's factor(); see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept
     requires scaling_residual_store<Store>
   {
     return store.factor(norm, world);
   }
-  /// The store's; see scaling_residual_store.
+  /// The store's needs_norm(); see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept
     requires scaling_residual_store<Store>
   {

@@ -1,4 +1,4 @@
-// Momentum before selection, as Deep Gradient Compression does it.
+// Momentum before selection, as in Deep Gradient Compression.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,20 @@
 
 namespace gradsieve {
 
-/// Momentum before selection: velocity = momentum * velocity + gradient; accumulator += velocity. What is sent is
-/// subtracted from the accumulator and, with `masking`, clears the element's velocity, so that stale momentum does not
-/// act again. The optimizer must not apply momentum to the update once more. Layers that pass through, and segments
-/// that are sent in full, keep their velocity.
+/// Momentum before selection: velocity = momentum * velocity + gradient; accumulator += velocity. A sent value is
+/// subtracted from the accumulator; with `masking` it also clears the element's velocity, so that stale momentum has no
+/// further effect. The optimizer must not apply momentum to the update once more. Layers that pass through, and
+/// segments that are sent in full, keep their velocity.
 ///
 /// `clip` limits the norm of the gradient that exchange() gets on one rank, before anything is accumulated: a gradient
-/// of a larger norm than clip * sqrt(P), over all its elements, is scaled down to that norm. With P ranks whose
-/// gradients are independent and equally large, their mean then has at most the norm `clip`: the mean of P such
-/// gradients of norm g has the norm g / sqrt(P). Set `clip` to the limit that clips the averaged gradient in
-/// uncompressed training. compress() knows no other ranks and counts as P = 1; in two_level_compressor a node is one.
-/// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`. With a rank of
-/// its own selecting in every step (`cyclic`, deft{.rotate_every = 1}) at a density of 0.1 % or less and many ranks:
-/// that rank mostly selects the noise of its own samples, what waits grows by up to 1 / (1 - momentum) before it is
-/// sent, and training may fail.
+/// whose norm over all its elements exceeds clip * sqrt(P) is scaled down to that norm. With P ranks whose gradients
+/// are independent and equally large, their mean then has at most the norm `clip`: the mean of P such gradients of norm
+/// g has the norm g / sqrt(P). Set `clip` to the limit that clips the averaged gradient in uncompressed training.
+/// compress() does not know other ranks and uses P = 1; in two_level_compressor a node counts as one rank.
+/// When not: with an optimizer that has its own momentum or second moments (Adam): use `error_feedback`. If another
+/// rank selects in every step (`cyclic`, deft{.rotate_every = 1}), with a density of 0.1 % or less and many ranks: the
+/// selecting rank mostly selects the noise of its own samples, unsent values grow by up to 1 / (1 - momentum) before
+/// they are sent, and training may fail.
 /// Cost: 12 bytes read and 8 written per element; with `clip` one more read. Memory: 8 bytes per element.
 /// Source: Lin et al. 2018, whose limit clip / sqrt(P) is for gradients that each rank has divided by P before.
 struct momentum_correction {
@@ -35,16 +35,16 @@ struct momentum_correction {
   }
   static constexpr std::size_t states = 2;
   float momentum = 0.9f;  ///< in [0, 1)
-  bool masking = true;    ///< sent elements lose their velocity
+  bool masking = true;    ///< whether the velocity of sent elements is cleared
   float clip = 0;         ///< limit of the averaged gradient's norm, 0: none; each rank clips at clip * sqrt(world)
 
-  /// What a gradient of this norm is multiplied by before it is accumulated; see scaling_residual_store.
+  /// The factor of a gradient of this norm before it is accumulated; see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept {
     double const limit = exact::multiply(static_cast<double>(clip), exact::square_root(static_cast<double>(world)));
     return clip > 0 && norm > limit ? static_cast<float>(exact::divide(limit, norm)) : 1.0f;
   }
 
-  /// Whether factor() needs to know the norm.
+  /// Whether factor() needs the norm.
   [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept { return clip > 0; }
 
   GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,

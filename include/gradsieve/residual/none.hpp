@@ -8,8 +8,8 @@
 
 namespace gradsieve {
 
-/// accumulator = gradient: what is not sent is dropped. For unbiased codecs, for measurements, and for callers with a
-/// residual of their own.
+/// accumulator = gradient: values that are not sent are dropped. For unbiased codecs, for measurements, and for callers
+/// with a residual of their own.
 /// When not: with a biased selector, such as top-k, which need not converge without error feedback.
 /// Cost: 4 bytes read and 4 written per element (a processor's cache reads the latter first).
 /// Memory: 4 bytes per element, the accumulator.

@@ -15,11 +15,11 @@
 
 namespace gradsieve {
 
-/// Whichever of `raw32`, `delta`, `elias_fano` and `bitmap` takes the fewest bytes: one byte with its id, then what it
-/// writes. The step's report names it. A receiver reads any of the four. `fixed_width` is left out, as it is never the
-/// smallest for random positions; it may be for clusters that are far apart.
+/// The smallest of `raw32`, `delta`, `elias_fano` and `bitmap`: one byte with the chosen codec's id, then what that
+/// codec writes. The step's report names it. A receiver reads any of the four. `fixed_width` is not among them, as it
+/// is never the smallest for random positions; it may be for clusters that are far apart.
 /// When not: on a device, where messages have a fixed size and it is refused.
-/// Cost: that of the chosen one, and O(count) for the size of `delta`.
+/// Cost: that of the chosen codec, and O(count) for the size of `delta`.
 struct automatic {
   static constexpr char const* name = "automatic";
   static constexpr std::uint16_t id = 5;
@@ -54,7 +54,7 @@ struct automatic {
     return 1 + bitmap{}.decode(info, rest, out);
   }
 
-  /// The name of the codec that has written these bytes; see choosing_index_codec. @pre encode() has written them
+  /// The name of the codec that wrote these bytes; see choosing_index_codec. @pre encode() wrote them
   [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
     auto const which = std::to_integer<unsigned>(part[0]);
     return which == raw32::id        ? raw32::name

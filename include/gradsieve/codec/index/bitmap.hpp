@@ -1,4 +1,4 @@
-// One bit for every element.
+// One bit for every element of the gradient.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace gradsieve {
 
-/// Bit i % 8 of byte i / 8 says whether element i is selected; the bits behind the last element are zero.
+/// Bit i % 8 of byte i / 8 is set if element i is selected; the bits after the last element are zero.
 /// When not: below a density of 0.25, where `elias_fano` is smaller; on a device, where it is refused.
 /// Cost: n / 8 bytes, written once and read twice.
 struct bitmap {

@@ -1,4 +1,4 @@
-// Gaps between indices, in blocks of one width.
+// Gaps between indices, in blocks with one bit width each.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 
 namespace gradsieve {
 
-/// Each index as the number of elements left out before it, in blocks of 128 with one width. Bits an index for random
-/// positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001; fewer for clustered positions.
+/// Each index as the number of elements between it and the previous index, in blocks of 128 with one width. Bits per
+/// index for random positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001; fewer for clustered positions.
 /// When not: on a device, where messages have a fixed size and it is refused; above a density of 0.2, where a bitmap is
 /// smaller.
 /// Payload: the width w of each block, one byte each; then each block's fields of w <= 32 bits, 16 w bytes, in the last
-/// block as many as its fields need, and zero bits up to the byte. w is the least that fits, so that there is one way
-/// to write a selection.
+/// block as many as its fields need, padded with zero bits to a byte. w is the smallest width that fits, so that each
+/// selection has exactly one encoding.
 /// Cost: O(count), two passes to encode.
 /// Source: frame-of-reference packing of gaps as in search engines (Lemire and Boytsov 2015).
 struct delta {
@@ -27,8 +27,8 @@ struct delta {
   static constexpr std::uint16_t id = 2;
   static constexpr std::size_t block = 128;  ///< fields that have one width
 
-  /// Bytes that are enough for this many entries, and for fewer; see index_codec. The gaps sum to less than n, and a
-  /// block of width w has one of at least 2^(w - 1), which bounds the widths.
+  /// An upper bound for this many entries, and for fewer; see index_codec. The gaps sum to less than n, and a block of
+  /// width w has a gap of at least 2^(w - 1), which bounds the widths.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
     std::uint64_t left = n;
     std::uint64_t bits = 0;  // of all widths
@@ -72,14 +72,14 @@ struct delta {
     }
     wire::expect(from.size() >= size, "bytes for indices", from.size(), "at least ", size);
     std::size_t at = count;
-    // Sums are modulo 2^32: a gap that leads around the end leads to an index that does not rise, which `packed` finds.
+    // Sums are modulo 2^32: a gap that wraps around gives an index that does not increase, which `packed` detects.
     index_type last = ~index_type{0};
     for (std::size_t b = 0; b < count; ++b) {
       auto const width = std::to_integer<unsigned>(from[b]);
       auto const fields = out.subspan(b * block, smaller(block, out.size() - b * block));
       wire::unpack(from.subspan(at), width, fields);
       std::uint32_t const used = any_of(fields);
-      index_type gaps = last;  // one addition from field to field, as all others wait for it
+      index_type gaps = last;  // one addition per field, as it is the only loop-carried dependency
       for (std::size_t i = 0; i < fields.size(); ++i) {
         gaps += fields[i];
         fields[i] = gaps + static_cast<index_type>(i) + 1;
@@ -115,11 +115,11 @@ struct delta {
     }
   }
 
-  /// The bits that any field has.
+  /// The bits that are set in any field.
   [[nodiscard]] static std::uint32_t any_of(std::span<std::uint32_t const> fields) noexcept {
     std::uint32_t used = 0;
     if (fields.size() == block)
-      for (std::size_t i = 0; i < block; ++i) used |= fields[i];  // a length that is known: vectors
+      for (std::size_t i = 0; i < block; ++i) used |= fields[i];  // a constant length vectorises
     else
       for (auto const field : fields) used |= field;
     return used;

@@ -1,4 +1,4 @@
-// High bits of the indices in unary, low bits as they are.
+// The high bits of the indices in unary, their low bits unchanged.
 #pragma once
 
 #include <array>
@@ -12,13 +12,13 @@
 
 namespace gradsieve {
 
-/// The low bits of the indices as they are, their high bits in unary. Bits an index, wherever the entries lie: 8.6 at
-/// density 0.01, 12.0 at 0.001, 15.2 at 0.0001; half a bit above the least possible for random positions.
+/// The low bits of the indices unchanged, their high bits in unary. Bits per index, for any positions: 8.6 at density
+/// 0.01, 12.0 at 0.001, 15.2 at 0.0001; half a bit above the information bound for random positions.
 /// When not: for entries in clusters, where `delta` is smaller; above a density of 0.25, where a bitmap is; on a
 /// device, where it is refused.
 /// Payload: the lowest l bits of every index, packed; then a row of bits in which entry i sets bit i + (index >> l);
-/// zero bits up to the byte after each. l <= 31 follows from n and the count: the least that takes the fewest bytes, so
-/// that there is one way to write a selection.
+/// each padded with zero bits to a byte. l <= 31 follows from n and the count: the smallest of those that take the
+/// fewest bytes, so that each selection has exactly one encoding.
 /// Cost: O(count + n / 2^l), at most O(3 count); one pass to encode.
 /// Source: Elias 1974 and Fano 1971.
 struct elias_fano {
@@ -62,7 +62,7 @@ struct elias_fano {
     wire::expect(count == out.size(), "number of bits set", count, "", out.size());
     wire::unpack(from, parts.width, out);
     wire::expect(wire::padding_is_zero(from, out.size(), parts.width), "padding of indices", 1, "", 0);
-    // A bit behind the last that an index below n can set leads to one of n or more, which `packed` finds.
+    // A bit beyond the last that an index below n can set gives an index of n or more, which `packed` detects.
     std::uint64_t i = 0;
     wire::for_each_bit(row, [&](std::uint64_t bit) {
       auto const high = bit - i;
@@ -96,7 +96,7 @@ struct elias_fano {
     return best;
   }
 
-  /// Writes a row of bits from its start to its end, of which the set ones rise.
+  /// Writes a row of bits from its start to its end; the set bits arrive in increasing order.
   class row_writer {
    public:
     explicit row_writer(std::span<std::byte> to) noexcept : to_{to} {}
@@ -122,7 +122,7 @@ struct elias_fano {
       first_ += 64;
     }
 
-    std::span<std::byte> to_;  // what is left of the row
+    std::span<std::byte> to_;  // the unwritten rest of the row
     std::uint64_t first_ = 0;  // bit that it begins with
     std::uint64_t word_ = 0;
   };

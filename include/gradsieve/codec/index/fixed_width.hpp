@@ -1,4 +1,4 @@
-// Offsets of a fixed width inside chunks of elements.
+// Offsets of a fixed width within chunks of elements.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@
 
 namespace gradsieve {
 
-/// The offset of each entry in its chunk of 2^b elements, in b bits, and a count for each chunk. A scan over the counts
-/// gives the place of every offset, which is the least work on a device. Bits an index: b + (b + 1) / (density * 2^b):
-/// 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
+/// The offset of each entry within its chunk of 2^b elements, in b bits, and a count for each chunk. A scan of the
+/// counts gives the position of every offset, which is the least work on a device. Bits per index: b + (b + 1) /
+/// (density * 2^b): 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
 /// When not: on a host, where `elias_fano` is smaller for random positions. Below a density of 0.0005 use longer
 /// chunks.
-/// Payload: one byte with b; for each chunk of n the number of its entries, in b + 1 bits, and zero bits up to the
-/// byte; the offsets of all entries, in b bits, and zero bits up to the byte.
+/// Payload: one byte with b; for each chunk of n the number of its entries, in b + 1 bits, padded with zero bits to a
+/// byte; the offsets of all entries, in b bits, padded with zero bits to a byte.
 struct fixed_width {
   static constexpr char const* name = "fixed_width";
   static constexpr auto fields() { return std::tuple{field<&fixed_width::chunk>{"chunk"}}; }

@@ -12,7 +12,7 @@
 namespace gradsieve {
 
 /// Indices as u32, little-endian.
-/// When not: on slow links, as `elias_fano` takes a quarter to a half of that.
+/// When not: on slow links, as `elias_fano` needs only a quarter to a half of these bytes.
 /// Cost: one copy, 32 bits per index.
 struct raw32 {
   static constexpr char const* name = "raw32";

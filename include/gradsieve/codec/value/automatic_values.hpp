@@ -16,23 +16,23 @@
 namespace gradsieve {
 
 /// Rounds values with the first of `int2`, `int4`, `int8`, `fp16`, `bf16` and `fp32`, in blocks of 64, whose error is
-/// at most `max_error`: the L2 norm of the rounding errors over that of the values. The message is written by the first
-/// of them that does not change the rounded values; it holds that codec's id, and the step's report names it. A
+/// at most `max_error`: the L2 norm of the rounding errors divided by that of the values. The message is written by the
+/// first of them that does not change the rounded values; it holds that codec's id, and the step's report names it. A
 /// receiver reads any of them. The error is computed in whole numbers and rounded up, so that it stays below the bound
-/// and every machine decides alike. Encoding does not round; values that are quantised a second time may be rounded
-/// once more, with a shorter codec. Each rank decides for its own values. With a residual, which keeps the rounding
-/// error, a larger `max_error` does than without.
-/// When not: with `index_union` and `leader`, which sum values one by one and refuse it when compiled; on a device,
-/// where messages have a fixed size and it is refused; where every step would choose the same codec: name that one.
+/// and all machines choose the same codec. Encoding does not round; values that are quantised a second time may be
+/// rounded once more, with a shorter codec. Each rank chooses for its own values. A residual keeps the rounding error,
+/// so a larger `max_error` suffices with one.
+/// When not: with `index_union` and `leader`, which sum values one by one and refuse it at compile time; on a device,
+/// where messages have a fixed size and it is refused; if every step would choose the same codec: name that one.
 /// Cost: up to six passes over the values to quantise and up to six to encode, most of which end early, and one each to
 /// write.
 struct automatic_values {
   static constexpr char const* name = "automatic_values";
   static constexpr auto fields() { return std::tuple{field<&automatic_values::max_error>{"max_error", between(0, 1)}}; }
-  float max_error = 0.01f;  ///< of the values' L2 norm, in [0, 1]; 0 loses nothing
+  float max_error = 0.01f;  ///< fraction of the values' L2 norm, in [0, 1]; 0: lossless
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 4 * count; }
-  /// Values that this many bytes can hold; see counting_value_codec.
+  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept {
     return int2{}.most_count(bytes);
   }
@@ -95,7 +95,7 @@ struct automatic_values {
       low_ += square & 0xFFFF'FFFFu;
     }
     [[nodiscard]] bool is_zero() const noexcept { return high_ == 0 && low_ == 0; }
-    /// To 2^-24.
+    /// The sum, with a relative error of 2^-24.
     [[nodiscard]] float value() const noexcept {
       return static_cast<float>(static_cast<double>(high_) * 0x1p32 + static_cast<double>(low_));
     }
@@ -112,7 +112,7 @@ struct automatic_values {
     return true;
   }
 
-  /// The first codec that does.
+  /// The first codec for which `does` holds.
   template <class Does>
   static std::uint16_t first(Does const& does) noexcept {
     if (does(int2{})) return int2::id;
@@ -123,7 +123,8 @@ struct automatic_values {
     return fp32::id;
   }
 
-  /// Calls take(value, rounded) for all values, and is_good() after each block, until that is false. What it is last.
+  /// Calls take(value, rounded) for all values, and is_good() after each block until that is false. Returns
+  /// it.
   template <class Codec, class Take, class IsGood>
   static bool all_of_blocks(Codec const& codec, std::span<float const> values, Take const& take,
                             IsGood const& is_good) noexcept {

@@ -1,4 +1,4 @@
-// Values in 2, 4 or 8 bits, with one power of two for each block of them.
+// Values in 2, 4 or 8 bits, with one power of two for each block.
 #pragma once
 
 #include <array>
@@ -17,15 +17,15 @@
 namespace gradsieve {
 
 /// Integers of a few bits with a shared power of two: values are q * 2^(e - 149), with an integer |q| < 2^(Bits - 1)
-/// for each value, rounded to the nearest, ties to even; one exponent e in [0, 255] for each block, the least that
-/// holds the block's largest magnitude. Bits a value: Bits + 8 / block. The largest error is between 1 / (2 m) and 1 /
-/// m of the block's largest magnitude, m = 2^(Bits - 1) - 1; the residual keeps it. The arithmetic is on integers and
-/// exact: flags of the build do not matter, and rounded values do not change when they are rounded again. See `int8`,
-/// `int4`, `int2`.
-/// When not: with `index_union` and `leader`, which sum values one by one and refuse it when compiled; `int2`, whose
-/// values are -s, 0 and s, without a residual.
-/// Payload: a byte e for each block of `block` entries, in order; then all q + 2^(Bits - 1) - 1 in Bits bits each, the
-/// first in the lowest, and zero bits up to the byte.
+/// for each value, rounded to the nearest, ties to even; one exponent e in [0, 255] for each block, the smallest
+/// that holds the block's largest magnitude. Bits per value: Bits + 8 / block. The largest error is between 1 / (2
+/// m) and 1 / m of the block's largest magnitude, m = 2^(Bits - 1) - 1; the residual keeps it. The arithmetic is on
+/// integers and exact: compiler flags do not matter, and rounding again does not change values. See `int8`, `int4`,
+/// `int2`.
+/// When not: with `index_union` and `leader`, which sum values one by one and refuse it at compile time; `int2`,
+/// whose values are -s, 0 and s, without a residual.
+/// Payload: a byte e for each block of `block` entries, in order; then all q + 2^(Bits - 1) - 1 in Bits bits each,
+/// the first in the lowest, padded with zero bits to a byte.
 /// Cost: two passes over the values to encode, two to decode.
 /// Source: block formats with a shared exponent (OCP Microscaling 2023), with integer elements.
 template <unsigned Bits>
@@ -36,13 +36,13 @@ struct block_scaled {
   static constexpr std::uint16_t id = Bits == 2 ? 7 : Bits == 4 ? 6 : 5;
   std::uint32_t block = 64;  ///< entries that share an exponent, in [1, 65536]
 
-  /// The largest value that it can hold; see limited_codec.
+  /// The largest value that it can represent; see limited_codec.
   [[nodiscard]] static constexpr float largest() noexcept { return value_of(2 * most, 255); }
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return blocks(count) + wire::packed_bytes(count, Bits);
   }
-  /// Values that this many bytes can hold; see counting_value_codec.
+  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 / Bits * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -88,14 +88,14 @@ struct block_scaled {
       wire::expect(largest <= 2 * most, "value in a block", largest, "at most ", 2 * most);
     });
     wire::expect(wire::padding_is_zero(codes, values.size(), Bits), "padding of values", 1, "", 0);
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {  // there is one way to write a block
+    for (std::size_t b = 0; b < blocks(values.size()); ++b) {  // a block has exactly one encoding
       auto const is = std::to_integer<std::uint32_t>(from[b]);
       auto const least = exponent_of(values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block)));
       wire::expect(least == is, "exponent of a block", is, "", least);
     }
   }
 
-  // As a block format, which a device writes and reads: see device_block_values.
+  // The block format, which a device writes and reads: see device_block_values.
   /// @cond internal
 
   static constexpr unsigned scale_bytes = 1;
@@ -110,7 +110,7 @@ struct block_scaled {
     return smaller(shift + scale - 1, 255u);
   }
 
-  /// q + most, where q is x / 2^(exponent - 149), to the nearest; at most `most` in magnitude.
+  /// q + most, where q is x / 2^(exponent - 149), rounded to the nearest; at most `most` in magnitude.
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t code_of(float x, index_type,
                                                                     std::uint32_t exponent) noexcept {
     auto const [mantissa, scale] = parts_of(magnitude_key(x));
@@ -128,9 +128,9 @@ struct block_scaled {
     auto const q = static_cast<std::int32_t>(code) - static_cast<std::int32_t>(most);
     auto const magnitude = static_cast<std::uint32_t>(q < 0 ? -q : q);
     auto const units = gradsieve::bit_cast<std::uint32_t>(static_cast<float>(q));
-    std::uint32_t const normal = units + ((exponent - 149u) << 23);          // times a power of two: no rounding
-    std::uint32_t const least = exponent < 23 ? 1u << (23 - exponent) : 1u;  // that gives a normal number
-    std::uint32_t const below = 0u - (magnitude < least ? 1u : 0u);          // a mask: GCC makes branches of choices
+    std::uint32_t const normal = units + ((exponent - 149u) << 23);          // a power-of-two product: no rounding
+    std::uint32_t const least = exponent < 23 ? 1u << (23 - exponent) : 1u;  // the smallest that gives a normal number
+    std::uint32_t const below = 0u - (magnitude < least ? 1u : 0u);          // a mask, as GCC compiles ?: to branches
     std::uint32_t const subnormal = magnitude << smaller(exponent, 22u) | (units & 0x8000'0000u);
     return gradsieve::bit_cast<float>((subnormal & below) | (normal & ~below));
   }
@@ -138,7 +138,7 @@ struct block_scaled {
   [[nodiscard]] GRADSIEVE_HD static constexpr bool is_code(std::uint32_t code, index_type, std::uint32_t) noexcept {
     return code <= 2 * most;
   }
-  /// Whether a block with this exponent may have this code for its largest: a lesser exponent would not do.
+  /// Whether this code can be the largest of a block with this exponent: a smaller exponent would not hold it.
   [[nodiscard]] GRADSIEVE_HD static constexpr bool fills(std::uint32_t code, std::uint32_t exponent) noexcept {
     return exponent == 0 || 2 * magnitude_of_code(code) > most;
   }
@@ -148,7 +148,7 @@ struct block_scaled {
 
  private:
   static constexpr std::uint32_t most = (1u << (Bits - 1)) - 1;  // of q
-  static constexpr std::size_t group = 128;                      // codes that are packed at once: they end at a byte
+  static constexpr std::size_t group = 128;                      // codes packed at once, which end at a byte
 
   [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
     return (count + block - 1) / block;

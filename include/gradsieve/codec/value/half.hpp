@@ -15,25 +15,25 @@
 
 namespace gradsieve {
 
-/// Values rounded to the nearest of `Format`, ties to even, little-endian; 16 bits a value. Values that would round to
-/// infinity become the largest finite one. The residual keeps the rounding error. See `fp16` and `bf16`.
+/// Values rounded to the nearest of `Format`, ties to even, little-endian; 16 bits per value. Values that would round
+/// to infinity become the largest finite value. The residual keeps the rounding error. See `fp16` and `bf16`.
 template <gradient_value Format>
 struct half_values {
-  static constexpr bool is_bf16 = std::same_as<Format, bfloat16>;  ///< else fp16
+  static constexpr bool is_bf16 = std::same_as<Format, bfloat16>;  ///< false: fp16
   static constexpr char const* name = is_bf16 ? "bf16" : "fp16";
   static constexpr std::uint16_t id = is_bf16 ? 3 : 2;
 
-  /// The largest value that it can hold; see limited_codec.
+  /// The largest value that it can represent; see limited_codec.
   [[nodiscard]] static constexpr float largest() noexcept { return largest_value<Format>; }
 
-  /// x as the receiver gets it.
+  /// The value that a receiver decodes for x.
   [[nodiscard]] GRADSIEVE_HD static constexpr Format rounded(float x) noexcept {
     return from_float_saturated<Format>(x);
   }
 
   [[nodiscard]] constexpr std::uint64_t value_bytes() const noexcept { return 2; }
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 2 * count; }
-  /// Values that this many bytes can hold; see counting_value_codec.
+  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 2; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 2 * indices.size();
@@ -95,10 +95,11 @@ struct half_values {
 };
 
 /// IEEE 754 binary16: values between 6e-8 and 65504, with 11 significant bits from 6.1e-5 on. When not: for gradients
-/// near either end, as without loss scaling; smaller values become 0 and wait in the residual.
+/// near either end, as without loss scaling; smaller values become 0 and stay in the residual.
 using fp16 = half_values<float16>;
 
-/// The upper half of binary32: its range with 8 significant bits. When not: where fp16's range is enough, which has 11.
+/// The upper half of binary32: its range with 8 significant bits. When not: if fp16's range, with 11 bits,
+/// suffices.
 using bf16 = half_values<bfloat16>;
 
 static_assert(value_codec<fp16> && value_codec<bf16>);

@@ -12,13 +12,13 @@
 
 namespace gradsieve {
 
-/// A sign and one magnitude a block: +s or -s, where s is the mean magnitude of the value's block. 1 + 32 / block bits
-/// a value. Rounded values do not change when they are rounded again. The residual keeps the rounding error. `ternary`
+/// A sign for each value and one magnitude per block: +s or -s, where s is the mean magnitude of the value's block. 1 +
+/// 32 / block bits per value. Rounding again does not change values. The residual keeps the rounding error. `ternary`
 /// has one magnitude per layer instead.
 /// When not: without a residual, as the rounding is biased; with `index_union` and `leader`, which sum values one by
-/// one and refuse it when compiled.
-/// Payload: s for each block of `block` entries, binary32, in order; a bit for each entry, 1: negative, the first in
-/// the lowest bit, and zero bits up to the byte.
+/// one and refuse it at compile time.
+/// Payload: s for each block of `block` entries, binary32, in order; a bit for each entry, 1 if it is negative, the
+/// first in the lowest bit, padded with zero bits to a byte.
 /// Cost: two passes over the values to quantise or encode.
 /// Source: EF-signSGD (Karimireddy et al. 2019), on selected entries and with blocks instead of layers.
 struct sign {
@@ -30,7 +30,7 @@ struct sign {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * blocks(count) + wire::packed_bytes(count, 1);
   }
-  /// Values that this many bytes can hold; see counting_value_codec.
+  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -64,7 +64,7 @@ struct sign {
     }
   }
 
-  // As a block format, which a device writes and reads: see device_block_values.
+  // The block format, which a device writes and reads: see device_block_values.
   /// @cond internal
 
   static constexpr unsigned scale_bytes = 4;

@@ -14,12 +14,12 @@
 
 namespace gradsieve {
 
-/// A sign and one magnitude a layer: +s or -s, where s is the mean magnitude of the layer's entries. 1 bit a value and
-/// 4 bytes a layer. A layer whose entries all have one magnitude, as `adacomp` sends them, loses nothing. The residual
-/// keeps the rounding error. Without info.layers the gradient counts as one layer.
+/// A sign for each value and one magnitude per layer: +s or -s, where s is the mean magnitude of the layer's entries. 1
+/// bit per value and 4 bytes per layer. Lossless for layers whose entries all have one magnitude, as `adacomp` sends
+/// them. The residual keeps the rounding error. Without info.layers the gradient counts as one layer.
 /// When not: without a residual, as the rounding is biased.
-/// Payload: s for each layer with entries, binary32, in order; a bit for each entry, 1: negative, the first in the
-/// lowest bit, and zero bits up to the byte.
+/// Payload: s for each layer with entries, binary32, in order; a bit for each entry, 1 if it is negative, the first in
+/// the lowest bit, padded with zero bits to a byte.
 /// Cost: three passes over the values to encode.
 struct ternary {
   static constexpr char const* name = "ternary";
@@ -28,7 +28,7 @@ struct ternary {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * count + wire::packed_bytes(count, 1);
   }
-  /// Values that this many bytes can hold; see counting_value_codec.
+  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const> indices) const noexcept {
     std::uint64_t scales = 0;
