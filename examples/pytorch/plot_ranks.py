@@ -10,7 +10,9 @@ import pathlib
 import statistics
 import sys
 
-KEYS = ("method", "optimizer", "ranks", "density", "local_weight", "matrix_rank", "every", "elements", "steps")
+KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_weight", "matrix_rank", "every", "elements",
+        "steps")
+CHOICES = {"top": "", "": "", "leader": ", CLT-k's choice", "deft": ", DEFT's choice"}
 NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, top-k of gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
          "step": "CompressedStep"}
 
@@ -54,6 +56,7 @@ def main():
     for key, rate, rows, mean, gap in results:
         first = next(iter(rows.values()))
         name = NAMES[key["method"]] + (f" {key['matrix_rank']}" if key["matrix_rank"] else "")
+        name += CHOICES[key["choice"]] + (f", {key['values']}" if key["values"] not in ("", "sign") else "")
         name += f", every {key['every']}" if key["every"] != "1" else ""
         print(f"| {name} | {key['optimizer']} | {key['ranks']} | {key['density'] or '-'} | {rate:g} | {int(first['bytes']):,} | "
               f"{float(first['ratio']):.0f} | {mean:.3f} | {gap:+.3f} | {len(rows)} |")
@@ -68,7 +71,7 @@ def draw(results, path):
     curves = collections.defaultdict(list)
     for key, _, rows, _, gap in results:
         if key["optimizer"] == "adamw":
-            label = NAMES[key["method"]] + (f", {key['ranks']} ranks" if key["method"] == "step" else "")
+            label = NAMES[key["method"]] + CHOICES[key["choice"]] + (f", {key['ranks']} ranks" if key["method"] == "step" else "")
             curves[label].append((float(next(iter(rows.values()))["bytes"]), gap))
     figure, axes = plt.subplots(figsize=(7, 4.2))
     for i, (label, points) in enumerate(sorted(curves.items())):

@@ -44,6 +44,8 @@ def parsed(arguments=None):
     add("--batch", type=int, default=16, help="samples of a step, over all ranks [16]")
     add("--seed", type=int, default=0)
     add("--density", type=float, default=0.06)
+    add("--choice", choices=("top", "leader", "deft"), default="top",
+        help="each rank's top-k; one rank's for all, in turns (CLT-k); DEFT's, each layer chosen by one rank [top]")
     add("--values", choices=tuple(VALUE_BITS), default="sign", help="how values are coded [sign]")
     add("--every", type=int, default=1, help="steps of an exchange [1]")
     add("--local-weight", type=float, default=0.5, help="of what a rank has not sent, in the parameters it trains [0.5]")
@@ -165,27 +167,86 @@ class Optimizer:
 
 
 class Sieve:
-    """Top-k of each rank's row, with its bits; the threshold of the last step saves the sorting of most elements."""
+    """What each rank sends of its row: top-k, or what one rank has chosen for all (--choice)."""
+
+    ROTATE_EVERY = 100  # steps for which a rank of DEFT chooses from the same fragments
 
     def __init__(self, chosen, model):
         self.values, self.passing = chosen.values, model.is_vector & chosen.passthrough
         self.elements, self.last = model.elements, {}
+        self.choice, self.number, self.ranks = chosen.choice, 0, chosen.ranks
+        if self.choice != "top" and chosen.passthrough:
+            raise SystemExit("--passthrough is for --choice top only")
+        self.fragments = self.split(model.sizes)
 
     def __call__(self, rows, density):
         """What each rank sends of its row, and the bytes of a rank."""
         count = max(1, round(density * int((~self.passing).sum())))
         sent = torch.empty_like(rows)
+        alike = None if self.choice == "top" else self.chosen_for_all(rows, count)
         for rank, row in enumerate(rows):
-            size = row.abs().masked_fill_(self.passing, -1)
-            some = size[size >= 0.75 * self.last.get(rank, 0.0)]
-            if some.numel() < count:
-                some = size
-            top = some.topk(count, sorted=False).values
-            least = self.last[rank] = float(top.min())
-            value = row.sign() * top.mean() if self.values == "sign" else row.half().float() if self.values == "fp16" else row
-            sent[rank] = torch.where(self.passing, row, torch.where(size >= least, value, 0.0))
-        bits = count * (math.log2(1 / density) + 2 + VALUE_BITS[self.values])
-        return sent, bits / 8 + 4 * int(self.passing.sum())
+            mine = self.largest(row, count, rank) if alike is None else alike
+            scale = row[mine].abs().mean()
+            value = row.sign() * scale if self.values == "sign" else row.half().float() if self.values == "fp16" else row
+            sent[rank] = torch.where(self.passing, row, torch.where(mine, value, 0.0))
+        self.number += 1
+        indices = (math.log2(1 / density) + 2) / (1 if alike is None else len(rows))  # a rank sends those of its choice
+        return sent, count * (indices + VALUE_BITS[self.values]) / 8 + 4 * int(self.passing.sum())
+
+    def largest(self, row, count, rank):
+        """Places of the largest; the threshold of the last step saves the sorting of most elements."""
+        size = row.abs().masked_fill_(self.passing, -1)
+        some = size[size >= 0.75 * self.last.get(rank, 0.0)]
+        if some.numel() < count:
+            some = size
+        least = self.last[rank] = float(some.topk(count, sorted=False).values.min())
+        return size >= least
+
+    def chosen_for_all(self, rows, count):
+        if self.choice == "leader":
+            leader = self.number % self.ranks
+            return self.largest(rows[leader], count, leader)
+        return self.deft(rows, count)
+
+    def split(self, sizes):
+        """Fragments of DEFT (first, last, layer, rank): layers of more than n / ranks in `ranks` parts, packed by size."""
+        parts, first, loads = [], 0, [0] * self.ranks
+        for layer, size in enumerate(sizes):
+            count = self.ranks if size * self.ranks > self.elements else 1
+            parts += [(first + size * p // count, first + size * (p + 1) // count, layer) for p in range(count)]
+            first += size
+        owner = {}
+        for part in sorted(parts, key=lambda each: each[0] - each[1]):
+            owner[part] = loads.index(min(loads))
+            loads[owner[part]] += part[1] - part[0]
+        return [(*part, owner[part]) for part in parts]
+
+    def deft(self, rows, count):
+        """k by the layers' norms, then by their fragments'; each fragment's owner chooses."""
+        squares = rows.square().sum(0)
+        norms = [float(squares[first:last].sum()) for first, last, _, _ in self.fragments]
+        layers = {}
+        for i, (_, _, layer, _) in enumerate(self.fragments):
+            layers.setdefault(layer, []).append(i)
+        places, turn = torch.zeros(self.elements, dtype=torch.bool), self.number // self.ROTATE_EVERY
+        for layer, k in shared(count, {layer: [norms[i] for i in of] for layer, of in layers.items()}).items():
+            for i, budget in shared(k, {i: [norms[i]] for i in layers[layer]}).items():
+                first, last, _, owner = self.fragments[i]
+                mine = rows[(owner + turn) % self.ranks, first:last].abs()
+                places[first + mine.topk(min(budget, last - first), sorted=False).indices] = True
+        return places
+
+
+def shared(count, squares):
+    """`count` over parts by the norms of their squares, largest first; one at least for each square while it lasts."""
+    norms = {part: math.sqrt(sum(each)) for part, each in squares.items()}
+    of_norms, out = sum(norms.values()), {}
+    for part in sorted(norms, key=norms.get, reverse=True):
+        share = norms[part] / of_norms if of_norms > 0 else 0
+        out[part] = min(count, max(len(squares[part]), round(share * count)))
+        count -= out[part]
+        of_norms -= norms[part]
+    return out
 
 
 class Ways:
@@ -334,6 +395,8 @@ def train(chosen):
     every = chosen.every if chosen.method == "step" else 1
     return {"method": chosen.method, "optimizer": chosen.optimizer, "ranks": chosen.ranks, "rate": chosen.rate,
             "density": chosen.density if chosen.method in ("hook", "step") else "", "every": every,
+            "choice": chosen.choice if chosen.method in ("hook", "step") else "",
+            "values": chosen.values if chosen.method in ("hook", "step") else "",
             "local_weight": chosen.local_weight if chosen.method == "step" else "",
             "matrix_rank": chosen.matrix_rank if chosen.method == "powersgd" else "", "elements": model.elements,
             "steps": chosen.steps, "seed": chosen.seed, "loss": f"{sum(losses) / len(losses):.4f}",
