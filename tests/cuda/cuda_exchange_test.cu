@@ -42,6 +42,18 @@ struct damaging {
   }
 };
 
+/// The same, and all_gather throws while `broken`.
+template <class Inner>
+struct breaking : damaging<Inner> {
+  bool* broken;
+
+  void all_gather(gs::device const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    if (*broken) throw gs::communication_error("this transport breaks");
+    damaging<Inner>::all_gather(where, mine, all);
+  }
+  using damaging<Inner>::all_gather;
+};
+
 namespace {
 
 auto const layers = steps::mixed_layers();
@@ -233,6 +245,28 @@ TEST_CASE("a damaged message: nothing is given up, and the report says so") {
     static_cast<void>(device.exchange(transport, gradient.span()).get());
     CHECK(steps::same_bits(gradient.get(), values));
   }
+}
+
+TEST_CASE("small: a damaged message that nobody has read of is told after a step that threw") {
+  gs::device const where{};
+  gs::compressor device{where, layers, gs::recipe{.density = 0.03}};
+  std::size_t countdown = 3;
+  bool broken = false;
+  breaking<gs::self> const transport{{gs::self{}, &countdown, 16u + 25u}, &broken};
+  array<float> const gradient{where, n};
+  auto const step = [&](std::uint64_t number) {
+    gradient.put(steps::gradient(n, 0, number));
+    return device.exchange(transport, gradient.span());
+  };
+  auto const first = step(0).get();
+  step(1);
+  where.synchronize();
+  broken = true;
+  CHECK(steps::contains(steps::ending([&] { step(2); }), "this transport breaks"));
+  broken = false;
+  CHECK(steps::contains(steps::ending([&] { step(3); }), "corrupt_message"));
+  CHECK(first.union_size > 0);
+  CHECK_NOTHROW(static_cast<void>(step(4).get()));
 }
 
 TEST_CASE("a rank that fails: the others are told who it was, nothing is given up, and the next step works") {

@@ -84,7 +84,8 @@ class device_step : public device_step_parts<Recipe> {
   /// Holds the error of an earlier exchange, if there was one, until end_step(). @throws invalid_argument in a capture,
   /// before anything is enqueued, if the ranks meet or elements are counted first.
   void begin_step(std::size_t value_bytes, step_role const role) {
-    earlier_fault_ = faults_.take_heard(work);
+    auto const heard = faults_.take_heard(work);
+    if (earlier_fault_ == 0) earlier_fault_ = heard;  // not 0: of before a step that threw
     if (recipe.on_non_finite == non_finite::fail || (role.exchanging && !this->met))
       work.where().refuse_capture("it waits for the stream");
     info.rank = static_cast<std::uint32_t>(role.rank);
@@ -121,7 +122,7 @@ class device_step : public device_step_parts<Recipe> {
   void end_step() {
     selection.end_step();
     selection.rethrow();
-    device_faults::raise(earlier_fault_);
+    device_faults::raise(std::exchange(earlier_fault_, 0));
   }
 
   // ---- Accumulate, select, exchange and apply ----------------------------------------------------------------
@@ -222,8 +223,10 @@ class device_step : public device_step_parts<Recipe> {
       }
       if (entered_)
         memory.forget();
-      else
+      else {
         memory.close();
+        record_.faults = nullptr;  // device memory has the numbers of the step before
+      }
     } catch (...) {  // the device is gone: the exception that is under way says so
     }
   }
