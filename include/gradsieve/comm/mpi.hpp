@@ -24,25 +24,25 @@ namespace gradsieve::mpi {
 /// MPI's int are sent in pieces. Messages of send_receive have the tag 26483. By default MPI ends the program on
 /// errors; they are thrown only if the caller has set MPI_ERRORS_RETURN on the communicator.
 ///
-/// With a pause, a call that waits sleeps between its tests for completion, where MPI itself would spin: for a thread
+/// With a pause, a waiting call sleeps between its tests for completion, instead of spinning as MPI does: for a thread
 /// that communicates while others compute on the same cores.
 ///
-/// With a deadline, a call that has waited so long for other ranks throws, and all copies throw from then on. It is for
-/// an MPI that keeps the survivors of a rank that died, which would else wait for ever (Open MPI 4: `mpirun
-/// --enable-recovery`). It must be longer than ranks may lag behind each other, by a slow batch or a checkpoint. A
-/// collective cannot be cancelled, and MPI may still write to the memory it was given; so calls work on memory of the
-/// communicator's own, which is then never freed, and the caller's buffers are no longer used. After that, with ULFM
-/// make a new communicator of the survivors; else end the process without MPI_Finalize, which would wait (session skips
-/// it).
+/// With a deadline, a call that has waited that long for other ranks throws, and afterwards all copies throw. It is for
+/// an MPI that keeps the survivors running after a rank has died, which would otherwise wait indefinitely (Open MPI 4:
+/// `mpirun --enable-recovery`). It must be longer than ranks may lag behind each other, because of a slow batch or a
+/// checkpoint. A collective cannot be cancelled, and MPI may still write to its buffers; so calls use memory of the
+/// communicator, which is then never freed, and the caller's buffers are no longer used. After that, create a new
+/// communicator of the survivors with ULFM; without it, end the process without MPI_Finalize, which would wait (session
+/// does not call it then).
 ///
-/// Cost: of a pause or a deadline, nonblocking collectives, which are slower for large messages in MPI libraries; of a
-/// deadline also a copy of what each call sends and receives.
-/// @pre equal sizes, roots and peers on all ranks: otherwise MPI may fail on some ranks or wait for ever.
-/// Memory: 2 ints a rank, allocated at construction and shared by copies, and with a deadline the bytes of the longest
-/// call, by the first call that needs them; no other call allocates.
-/// Ranks: collective; send_receive only for the ranks it names.
-/// @throws error; mismatch, on this rank alone, if its own sizes do not fit together; communication_error, once the
-/// deadline has passed, that names the call, the rank and how long it waited.
+/// Cost: a pause or a deadline needs nonblocking collectives, which MPI libraries run more slowly for large messages; a
+/// deadline also copies what each call sends and receives.
+/// @pre equal sizes, roots and peers on all ranks: otherwise MPI may fail on some ranks or wait indefinitely.
+/// Memory: 2 ints per rank, allocated at construction and shared by copies, and with a deadline the bytes of the
+/// longest call, allocated by the first call that needs them; no other call allocates.
+/// Ranks: collective; send_receive only for the ranks that it names.
+/// @throws error; mismatch, on this rank only, if its own sizes are inconsistent; communication_error, once the
+/// deadline has passed, with the call, the rank and the time that it waited.
 /// Threads: one call at a time for all copies.
 class communicator_ref {
  public:
@@ -50,7 +50,7 @@ class communicator_ref {
 
   /// A view of `comm`. `max_count`: most elements, or bytes, in one MPI call; the same on all ranks, from 1 to INT_MAX.
   /// `pause`: how long a waiting call sleeps at a time, at most a second; 0: MPI waits in its own way. `deadline`: how
-  /// long a call waits; 0: for ever. `pause` and `deadline` are both 0 on all ranks, or on none.
+  /// long a call waits; 0: without limit. `pause` and `deadline` are both 0 on all ranks, or on none.
   /// Ranks: local.
   /// @throws invalid_argument for max_count, pause and deadline; communication_error unless MPI runs and `comm` fits.
   explicit communicator_ref(MPI_Comm comm, std::size_t max_count = default_max_count,
@@ -79,7 +79,7 @@ class communicator_ref {
     detail::check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     calls_ = std::make_shared<detail::waiting>(rank_, size_, pause, deadline);
   }
-  /// A copy shares the buffers. There is no move: a moved-from communicator can still be called.
+  /// Copies share the buffers. Moving copies, so a moved-from communicator can still be called.
   communicator_ref(communicator_ref const&) = default;
   /// As the constructor.
   communicator_ref& operator=(communicator_ref const&) = default;
@@ -87,7 +87,7 @@ class communicator_ref {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// Checks that any thread may call, one at a time; see thread_checking_communicator. Ranks: local.
+  /// Checks that any thread may call MPI, one at a time; see thread_checking_communicator. Ranks: local.
   /// @throws communication_error if MPI was initialised with less than MPI_THREAD_SERIALIZED.
   void require_threads() const {
     int level = MPI_THREAD_SINGLE;
@@ -116,7 +116,7 @@ class communicator_ref {
     }
   }
 
-  /// The same of a span whose size is part of its type.
+  /// As above, for a span whose size is part of its type.
   template <class Space, detail::reducible T, std::size_t Extent>
     requires(Extent != std::dynamic_extent)
   void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
@@ -142,7 +142,7 @@ class communicator_ref {
       detail::check(MPI_Reduce_scatter_block(all.data(), mine.data(), n, type, op, comm_), "MPI_Reduce_scatter_block");
   }
 
-  /// As has_all_gather. @pre `mine` is its own place in `all` or does not overlap; `all` is size() times as long.
+  /// As has_all_gather. @pre `mine` is its own part of `all` or does not overlap it; `all` is size() times as long.
   /// Cost: one MPI_Allgather; beyond max_count bytes in all, a ring of size() - 1 send_receives.
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
@@ -201,7 +201,7 @@ class communicator_ref {
     }
   }
 
-  /// As has_send_receive. @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
+  /// As has_send_receive. @pre `out` and `in` do not overlap; the peer receives, or sends, as many bytes.
   /// @throws error; mismatch if a message is shorter than `in`.
   template <class Space>
   void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
@@ -226,10 +226,10 @@ class communicator_ref {
     } while (!out.empty() || !in.empty());
   }
 
-  /// As has_all_to_all. @pre `out` and `in` do not overlap; both ranks of a pair give the same size for a message.
-  /// Cost: size() send_receives, with itself first and then with ranks at growing distance. (MPI_Alltoallv would need
-  /// to know on all ranks that every rank's bytes fit into its counts.)
-  /// @throws error; mismatch if a message is shorter than `in_sizes` says.
+  /// As has_all_to_all. @pre `out` and `in` do not overlap; both ranks of a pair pass the same size for a message.
+  /// Cost: size() send_receives, with itself first and then with ranks at increasing distance. (For MPI_Alltoallv all
+  /// ranks would have to know that every rank's bytes fit into its counts.)
+  /// @throws error; mismatch if a message is shorter than its size in `in_sizes`.
   template <class Space>
   void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
@@ -254,7 +254,7 @@ class communicator_ref {
   [[nodiscard]] std::size_t piece(std::size_t n) const noexcept { return std::min(n, max_count_); }
   [[nodiscard]] int count(std::size_t n) const noexcept { return static_cast<int>(piece(n)); }
 
-  /// A reduce_scatter in pieces: what a piece takes of the shares is not contiguous, so each share has its own.
+  /// A reduce_scatter in pieces: a piece's elements of the shares are not contiguous, so each share has its own pieces.
   template <class T>
   void reduce_to_each(std::span<T const> all, std::span<T> mine, MPI_Datatype type, MPI_Op op) const {
     for (int root = 0; root < size_; ++root)
@@ -271,7 +271,7 @@ class communicator_ref {
       }
   }
 
-  /// In step s every rank passes on what it got in the step before, beginning with its own.
+  /// In step s every rank sends the share that it received in the previous step, beginning with its own.
   template <class Space, class Place>
   void ring(Space const& where, Place const& place) const {
     for (int left = rank_, step = 1; step < size_; ++step) {

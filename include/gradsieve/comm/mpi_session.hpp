@@ -2,7 +2,7 @@
 #pragma once
 
 /// @cond internal
-// Without the C++ bindings: they left the standard with MPI 3 and would need a library of their own.
+// Without the C++ bindings: MPI 3 removed them, and they would need a library of their own.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -27,7 +27,7 @@ namespace gradsieve::mpi {
 
 /// An MPI call failed. The message has its name, its code with MPI's text, and the place of the call.
 struct error : communication_error {
-  /// From what a call returned.
+  /// From the result of a call.
   error(char const* call, int code, std::source_location const& place)
       : communication_error("gradsieve: " + std::string{call} + " failed with code " + std::to_string(code) + " (" +
                             text(code) + ") at " + place.file_name() + ":" + std::to_string(place.line())),
@@ -49,24 +49,24 @@ struct error : communication_error {
 
 namespace detail {
 
-/// Every MPI call passes here.
+/// Checks the result of an MPI call; every call uses it.
 inline void check(int code, char const* call, std::source_location place = std::source_location::current()) {
   if (code != MPI_SUCCESS) throw error(call, code, place);
 }
 
-/// Whether a communicator of this process has given up waiting: MPI_Finalize would wait as well.
+/// Whether a call of this process has given up waiting: MPI_Finalize would then wait as well.
 inline std::atomic<bool> gave_up{false};
 
 }  // namespace detail
 
 /// Initialises MPI, and finalises it in its destructor; for programs that do not do so themselves. It does not finalise
 /// during an exception or after a communicator's deadline has passed, as MPI_Finalize would wait for ranks that are
-/// gone or wait for this one: let the process end, and the launcher ends the job. Nor does it in a child of fork(),
-/// which is no rank.
+/// gone or that wait for this one: let the process end, and the launcher ends the job. Nor does it finalise in a child
+/// of fork(), which is not a rank.
 /// @pre MPI was never initialised. Ranks: collective.
 class session {
  public:
-  /// Calls MPI_Init_thread. @throws error; communication_error if MPI has not this level of thread support.
+  /// Calls MPI_Init_thread. @throws error; communication_error if MPI does not provide this level of thread support.
   explicit session(int level = MPI_THREAD_FUNNELED) { start(nullptr, nullptr, level); }
   /// The same with the program's arguments.
   session(int& argc, char**& argv, int level = MPI_THREAD_FUNNELED) { start(&argc, &argv, level); }
@@ -90,15 +90,15 @@ class session {
   std::int64_t process_ = process_id();
 };
 
-/// The two communicators of gradsieve::two_level: of the ranks of this node, and of the ranks that have the same place
-/// in the other nodes. Owns both; they have the error handler of `all`, which remains the caller's.
+/// The two communicators of gradsieve::two_level: the ranks of this node, and the ranks with the same position in other
+/// nodes. Owns both; they have the error handler of `all`, which the caller keeps.
 /// @snippet two_level.cpp nodes
 /// Ranks: construction and destruction are collective.
 class nodes {
  public:
-  /// Splits `all`. A node is what shares memory (MPI_COMM_TYPE_SHARED), or with `ranks` > 0 so many consecutive ranks.
-  /// Ranks keep their order, inside and across.
-  /// @throws invalid_argument, on all ranks, unless all nodes have equally many ranks; error.
+  /// Splits `all`. A node consists of ranks that share memory (MPI_COMM_TYPE_SHARED), or, with `ranks` > 0, of that
+  /// many consecutive ranks. Ranks keep their order, within and across nodes.
+  /// @throws invalid_argument, on all ranks, unless all nodes have the same number of ranks; error.
   explicit nodes(MPI_Comm all, int ranks = 0) {
     if (ranks < 0)
       throw invalid_argument("gradsieve: a node of " + std::to_string(ranks) +
@@ -119,7 +119,7 @@ class nodes {
     if (most[0] != -most[1])
       throw invalid_argument("gradsieve: nodes have from " + std::to_string(-most[1]) + " to " +
                              std::to_string(most[0]) + " ranks; two_level needs equally many in each");
-    int first = rank;  // orders the nodes alike for all places
+    int first = rank;  // gives the nodes the same order at all positions
     detail::check(MPI_Bcast(&first, 1, MPI_INT, 0, own_.inside), "MPI_Bcast");
     detail::check(MPI_Comm_split(all, place, first, &own_.across), "MPI_Comm_split");
   }
@@ -128,7 +128,7 @@ class nodes {
   [[nodiscard]] MPI_Comm across() const noexcept { return own_.across; }  ///< one rank of each node
 
  private:
-  /// Frees what there is, unless MPI has ended or would wait, or this is a child of fork().
+  /// Frees the communicators, unless MPI has ended or would wait, or this is a child of fork().
   struct pair {
     MPI_Comm inside = MPI_COMM_NULL;
     MPI_Comm across = MPI_COMM_NULL;

@@ -1,4 +1,4 @@
-// MPI's names of the types that are summed, and what is checked of the sizes of a call.
+// MPI's names of the types that are summed, and checks of the sizes of a call.
 #pragma once
 
 #include <concepts>
@@ -30,7 +30,7 @@ inline void expect(int rank, char const* does, std::size_t n, std::size_t wanted
                    std::to_string(wanted));
 }
 
-/// The sizes of what a rank gives to each of `ranks` (`gives`), or of its room. @throws mismatch
+/// Checks sizes for each of `ranks`, of what a rank sends (`gives`) or of its receive buffer. @throws mismatch
 inline void expect_sum(int rank, std::size_t ranks, bool gives, std::size_t bytes,
                        std::span<std::size_t const> sizes) {
   expect(rank, "passes sizes:", sizes.size(), ranks);
@@ -38,7 +38,7 @@ inline void expect_sum(int rank, std::size_t ranks, bool gives, std::size_t byte
     if (size > bytes) expect(rank, gives ? "has left to give bytes:" : "has room left for bytes:", bytes, size);
     bytes -= size;
   }
-  expect(rank, gives ? "has too many bytes to give:" : "has too many bytes of room:", bytes, 0);
+  expect(rank, gives ? "has too many bytes to send:" : "has too many bytes to receive into:", bytes, 0);
 }
 
 }  // namespace detail

@@ -20,23 +20,23 @@ inline void copy(std::span<std::byte const> from, std::span<std::byte> to) noexc
   if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
 }
 
-/// What copies of a communicator share: how its calls wait, and memory for them. With a deadline MPI works on this
-/// object's own memory. A call that was given up leaves its requests to MPI, as a collective cannot be cancelled; MPI
-/// may write to that memory at any time, so this object is then never freed.
+/// The state that copies of a communicator share: how its calls wait, and memory for them. With a deadline MPI works on
+/// this object's own memory. An abandoned call leaves its requests to MPI, as a collective cannot be cancelled; MPI may
+/// write to that memory at any time, so the object is then never freed.
 class waiting : public std::enable_shared_from_this<waiting> {
  public:
   waiting(int rank, int size, std::chrono::microseconds pause, std::chrono::milliseconds deadline)
       : rank_{rank}, size_{size}, pause_{pause}, deadline_{deadline}, counts_(2 * static_cast<std::size_t>(size)) {}
 
-  /// Whether calls are nonblocking ones that are waited for here.
+  /// Whether this object makes nonblocking calls and waits for them.
   [[nodiscard]] bool is_own() const noexcept { return pause_.count() > 0 || has_deadline(); }
 
-  /// What MPI_Allgatherv takes: counts, then offsets.
+  /// Memory for the arguments of MPI_Allgatherv: counts, then offsets.
   [[nodiscard]] int* counts() noexcept { return counts_.data(); }
 
-  /// @throws communication_error once a call was given up.
+  /// @throws communication_error if an earlier call was abandoned.
   void require_usable() const {
-    if (!given_up_.empty()) throw communication_error(given_up_);
+    if (!abandoned_.empty()) throw communication_error(abandoned_);
   }
 
   /// Starts a nonblocking call with these arguments and waits for it.
@@ -47,30 +47,30 @@ class waiting : public std::enable_shared_from_this<waiting> {
     return wait(name, request);
   }
 
-  /// Calls body(memory to work on): the caller's, or with a deadline a copy, of which `given` is needed beforehand.
+  /// Calls body(memory to work on): the caller's, or with a deadline a copy, in which `given` is filled in before.
   template <class Body>
   void on(std::span<std::byte> memory, std::span<std::byte const> given, Body const& body) {
     if (!has_deadline()) return body(memory.data());
-    auto const own = room(memory.size());
+    auto const own = buffer(memory.size());
     copy(given, own.subspan(static_cast<std::size_t>(given.data() - memory.data()), given.size()));
     body(own.data());
     copy(own, memory);
   }
 
-  /// Calls body(what to give, where to take): the caller's, or with a deadline copies.
+  /// Calls body(send buffer, receive buffer): the caller's, or with a deadline copies.
   template <class Body>
   void from_to(std::span<std::byte const> out, std::span<std::byte> in, Body const& body) {
     if (!has_deadline()) return body(out.data(), in.data());
-    auto const own = room(out.size() + in.size());
+    auto const own = buffer(out.size() + in.size());
     copy(out, own.first(out.size()));
     body(own.data(), own.data() + out.size());
     copy(own.subspan(out.size()), in);
   }
 
-  /// Sends and receives at once, as MPI_Sendrecv.
+  /// Sends and receives at the same time, as MPI_Sendrecv.
   MPI_Status exchange(std::span<std::byte const> out, int to, std::span<std::byte> in, int from, int tag,
                       MPI_Comm comm) {
-    auto const own = room(has_deadline() ? out.size() + in.size() : 0);
+    auto const own = buffer(has_deadline() ? out.size() + in.size() : 0);
     auto const mine = has_deadline() ? own.first(out.size()) : std::span<std::byte const>{out};
     auto const theirs = has_deadline() ? own.last(in.size()) : in;
     if (has_deadline()) copy(out, own);
@@ -82,7 +82,7 @@ class waiting : public std::enable_shared_from_this<waiting> {
       finish("MPI_Isend", MPI_Isend, mine.data(), count(mine), MPI_BYTE, to, tag, comm);
       status = wait("MPI_Irecv", receiving);
     } catch (...) {
-      if (given_up_.empty() && receiving != MPI_REQUEST_NULL) {  // `in` is the caller's again
+      if (abandoned_.empty() && receiving != MPI_REQUEST_NULL) {  // `in` is the caller's again
         MPI_Cancel(&receiving);
         MPI_Wait(&receiving, MPI_STATUS_IGNORE);
       }
@@ -97,10 +97,10 @@ class waiting : public std::enable_shared_from_this<waiting> {
 
   [[nodiscard]] bool has_deadline() const noexcept { return deadline_.count() > 0; }
 
-  /// Memory of this object's own. Allocates when a call is longer than all before it.
-  [[nodiscard]] std::span<std::byte> room(std::size_t bytes) {
-    if (room_.size() < bytes) room_.resize(bytes);
-    return std::span{room_}.first(bytes);
+  /// Memory of this object. Allocates when a call is longer than all earlier ones.
+  [[nodiscard]] std::span<std::byte> buffer(std::size_t bytes) {
+    if (buffer_.size() < bytes) buffer_.resize(bytes);
+    return std::span{buffer_}.first(bytes);
   }
 
   MPI_Status wait(char const* name, MPI_Request& request) {
@@ -120,10 +120,10 @@ class waiting : public std::enable_shared_from_this<waiting> {
     itself_ = shared_from_this();
     gave_up.store(true);
     auto const ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
-    given_up_ = "gradsieve: " + std::string{name} + ": rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
-                " has waited " + std::to_string(ms) +
-                " ms for the other ranks; this communicator makes no further call";
-    throw communication_error(given_up_);
+    abandoned_ = "gradsieve: " + std::string{name} + ": rank " + std::to_string(rank_) + " of " +
+                 std::to_string(size_) + " has waited " + std::to_string(ms) +
+                 " ms for the other ranks; this communicator makes no further call";
+    throw communication_error(abandoned_);
   }
 
   int rank_;
@@ -131,8 +131,8 @@ class waiting : public std::enable_shared_from_this<waiting> {
   std::chrono::microseconds pause_;
   std::chrono::milliseconds deadline_;
   std::vector<int> counts_;
-  std::vector<std::byte> room_;
-  std::string given_up_;  // why there is no further call
+  std::vector<std::byte> buffer_;
+  std::string abandoned_;  // why there is no further call
   std::shared_ptr<waiting> itself_;
 };
 

@@ -22,7 +22,7 @@ static_assert(NCCL_VERSION_CODE >= 21300, "gradsieve needs NCCL 2.13 or newer");
 
 /// An NCCL call failed. The message has its name, its code with NCCL's texts, and the place of the call.
 struct error : communication_error {
-  /// From what a call returned.
+  /// From the result of a call.
   error(char const* call, ncclResult_t code, ncclComm_t comm, std::source_location const& place)
       : communication_error("gradsieve: " + std::string{call} + " failed with code " +
                             std::to_string(static_cast<int>(code)) + " (" + ncclGetErrorString(code) + last(comm) +
@@ -32,7 +32,7 @@ struct error : communication_error {
   [[nodiscard]] ncclResult_t code() const noexcept { return code_; }  ///< NCCL's code
 
  private:
-  /// NCCL keeps one text a thread; it is that of the latest failure, which need not be this one.
+  /// NCCL keeps one text per thread, that of the latest failure, which need not be this one.
   static std::string last(ncclComm_t comm) {
     char const* const text = ncclGetLastError(comm);
     return text == nullptr || *text == '\0' ? std::string{} : std::string{"; last error: "} + text;
@@ -62,28 +62,28 @@ concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::sa
 }  // namespace detail
 
 /// A view of a communicator that the caller owns: nothing is created, finalised, aborted or destroyed. Every call is
-/// enqueued on `where.stream` and returns; its result is valid in stream order. A call may be captured in a CUDA graph.
-/// The caller synchronises the stream before it destroys the communicator. With a nonblocking NCCL communicator, a call
+/// enqueued on `where.stream` and returns; its result is valid in stream order. A CUDA graph can capture a call. The
+/// caller synchronises the stream before it destroys the communicator. With a nonblocking NCCL communicator, a call
 /// polls until NCCL has enqueued it.
 ///
 /// If a peer is lost or makes no call, the stream never gets past the collective, and whatever synchronises it waits
-/// for ever, as device compressors do in their first exchange and for a report. Call wait() before: it polls NCCL for
-/// errors meanwhile and throws once the deadline has passed. Then abort the communicator (ncclCommAbort), which ends
-/// its kernels; the memory of their spans must not be freed before.
+/// indefinitely, as device compressors do in their first exchange and for a report. Call wait() before: it polls NCCL
+/// for errors and throws once the deadline has passed. Then abort the communicator (ncclCommAbort), which ends its
+/// kernels; the memory of their spans must not be freed before.
 ///
 /// @pre spans are device memory of the communicator's device, which is current, and live until the stream has passed
-/// the call; equal sizes, roots and peers on all ranks: otherwise ranks may wait for ever.
-/// Memory: none; NCCL may take its own at the first calls. Ranks: collective; send_receive only for the ranks it names.
+/// the call; equal sizes, roots and peers on all ranks: otherwise ranks may wait indefinitely.
+/// Memory: none; NCCL may allocate at the first calls. Ranks: collective; send_receive only for the ranks it names.
 /// @throws error for what a call reports, and for an earlier failure: NCCL reports a lost peer or a broken link only
-/// later, and then every call throws until the caller aborts the communicator; mismatch, on this rank alone, if its own
-/// sizes do not fit together; communication_error if a call has polled for the deadline.
-/// Threads: one call at a time for all copies; a thread for each rank of a process.
+/// later, and then every call throws until the caller aborts the communicator; mismatch, on this rank only, if its own
+/// sizes are inconsistent; communication_error if a call has polled until the deadline.
+/// Threads: one call at a time for all copies; one thread for each rank of a process.
 class communicator_ref {
  public:
   static constexpr bool stream_ordered = true;
 
-  /// A view of `comm`; waits if NCCL still sets it up. `deadline`: how long a call polls and wait() waits; 0: for ever.
-  /// Ranks: local.
+  /// A view of `comm`; waits if NCCL is still initialising it. `deadline`: how long a call polls and wait() waits; 0:
+  /// without limit. Ranks: local.
   /// @throws communication_error if `comm` is null; invalid_argument unless deadline >= 0; error.
   explicit communicator_ref(ncclComm_t comm, std::chrono::milliseconds deadline = {})
       : comm_{comm}, deadline_{deadline} {
@@ -91,7 +91,7 @@ class communicator_ref {
       throw invalid_argument("gradsieve: a deadline of " + std::to_string(deadline.count()) +
                              " milliseconds; the least is 0");
     if (comm == nullptr) throw communication_error("gradsieve: the NCCL communicator is null");
-    settle("ncclCommGetAsyncError");
+    finish("ncclCommGetAsyncError");
     check(ncclCommUserRank(comm, &rank_), "ncclCommUserRank");
     check(ncclCommCount(comm, &size_), "ncclCommCount");
   }
@@ -99,11 +99,11 @@ class communicator_ref {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// As has_all_reduce: NCCL's ring, tree and switch algorithms reduce an element in one place, so all ranks get the
+  /// As has_all_reduce: NCCL's ring, tree and switch algorithms reduce each element in one place, so all ranks get the
   /// same bits. A sum's last bits may depend on the number of ranks and on the algorithm.
   template <stream_space Space, detail::reducible T, std::size_t Extent>
   void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
-    settle("a call before all_reduce");
+    finish("a call before all_reduce");
     if (in_out.empty()) return;
     check(ncclAllReduce(in_out.data(), in_out.data(), in_out.size(), detail::datatype(T{}),
                         how == reduction::max ? ncclMax : ncclSum, comm_, where.stream),
@@ -114,18 +114,18 @@ class communicator_ref {
   template <stream_space Space, detail::reducible T>
   void reduce_scatter(Space const& where, std::span<T const> all, std::span<T> mine, reduction how) const {
     expect("gives values:", all.size(), ranks() * mine.size());
-    settle("a call before reduce_scatter");
+    finish("a call before reduce_scatter");
     if (mine.empty()) return;
     check(ncclReduceScatter(all.data(), mine.data(), mine.size(), detail::datatype(T{}),
                             how == reduction::max ? ncclMax : ncclSum, comm_, where.stream),
           "ncclReduceScatter");
   }
 
-  /// As has_all_gather. @pre `mine` is its own place in `all` or does not overlap; `all` is size() times as long.
+  /// As has_all_gather. @pre `mine` is its own part of `all` or does not overlap it; `all` is size() times as long.
   template <stream_space Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
     expect("has room for bytes:", all.size(), ranks() * mine.size());
-    settle("a call before all_gather");
+    finish("a call before all_gather");
     if (mine.empty()) return;
     check(ncclAllGather(mine.data(), all.data(), mine.size(), ncclUint8, comm_, where.stream), "ncclAllGather");
   }
@@ -138,7 +138,7 @@ class communicator_ref {
                   std::span<std::size_t const> sizes) const {
     expect_sum(false, all.size(), sizes);
     expect("gives bytes:", mine.size(), sizes[index(rank_)]);
-    settle("a call before all_gather");
+    finish("a call before all_gather");
     group([&](auto const& add) {
       for (int root = 0; root < size_; ++root) {
         std::size_t const size = sizes[index(root)];
@@ -151,31 +151,31 @@ class communicator_ref {
 
   template <stream_space Space>
   void broadcast(Space const& where, std::span<std::byte> in_out, int root) const {
-    settle("a call before broadcast");
+    finish("a call before broadcast");
     if (in_out.empty()) return;
     check(ncclBroadcast(in_out.data(), in_out.data(), in_out.size(), ncclUint8, root, comm_, where.stream),
           "ncclBroadcast");
   }
 
-  /// As has_send_receive. @pre `out` and `in` do not overlap; the other side receives, or sends, as many bytes.
+  /// As has_send_receive. @pre `out` and `in` do not overlap; the peer receives, or sends, as many bytes.
   template <stream_space Space>
   void send_receive(Space const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
                     int from) const {
-    settle("a call before send_receive");
+    finish("a call before send_receive");
     group([&](auto const& add) {
       if (!out.empty()) add(ncclSend(out.data(), out.size(), ncclUint8, to, comm_, where.stream), "ncclSend");
       if (!in.empty()) add(ncclRecv(in.data(), in.size(), ncclUint8, from, comm_, where.stream), "ncclRecv");
     });
   }
 
-  /// As has_all_to_all. @pre `out` and `in` do not overlap; sizes are in host memory; both ranks of a pair give the
-  /// same size for a message. Cost: a group of size() sends and as many receipts, less those that are empty.
+  /// As has_all_to_all. @pre `out` and `in` do not overlap; sizes are in host memory; both ranks of a pair pass the
+  /// same size for a message. Cost: a group of size() sends and as many receives, without the empty ones.
   template <stream_space Space>
   void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
     expect_sum(true, out.size(), out_sizes);
     expect_sum(false, in.size(), in_sizes);
-    settle("a call before all_to_all");
+    finish("a call before all_to_all");
     group([&](auto const& add) {
       for (int r = 0; r < size_; ++r) {
         auto const gives = out.first(out_sizes[index(r)]);
@@ -188,7 +188,7 @@ class communicator_ref {
     });
   }
 
-  /// Synchronises the stream, as cudaStreamSynchronize(), and polls NCCL for errors meanwhile.
+  /// Synchronises the stream, as cudaStreamSynchronize(), and polls NCCL for errors while it waits.
   /// Ranks: local.
   /// @throws error for what NCCL reports; communication_error once the deadline has passed; device_error.
   template <stream_space Space>
@@ -196,7 +196,7 @@ class communicator_ref {
     auto const start = clock::now();
     for (;; std::this_thread::yield()) {
       auto const code = cudaStreamQuery(where.stream);
-      if (code == cudaSuccess) return settle("a call before wait");
+      if (code == cudaSuccess) return finish("a call before wait");
       if (code != cudaErrorNotReady)
         throw device_error("gradsieve: cudaStreamQuery failed with code " + std::to_string(static_cast<int>(code)) +
                            " (" + cudaGetErrorString(code) + ")");
@@ -217,30 +217,30 @@ class communicator_ref {
                      std::to_string(wanted));
   }
 
-  /// Of what it gives (`gives`) or of its room.
+  /// Checks sizes of what a rank sends (`gives`) or of its receive buffer.
   void expect_sum(bool gives, std::size_t bytes, std::span<std::size_t const> sizes) const {
     expect("passes sizes:", sizes.size(), ranks());
     for (std::size_t const size : sizes) {
       if (size > bytes) expect(gives ? "has left to give bytes:" : "has room left for bytes:", bytes, size);
       bytes -= size;
     }
-    expect(gives ? "has too many bytes to give:" : "has too many bytes of room:", bytes, 0);
+    expect(gives ? "has too many bytes to send:" : "has too many bytes to receive into:", bytes, 0);
   }
 
-  /// Every NCCL call passes here.
+  /// Checks the result of an NCCL call; every call uses it.
   void check(ncclResult_t code, char const* call,
              std::source_location const& place = std::source_location::current()) const {
-    if (code == ncclInProgress) return settle(call, place);
+    if (code == ncclInProgress) return finish(call, place);
     if (code != ncclSuccess) throw error(call, code, comm_, place);
   }
 
-  /// Returns once nothing of the host's part is in progress. @throws error if a call failed after it had returned.
-  void settle(char const* call, std::source_location const& place = std::source_location::current()) const {
+  /// Waits until no call is in progress on the host. @throws error if a call failed after it had returned.
+  void finish(char const* call, std::source_location const& place = std::source_location::current()) const {
     for (auto const start = clock::now(); throw_if_failed(call, place) == ncclInProgress; std::this_thread::yield())
       require_time(call, start);
   }
 
-  /// Whether something is in progress.
+  /// Returns ncclInProgress if a call is in progress. @throws error if one has failed.
   ncclResult_t throw_if_failed(char const* call,
                                std::source_location const& place = std::source_location::current()) const {
     ncclResult_t state = ncclSuccess;
@@ -259,8 +259,8 @@ class communicator_ref {
                               " ms for NCCL; the communicator is to be aborted");
   }
 
-  /// Opens a group, hands `calls` a function that takes each call's code and name, and closes the group, also after
-  /// a failure: an open one would swallow all later calls of this thread. @throws error for the first failure.
+  /// Opens a group, passes `calls` a function that records each call's code and name, and closes the group, also after
+  /// a failure: an open group would swallow all later calls of this thread. @throws error for the first failure.
   template <class Calls>
   void group(Calls const& calls, std::source_location const& place = std::source_location::current()) const {
     check(ncclGroupStart(), "ncclGroupStart", place);

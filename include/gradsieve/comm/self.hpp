@@ -13,13 +13,13 @@
 
 namespace gradsieve {
 
-/// A communicator of one rank. Every collective is a copy where the buffers differ, and nothing otherwise. A space with
-/// `copy(from, to)`, such as a device, makes the copy in its own order.
+/// A communicator of one rank. Every collective is a copy if the buffers differ, and otherwise does nothing. A space
+/// with `copy(from, to)`, such as a device, makes the copy in its own order.
 /// Memory: none. Ranks: local. Threads: no state; any thread, any time.
-/// @throws mismatch if sizes disagree or a rank other than 0 is named, before anything is copied; what `copy` throws.
+/// @throws mismatch if sizes differ or a rank other than 0 is named, before anything is copied; exceptions of `copy`.
 class self {
  public:
-  /// With a device, calls are enqueued in its stream; see stream_ordered_communicator.
+  /// On a device, calls are enqueued in its stream; see stream_ordered_communicator.
   static constexpr bool stream_ordered = true;
 
   [[nodiscard]] static constexpr int rank() noexcept { return 0; }  ///< 0

@@ -21,12 +21,12 @@
 namespace gradsieve::threads {
 
 /// One rank's view of a group. A call returns once every rank has made it; waiting ranks sleep instead of spinning.
-/// Sizes, roots and peers are compared before anything is copied: if they disagree, every rank throws mismatch, no
+/// Sizes, roots and peers are compared before anything is copied: if they do not match, every rank throws mismatch, no
 /// buffer has changed, and the group remains usable.
 /// Memory: none. Ranks: collective.
 /// @throws mismatch on every rank; communication_error if a rank has left, the deadline has passed, or in a child of
 /// fork().
-/// Threads: copies may go anywhere, but a rank makes one call at a time.
+/// Threads: any thread may use a copy, but a rank makes one call at a time.
 class communicator_ref {
  public:
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -53,7 +53,7 @@ class communicator_ref {
              [&] { reduce_share(mine, how); });
   }
 
-  /// As has_all_gather. @pre `mine` is its own place in `all` or does not overlap; `all` is size() times as long.
+  /// As has_all_gather. @pre `mine` is its own part of `all` or does not overlap it; `all` is size() times as long.
   template <class Space>
   void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all) const {
     meet_and({"all_gather", shape::gather, 0, mine, all, mine.size()}, [&] { gather(all); });
@@ -106,19 +106,19 @@ class communicator_ref {
     if (!from.empty() && from.data() != to.data()) std::memmove(to.data(), from.data(), from.size());
   }
 
-  /// What ranks that reduce have to agree in.
+  /// A number that must be equal on all ranks of a reduction.
   template <class T>
   [[nodiscard]] static constexpr int kind(reduction how) noexcept {
     constexpr int type = 256 * std::is_floating_point_v<T> + 512 * std::is_signed_v<T>;
     return static_cast<int>(sizeof(T)) + type + (how == reduction::max ? 1024 : 0);
   }
 
-  /// Nobody returns, and so nobody's buffers go away, before all ranks are done with them.
+  /// Runs one call of all ranks. No rank returns, so no buffer is freed, before all ranks have finished with them.
   template <class Move>
   void meet_and(detail::request const& mine, Move const& move) const {
     group_->requests_[static_cast<std::size_t>(rank_)] = mine;
     group_->meet(rank_, true);
-    if (!group_->objection_.empty()) throw mismatch(group_->objection_);
+    if (!group_->mismatch_.empty()) throw mismatch(group_->mismatch_);
     move();
     group_->meet(rank_, false);
   }
@@ -144,7 +144,7 @@ class communicator_ref {
     }
   }
 
-  /// Blocks of a slice go through the stack: vector loops over one rank after the other, no scratch.
+  /// Blocks of a slice are reduced on the stack, with vector loops over one rank after the other and without scratch.
   template <class T>
   void reduce_slice(std::span<T> mine, reduction how) const noexcept {
     auto const ranks = static_cast<std::size_t>(size());
@@ -160,7 +160,7 @@ class communicator_ref {
     }
   }
 
-  /// Blocks that stay in the cache while the ranks' values are added.
+  /// Reduces blocks that stay in the cache while the ranks' values are added.
   template <class T>
   void reduce_share(std::span<T> mine, reduction how) const noexcept {
     constexpr std::size_t block = 4096 / sizeof(T);
@@ -180,11 +180,11 @@ inline communicator_ref group::communicator(int rank) {
   return {*this, rank};
 }
 
-/// Calls f(communicator_ref) on `ranks` new threads, one a rank, and returns when all have ended. A rank whose call
+/// Calls f(communicator_ref) on `ranks` new threads, one per rank, and returns when all have ended. A rank whose call
 /// ends, by an exception or not, has left the group. `deadline` as in group's constructor.
 /// @pre f may be called by several threads at once
-/// @throws what f threw on the lowest rank that failed by itself, not because another rank had left; invalid_argument
-/// as group's constructor; std::system_error if a thread cannot be started.
+/// @throws the exception of f on the lowest rank that failed by itself, not because another rank had left;
+/// invalid_argument as group's constructor; std::system_error if a thread cannot be started.
 template <class F>
 void run(int ranks, F&& f, std::chrono::milliseconds deadline = {}) {
   group all{ranks, deadline};

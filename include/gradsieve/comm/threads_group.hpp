@@ -1,4 +1,4 @@
-// What ranks share that are threads of one process, and where they wait for each other.
+// The state that ranks share if they are threads of one process, and where they wait for each other.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,13 @@ namespace gradsieve::threads {
 
 class communicator_ref;
 
-/// Ranks that are threads of one process. Owns what they share, and must outlive its communicators. With a deadline, a
-/// rank that has waited so long for others in a call leaves the group and throws; its buffers are no longer used. In a
-/// child of fork() there are no other ranks: calls throw, and the destructor waits for nobody. Memory: about 90 bytes a
-/// rank, allocated here; a collective allocates only if it throws. Threads: each rank is used by one thread at a time.
+/// Ranks that are threads of one process. Owns their shared state, and must outlive its communicators. With a deadline,
+/// a rank that has waited that long in a call leaves the group and throws; its buffers are no longer used. In a child
+/// of fork() there are no other ranks: calls throw, and the destructor does not wait. Memory: about 90 bytes per rank,
+/// allocated here; a collective allocates only if it throws. Threads: one at a time for each rank.
 class group {
  public:
-  /// A group of `ranks`. `deadline`: how long a rank waits for the others in a call; 0: for ever.
+  /// A group of `ranks`. `deadline`: how long a rank waits for the others in a call; 0: without limit.
   /// @throws invalid_argument unless ranks >= 1 and deadline >= 0.
   explicit group(int ranks, std::chrono::milliseconds deadline = {}) : deadline_{deadline} {
     if (ranks < 1) throw invalid_argument("gradsieve: a group of " + std::to_string(ranks) + " ranks; the least is 1");
@@ -32,7 +32,7 @@ class group {
       throw invalid_argument("gradsieve: a deadline of " + std::to_string(deadline.count()) +
                              " milliseconds; the least is 0");
     requests_.resize(static_cast<std::size_t>(ranks));
-    told_.resize(requests_.size());
+    saw_departure_.resize(requests_.size());
   }
   group(group const&) = delete;
   group& operator=(group const&) = delete;
@@ -43,57 +43,57 @@ class group {
   /// @throws invalid_argument unless 0 <= rank < size().
   [[nodiscard]] communicator_ref communicator(int rank);
 
-  /// This rank makes no further call: ranks that wait for it, or call later, throw a communication_error that names the
-  /// first rank that left. `run` calls it; code with threads of its own should. Ranks: local, by the rank itself.
+  /// Ends this rank's calls: ranks that wait for it, or call later, throw a communication_error that names the first
+  /// rank that left. `run` calls it; code with threads of its own should. Ranks: local, by the rank itself.
   void leave(int rank) noexcept {
-    if (process_ != process_id()) return;  // the mutex may be locked for ever
+    if (process_ != process_id()) return;  // the mutex may stay locked
     std::scoped_lock const lock{shared_->mutex};
-    if (left_ == nobody) left_ = rank;
+    if (departed_ == nobody) departed_ = rank;
     shared_->all_here.notify_all();
   }
 
-  /// Whether this rank has thrown a communication_error because another one had left.
+  /// Whether this rank has thrown a communication_error because another rank had left.
   [[nodiscard]] bool was_told(int rank) const {
     std::unique_lock lock{shared_->mutex, std::defer_lock};
     if (process_ == process_id()) lock.lock();  // in a child no other thread writes
-    return told_[static_cast<std::size_t>(rank)] != 0;
+    return saw_departure_[static_cast<std::size_t>(rank)] != 0;
   }
 
  private:
   friend class communicator_ref;
   static constexpr int nobody = -1;
 
-  /// Returns once all ranks are here. The last one compares their requests, while nobody touches a buffer. At a second
-  /// meeting of a call all are on their way: no deadline.
+  /// Returns once all ranks are here. The last one compares their requests, while no rank accesses a buffer. The second
+  /// meeting of a call has no deadline, as all ranks are about to arrive.
   void meet(int rank, bool first) {
     if (process_ != process_id() && size() > 1)
       throw communication_error("gradsieve: rank " + std::to_string(rank) +
                                 " was forked away from the group's threads, which are in its parent");
     std::unique_lock lock{shared_->mutex};
-    if (left_ == nobody) {
+    if (departed_ == nobody) {
       auto const now = meeting_;
       if (++here_ == requests_.size()) {
-        if (first) objection_ = detail::objection(requests_);
+        if (first) mismatch_ = detail::mismatch_of(requests_);
         here_ = 0;
         ++meeting_;
         shared_->all_here.notify_all();
         return;
       }
-      auto const over = [&] { return meeting_ != now || left_ != nobody; };
+      auto const over = [&] { return meeting_ != now || departed_ != nobody; };
       if (!first || deadline_.count() == 0)
         shared_->all_here.wait(lock, over);
       else if (!shared_->all_here.wait_for(lock, deadline_, over))
         give_up(rank);
       if (meeting_ != now) return;
     }
-    told_[static_cast<std::size_t>(rank)] = 1;
-    throw communication_error("gradsieve: rank " + std::to_string(left_) + " has left the group, rank " +
+    saw_departure_[static_cast<std::size_t>(rank)] = 1;
+    throw communication_error("gradsieve: rank " + std::to_string(departed_) + " has left the group, rank " +
                               std::to_string(rank) + " cannot go on");
   }
 
   /// @pre the mutex is locked
   [[noreturn]] void give_up(int rank) {
-    left_ = rank;
+    departed_ = rank;
     shared_->all_here.notify_all();
     throw communication_error("gradsieve: " + std::string{requests_[static_cast<std::size_t>(rank)].call} + ": rank " +
                               std::to_string(rank) + " has waited " + std::to_string(deadline_.count()) + " ms, " +
@@ -101,9 +101,9 @@ class group {
                               " ranks have come; it has left the group");
   }
 
-  std::vector<detail::request> requests_;  // one a rank; written before a meeting, read after it
-  std::vector<char> told_;
-  std::string objection_;  // written by the last rank of a first meeting, read by all after it
+  std::vector<detail::request> requests_;  // one per rank; written before a meeting, read after it
+  std::vector<char> saw_departure_;
+  std::string mismatch_;  // written by the last rank of a first meeting, read by all after it
   struct waiting {
     std::mutex mutex;
     std::condition_variable all_here;
@@ -111,7 +111,7 @@ class group {
   std::unique_ptr<waiting, delete_in_own_process> shared_{new waiting};
   std::size_t here_ = 0;
   std::uint64_t meeting_ = 0;
-  int left_ = nobody;
+  int departed_ = nobody;
   std::chrono::milliseconds deadline_;
   std::int64_t process_ = process_id();
 };

@@ -24,28 +24,28 @@
 namespace gradsieve {
 
 /// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other. Such an optimizer
-/// makes a gradient that waited for long into one large step; so every rank steps its own parameters with its own
+/// turns a gradient that was kept for long into one large step. So every rank steps its own parameters with its own
 /// optimizer, on its own gradient, and the *change* is compressed and exchanged, with error feedback.
 ///
-/// The parameters of all ranks consist of common ones, the same bits on every rank, and a residual of each rank: what
-/// of its changes it has not sent. A rank trains on common + weight * residual, in `own`. After the optimizer's step,
-/// or each H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with the compressor,
-/// adds the mean of what was sent to the common parameters, and rewrites `own`. Evaluate and save common(). Each
-/// rank's optimizer keeps its state to itself; its second moments need a factor: see second_moments.
+/// The parameters of all ranks consist of common ones, the same bits on every rank, and a residual for each rank: the
+/// part of its changes that it has not sent. A rank trains on common + weight * residual, in `own`. After the
+/// optimizer's step, or every H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with
+/// the compressor, adds the mean of what was sent to the common parameters, and rewrites `own`. Evaluate and save
+/// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments.
 ///
-/// Nothing is lost: common + the mean of the ranks' residuals = the first parameters + the mean of all changes, to
+/// Nothing is lost: common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, to
 /// rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the number of ranks. All
 /// calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same parameters: those that
-/// the last call wrote, and what the optimizer has changed since. The first ones are equal on all ranks: broadcast
-/// them, and if in doubt call check_common(). One object a rank; not for concurrent use.
+/// the last call wrote, with the optimizer's changes since. The initial ones are equal on all ranks: broadcast them,
+/// and if in doubt call check_common(). One object per rank; not for concurrent use.
 ///
 /// `Compressor`: a compressor of any space, or an any_compressor; its residual is in units of the parameters. Its store
-/// keeps one state: error_feedback, none (nothing waits then), in_bfloat16 of them, or one of your own whose state is
+/// keeps one state: error_feedback, none (nothing is kept then), in_bfloat16 of them, or one of your own whose state is
 /// what was not sent. `Value` float: also for float masters of 16-bit models; float16 or bfloat16: the optimizer steps
-/// those, and the common parameters are float.
+/// parameters of this format, and the common parameters are float.
 /// Cost: the compressor's exchange, and two passes: 16 bytes per element before it, 20 after it (with `Value` float).
 /// Memory: besides the compressor 4 bytes per element for the common parameters, and for 16-bit ones 4 for the change.
-/// On a device both passes are enqueued, as all of a compressor's steps are, and fit in a CUDA graph.
+/// On a device both passes are enqueued, as all of a compressor's steps are, and a CUDA graph can capture them.
 /// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
 ///
 /// @include parameters.cpp
@@ -56,12 +56,12 @@ class parameter_exchange {
   using arithmetic = typename parts::arithmetic;
 
  public:
-  /// The compressor that exchanges what the optimizer has changed.
+  /// The compressor that exchanges the optimizer's changes.
   using compressor_type = Compressor;
-  /// What an exchange returns: the compressor's.
+  /// The result of an exchange: the compressor's report.
   using report_type = std::remove_cvref_t<decltype(std::declval<Compressor const&>().report())>;
 
-  /// The common parameters become `own`. Allocates. Local.
+  /// Initialises the common parameters with `own`. Allocates. Local.
   /// @throws invalid_argument if `own` has another size than the layout or a value that is not finite, the weight is
   /// not in [0, 1], or an any_compressor's store keeps several states; std::bad_alloc, device_error.
   parameter_exchange(Compressor with, std::span<Value const> own, parameter_options options = {})
@@ -77,16 +77,16 @@ class parameter_exchange {
 
   // ---- With a communicator ---------------------------------------------------------------------------------
 
-  /// Exchanges what `own` has changed since the last call, and writes it anew. Of skipped layers nothing is sent, as in
+  /// Exchanges the changes of `own` since the last call, and rewrites it. Of skipped layers nothing is sent, as in
   /// compressor::exchange(). A change that is not finite counts as zero and in the report, and `own` becomes finite
   /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
-  /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; go on with the
+  /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; continue with the
   /// next step or call again. Collective.
   /// @throws as compressor::exchange(); invalid_argument between take_update() and apply_mean().
   template <class Comm, class Own>
   report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}) {
     auto const values = span_of(own);
-    if (values.size() != compressor_.layers().size())  // lets all ranks throw
+    if (values.size() != compressor_.layers().size())  // makes all ranks throw
       return compressor_.exchange(comm, std::span<float>{static_cast<float*>(nullptr), values.size()});
     auto const update = take(values);
     try {
@@ -94,13 +94,13 @@ class parameter_exchange {
       put(values, comm.size());
       return report;
     } catch (...) {
-      give_back(values, keeps_nothing_);  // nothing was written over the update: applying comes last
+      give_back(values, keeps_nothing_);  // the update was not overwritten, as applying comes last
       throw;
     }
   }
 
-  /// Joins an exchange_parameters() of the other ranks as a rank that has failed: theirs throws, and no rank gives
-  /// anything up. What `own` has changed stays in it. Collective. @throws as compressor::fail().
+  /// Takes part in an exchange_parameters() of the other ranks as a failed rank: they throw, and no rank subtracts
+  /// anything. Changes of `own` stay in it. Collective. @throws as compressor::fail().
   template <class Comm, class Own>
   requires requires(Compressor& it, Comm const& comm, std::span<float> none) { it.fail(comm, none); }
   void fail(Comm const& comm, Own&& own) {
@@ -118,17 +118,17 @@ class parameter_exchange {
 
   // ---- With a transport of one's own -----------------------------------------------------------------------
 
-  /// The first half: takes what `own` has changed out of it and returns it, as a gradient for compressor().compress()
-  /// or exchange(). With `Value` float it is in the memory of `own`. Then write the mean of what the ranks have sent
-  /// over it, such as by averager::apply(), and call apply_mean(); or discard_step(). Local.
+  /// The first half: moves the changes out of `own` and returns them, as a gradient for compressor().compress() or
+  /// exchange(). With `Value` float they are in the memory of `own`. Then overwrite them with the mean of what the
+  /// ranks have sent, for example by averager::apply(), and call apply_mean(); or call discard_step(). Local.
   /// @throws invalid_argument if `own` has another size, or an update was taken already.
   template <class Own>
   std::span<float> take_update(Own&& own) {
     return take(checked(own));
   }
 
-  /// The second half: moves the common parameters by the mean, which stands where the update did, and writes `own`
-  /// anew. `ranks`: how many the mean is of. Local. @throws invalid_argument unless an update was taken.
+  /// The second half: adds the mean, which has replaced the update, to the common parameters, and rewrites `own`.
+  /// `ranks`: the number of ranks of the mean. Local. @throws invalid_argument unless an update was taken.
   template <class Own>
   void apply_mean(Own&& own, int ranks) {
     auto const values = checked(own, true);
@@ -136,8 +136,8 @@ class parameter_exchange {
     put(values, ranks);
   }
 
-  /// Instead of the second half, for an update that will not be applied: what the compressor has given up of it returns
-  /// to the residual, and `own` is rewritten; if it was not compressed, it returns to `own`. Call it on every rank.
+  /// Replaces the second half for an update that will not be applied: what the compressor has subtracted returns to the
+  /// residual, and `own` is rewritten; if the update was not compressed, it returns to `own`. Call it on every rank.
   /// Local. @throws invalid_argument unless an update was taken.
   template <class Own>
   void discard_step(Own&& own) {
@@ -148,29 +148,29 @@ class parameter_exchange {
 
   // ---- The parts -------------------------------------------------------------------------------------------
 
-  /// The common parameters, in memory of the space: to evaluate and to save. Valid as long as this object.
+  /// The common parameters, in memory of the space: to evaluate and to save. Valid as long as this object exists.
   [[nodiscard]] std::span<float const> common() const noexcept { return parts_->common(); }
-  /// What exchanges the changes: its residual, its step, its layers.
+  /// The compressor of the changes: its residual, its step, its layers.
   [[nodiscard]] Compressor& compressor() noexcept { return compressor_; }
   /// @copydoc compressor()
   [[nodiscard]] Compressor const& compressor() const noexcept { return compressor_; }
   /// The report of the last step.
   [[nodiscard]] report_type report() const { return compressor_.report(); }
-  /// How much of what this rank has not sent is in `own` now.
+  /// The factor of this rank's unsent changes that is in `own` now.
   [[nodiscard]] float weight() const noexcept { return weight_; }
 
   // ---- Across restarts, and with another number of ranks -----------------------------------------------------
 
-  /// The common parameters and the compressor's state(), as bytes. What `own` has changed since the last exchange is
-  /// not in it. Local. Waits. Allocates. Cost: some copies.
+  /// The common parameters and the compressor's state(), as bytes. Changes of `own` since the last exchange are not
+  /// included. Local. Waits. Allocates. Cost: some copies.
   [[nodiscard]] std::vector<std::byte> state() {
     auto const common = parts_->read();
     return parameter_state{common.size(), compressor_.layers().hash(), weight_, {}, {}}.write(common,
                                                                                               compressor_.state());
   }
 
-  /// Continues where state() was taken, and writes `own`. Local. Waits. Allocates.
-  /// @throws corrupt_state, mismatch, std::bad_alloc and leaves all unchanged; device_error.
+  /// Continues from a state(), and writes `own`. Local. Waits. Allocates.
+  /// @throws corrupt_state, mismatch, std::bad_alloc and leaves everything unchanged; device_error.
   template <class Own>
   void restore(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
@@ -184,8 +184,8 @@ class parameter_exchange {
     parts_->write_own(values, compressor_.residual(), weight_);
   }
 
-  /// Continues as a rank that is new, with the state of any other rank of the same step: with its common parameters,
-  /// and nothing in the residual. The others call rescale(). Local. @throws as restore().
+  /// Continues as a new rank, with the state of any other rank of the same step: with its common parameters, and a
+  /// residual of zero. The others call rescale(). Local. @throws as restore().
   template <class Own>
   void join(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
@@ -195,8 +195,8 @@ class parameter_exchange {
   }
 
   /// Adds what a rank that left has not sent, from its state(). When the world shrinks or grows call rescale(new size /
-  /// old size) on all ranks that were there. `own` keeps what it has changed. Local.
-  /// @throws as compressor::absorb(), and leaves all unchanged; invalid_argument as take_update().
+  /// old size) on all ranks that were there. `own` keeps its changes. Local.
+  /// @throws as compressor::absorb(), and leaves everything unchanged; invalid_argument as take_update().
   template <class Own>
   void absorb(std::span<std::byte const> bytes, Own&& own) {
     auto const values = checked(own);
@@ -204,7 +204,7 @@ class parameter_exchange {
     change(values, [&] { compressor_.absorb(found.compressor); });
   }
 
-  /// Multiplies the residual, see absorb(). `own` keeps what it has changed. Local.
+  /// Multiplies the residual, see absorb(). `own` keeps its changes. Local.
   /// @throws invalid_argument unless the factor is finite, or as take_update().
   template <class Own>
   void rescale(float factor, Own&& own) {
@@ -220,7 +220,7 @@ class parameter_exchange {
     return values;
   }
 
-  /// Own parameters, of which an update is taken or not.
+  /// Checks own parameters, and whether an update was taken.
   template <class Own>
   [[nodiscard]] std::span<Value> checked(Own& own, bool taken = false) const {
     auto const values = span_of(own);
@@ -260,7 +260,7 @@ class parameter_exchange {
     taken_ = false;
   }
 
-  /// `own` from what is there, once the update was accumulated; or with the update, if it was not, or if it `must`.
+  /// Rewrites `own` once the update is accumulated; otherwise, or if it `must`, adds the update back.
   void give_back(std::span<Value> own, bool must = false) {
     arithmetic const exact;
     auto const unsent = compressor_.residual();
@@ -271,7 +271,7 @@ class parameter_exchange {
     taken_ = false;
   }
 
-  /// Changes the residual by body(), and keeps what `own` has changed.
+  /// Changes the residual by body(), and keeps the changes of `own`.
   template <class Body>
   void change(std::span<Value> own, Body const& body) {
     arithmetic const exact;
@@ -285,11 +285,11 @@ class parameter_exchange {
 
   Compressor compressor_;
   parameter_options options_;
-  bool keeps_nothing_;  // what is not sent is dropped
+  bool keeps_nothing_;  // whether what is not sent is dropped
   std::unique_ptr<parts> parts_;
-  float weight_ = 0;               // by which `own` was written last; at first it is common, whatever the residual
-  bool taken_ = false;             // an update is in the memory of `own`
-  std::uint64_t accumulated_ = 0;  // by the compressor, when it was taken
+  float weight_ = 0;               // of the last write of `own`, which at first is common, whatever the residual
+  bool taken_ = false;             // whether an update is in the memory of `own`
+  std::uint64_t accumulated_ = 0;  // the compressor's count when it was taken
 };
 
 /// Deduces the format of the own parameters.

@@ -22,9 +22,9 @@ namespace gradsieve {
 
 /// Options of a parameter_exchange.
 struct parameter_options {
-  /// How much of what a rank has not sent its own parameters have, in [0, 1]. 0: ranks train on the common parameters,
-  /// and answer late to their own changes; 1: each on all that it has changed, further away from the others. Empty: 0.5,
-  /// or 1 for a rank alone.
+  /// The factor, in [0, 1], of a rank's unsent changes in its own parameters. 0: ranks train on the common parameters,
+  /// and see their own changes late; 1: each rank sees all of its changes, and is further away from the others. Empty:
+  /// 0.5, or 1 for a single rank.
   std::optional<float> weight{};
 
   /// @throws invalid_argument unless the weight is in [0, 1].
@@ -33,7 +33,7 @@ struct parameter_options {
       throw invalid_argument("gradsieve: parameter_exchange's weight is not in [0, 1]");
   }
 
-  /// The weight among this many ranks. @pre ranks > 0
+  /// The weight for this number of ranks. @pre ranks > 0
   [[nodiscard]] constexpr float among(int ranks) const noexcept { return weight.value_or(ranks == 1 ? 1.0f : 0.5f); }
 
   friend bool operator==(parameter_options const&, parameter_options const&) = default;
@@ -41,7 +41,7 @@ struct parameter_options {
 
 namespace detail {
 
-/// Whether a residual store keeps nothing of what was not sent.
+/// Whether a residual store drops everything that was not sent.
 template <class Store>
 [[nodiscard]] constexpr bool keeps_nothing() noexcept {
   if constexpr (wrapping_residual_store<Store>)
@@ -50,7 +50,7 @@ template <class Store>
     return std::same_as<Store, none>;
 }
 
-/// What is known of a compressor's recipe when it is compiled: of an any_compressor nothing.
+/// What the type of a compressor reveals of its recipe; nothing for an any_compressor.
 template <class Compressor>
 struct known_recipe {
   static constexpr std::size_t states = 1;
@@ -63,7 +63,7 @@ struct known_recipe<Compressor> {
   static constexpr bool leaves_shards = std::same_as<typename Compressor::exchange_type, reduce_scatter>;
 };
 
-/// What a parameter_exchange asks of its compressor. A compiler prints the sentence of a rule that is broken.
+/// The rules for a parameter_exchange's compressor. A compiler prints the sentence of a rule that is broken.
 template <class Compressor>
 struct parameter_rules {
   static constexpr bool fit = true;
@@ -79,8 +79,8 @@ struct parameter_rules {
                 "parameter_exchange: reduce_scatter leaves each rank a shard of the mean, and common parameters need "
                 "all of it: use gather or index_union");
 
-  /// Whether the compressor's store keeps nothing. @throws invalid_argument where an any_compressor's keeps several
-  /// states, or its exchange leaves shards.
+  /// Whether the compressor's store drops what is not sent. @throws invalid_argument if an any_compressor's store keeps
+  /// several states, or its exchange leaves shards.
   [[nodiscard]] static bool keeps_nothing(Compressor const& with) {
     if constexpr (requires { typename Compressor::residual_type; }) {
       return detail::keeps_nothing<typename Compressor::residual_type>();
@@ -106,7 +106,7 @@ struct parameter_rules {
   }
 };
 
-/// A checksum as whole numbers and their negatives: all ranks have the same one where the largest of both agree.
+/// A checksum as whole numbers and their negatives: it is equal on all ranks if the maxima over ranks of both agree.
 struct common_checksum {
   double words[4];
 

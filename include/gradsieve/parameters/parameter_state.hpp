@@ -18,16 +18,16 @@ namespace gradsieve {
 /// state.
 struct parameter_state {
   static constexpr std::uint32_t magic = 0x5053'5247;  ///< "GRSP"
-  static constexpr std::uint32_t version = 1;          ///< of this format
-  static constexpr std::size_t header_bytes = 40;      ///< before the common parameters
+  static constexpr std::uint32_t version = 1;          ///< version of this format
+  static constexpr std::size_t header_bytes = 40;      ///< size of the header, which the common parameters follow
 
   std::uint64_t n = 0;                    ///< parameters
   std::uint64_t layout_hash = 0;          ///< layout::hash()
-  float weight = 0;                       ///< by which the own parameters were written
-  std::span<std::byte const> common;      ///< of a state that was read: n binary32
-  std::span<std::byte const> compressor;  ///< likewise: the compressor's state
+  float weight = 0;                       ///< the weight of the own parameters
+  std::span<std::byte const> common;      ///< after read(): n binary32
+  std::span<std::byte const> compressor;  ///< after read(): the compressor's state
 
-  /// This state as bytes, with these common parameters and that compressor's state. Allocates.
+  /// Writes this state as bytes, with these common parameters and that compressor's state. Allocates.
   [[nodiscard]] std::vector<std::byte> write(std::span<float const> parameters,
                                              std::span<std::byte const> of_compressor) const {
     std::vector<std::byte> out(header_bytes + 4 * n);
@@ -43,7 +43,7 @@ struct parameter_state {
     return out;
   }
 
-  /// Reads a state and checks all but the compressor's part of it.
+  /// Reads a state and checks it, except for the compressor's part.
   /// @throws corrupt_state if the bytes are damaged, of another version, or hold a value that is not finite; mismatch
   /// if they are of another layout.
   [[nodiscard]] static parameter_state read(std::span<std::byte const> bytes, std::uint64_t n,

@@ -19,18 +19,19 @@
 
 namespace gradsieve {
 
-/// For optimizers with second moments where each rank steps its own parameters, as with parameter_exchange: a rank's
-/// own squares are those of a smaller batch, up to P times as large as those of the mean gradient, and steps are too
-/// short. Gives for each layer the factor f = |mean of the ranks' gradients|^2 / mean of their |gradient|^2, within
-/// [1/P, 1], from samples at the same random places on all ranks, averaged over some 50 measurements; and the norm that
-/// the mean gradient has about. Call measure() in each step, with the gradient as it is before clipping. Then, with
-/// Adam: `v <- b2 * v + (1 - b2) * f * g * g`. Without f the learning rate has to be up to sqrt(P) times as large.
+/// For optimizers with second moments if each rank steps its own parameters, as with parameter_exchange. The squares of
+/// a rank's own gradient are those of a smaller batch: up to P times as large as those of the mean gradient, so that
+/// steps are too short. Computes for each layer the factor f = |mean of the ranks' gradients|^2 / mean of their
+/// |gradient|^2, within [1/P, 1], from samples at the same random positions on all ranks, averaged over some 50
+/// measurements; and an estimate of the mean gradient's norm. Call measure() in each step, with the gradient before
+/// clipping. Then, with Adam: `v <- b2 * v + (1 - b2) * f * g * g`. Without f the learning rate must be up to sqrt(P)
+/// times as large.
 ///
-/// All ranks get the same factors and norm, so that they clip alike. Ranks call measure() equally often, with equal
-/// layouts and options. On a device all of it is enqueued, nothing waits, and factors() and the norm stay in device
-/// memory; a CUDA graph repeats the places of its capture. Not for concurrent use.
+/// All ranks get the same factors and norm, so that they clip equally. Ranks call measure() equally often, with equal
+/// layouts and options. On a device everything is enqueued, nothing waits, and factors() and the norm stay in device
+/// memory; a CUDA graph repeats the positions of its capture. Not for concurrent use.
 /// Cost of a step: with `norms` a pass that reads the gradient, and an all_reduce of 4 bytes per layer; in steps that
-/// measure also one of `density` of the elements (at least 16 a layer) and 4 bytes per layer: at density 0.001 and
+/// measure also one of `density` of the elements (at least 16 per layer) and 4 bytes per layer: at density 0.001 and
 /// `every` 1 a thousandth of a dense all-reduce. Memory: the samples, and some bytes per layer and tile.
 /// Source: own derivation.
 ///
@@ -41,16 +42,17 @@ class second_moments {
   using arithmetic = typename parts::arithmetic;
 
  public:
-  /// Factors of 1, and nothing measured. Allocates. Local. @throws invalid_argument, std::bad_alloc, device_error
+  /// Starts with factors of 1, nothing measured. Allocates. Local. @throws invalid_argument, std::bad_alloc,
+  /// device_error
   second_moments(Space where, layout layers, moment_options options = {})
       : where_{where}, layers_{std::move(layers)}, options_{checked(options)} {
     parts_ = std::make_unique<parts>(where_, layers_, options_);
   }
 
-  /// Measures this step's gradient (a vector, array or span of float, float16 or bfloat16, in memory of the space), or
-  /// only its norm where `every` says so. What is not finite on any rank leaves the factors of its layer as they are.
+  /// Measures this step's gradient (a vector, array or span of float, float16 or bfloat16, in memory of the space), or,
+  /// in steps that `every` excludes, only its norm. If a layer is not finite on some rank, its factors do not change.
   /// Collective. @throws invalid_argument if the gradient has another size than the layout: on a host on this rank
-  /// only, and the others learn nothing in this step; what the communicator throws.
+  /// only, and the others learn nothing in this step; exceptions of the communicator.
   template <communicator Comm, class Gradient>
   void measure(Comm const& comm, Gradient const& gradient) {
     auto& at = here();
@@ -75,16 +77,16 @@ class second_moments {
     check_gradient_size(values.size(), layers_.size());
   }
 
-  /// One factor a layer, in the layout's order, in memory of the space: what a squared own gradient is multiplied by.
+  /// One factor per layer, in the layout's order, in memory of the space; it multiplies the squares of an own gradient.
   [[nodiscard]] std::span<float const> factors() const { return here().factors(); }
 
-  /// About the L2 norm of the mean of all ranks' gradients in the last step: sqrt(the sum over layers of f times the
-  /// mean over ranks of |gradient|^2, which is exact). Not finite where a gradient is not: skip the step then, on all
-  /// ranks. 0 before any, and without `norms`. On a device it waits.
+  /// An estimate of the L2 norm of the mean of all ranks' gradients in the last step: sqrt(the sum over layers of f
+  /// times the mean over ranks of |gradient|^2, which is exact). Not finite if a gradient is not: then skip the step,
+  /// on all ranks. 0 before any measurement, and without `norms`. On a device it waits.
   [[nodiscard]] float norm() const { return here().norm(); }
 
-  /// Multiplies a gradient so that the mean gradient's norm is at most `most`; the same factor on all ranks. Not where
-  /// norm() is not finite. Local. Cost: a pass, if it clips. @throws invalid_argument unless `most` > 0.
+  /// Multiplies a gradient so that the mean gradient's norm is at most `most`; the same factor on all ranks. Does
+  /// nothing if norm() is not finite. Local. Cost: a pass, if it clips. @throws invalid_argument unless `most` > 0.
   template <class Gradient>
   void clip(Gradient&& gradient, float most) const {
     arithmetic const exact;
@@ -92,13 +94,13 @@ class second_moments {
     here().clip(parts::span_of(gradient), most);
   }
 
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }    ///< that the last measure() all-reduced
-  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }      ///< measure() calls so far
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }    ///< all-reduced by the last measure()
+  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }      ///< number of measure() calls so far
   [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< as at construction
   [[nodiscard]] moment_options const& options() const noexcept { return options_; }  ///< as at construction
 
-  /// All that has been measured, as bytes; the same on all ranks. Little-endian: magic u32 | version u32 | layers u64 |
-  /// layout hash u64 | step u64 | world u64 | checksum u64, then of each layer two binary64 and a u64. Local. Waits.
+  /// All measurements, as bytes; the same on all ranks. Little-endian: magic u32 | version u32 | layers u64 | layout
+  /// hash u64 | step u64 | world u64 | checksum u64, then for each layer two binary64 and a u64. Local. Waits.
   [[nodiscard]] std::vector<std::byte> state() const {
     auto const moments = here().moments();
     std::vector<std::byte> out(header_bytes + 24 * moments.size());
@@ -119,8 +121,8 @@ class second_moments {
     return out;
   }
 
-  /// Continues where state() was taken. Local. Waits.
-  /// @throws corrupt_state, mismatch if it is of another layout; nothing is changed then.
+  /// Continues from a state(). Local. Waits.
+  /// @throws corrupt_state; mismatch if it is of another layout; nothing has changed then.
   void restore(std::span<std::byte const> bytes) {
     auto& at = here();
     auto const refuse = [](char const* why) {

@@ -1,4 +1,4 @@
-// Predicts whether compression pays on a link, and from which density or bandwidth on.
+// Predicts whether compression is faster on a link, and from which density or bandwidth on.
 #pragma once
 
 #include <algorithm>
@@ -19,19 +19,19 @@
 
 namespace gradsieve {
 
-/// What an exchange takes besides its messages on the link and the ranks' own work. By default nothing: for a link
-/// whose seconds were measured with messages. A link that is known by its rate needs ethernet() or numbers of your own.
+/// The cost of an exchange besides its messages on the link and the ranks' own work. The defaults are no cost: for a
+/// link whose seconds were measured with messages. A link with a nominal rate needs ethernet() or numbers of your own.
 struct transport_cost {
-  double wire = 1;      ///< bytes on the link for each of a message: headers
+  double wire = 1;      ///< bytes on the link for each byte of a message: headers
   double byte = 0;      ///< seconds for each byte that a rank sends or receives: copies and the protocol
-  double wait = 0;      ///< seconds of an exchange, dense or not, in which ranks wait for the last of them
-  double slowdown = 1;  ///< factor on local_cost, where ranks have fewer cores than it was measured with
+  double wait = 0;      ///< seconds that ranks wait for the last of them in an exchange, dense or not
+  double slowdown = 1;  ///< factor on local_cost, for ranks with fewer cores than it was measured with
 
-  /// TCP on Ethernet, for ranks of this many cores each. A full packet carries 1,448 of 1,538 bytes. A core sends or
-  /// receives a byte in `byte` seconds: none where the network card does it, about a nanosecond where the processor
-  /// runs TCP. With less than a core, ranks take turns, and wait for each other: 30 ms for each other rank on the core,
-  /// as four ranks on two cores did (bench/TRAINING.md). local_cost's defaults are of two cores; more of them change
-  /// nothing, as memory is the limit.
+  /// TCP on Ethernet, for ranks with this many cores each. A full packet carries 1,448 of 1,538 bytes. A core sends or
+  /// receives a byte in `byte` seconds: 0 if the network card does it, about a nanosecond if the processor runs TCP.
+  /// With less than one core, ranks take turns on it and wait for each other: 30 ms for each other rank on the core, as
+  /// measured with four ranks on two cores (bench/TRAINING.md). local_cost's defaults are for two cores; more cores
+  /// change nothing, as memory is the limit.
   [[nodiscard]] static transport_cost ethernet(double cores = 2, double byte = 0) {
     require_between("cores of a rank", cores, 1e-3, 1e6);
     double const share = std::min(cores, 1.0);
@@ -48,26 +48,26 @@ struct transport_cost {
   friend bool operator==(transport_cost const&, transport_cost const&) = default;
 };
 
-/// What one choice takes for a gradient.
+/// The predicted time of one choice for a gradient.
 struct predicted_exchange {
-  exchange_choice choice;  ///< from the menu
-  double exchange = 0;     ///< seconds on the link, and of waiting and moving bytes
+  exchange_choice choice;  ///< the choice, from the menu
+  double exchange = 0;     ///< seconds on the link, for waiting and for moving bytes
   double local = 0;        ///< seconds of computing
-  double speedup = 1;      ///< over dense in 32 bits, or over the first dense choice
+  double speedup = 1;      ///< relative to dense in 32 bits, or to the first dense choice
   /// Seconds in all.
   [[nodiscard]] double total() const noexcept { return exchange + local; }
 };
 
-/// What advise() found.
+/// The result of advise().
 struct advice {
   std::vector<predicted_exchange> choices;  ///< in the menu's order
   std::size_t best = 0;                     ///< the fastest of them
   std::size_t best_sparse = 0;              ///< the fastest that is not dense
   bool compress = false;                    ///< whether the fastest is not dense
-  double break_even_density = 0;            ///< below it, best_sparse is faster than the fastest dense choice; 0: never
-  double least_bandwidth = 0;  ///< bytes a second; above it best_sparse is faster than every dense choice; 0: there
-                               ///< is no such end; infinity: never
-  double break_even_bandwidth = 0;  ///< bytes a second; below it likewise; infinity: there is no such end; 0: never
+  double break_even_density = 0;            ///< below it best_sparse is faster than the fastest dense choice; 0: never
+  double least_bandwidth = 0;  ///< bytes per second; above it best_sparse is faster than every dense choice; 0: no
+                               ///< lower limit; infinity: never
+  double break_even_bandwidth = 0;  ///< bytes per second; below it likewise; infinity: no upper limit; 0: never
   std::string sentence;             ///< the result in words
 };
 
@@ -75,7 +75,7 @@ namespace schedule_detail {
 
 inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  // also with -ffast-math
 
-/// Link and local seconds of a choice, after the backward pass, with nothing beside it.
+/// Link and local seconds of a choice, after the backward pass and without overlap.
 [[nodiscard]] inline std::pair<double, double> seconds_of(exchange_choice const& it, model_size const& size,
                                                           int workers, network_link const& link,
                                                           transport_cost const& transport) {
@@ -83,7 +83,7 @@ inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  
   auto const selected = static_cast<double>(size.selected());
   network_link loaded = link;
   loaded.beta =
-      it.wire * link.beta * transport.wire + 2 * transport.byte;  // full duplex: what is sent is received elsewhere
+      it.wire * link.beta * transport.wire + 2 * transport.byte;  // full duplex: sends and receives overlap
   auto const on_link = [](affine const& cost, double bytes, double calls = 1) {
     return bytes > 0 ? calls * cost.a + cost.b * bytes : 0;
   };
@@ -134,14 +134,14 @@ inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  
   return {seconds, transport.slowdown * local};
 }
 
-/// Seconds of a choice as startup + slope * the link's seconds per byte.
+/// The seconds of a choice as startup + slope * the link's seconds per byte.
 [[nodiscard]] inline affine line_of(exchange_choice const& it, model_size const& size, int workers,
                                     network_link const& link, transport_cost const& transport) {
   auto const [exchange, local] = seconds_of(it, size, workers, {link.alpha, 0, link.gamma}, transport);
   return {exchange + local, seconds_of(it, size, workers, {0, 1, 0}, {transport.wire, 0, 0, 0}).first};
 }
 
-/// The seconds per byte between which one line lies below all others; from >= to: nowhere.
+/// The range of seconds per byte in which one line lies below all others; from >= to: empty.
 struct beta_interval {
   double from = 0;
   double to = infinite;
@@ -160,10 +160,10 @@ struct beta_interval {
 
 }  // namespace schedule_detail
 
-/// Predicts the time of each choice of a menu for a gradient of so many elements, `workers` ranks and such links, with
-/// one exchange after the backward pass (of a model of 2^32 elements or more: the fewest that hold it): collectives on
-/// rings, the transport's own cost, and the local cost. Layers that pass through are all-reduced in 32 bits. Local.
-/// Cost: O(choices).
+/// Predicts the time of each choice of a menu for a gradient of that many elements, `workers` ranks and such links,
+/// with one exchange after the backward pass (for a model of 2^32 elements or more: the fewest exchanges that hold it):
+/// collectives on rings, the transport's own cost, and the local cost. Layers that pass through are all-reduced in 32
+/// bits. Local. Cost: O(choices).
 /// @throws invalid_argument unless workers >= 1, the menu has a dense and another choice, and all numbers are in range.
 [[nodiscard]] inline advice advise(model_size const& size, int workers, network_link const& link,
                                    std::span<exchange_choice const> menu, transport_cost const& transport = {}) {
@@ -191,7 +191,7 @@ struct beta_interval {
   made.compress = sparse_seconds < dense_seconds;
   made.best = made.compress ? sparse : dense;
 
-  // All is linear in the density, and in the seconds per byte.
+  // The time is linear in the density, and in the seconds per byte.
   auto const at_density = [&](double density) {
     auto at = menu[sparse];
     at.density = density;
@@ -208,7 +208,7 @@ struct beta_interval {
     if (each.kind == exchange_kind::dense)
       pays.below(line, schedule_detail::line_of(each, size, workers, link, transport));
   bool const never = pays.from >= pays.to;
-  bool const no_least = !is_finite(pays.to);  // the slowest links too
+  bool const no_least = !is_finite(pays.to);  // on the slowest links as well
   bool const no_most = pays.from <= 0;
   made.least_bandwidth = never ? schedule_detail::infinite : no_least ? 0 : 1 / pays.to;
   made.break_even_bandwidth = never ? 0 : no_most ? schedule_detail::infinite : 1 / pays.from;
@@ -245,14 +245,14 @@ struct beta_interval {
   return made;
 }
 
-/// The same, for a layout.
+/// As above, for a layout.
 [[nodiscard]] inline advice advise(layout const& layers, int workers, network_link const& link,
                                    std::span<exchange_choice const> menu, passthrough_layers const& passthrough = {},
                                    transport_cost const& transport = {}) {
   return advise(model_size::of(layers, passthrough), workers, link, menu, transport);
 }
 
-/// The same for one recipe and for dense exchanges in 32 and 16 bits.
+/// As above, for one recipe and for dense exchanges in 32 and 16 bits.
 template <class Recipe>
   requires requires(Recipe const& recipe) { recipe.codec.max_bytes(1, 1, 0); }
 [[nodiscard]] advice advise(layout const& layers, int workers, network_link const& link, Recipe const& recipe,

@@ -12,11 +12,11 @@
 
 namespace gradsieve {
 
-/// One link, full duplex, and the arithmetic at its end.
+/// One full-duplex link, and the arithmetic at its end.
 struct network_link {
   double alpha = 0;  ///< seconds per message
   double beta = 0;   ///< seconds per byte
-  double gamma = 0;  ///< seconds to add one byte to another
+  double gamma = 0;  ///< seconds per byte for adding values
 
   /// Checks all. @throws invalid_argument unless they are finite and not negative.
   void check() const {
@@ -31,22 +31,22 @@ namespace schedule_detail {
 
 inline constexpr int most_workers = 1 << 24;
 
-/// @throws invalid_argument unless 1 <= workers <= 2^24, or if the link is not one.
+/// The number of workers. @throws invalid_argument unless 1 <= workers <= 2^24, or if the link is invalid.
 inline double workers_of(network_link const& each, int workers) {
   each.check();
   require_between("number of workers", workers, 1, most_workers);
   return workers;
 }
 
-/// ceil(log2 workers)
+/// The number of rounds, ceil(log2 workers).
 inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(workers) - 1); }
 
 }  // namespace schedule_detail
 
 // ---- Dense all-reduce --------------------------------------------------------------------------------------
 
-/// Reduce-scatter and all-gather around a ring. One worker costs nothing.
-/// @throws invalid_argument unless 1 <= workers <= 2^24 and the link is finite and not negative; so do all below.
+/// Reduce-scatter and all-gather around a ring. One worker costs nothing. @throws invalid_argument unless 1 <= workers
+/// <= 2^24 and the link is finite and not negative; as all functions below.
 [[nodiscard]] inline affine ring_cost(network_link const& each, int workers) {
   double const p = schedule_detail::workers_of(each, workers);
   return {2 * (p - 1) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
@@ -66,8 +66,8 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
   return {rounds * each.alpha, rounds * (each.beta + each.gamma)};
 }
 
-/// Reduce-scatter by recursive halving, all-gather by doubling. If the workers are no power of two, the surplus ones
-/// send their gradient to a partner first and receive the result last.
+/// Reduce-scatter by recursive halving, all-gather by doubling. If the number of workers is not a power of two, the
+/// surplus workers first send their gradient to a partner and receive the result at the end.
 [[nodiscard]] inline affine halving_doubling_cost(network_link const& each, int workers) {
   (void)schedule_detail::workers_of(each, workers);
   auto const floor = static_cast<int>(std::bit_floor(static_cast<unsigned>(workers)));
@@ -78,7 +78,7 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 }
 
 /// Two complementary trees, each for half of the bytes, pipelined. A byte passes a port `passes` times: 2 if the link
-/// carries both trees, 1 as published.
+/// carries both trees, 1 in the publication.
 [[nodiscard]] inline affine double_tree_cost(network_link const& each, int workers, double passes = 2) {
   (void)schedule_detail::workers_of(each, workers);
   require_between("passes of a byte through a port", passes, 1, 4);
@@ -86,7 +86,7 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
   return {2 * schedule_detail::rounds(workers) * each.alpha, passes * each.beta + each.gamma};
 }
 
-/// Ring reduce-scatter within each node, ring all-reduce among the nodes for each share, all-gather within.
+/// Ring reduce-scatter within each node, ring all-reduce between nodes for each share, all-gather within the node.
 [[nodiscard]] inline affine hierarchical_cost(network_link const& within, int workers_per_node,
                                               network_link const& between, int nodes) {
   affine const inner = ring_cost(within, workers_per_node);
@@ -95,13 +95,13 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 }
 
 // ---- Sparse exchanges --------------------------------------------------------------------------------------
-// Bytes are those of the dense binary32 gradients of the group, of which `density` is selected; `entry_bytes` is the
-// codec's size of an entry, index and value. Each begins with an all-gather of 32 bytes a worker, of which only the
-// startups count. Selections are taken to be spread evenly.
+// Bytes are those of the group's dense binary32 gradients, of which the fraction `density` is selected; `entry_bytes`
+// is the codec's size of an entry, index and value. Each exchange begins with an all-gather of 32 bytes per worker, of
+// which only the startups count. Selections are assumed to be spread evenly.
 
 namespace schedule_detail {
 
-/// The workers, and the startups of a meeting of them.
+/// The number of workers, and the startups of a meeting.
 [[nodiscard]] inline std::pair<double, double> meeting(network_link const& each, int workers, double density,
                                                        double entry_bytes = 8) {
   double const p = workers_of(each, workers);
@@ -119,14 +119,14 @@ namespace schedule_detail {
 }
 
 /// `index_union` with `deft`: an all-reduce of the norms, the meeting, an all-gather of the disjoint indices (4 bytes
-/// each), an all-reduce of the values. Only its startups grow with the workers.
+/// each), an all-reduce of the values. Only its startups grow with the number of workers.
 [[nodiscard]] inline affine index_union_cost(network_link const& each, int workers, double density) {
   auto const [p, startups] = schedule_detail::meeting(each, workers, density);
   affine const reduce = ring_cost(each, workers);
   return {2 * reduce.a + 2 * startups, density * ((p - 1) / p * each.beta + reduce.b)};
 }
 
-/// `leader`: one worker's indices by a pipelined tree, an all-reduce of the values.
+/// `leader`: a pipelined tree for one worker's indices, an all-reduce of the values.
 [[nodiscard]] inline affine leader_cost(network_link const& each, int workers, double density) {
   auto const [p, startups] = schedule_detail::meeting(each, workers, density);
   affine const reduce = ring_cost(each, workers);
@@ -141,14 +141,14 @@ namespace schedule_detail {
   return {startups + reduce.a, density * reduce.b};
 }
 
-/// `reduce_scatter`: two all-to-alls, of sizes and of the entries, to each other worker in turn.
+/// `reduce_scatter`: two all-to-alls, of sizes and of entries, with each other worker in turn.
 [[nodiscard]] inline affine reduce_scatter_cost(network_link const& each, int workers, double density,
                                                 double entry_bytes = 8) {
   auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
   return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
 }
 
-/// `ok_topk`: as reduce_scatter, then four small all-gathers for the threshold and one of as many sums as a worker has
+/// `ok_topk`: as reduce_scatter, then four small all-gathers for the threshold, and one of as many sums as a worker has
 /// selected.
 [[nodiscard]] inline affine ok_topk_cost(network_link const& each, int workers, double density,
                                          double entry_bytes = 8) {
@@ -157,7 +157,7 @@ namespace schedule_detail {
   return {scatter.a + 5 * startups, 2 * scatter.b};
 }
 
-/// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then a bit per entry.
+/// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then one bit per entry.
 [[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
   auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
   double const rounds = schedule_detail::rounds(workers);
@@ -167,7 +167,7 @@ namespace schedule_detail {
 
 // ---- From a measured cost to other numbers of workers ---------------------------------------------------------
 
-/// The link for which ring_cost(link, workers) is the fitted cost; its beta includes gamma.
+/// The link for which ring_cost(link, workers) equals the fitted cost; its beta includes gamma.
 /// @throws invalid_argument unless workers >= 2 and the fit is finite and not negative.
 [[nodiscard]] inline network_link link_of_ring(affine const& fit, int workers) {
   fit.check();
@@ -176,7 +176,7 @@ namespace schedule_detail {
   return {fit.a / (2 * (p - 1)), fit.b * p / (2 * (p - 1)), 0};
 }
 
-/// The link for which double_tree_cost(link, workers) is the fitted cost: a tree's startups and a ring's bytes.
+/// The link for which double_tree_cost(link, workers) equals the fitted cost: a tree's startups and a ring's bytes.
 [[nodiscard]] inline network_link link_of_double_tree(affine const& fit, int workers) {
   fit.check();
   require_between("workers of the measured cost", workers, 2, schedule_detail::most_workers);

@@ -18,10 +18,10 @@
 
 namespace gradsieve {
 
-/// `cost(bytes)`: the seconds that one collective takes for a group of so many bytes, always the same. It may rise and
-/// fall with the size. Infinity and NaN forbid groups of that size; a negative cost is refused. 0 bytes cost nothing,
-/// as nothing is sent. A lambda is a cost_model. With -ffast-math compilers may drop an infinity that a function
-/// returns; use merge_constraints::most_bytes to forbid sizes there.
+/// `cost(bytes)`: the seconds of one collective for a group of that many bytes, always the same. It may increase and
+/// decrease with the size. Infinity and NaN forbid groups of that size; a negative cost is refused. 0 bytes cost
+/// nothing, as nothing is sent. A lambda is a cost_model. With -ffast-math compilers may drop an infinity that a
+/// function returns; use merge_constraints::most_bytes to forbid sizes there.
 template <class C>
 concept cost_model = std::copy_constructible<C> && requires(C const cost, std::uint64_t bytes) {
   { cost(bytes) } -> std::convertible_to<double>;
@@ -29,10 +29,10 @@ concept cost_model = std::copy_constructible<C> && requires(C const cost, std::u
 
 namespace schedule_detail {
 
-/// Seconds that nothing takes: what is forbidden, or has no plan. Not infinity, so that -ffast-math can do no harm.
+/// The seconds of what is forbidden or has no plan. Not infinity, so that -ffast-math does no harm.
 inline constexpr double never = std::numeric_limits<double>::max();
 
-/// What a certificate leaves aside, as a share of the finish: the roundings of some thousand sums.
+/// The relative tolerance of a certificate, as a fraction of the finish: the rounding of some thousand sums.
 inline constexpr double tolerance = 1e-12;
 
 inline constexpr std::uint64_t infinity_bits = 0x7FF0'0000'0000'0000u;
@@ -44,7 +44,7 @@ inline constexpr std::uint64_t minus_infinity_bits = 0xFFF0'0000'0000'0000u;
   throw invalid_argument(message.str());
 }
 
-/// Seconds of a group; `never` if its cost is infinite or NaN. @throws invalid_argument if it is negative.
+/// The seconds of a group; `never` if its cost is infinite or NaN. @throws invalid_argument if it is negative.
 template <cost_model Cost>
 [[nodiscard]] double seconds_of(Cost const& cost, std::uint64_t bytes) {
   double const seconds = cost(bytes);
@@ -53,7 +53,7 @@ template <cost_model Cost>
   return finite ? seconds : never;
 }
 
-/// The same, of a group that a plan has. @throws invalid_argument if they are negative, infinite or NaN.
+/// As above, for a group of a plan. @throws invalid_argument if the seconds are negative, infinite or NaN.
 template <cost_model Cost>
 [[nodiscard]] double planned_seconds_of(Cost const& cost, std::uint64_t bytes) {
   double const seconds = seconds_of(cost, bytes);
@@ -85,7 +85,7 @@ struct affine {
   }
 };
 
-/// The cheapest of several affine costs at each size: protocols between which a library switches. Plans take O(L) for
+/// The smallest of several affine costs at each size: protocols between which a library switches. Plans take O(L) for
 /// each piece.
 struct envelope {
   std::vector<affine> pieces;  ///< at least one
@@ -107,8 +107,8 @@ struct envelope {
   friend bool operator==(envelope const&, envelope const&) = default;
 };
 
-/// Measured sizes and times, with straight lines between them: below the first size its time, above the last one the
-/// slope of the last line. An infinite time forbids all sizes above that of the point before. Plans take O(L^2).
+/// Measured sizes and times, with straight lines between them: below the first size its time, above the last size the
+/// slope of the last line. An infinite time forbids all sizes above that of the previous point. Plans take O(L^2).
 struct table {
   /// A size and its time.
   struct point {
@@ -130,7 +130,7 @@ struct table {
     return left.seconds + slope * static_cast<double>(bytes - left.bytes);
   }
 
-  /// The same, with the running maximum of the times, for those that noise has made fall. Cost: O(points). Allocates.
+  /// The same sizes with the running maximum of the times, which noise may have made fall. Cost: O(points). Allocates.
   [[nodiscard]] table rising() const {
     table made{points};
     for (std::size_t i = 1; i < made.points.size(); ++i)
@@ -165,7 +165,7 @@ static_assert(cost_model<affine> && cost_model<envelope> && cost_model<table>);
 
 namespace schedule_detail {
 
-/// Costs of which is known that a larger group never costs less.
+/// Costs for which it is known that a larger group never costs less.
 template <class C>
 concept rising_cost = std::same_as<C, affine> || std::same_as<C, envelope> || std::same_as<C, table>;
 

@@ -1,4 +1,4 @@
-// Traces as text: reads and writes CSV, writes JSON.
+// Traces as text: reads and writes CSV, and writes JSON.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace gradsieve {
 
 namespace schedule_detail {
 
-/// A text as a JSON string. Bytes outside of ASCII are taken for UTF-8.
+/// Writes a text as a JSON string. Bytes outside ASCII are treated as UTF-8.
 inline void write_json_text(std::ostream& out, std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   out << '"';
@@ -39,7 +39,7 @@ inline void write_json_text(std::ostream& out, std::string_view text) {
   out << '"';
 }
 
-/// A field of CSV: in quotes where it must be.
+/// Writes a field of CSV, in quotes if necessary.
 inline void write_csv_text(std::ostream& out, std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) {
     out << text;
@@ -50,8 +50,8 @@ inline void write_csv_text(std::ostream& out, std::string_view text) {
   out << '"';
 }
 
-/// The fields of the next record, which may go over several lines within quotes. False at the end of the text.
-/// @throws invalid_argument where a quote is not closed.
+/// Reads the fields of the next record, which may span several lines within quotes. False at the end of the text.
+/// @throws invalid_argument if a quote is not closed.
 inline bool read_csv_record(std::istream& in, std::size_t& line, std::vector<std::string>& fields) {
   fields.assign(1, "");
   bool quoted = false;
@@ -88,15 +88,15 @@ template <class T>
 
 }  // namespace schedule_detail
 
-/// The columns of a trace as CSV: a row a layer, in ready order; bytes, and seconds.
+/// The columns of a trace as CSV: one row per layer, in ready order; sizes in bytes, times in seconds.
 inline constexpr std::string_view trace_columns = "name,bytes,backward,forward,dtype,element_bytes";
 
 namespace schedule_detail {
 
-/// Bytes of an element where a file does not say them: 2 for dtypes 2 and 3 and 8 for 8, as simulate numbers float16,
-/// bfloat16 and double; otherwise 4, or 2 where only 2 divides the bytes of each layer of the dtype.
+/// The bytes of an element if a file does not have them: 2 for dtypes 2 and 3 and 8 for 8, as simulate numbers float16,
+/// bfloat16 and double; otherwise 4, or 2 if only 2 divides the bytes of each layer of the dtype.
 inline void guess_element_bytes(std::vector<traced_layer>& layers) {
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> low_bits;  // of all bytes of a dtype
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> low_bits;  // of all bytes of a dtype, by OR
   auto const of = [&](std::uint32_t dtype) -> std::uint64_t& {
     for (auto& each : low_bits)
       if (each.first == dtype) return each.second;
@@ -112,7 +112,7 @@ inline void guess_element_bytes(std::vector<traced_layer>& layers) {
 
 }  // namespace schedule_detail
 
-/// Writes a trace as CSV: the columns of `trace_columns`, numbers in the fewest digits that read back as the same.
+/// Writes a trace as CSV: the columns of `trace_columns`, numbers with the fewest digits that read back as the same.
 inline void write_csv(std::ostream& out, trace const& of) {
   plain_output const plain{out};
   out << trace_columns << '\n';
@@ -124,10 +124,10 @@ inline void write_csv(std::ostream& out, trace const& of) {
 }
 
 /// Reads a trace from CSV. Columns come in any order; without `name`, `forward` or `dtype` these are empty, 0 and 0.
-/// Without `element_bytes` (files before version 0.3) they are 2 for the dtypes 2 and 3, 8 for 8, and else 4, or 2
-/// where of these only 2 divides the bytes of all layers of that dtype.
-/// @throws invalid_argument, naming the line, unless the first line names columns of `trace_columns`, bytes and
-/// backward among them and none twice, and all others are such rows.
+/// Without `element_bytes` (files before version 0.3) they are 2 for the dtypes 2 and 3, 8 for 8, and otherwise 4, or 2
+/// if of these only 2 divides the bytes of all layers of that dtype.
+/// @throws invalid_argument, naming the line, unless the first line names columns of `trace_columns`, among them bytes
+/// and backward, none of them twice, and all other lines are such rows.
 [[nodiscard]] inline trace read_csv(std::istream& in, std::string name = {}) {
   constexpr std::array<std::string_view, 6> known{"name", "bytes", "backward", "forward", "dtype", "element_bytes"};
   std::vector<traced_layer> layers;
@@ -187,7 +187,7 @@ inline void write_json(std::ostream& out, trace const& of) {
 /// Reads a log of layer times as published by the authors of MG-WFBP: lines with [parameter, elements, backward
 /// microseconds, microseconds of its communication, of a merged one], parameters in the order of the network. A weight
 /// and its bias, neighbours with the same time, become one layer; 4 bytes per element. The logs have no forward times:
-/// half of the backward ones are taken, as their authors do.
+/// half of the backward times are used, as in the publication.
 /// @throws invalid_argument if there is no such line, or one is out of order.
 [[nodiscard]] inline trace read_mgwfbp_log(std::istream& in, std::string name = {}) {
   struct row {
@@ -214,7 +214,7 @@ inline void write_json(std::ostream& out, trace const& of) {
         !schedule_detail::parse_number(fields[1], each.elements) ||
         !schedule_detail::parse_number(fields[2], each.microseconds))
       continue;
-    if (parameter == 0 && !rows.empty()) break;  // the same again, in a later report
+    if (parameter == 0 && !rows.empty()) break;  // the same parameters in a later report
     if (parameter != rows.size())
       throw invalid_argument("gradsieve: line " + std::to_string(number) + " of a log is about parameter " +
                              std::to_string(parameter) + ", expected " + std::to_string(rows.size()));

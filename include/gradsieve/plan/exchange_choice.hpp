@@ -1,4 +1,4 @@
-// What exchanges send, and what a rank computes for them: the choices that advise() compares.
+// The messages and the local work of exchanges: the choices that advise() compares.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,12 @@
 
 namespace gradsieve {
 
-/// What a rank computes besides the collective. The defaults are of a rank with two cores (bench/results); measure
-/// yours with bench/report.sh, or with measure_exchange() on a communicator of one rank.
+/// The work of a rank besides the collective. The defaults are for a rank with two cores (bench/results); measure yours
+/// with bench/report.sh, or with measure_exchange() on a communicator of one rank.
 struct local_cost {
   double element = 3.5e-10;  ///< seconds per element: accumulate, select, write the update
   double sent = 3e-9;        ///< seconds per entry that this rank sends
-  double received = 3e-9;    ///< seconds per entry that it receives, its own included
+  double received = 3e-9;    ///< seconds per entry that it receives, including its own
 
   /// Checks the numbers. @throws invalid_argument
   void check() const {
@@ -47,13 +47,13 @@ enum class exchange_kind {
 
 /// One of the exchanges that advise() compares.
 struct exchange_choice {
-  std::string name;                           ///< for people
-  exchange_kind kind = exchange_kind::dense;  ///< what is exchanged how
+  std::string name;                           ///< a name for display
+  exchange_kind kind = exchange_kind::dense;  ///< the kind of exchange
   double density = 1;                         ///< fraction of the elements that is selected; unused for dense
-  double entry_bytes = 8;  ///< index and value together; for dense those of an element, 4 or 2; unused for index_union,
-                           ///< leader (4 and 4) and shared_choice (4 of a value)
-  local_cost local{};      ///< for dense, in 16 bits, `element` alone counts
-  double wire = 1;  ///< factor on the link's seconds per byte, for messages of a size that it takes faster or slower
+  double entry_bytes = 8;  ///< index and value; for dense those of an element, 4 or 2; unused for index_union,
+                           ///< leader (4 and 4) and shared_choice (4 for a value)
+  local_cost local{};      ///< for dense in 16 bits only `element` counts
+  double wire = 1;  ///< factor on the link's seconds per byte, for message sizes that are faster or slower
 
   /// Checks the numbers. @throws invalid_argument
   void check() const {
@@ -66,7 +66,7 @@ struct exchange_choice {
 
 /// The usual menu: dense in 32 and in 16 bits, and the library's exchanges at this density.
 [[nodiscard]] inline std::vector<exchange_choice> usual_choices(double density, local_cost const& local = {}) {
-  double const index = density > 0 ? 2 + std::log2(1 / density) : 0;  // bits, as elias_fano takes
+  double const index = density > 0 ? 2 + std::log2(1 / density) : 0;  // bits per index of elias_fano
   return {{"dense, 32 bits", exchange_kind::dense, 1, 4, {0, 0, 0}},
           {"dense, 16 bits", exchange_kind::dense, 1, 2, {local.element / 2, 0, 0}},
           {"gather, coo", exchange_kind::gather, density, 8, local},
@@ -75,20 +75,20 @@ struct exchange_choice {
           {"leader (cyclic)", exchange_kind::leader, density, 8, local}};
 }
 
-/// How many elements a model has, also one of more than the 2^32 - 1 that one compressor holds.
+/// The number of elements of a model, which may exceed the 2^32 - 1 that one compressor holds.
 struct model_size {
-  /// Elements of the largest compressor. Larger models take several, each a group of layers (overlap).
+  /// Elements of the largest compressor. Larger models need several, each for a group of layers (overlap).
   static constexpr std::uint64_t most_in_one = ~std::uint32_t{0};
 
   std::uint64_t elements = 0;     ///< of all layers
-  std::uint64_t passthrough = 0;  ///< of them, those of layers that pass through
+  std::uint64_t passthrough = 0;  ///< those of layers that pass through
 
-  /// Of a layout. Cost: O(layers).
+  /// The size of a layout. Cost: O(layers).
   [[nodiscard]] static model_size of(layout const& layers, passthrough_layers const& passthrough = {}) {
     return {layers.size(), layer_split{layers, passthrough}.passthrough_elements};
   }
-  /// Of a trace, by the bytes of its elements. Cost: O(layers log layers).
-  /// @throws invalid_argument, naming the layer, if these do not divide its bytes; for a pattern that fits no layer.
+  /// The size of a trace, by the bytes of its elements. Cost: O(layers log layers).
+  /// @throws invalid_argument, naming the layer, if these do not divide its bytes; for a pattern that matches no layer.
   [[nodiscard]] static model_size of(trace const& layers, passthrough_layers const& passthrough = {}) {
     model_size all;
     std::vector<std::uint64_t> sizes;
@@ -100,7 +100,7 @@ struct model_size {
       all.elements += each.elements();
       sizes.push_back(each.elements());
     }
-    // A layout has fewer elements than some traces: it gets small numbers that are equal where the sizes are.
+    // A layout has fewer elements than some traces, so it gets small numbers that are equal if the sizes are.
     auto sorted = sizes;
     std::ranges::sort(sorted);
     std::vector<layer> names;
@@ -115,7 +115,7 @@ struct model_size {
 
   /// Elements that are selected from.
   [[nodiscard]] std::uint64_t selected() const noexcept { return elements - passthrough; }
-  /// The fewest compressors that hold them.
+  /// The fewest compressors that hold the elements.
   [[nodiscard]] std::uint64_t compressors() const noexcept {
     return elements == 0 ? 1 : (elements - 1) / most_in_one + 1;
   }
@@ -128,7 +128,7 @@ struct model_size {
 };
 
 /// A recipe as a choice: its exchange, its density, and its codec's largest message, if the exchange sends messages.
-/// @throws invalid_argument if its exchange is none of the library's.
+/// @throws invalid_argument if its exchange is not one of the library's.
 template <class Recipe>
 [[nodiscard]] exchange_choice choice_of(Recipe const& recipe, model_size const& size, local_cost const& local = {}) {
   constexpr std::pair<std::string_view, exchange_kind> known[]{{"gather", exchange_kind::gather},
@@ -152,7 +152,7 @@ template <class Recipe>
   throw invalid_argument("gradsieve: advise() does not know what the exchange " +
                          std::string{decltype(recipe.exchange)::name} + " costs");
 }
-/// The same, for a layout.
+/// As above, for a layout.
 template <class Recipe>
 [[nodiscard]] exchange_choice choice_of(Recipe const& recipe, layout const& layers, local_cost const& local = {}) {
   return choice_of(recipe, model_size::of(layers, recipe.passthrough), local);

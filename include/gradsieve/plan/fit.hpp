@@ -1,4 +1,4 @@
-// Costs of collectives from measured times.
+// Fits costs of collectives to measured times.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,14 @@ namespace gradsieve {
 /// The measured time of a collective of one size.
 using measured_point = table::point;
 
-/// An affine cost fitted to measured times, and how well it holds.
+/// An affine cost fitted to measured times, and the quality of the fit.
 struct affine_fit {
   affine cost;                         ///< the fit
-  double r2 = 1;                       ///< share of the variance that it explains, relative to the measured times
+  double r2 = 1;                       ///< fraction of the variance that it explains, relative to the measured times
   double max_error = 0;                ///< the largest |fitted - measured| / measured
   std::vector<measured_point> points;  ///< what was measured
 
-  /// The measured times themselves as a cost, made nondecreasing, for where no straight line fits.
+  /// The measured times as a cost, made nondecreasing, for times that no straight line fits.
   [[nodiscard]] table measured() const { return table{points}.rising(); }
 
   friend std::ostream& operator<<(std::ostream& out, affine_fit const& it) {
@@ -77,7 +77,7 @@ namespace schedule_detail {
   return {0, through_zero_xy / through_zero_xx};
 }
 
-/// The value that has half of the weight on either side.
+/// The value with half of the weight on either side.
 [[nodiscard]] inline double weighted_median(std::vector<std::pair<double, double>> values_and_weights) {
   std::sort(values_and_weights.begin(), values_and_weights.end());
   double half = 0;
@@ -87,8 +87,8 @@ namespace schedule_detail {
   return values_and_weights.back().first;
 }
 
-/// The median slope of all pairs (Theil and Sen), where pairs count by how much of their times a slope could explain;
-/// then the median of what the slope leaves. Neither negative. A quarter of the points may lie anywhere.
+/// The median slope of all pairs (Theil and Sen), with weights by the part of their times that a slope could explain;
+/// then the median of the remainders. Neither is negative. A quarter of the points may lie anywhere.
 [[nodiscard]] inline affine median_line(std::span<measured_point const> points) {
   std::vector<std::pair<double, double>> slopes{{0, 1e-9}};
   for (std::size_t i = 0; i < points.size(); ++i)
@@ -106,9 +106,9 @@ namespace schedule_detail {
 
 }  // namespace schedule_detail
 
-/// Fits a + b * bytes, neither negative, to measured times: starts from the median of the slopes of all pairs, then ten
-/// rounds of least squares of relative errors, so that all sizes count alike, with less weight for points far off the
-/// line (Huber's, at 1.345 times the spread estimated from the median error).
+/// Fits a + b * bytes, neither negative, to measured times: starts from the median of the slopes of all pairs, then
+/// does ten rounds of least squares of relative errors, so that all sizes have equal weight, with less weight for
+/// points far from the line (Huber's, at 1.345 times the spread estimated from the median error).
 /// Cost: O(n^2 log n).
 /// @throws invalid_argument unless there are points, bytes increase from at least 1, and seconds are positive and
 /// finite.

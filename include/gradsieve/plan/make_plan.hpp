@@ -13,7 +13,7 @@
 
 namespace gradsieve {
 
-/// A policy that plans: a value that cuts arriving gradients into groups, `policy(arrivals, cost)`. @pre the cost was
+/// A planner: a value that divides arriving gradients into groups, `policy(arrivals, cost)`. @pre the cost was
 /// checked
 template <class P, class Cost>
 concept planner =

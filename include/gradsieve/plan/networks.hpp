@@ -14,7 +14,7 @@
 
 namespace gradsieve {
 
-/// An all-reduce's cost for each number of workers: the measured one, if there is one, otherwise computed from a link.
+/// The cost of an all-reduce for each number of workers: measured if available, otherwise computed from a link.
 struct network {
   /// A measured cost.
   struct measured {
@@ -27,8 +27,8 @@ struct network {
     double_tree  ///< double_tree_cost()
   };
 
-  std::string_view name;               ///< what network_named() knows it by
-  std::string_view source;             ///< where the figures are from
+  std::string_view name;               ///< its name for network_named()
+  std::string_view source;             ///< the source of the figures
   algorithm beyond = algorithm::ring;  ///< for numbers of workers that were not measured
   network_link link;                   ///< likewise
   std::array<measured, 6> points{};    ///< measured costs

@@ -20,31 +20,31 @@
 
 namespace gradsieve {
 
-/// Layers [begin, end) of a trace, exchanged by one collective. Empty layers belong to a neighbour's group.
+/// Layers [begin, end) of a trace, exchanged by one collective. Layers without bytes belong to a neighbour's group.
 struct plan_group {
   std::size_t begin = 0;    ///< the first layer
-  std::size_t end = 0;      ///< behind the last layer
+  std::size_t end = 0;      ///< after the last layer
   std::uint64_t bytes = 0;  ///< of all its layers
   double start = 0;         ///< predicted, in seconds from the start of the backward pass
   double finish = 0;        ///< predicted likewise
   friend bool operator==(plan_group const&, plan_group const&) = default;
 };
 
-/// Where a layer's gradient lies: which group's buffer, and where in it.
+/// The position of a layer's gradient: the group whose buffer holds it, and the offset in that buffer.
 struct plan_slot {
   std::size_t group = 0;     ///< number of the group
   std::uint64_t offset = 0;  ///< in its buffer, in bytes
   friend bool operator==(plan_slot const&, plan_slot const&) = default;
 };
 
-/// The layers of a trace, cut into consecutive groups that are issued in this order on every rank. Plans that ranks
-/// make separately may differ by a rounding; let one rank plan and call agree() on all.
+/// The layers of a trace, divided into consecutive groups that all ranks issue in this order. Plans that ranks make
+/// separately may differ by a rounding; let one rank plan and call agree() on all ranks.
 class plan {
  public:
   /// No layers and no groups.
   plan() = default;
 
-  /// A plan of these groups; see make_plan() for one that is computed.
+  /// A plan with these groups; see make_plan() for one that is computed.
   /// @throws invalid_argument unless the groups follow each other from layer 0 to the last, each has a layer, their
   /// bytes are those of their layers, and predicted times are finite, not negative and start <= finish.
   plan(std::vector<std::uint64_t> layer_bytes, std::vector<plan_group> groups,
@@ -80,23 +80,23 @@ class plan {
 
   /// Groups in the order in which they are issued.
   [[nodiscard]] std::vector<plan_group> const& groups() const noexcept { return groups_; }
-  /// Layers of the trace it was made for.
+  /// Number of layers of the trace that the plan was made for.
   [[nodiscard]] std::size_t count() const noexcept { return bytes_.size(); }
   /// Bytes of a layer. @pre layer < count()
   [[nodiscard]] std::uint64_t bytes_of(std::size_t layer) const noexcept { return bytes_[layer]; }
   /// The group of a layer. @pre layer < count()
   [[nodiscard]] std::size_t group_of(std::size_t layer) const noexcept { return slots_[layer].group; }
-  /// Where a layer's gradient lies. @pre layer < count()
+  /// The position of a layer's gradient. @pre layer < count()
   [[nodiscard]] plan_slot slot(std::size_t layer) const noexcept { return slots_[layer]; }
 
   /// The predicted finish of the last group, in seconds from the start of the backward pass; 0 without groups.
   [[nodiscard]] double finish() const noexcept { return groups_.empty() ? 0 : groups_.back().finish; }
 
-  /// A bound in seconds on how far finish(), or what else the planner minimises, is above the least possible for its
-  /// cost and constraints, to a relative rounding of 1e-12. 0: optimal; no value: unknown.
+  /// A bound in seconds on how far finish(), or whatever else the planner minimises, is above the minimum for its cost
+  /// and constraints, to a relative rounding of 1e-12. 0: optimal; no value: unknown.
   [[nodiscard]] std::optional<double> certificate() const noexcept { return certificate_; }
 
-  /// A number made of the groups' borders and the layers' bytes, not of predicted times; the same on every machine.
+  /// A hash of the groups' borders and the layers' bytes, without predicted times; the same on every machine.
   [[nodiscard]] std::uint64_t hash() const noexcept {
     fingerprint all;
     all.add(std::uint64_t{bytes_.size()});
@@ -129,8 +129,8 @@ class plan {
     return out;
   }
 
-  /// Reads what to_bytes() wrote, and checks it. Allocates no more than the bytes' size justifies.
-  /// @throws corrupt_message if the bytes are truncated, damaged, of another version or no plan.
+  /// Reads what to_bytes() wrote, and checks it. Allocates no more than the number of bytes justifies.
+  /// @throws corrupt_message if the bytes are truncated, damaged, of another version or not a plan.
   [[nodiscard]] static plan from_bytes(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_message("gradsieve: plan " + why); };
     if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
@@ -173,7 +173,7 @@ class plan {
     return a.bytes_ == b.bytes_ && a.groups_ == b.groups_ && a.certificate_ == b.certificate_;
   }
 
-  /// For people: groups as [first-last], times in milliseconds.
+  /// For display: groups as [first-last], times in milliseconds.
   friend std::ostream& operator<<(std::ostream& out, plan const& it) {
     plain_output const plain{out};
     out << "plan{" << it.count() << " layers, " << it.groups_.size() << " groups:";

@@ -12,26 +12,26 @@
 
 namespace gradsieve {
 
-/// One gradient tensor: its size and the time to compute it. 0 bytes are allowed, for a layer without parameters or a
-/// frozen one.
+/// One gradient tensor: its size and the time to compute it. 0 bytes are allowed, for layers that have no parameters or
+/// are frozen.
 struct traced_layer {
-  std::string name;                 ///< for people
+  std::string name;                 ///< a name for display
   std::uint64_t bytes = 0;          ///< of its gradient, as it is exchanged
   double backward = 0;              ///< seconds from the arrival of the gradient before it to its own
   double forward = 0;               ///< seconds of its forward pass
   std::uint32_t dtype = 0;          ///< layers of different numbers are merged only with merge_constraints::mix_dtypes
   std::uint32_t element_bytes = 4;  ///< of one of its elements: 4, or 2 for half precision, 8 for double
 
-  /// Whole elements of its gradient.
+  /// Number of elements of its gradient.
   [[nodiscard]] std::uint64_t elements() const noexcept { return bytes / element_bytes; }
   friend bool operator==(traced_layer const&, traced_layer const&) = default;
 };
 
-/// The layers of one step in **ready order**: the first is the one whose gradient is ready first, the last of the
+/// The layers of one step in **ready order**: the first is the one whose gradient is ready first, the last layer of the
 /// network. All times are in seconds from the start of the backward pass.
 class trace {
  public:
-  /// Bytes of all layers are fewer than this, so that a double holds every sum exactly.
+  /// The bytes of all layers stay below this limit, so that a double holds every sum exactly.
   static constexpr std::uint64_t limit = std::uint64_t{1} << 53;
 
   /// No layers.
@@ -41,7 +41,7 @@ class trace {
   /// @throws invalid_argument, naming the layer and the value, if a time is negative, NaN or infinite, if the sum of
   /// all times is not finite, if the bytes sum to 2^53 or more, or if an element has no byte, or more than 16.
   trace(std::initializer_list<traced_layer> layers) : trace(std::vector<traced_layer>(layers)) {}
-  /// The same, with a name for people. @throws invalid_argument as above.
+  /// As above, with a name for display. @throws invalid_argument as above.
   explicit trace(std::vector<traced_layer> layers, std::string name = {})
       : name_{std::move(name)}, layers_{std::move(layers)} {
     ready_.reserve(layers_.size());

@@ -1,4 +1,4 @@
-// The input of planners: when which gradients are ready, and which may be merged.
+// The input of planners: when each gradient is ready, and which gradients may be merged.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct merge_constraints {
 };
 
 /// The gradients of a trace that have bytes, in ready order. A layer without bytes belongs to the next one that has
-/// some, or to the last; nothing waits for it. A group [i, j) of gradients is ready at ready(j - 1), has bytes(i, j),
+/// some, or to the last; no group waits for it. A group [i, j) of gradients is ready at ready(j - 1), has bytes(i, j),
 /// and is allowed if first_with(j) <= i.
 class arrivals {
  public:
@@ -48,7 +48,7 @@ class arrivals {
     double forward = 0;
     std::size_t next_barrier = 0;
     bool after_barrier = false;
-    std::size_t window = 0;  // the first gradient that may be with the one at hand
+    std::size_t window = 0;  // the first gradient that may be merged with the current one
     for (std::size_t l = 0; l < of.count(); ++l) {
       forward += of[l].forward;
       for (; next_barrier < barriers.size() && barriers[next_barrier] <= l; ++next_barrier) after_barrier = true;
@@ -70,7 +70,7 @@ class arrivals {
     }
   }
 
-  /// Gradients with bytes.
+  /// Number of gradients with bytes.
   [[nodiscard]] std::size_t count() const noexcept { return ready_.size(); }
   /// When gradient i is ready, in seconds from the start of the backward pass.
   [[nodiscard]] double ready(std::size_t i) const noexcept { return ready_[i]; }
@@ -84,11 +84,11 @@ class arrivals {
   [[nodiscard]] double bytes_before(std::size_t j) const noexcept { return static_cast<double>(bytes_before_[j]); }
   /// The first gradient with which a group that ends before j may begin. Never decreases with j. @pre j >= 1
   [[nodiscard]] std::size_t first_with(std::size_t j) const noexcept { return first_with_[j - 1]; }
-  /// Whether most_bytes forbids a group.
+  /// Whether most_bytes forbids any group.
   [[nodiscard]] bool capped() const noexcept { return capped_; }
-  /// Behind the last layer of gradients [0, j). @pre j >= 1
+  /// The end of the layers of gradients [0, j). @pre j >= 1
   [[nodiscard]] std::size_t layer_end(std::size_t j) const noexcept { return layer_end_[j - 1]; }
-  /// Seconds of the forward pass of those layers.
+  /// Seconds of the forward pass of the layers before that end.
   [[nodiscard]] double forward(std::size_t j) const noexcept { return j == 0 ? 0 : forward_[j - 1]; }
 
  private:
@@ -109,9 +109,9 @@ struct group_times {
 
 /// The result of a planner: groups of consecutive gradients.
 struct grouping {
-  std::vector<std::size_t> ends;      ///< of the groups, each behind its last gradient
-  std::optional<double> certificate;  ///< as plan::certificate()
-  std::vector<group_times> times;     ///< predicted; empty: those of times_of()
+  std::vector<std::size_t> ends;      ///< ends of the groups, each after its last gradient
+  std::optional<double> certificate;  ///< see plan::certificate()
+  std::vector<group_times> times;     ///< predicted times; empty: those of times_of()
 };
 
 /// The schedule of these groups on one stream, in order: a group starts when its last gradient is ready and the group
@@ -132,7 +132,7 @@ template <cost_model Cost>
   return times;
 }
 
-/// When the last of these groups finishes; 0 without groups. @throws invalid_argument as times_of().
+/// The finish of the last of these groups; 0 without groups. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] double finish_of(arrivals const& in, std::vector<std::size_t> const& ends, Cost const& cost) {
   double finish = 0;
@@ -145,15 +145,15 @@ template <cost_model Cost>
 }
 
 /// A lower bound on the finish of any plan for an affine cost: the last gradient is sent after it is ready, and all
-/// bytes are sent, with at least one startup, after the first is.
+/// bytes are sent, with at least one startup, after the first gradient is ready.
 [[nodiscard]] inline double least_finish(arrivals const& in, affine const& cost) {
   std::size_t const n = in.count();
   if (n == 0) return 0;
   return std::max(in.ready(n - 1) + cost(in.bytes(n - 1, n)), in.ready(0) + cost(in.bytes(0, n)));
 }
 
-/// A grouping with a certificate that needs no optimum: for affine costs its distance to least_finish(), or `known` if
-/// that is less. @throws invalid_argument as times_of().
+/// A grouping with a certificate that does not need the optimum: for affine costs its distance to least_finish(), or
+/// `known` if that is smaller. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] grouping with_certificate(arrivals const& in, Cost const& cost, std::vector<std::size_t> ends,
                                         std::optional<double> known = std::nullopt) {
@@ -167,9 +167,9 @@ template <cost_model Cost>
 
 namespace schedule_detail {
 
-/// Groups by a rule that knows no cost: gradient `end` joins those from `begin` on where joins(begin, end) and the
-/// constraints allow it. A group whose cost is infinite or NaN ends with the last gradient up to which it is not.
-/// @throws invalid_argument where there is none.
+/// Makes groups by a rule that does not use the cost: gradient `end` joins those from `begin` on if joins(begin, end)
+/// and the constraints allow it. A group of infinite or NaN cost is shortened to the last gradient up to which its cost
+/// is finite. @throws invalid_argument if there is none.
 template <cost_model Cost, class Joins>
 [[nodiscard]] grouping grown(arrivals const& in, Cost const& cost, Joins const& joins) {
   std::vector<std::size_t> ends;
@@ -183,7 +183,7 @@ template <cost_model Cost, class Joins>
   return with_certificate(in, cost, std::move(ends));
 }
 
-/// Throws: the first `planned` gradients have a plan of finite costs, and no more of them have.
+/// Throws an error: a plan with finite costs exists for the first `planned` gradients, and for no more.
 [[noreturn]] inline void refuse_infinite(arrivals const& in, std::size_t planned) {
   throw invalid_argument(
       "gradsieve: no plan is finite: each has a group of infinite or NaN cost; there is a finite one for the first " +

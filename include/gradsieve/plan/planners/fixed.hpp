@@ -12,11 +12,11 @@
 
 namespace gradsieve {
 
-// These rules use the cost only where it is infinite or NaN: the group then ends with the last gradient up to which its
+// These rules use the cost only if it is infinite or NaN: the group then ends with the last gradient up to which its
 // cost is finite. They throw invalid_argument if there is no such gradient, or if the cost of a group is negative.
 
 /// Wait-free backpropagation: every gradient is exchanged alone as soon as it is ready.
-/// When not: with many small layers, as each pays a startup.
+/// When not: with many small layers, as each costs a startup.
 struct wfbp {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
@@ -27,8 +27,8 @@ struct wfbp {
 };
 
 /// All gradients in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. With an
-/// affine cost and no constraints it finishes at most twice as late as the optimum. When not: where communication could
-/// overlap with computing.
+/// affine cost and no constraints it finishes at most twice as late as the optimum. When not: if communication could
+/// overlap with computation.
 struct single {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
@@ -56,8 +56,8 @@ struct fixed_bucket {
   }
 };
 
-/// Every `cycle` seconds the gradients that have become ready are fused into buffers of at most `cap` bytes: Horovod's
-/// rule, with its defaults. The wait for the end of a cycle is not in the predicted times.
+/// Every `cycle` seconds the gradients that have become ready are merged into buffers of at most `cap` bytes: Horovod's
+/// rule, with its defaults. The predicted times do not include the wait for the end of a cycle.
 struct fusion_buffer {
   double cycle = 1e-3;                           ///< seconds
   std::uint64_t cap = std::uint64_t{128} << 20;  ///< bytes

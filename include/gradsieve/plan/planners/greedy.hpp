@@ -1,4 +1,4 @@
-// Plans from one pass that decides about each gradient when it is ready.
+// Plans from one pass that decides for each gradient when it is ready.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace gradsieve {
 
-/// MG-WFBP: the next gradient joins the open group if waiting for it is cheaper than another startup. Each decision is
-/// the best one for two groups, not for all: if gradients arrive faster than one startup the group never closes, and
-/// the plan may take up to twice the optimum. With an affine cost the certificate bounds the loss: a merge that makes
-/// the group wait costs at most its wait, and all other decisions lose nothing. Other costs are compared as they are,
-/// without a certificate; a finite cost is preferred to an infinite or NaN one. Throws invalid_argument if a group's
-/// cost is negative, or if no choice is finite.
+/// MG-WFBP: the next gradient joins the open group if waiting for it costs less than another startup. Each decision is
+/// optimal for two groups, not for all: if gradients arrive faster than one startup the group never closes, and the
+/// plan may take up to twice the optimum. With an affine cost the certificate bounds the loss: a merge that makes the
+/// group wait costs at most its wait, and all other decisions lose nothing. Other costs are compared directly, without
+/// a certificate; a finite cost is preferred to an infinite or NaN cost. Throws invalid_argument if a group's cost is
+/// negative, or if no choice is finite.
 /// Cost: O(L).
 /// Source: MG-WFBP (Shi et al., INFOCOM 2019).
 struct mgwfbp {
@@ -29,7 +29,7 @@ struct mgwfbp {
     if (in.count() == 0) return {{}, 0.0, {}};
     std::size_t begin = 0;
     double start = in.ready(0);  // of the open group
-    double waited = 0;           // by merges that are not for free
+    double waited = 0;           // by merges that delay the group
     for (std::size_t i = 1; i < in.count(); ++i) {
       double const ready = in.ready(i);
       if (in.first_with(i + 1) <= begin && joins(in, cost, begin, i, start)) {
@@ -65,10 +65,10 @@ struct mgwfbp {
   }
 };
 
-/// Merges only where that delays nothing: a gradient joins the open group if it is ready before the group could start.
-/// The rule of ASC-WFBP, which also runs several collectives at once. A gradient does not join if that makes the
-/// group's cost infinite or NaN. Throws invalid_argument if a group's cost is negative, infinite or NaN. When not: with
-/// slow startups, which it pays rather than wait. Cost: O(L). Source: Shi et al., INFOCOM 2021.
+/// Merges only if that delays nothing: a gradient joins the open group if it is ready before the group could start. The
+/// rule of ASC-WFBP, which also runs several collectives at once. A gradient does not join if that makes the group's
+/// cost infinite or NaN. Throws invalid_argument if a group's cost is negative, infinite or NaN. When not: with slow
+/// startups, as it starts more groups rather than wait. Cost: O(L). Source: Shi et al., INFOCOM 2021.
 struct free_merge {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {

@@ -1,4 +1,4 @@
-// The plan that finishes first, exactly.
+// The plan with the earliest finish, exactly.
 #pragma once
 
 #include <algorithm>
@@ -11,21 +11,21 @@
 
 namespace gradsieve {
 
-/// Which plan `optimal` takes of those that finish together, to 1e-12 of the finish.
+/// Which plan `optimal` chooses among those with the same finish, to 1e-12 of the finish.
 enum class ties {
   /// From the last group to the first, each is as long as the finish allows: few collectives take the least time and
-  /// disturb computing the least. With affine costs no plan with this finish has fewer groups.
+  /// disturb computation the least. With affine costs no plan with this finish has fewer groups.
   fewest_groups,
-  /// Each group begins as late as it can while those before it finish as early as they can: the last group is smaller,
-  /// which helps where the cost turns out higher.
+  /// Each group begins as late as it can while the previous ones finish as early as they can: the last group is
+  /// smaller, which helps if the cost turns out to be higher.
   latest
 };
 
 namespace schedule_detail {
 
-/// The least finish F(j) of the first j gradients, for each j; `never` where no groups of them have finite costs.
-/// F(0) = 0, and F(j) = min over i < j of max(F(i), ready(j - 1)) + cost(bytes(i, j)). Looks at all pairs, but for
-/// groups that are known to take longer alone than the best does.
+/// The least finish F(j) of the first j gradients, for each j; `never` if no groups of them have finite costs. F(0) =
+/// 0, and F(j) = min over i < j of max(F(i), ready(j - 1)) + cost(bytes(i, j)). Examines all pairs, except for groups
+/// whose cost alone is known to exceed the best finish.
 template <cost_model Cost>
 [[nodiscard]] std::vector<double> least_finishes(arrivals const& in, Cost const& cost) {
   std::vector<double> least(in.count() + 1, 0.0);
@@ -42,10 +42,10 @@ template <cost_model Cost>
   return least;
 }
 
-/// The same for an affine cost, in O(L). F never falls, as a gradient less never finishes later. With S(i) bytes before
-/// gradient i, F(i) - b S(i) never falls either: without the gradients from i on, a plan is through earlier by at least
-/// b seconds for each of their bytes. So the best last group begins with the last i of F(i) <= ready, which only moves
-/// on, or with the one behind it.
+/// As above for an affine cost, in O(L). F never decreases, as one gradient less never finishes later. With S(i) bytes
+/// before gradient i, F(i) - b S(i) never decreases either: without the gradients from i on, a plan finishes earlier by
+/// at least b seconds for each of their bytes. So the best last group begins with the last i of F(i) <= ready, which
+/// only increases, or with the next one.
 [[nodiscard]] inline std::vector<double> least_finishes(arrivals const& in, affine const& cost) {
   std::vector<double> least(in.count() + 1, 0.0);
   std::size_t free = 0;  // the last i with F(i) <= ready
@@ -61,12 +61,12 @@ template <cost_model Cost>
   return least;
 }
 
-/// The same for the least of affine pieces, in O(L) for each piece. F never falls here either. A last group that begins
+/// As above for the least of affine pieces, in O(L) for each piece. F never decreases here. A last group that begins
 /// with i finishes at
-///   ready + cost(bytes)   where F(i) <= ready: the last such i is the best, and only moves on;
-///   F(i) + piece(bytes)   for one of the pieces otherwise. Of i < k the later one is as good for a piece, whatever the
-///                         end, where F(k) - F(i) <= b (S(k) - S(i)): a monotone queue holds those that matter.
-/// Differences of times are compared to differences of bytes: F(i) - b S(i) loses its digits where b is large.
+///   ready + cost(bytes)   if F(i) <= ready: the last such i is the best, and only increases;
+///   F(i) + piece(bytes)   for one of the pieces otherwise. Of i < k the later is as good for a piece, for any
+///                         end, if F(k) - F(i) <= b (S(k) - S(i)): a monotone queue holds the relevant ones.
+/// Differences of times are compared to differences of bytes: F(i) - b S(i) loses its digits if b is large.
 [[nodiscard]] inline std::vector<double> least_finishes(arrivals const& in, envelope const& cost) {
   struct candidate {
     double finish;
@@ -101,33 +101,33 @@ template <cost_model Cost>
   return least;
 }
 
-/// Groups that are through by F(L), or later by less than the tolerance, from the last one back.
+/// Groups that finish by F(L), or later by less than the tolerance, from the last group to the first.
 template <cost_model Cost>
 class groups_in_time {
  public:
   groups_in_time(arrivals const& in, Cost const& cost, std::vector<double> const& least)
       : in_{in}, cost_{cost}, least_{least} {}
 
-  /// Each begins as late as it can while those before it are through as early as they can. O(L).
+  /// Each begins as late as it can while the previous ones finish as early as they can. O(L).
   [[nodiscard]] std::vector<std::size_t> latest() const {
     double delay = slack();
     return from_the_back([&](std::size_t j) {
       double const deadline = least_[j] + delay;
       std::size_t i = j - 1;
-      while (i > in_.first_with(j) && through(i, j) > deadline) --i;
-      if (through(i, j) > deadline) i = best_begin(j);
-      delay = std::max(0.0, deadline - through(i, j));
+      while (i > in_.first_with(j) && finish_of_last(i, j) > deadline) --i;
+      if (finish_of_last(i, j) > deadline) i = best_begin(j);
+      delay = std::max(0.0, deadline - finish_of_last(i, j));
       return i;
     });
   }
 
-  /// Each is as long as the deadline of what is before it allows. With an affine cost no plan in time has fewer: a
-  /// shorter group leaves to those before it at least as many bytes more as it leaves them time. O(L) for each group.
+  /// Each is as long as the deadline of the previous groups allows. With an affine cost no plan in time has fewer: a
+  /// shorter group leaves the previous ones at least as many more bytes as it leaves them more time. O(L) per group.
   [[nodiscard]] std::vector<std::size_t> fewest() const {
     double deadline = least_.back() + slack();
     return from_the_back([&](std::size_t j) {
       std::size_t i = in_.first_with(j);
-      if constexpr (rising_cost<Cost>) {  // the first with which the group is through in time once it is ready
+      if constexpr (rising_cost<Cost>) {  // the first with which a ready group finishes in time
         for (std::size_t behind = j - 1; i < behind;) {
           std::size_t const middle = i + (behind - i) / 2;
           if (in_.ready(j - 1) + seconds_of(cost_, in_.bytes(middle, j)) <= deadline)
@@ -136,7 +136,7 @@ class groups_in_time {
             i = middle + 1;
         }
       }
-      while (i < j && through(i, j) > deadline) ++i;
+      while (i < j && finish_of_last(i, j) > deadline) ++i;
       if (i == j) i = best_begin(j);
       deadline = std::max(least_[i], deadline - seconds_of(cost_, in_.bytes(i, j)));
       return i;
@@ -146,17 +146,17 @@ class groups_in_time {
  private:
   [[nodiscard]] double slack() const noexcept { return 0.5 * tolerance * least_.back(); }
 
-  /// When a last group of gradients i to before j is through; `never` if that is forbidden.
-  [[nodiscard]] double through(std::size_t i, std::size_t j) const {
+  /// The finish of a last group of gradients i to before j; `never` if that is forbidden.
+  [[nodiscard]] double finish_of_last(std::size_t i, std::size_t j) const {
     double const took = least_[i] < never ? seconds_of(cost_, in_.bytes(i, j)) : never;
     return took < never ? std::max(least_[i], in_.ready(j - 1)) + took : never;
   }
 
-  /// Where F(j) comes from. It is in time, unless a compiler rounds one sum in two ways, as with -ffast-math.
+  /// The i of F(j). It is in time, unless a compiler rounds one sum in two ways, as with -ffast-math.
   [[nodiscard]] std::size_t best_begin(std::size_t j) const {
     std::size_t best = in_.first_with(j);
     for (std::size_t i = best + 1; i < j; ++i)
-      if (through(i, j) < through(best, j)) best = i;
+      if (finish_of_last(i, j) < finish_of_last(best, j)) best = i;
     return best;
   }
 
@@ -175,16 +175,16 @@ class groups_in_time {
 
 }  // namespace schedule_detail
 
-/// Merges so that the last group finishes as early as possible, for one stream and the given constraints. The default.
-/// Exact for any cost, also one that falls as bytes grow; no group has an infinite or NaN cost. Throws invalid_argument
-/// if every plan has a group of infinite or NaN cost, or if a cost is negative.
-/// When not: with a cost that is far off, above all with too many seconds per byte; `robust` plans for that, and
-/// ties::latest suffers less.
-/// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds at most
-/// O(L) for each group.
-/// Memory: O(L).
+/// Merges so that the last group finishes as early as possible, for one stream and the given constraints.
+/// The default. Exact for any cost, also one that decreases with the size; no group has an infinite or NaN
+/// cost. Throws invalid_argument if every plan has a group of infinite or NaN cost, or if a cost is
+/// negative.
+/// When not: with a cost that is far off, above all with too many seconds per byte; `robust` plans for that,
+/// and ties::latest loses less.
+/// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds
+/// at most O(L) for each group.
 struct optimal {
-  ties rule = ties::fewest_groups;  ///< which of several optimal plans
+  ties rule = ties::fewest_groups;  ///< which of several optimal plans to choose
 
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {

@@ -16,14 +16,14 @@
 namespace gradsieve {
 
 /// Groups are reduce-scattered during the backward pass, and then all-gathered in the order of the next forward pass,
-/// where a layer waits for its own group only. The plan has the least period of a steady state, with the same groups in
-/// both halves; its predicted times are those of the reduce-scatters. Exact while no prefix has more than `most_labels`
-/// useful pairs of times. Costs may rise and fall; groups with an infinite or NaN cost are avoided. Throws
-/// invalid_argument if every plan has such a group, or if a cost is negative.
+/// in which a layer waits only for its own group. The plan has the least period of a steady state, with the same groups
+/// in both halves; its predicted times are those of the reduce-scatters. Exact as long as no prefix has more than
+/// `most_labels` useful pairs of times. Costs may increase and decrease; groups with an infinite or NaN cost are
+/// avoided. Throws invalid_argument if every plan has such a group, or if a cost is negative.
 /// Cost: O(L^2) for each label, which suits hundreds of layers.
 /// Source: DeAR (Zhang et al., ICDCS 2023), with the exact partition instead of a search for a bucket size.
 struct optimal_rs_ag {
-  double share = 0.5;            ///< of the cost that the reduce-scatter takes; half with a ring
+  double share = 0.5;            ///< fraction of the cost for the reduce-scatter; half with a ring
   std::size_t most_labels = 64;  ///< pairs of times kept for each prefix, at least 2
 
   /// Checks both. @throws invalid_argument unless 0 <= share <= 1 and at least 2 labels are allowed.

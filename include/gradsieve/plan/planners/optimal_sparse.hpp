@@ -1,4 +1,4 @@
-// Plans for sparse exchanges, whose selection runs on the compute stream.
+// Plans for sparse exchanges whose selection runs on the compute stream.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace gradsieve {
 /// Seconds to select from a group of n = bytes / 4 elements: fixed + per_element * n + per_compare * n * log2 n. The
 /// backward pass waits for it.
 struct selection_seconds {
-  double fixed = 0;        ///< of each group
-  double per_element = 0;  ///< of each element
-  double per_compare = 0;  ///< of each of n log2 n comparisons
+  double fixed = 0;        ///< for each group
+  double per_element = 0;  ///< for each element
+  double per_compare = 0;  ///< for each of n log2 n comparisons
 
   /// The seconds.
   [[nodiscard]] double operator()(std::uint64_t bytes) const noexcept {
@@ -59,13 +59,13 @@ template <cost_model Cost>
   return times;
 }
 
-/// The plan whose last exchange finishes first, selections included. Exact while no prefix of the gradients has more
-/// than `most_labels` useful pairs of times, else approximate. Merging changes what is selected: the k largest of the
-/// group, not of each layer. Costs may rise and fall; groups with an infinite or NaN cost are avoided. Throws
-/// invalid_argument if every plan has such a group, or if a cost is negative.
+/// The plan whose last exchange finishes first, including selections. Exact as long as no prefix of the gradients has
+/// more than `most_labels` useful pairs of times, otherwise approximate. Merging changes what is selected: the k
+/// largest of the group, not of each layer. Costs may increase and decrease; groups with an infinite or NaN cost are
+/// avoided. Throws invalid_argument if every plan has such a group, or if a cost is negative.
 /// Cost: O(L^2) for each label, which suits hundreds of layers. Memory: O(L) for each label.
 struct optimal_sparse {
-  selection_seconds selection{};  ///< what selecting takes
+  selection_seconds selection{};  ///< seconds of a selection
   std::size_t most_labels = 64;   ///< pairs of times kept for each prefix, at least 2
 
   /// Checks both. @throws invalid_argument if the selection's seconds are out of their limits or fewer than 2 labels

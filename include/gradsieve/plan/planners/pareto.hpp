@@ -12,7 +12,7 @@
 
 namespace gradsieve::schedule_detail {
 
-/// Two times of a plan for a prefix; both better when smaller.
+/// Two times of a plan for a prefix; smaller is better for both.
 struct two_times {
   double first = 0;
   double second = 0;
@@ -20,8 +20,8 @@ struct two_times {
 
 /// The best groups by labels: extend(times, i, j, seconds) returns the times after one more group [i, j) of that cost,
 /// and must not decrease either; value(times) of all gradients is minimised. Groups of infinite cost are left out. A
-/// label of a prefix is dropped if another one is better in both times. More than `most_labels` are thinned out evenly;
-/// the plan is then approximate and has no certificate. O(L^2) extensions of each label.
+/// label of a prefix is dropped if another one is better in both times. If there are more than `most_labels`, they are
+/// thinned out evenly; the plan is then approximate and has no certificate. O(L^2) extensions of each label.
 /// @throws invalid_argument if every plan has a group of infinite cost, or if a cost is negative.
 template <cost_model Cost, class Extend, class Value>
 [[nodiscard]] grouping pareto_grouping(arrivals const& in, Cost const& cost, std::size_t most_labels,

@@ -1,4 +1,4 @@
-// A plan for a cost that is not known well.
+// A plan for a cost that is only roughly known.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 
 namespace gradsieve {
 
-/// For an affine cost whose startup may be off by a factor of `a`, and whose seconds per byte by a factor of `b`, both
-/// ways. Of the optimal plans for the given cost, its extremes and some costs in between, takes the one with the least
-/// worst ratio of its finish to the optimum. A measured `b` that is too high costs most, as the last group gets too
-/// large. Cost: 18 times `optimal` and 17 * 9 evaluations, O(L) each.
+/// For an affine cost whose startup may be off by a factor of `a`, and whose seconds per byte by a factor of `b`, in
+/// both directions. Of the optimal plans for the given cost, its extremes and some costs in between, it chooses the one
+/// with the smallest worst-case ratio of its finish to the optimum. A measured `b` that is too high costs most, as the
+/// last group becomes too large. Cost: 18 times `optimal` and 17 * 9 evaluations, O(L) each.
 struct robust {
   double a = 2;  ///< factor of the startup, >= 1
   double b = 2;  ///< factor of the seconds per byte, >= 1

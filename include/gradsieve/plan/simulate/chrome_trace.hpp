@@ -18,7 +18,7 @@
 namespace gradsieve {
 
 /// Writes a timeline as one JSON object with the array `traceEvents`: every span as "X" on its lane, in microseconds;
-/// the names of process and lanes; an arrow from what a group waited for last to its exchange. `rank` is the process.
+/// the names of process and lanes; an arrow from the last event before a group's exchange to it. `rank` is the process.
 inline void write_chrome_trace(std::ostream& out, timeline const& run, trace const& of, plan const& by, int rank = 0) {
   plain_output const plain{out};
   auto const text = [&out](std::string_view value) { schedule_detail::write_json_text(out, value); };
@@ -45,7 +45,7 @@ inline void write_chrome_trace(std::ostream& out, timeline const& run, trace con
     out << ", \"name\": \"thread_sort_index\", \"args\": {\"sort_index\": " << lane << "}}";
   }
 
-  std::vector<timeline_event const*> last(by.groups().size());  // of each group: what its exchange waited for
+  std::vector<timeline_event const*> last(by.groups().size());  // of each group: the event its exchange waited for
   std::size_t flow = 0;
   for (auto const& each : run.events) {
     bool const computes = each.kind == activity::forward || each.kind == activity::backward;

@@ -1,4 +1,4 @@
-// Simulates a plan: when everything happens on one worker, and how long an iteration takes.
+// Simulates a plan: the events on one worker, and the time of an iteration.
 #pragma once
 
 #include <algorithm>
@@ -23,19 +23,19 @@ namespace gradsieve {
 struct simulation_options {
   int workers = 1;     ///< number of workers
   int iterations = 1;  ///< 3 or more for a steady state
-  int streams = 1;     ///< collectives at once; after its startup, the cost of 1 byte, each has an equal share of the
-                       ///< bandwidth; where that cost is infinite or NaN, they do not slow each other down
-  double interference = 1;       ///< factor by which computing is slower while a collective runs
+  int streams = 1;     ///< concurrent collectives; after its startup, the cost of 1 byte, each has an equal share of
+                       ///< the bandwidth; if that cost is infinite or NaN, they do not slow each other down
+  double interference = 1;       ///< factor by which computation is slower while a collective runs
   double jitter = 0;             ///< relative deviation of every layer's time on every worker; all wait for the slowest
-  double straggler = 1;          ///< factor by which one worker's computing is slower
-  std::uint64_t seed = 1;        ///< of the jitter
-  bool overlap_forward = false;  ///< a layer's next forward waits for its own group only
-  bool priority = false;         ///< of the groups that are ready, the one nearest to the input is sent first
-  std::uint64_t chunk = 0;       ///< bytes of the pieces that groups are sent in; 0: whole
+  double straggler = 1;          ///< factor by which one worker's computation is slower
+  std::uint64_t seed = 1;        ///< seed of the jitter
+  bool overlap_forward = false;  ///< whether a layer's next forward pass waits only for its own group
+  bool priority = false;         ///< whether the ready group nearest to the input is sent first
+  std::uint64_t chunk = 0;       ///< bytes of the pieces in which groups are sent; 0: whole groups
   bool two_halves = false;  ///< reduce-scatter in the backward pass, all-gather in the next forward; each half the cost
   selection_seconds selection{};  ///< of selecting, on the compute lane, when a group's last gradient is ready
 
-  /// Checks all. @throws invalid_argument naming the first that is out of its limits.
+  /// Checks all options. @throws invalid_argument naming the first that is out of its limits.
   void check() const {
     require_between("number of workers", workers, 1, 1 << 24);
     require_between("iterations", iterations, 1, 1'000'000);
@@ -49,7 +49,7 @@ struct simulation_options {
 
 namespace schedule_detail {
 
-/// A loop over the next thing that ends, on the compute lane or on one of the streams.
+/// A loop over the next event that ends, on the compute lane or on one of the streams.
 template <cost_model Cost>
 class simulation {
  public:
@@ -84,7 +84,7 @@ class simulation {
     collective job;
     double begin = 0;
     double startup = 0;  // seconds left
-    double work = 0;     // seconds left with the link to itself
+    double work = 0;     // seconds left if it had the link alone
     int iteration = 0;
     bool running = false;
   };
@@ -101,8 +101,8 @@ class simulation {
       while (iteration_ > 0 && !may_compute(l) && advance()) start_collectives();
       compute({activity::forward, 0, 0, 0, of_[l].bytes, by_.group_of(l), l, iteration_}, forward[l]);
     }
-    // all of the iteration before is through: the layers' forward passes have waited for it
-    left_.assign(by_.groups().size(), 0);
+    // the previous iteration has ended, as the layers' forward passes have waited for it
+    remaining_.assign(by_.groups().size(), 0);
     reduced_ = 0;
     next_ = 0;
     for (std::size_t l = 0; l < layers; ++l) {
@@ -121,13 +121,13 @@ class simulation {
     start_collectives();
   }
 
-  /// Whether a layer's forward pass has the gradients of the iteration before that it needs.
+  /// Whether the gradients of the previous iteration that a layer's forward pass needs have arrived.
   [[nodiscard]] bool may_compute(std::size_t layer) const {
-    if (across()) return left_[by_.group_of(layer)] == 0;
-    return std::all_of(left_.begin(), left_.end(), [](std::size_t n) { return n == 0; });
+    if (across()) return remaining_[by_.group_of(layer)] == 0;
+    return std::all_of(remaining_.begin(), remaining_.end(), [](std::size_t n) { return n == 0; });
   }
 
-  /// Lets time pass until this much computing is done.
+  /// Advances time until this much computation is done.
   void compute(timeline_event event, double seconds) {
     event.begin = now_;
     while (seconds > 0) seconds = advance(seconds);
@@ -135,21 +135,22 @@ class simulation {
     if (event.end > event.begin || event.kind != activity::select) result_.events.push_back(event);
   }
 
-  /// A group's gradients are there: its pieces wait for a stream.
+  /// Adds the pieces of a complete group to those that wait for a stream.
   void enqueue(activity kind, std::size_t group) {
     std::uint64_t rest = by_.groups()[group].bytes;
     std::uint64_t const most = options_.chunk > 0 ? options_.chunk : rest;
     double const share = options_.two_halves ? 0.5 : 1;
-    if (kind != activity::all_gather) left_[group] = options_.two_halves ? 1 : 0;  // 1: the all-gather to come
+    if (kind != activity::all_gather) remaining_[group] = options_.two_halves ? 1 : 0;  // 1: the all-gather to come
     for (; rest > 0; rest -= std::min(most, rest)) {
       waiting_.push_back({kind, group, std::min(most, rest), share});
-      ++left_[group];
+      ++remaining_[group];
     }
-    if (kind == activity::all_gather) --left_[group];
+    if (kind == activity::all_gather) --remaining_[group];
     start_collectives();
   }
 
-  /// All-gathers follow when everything is reduced and the backward pass is over, in the order of the forward pass.
+  /// Starts the all-gathers, in the order of the forward pass, once everything is reduced and the backward pass is
+  /// over.
   void gather() {
     auto const& groups = by_.groups();
     auto const with_bytes = static_cast<std::size_t>(
@@ -176,8 +177,8 @@ class simulation {
     }
   }
 
-  /// Moves on to whatever ends next: a phase of a collective, or `compute` seconds of computing, of which it returns
-  /// what is left. Without computing it says whether a collective was running.
+  /// Advances to the next event that ends: a phase of a collective, or `compute` seconds of computation, of which it
+  /// returns the remainder. Without computation it returns whether a collective was running.
   double advance(double compute) {
     double const slow = running() ? options_.interference : 1;
     double const step = std::min(compute * slow, next_end());
@@ -222,8 +223,8 @@ class simulation {
       each.running = false;
       ended = true;
       busy_ += each.job.share * planned_seconds_of(cost_, each.job.bytes);
-      --left_[each.job.group];
-      if (each.job.kind == activity::reduce_scatter && left_[each.job.group] == 1) ++reduced_;
+      --remaining_[each.job.group];
+      if (each.job.kind == activity::reduce_scatter && remaining_[each.job.group] == 1) ++reduced_;
       result_.events.push_back({each.job.kind, static_cast<std::uint32_t>(s + 1), each.begin, now_, each.job.bytes,
                                 each.job.group, by_.groups()[each.job.group].end - 1, each.iteration});
     }
@@ -239,9 +240,9 @@ class simulation {
   timeline result_;
   std::vector<stream> streams_;
   std::vector<collective> waiting_;
-  std::size_t next_ = 0;           // of waiting_
-  std::vector<std::size_t> left_;  // pieces of each group that are not through
-  std::size_t reduced_ = 0;        // groups whose reduce-scatter is through
+  std::size_t next_ = 0;                // of waiting_
+  std::vector<std::size_t> remaining_;  // unfinished pieces of each group
+  std::size_t reduced_ = 0;             // groups whose reduce-scatter has finished
   bool backward_over_ = false;
   int iteration_ = 0;
   double now_ = 0;
@@ -252,11 +253,11 @@ class simulation {
 
 }  // namespace schedule_detail
 
-/// Plays some iterations of forward pass, backward pass and exchange. With one stream, whole groups and nothing that
-/// disturbs, an iteration takes the forward seconds and the later of finish() and the backward pass. Where layers of
-/// the next forward pass wait for their own groups only, `iteration` is the period of a steady state: simulate 3 or
-/// more. Local.
-/// Cost: about L + groups events an iteration, times workers for the jitter. Allocates.
+/// Simulates some iterations of forward pass, backward pass and exchange. With one stream, whole groups and no
+/// disturbance, an iteration takes the forward seconds plus the later of finish() and the end of the backward pass. If
+/// layers of the next forward pass wait only for their own groups, `iteration` is the period of a steady state:
+/// simulate 3 or more. Local.
+/// Cost: about L + groups events per iteration, times workers with jitter. Allocates.
 /// @throws invalid_argument if the plan is for other layers, the cost or an option is out of its limits, or the cost of
 /// a group or of a piece of one is negative, infinite or NaN.
 template <cost_model Cost>

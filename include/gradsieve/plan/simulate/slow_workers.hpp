@@ -1,4 +1,4 @@
-// Workers that are not equally fast and wait for each other.
+// Workers that differ in speed and wait for each other.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct slow_workers {
         seconds[layer(i)] = std::max(seconds[layer(i)], sum);
       }
     }
-    for (std::size_t i = layers; i-- > 1;) seconds[layer(i)] -= seconds[layer(i - 1)];  // sums to steps
+    for (std::size_t i = layers; i-- > 1;) seconds[layer(i)] -= seconds[layer(i - 1)];  // from sums to differences
     return seconds;
   }
 

@@ -11,7 +11,7 @@
 
 namespace gradsieve {
 
-/// What happens in a span of time.
+/// The activity in a span of time.
 enum class activity : std::uint8_t {
   forward,         ///< a layer's forward pass
   backward,        ///< a layer's backward pass
@@ -42,17 +42,17 @@ enum class activity : std::uint8_t {
 
 /// A span of time on a lane: 0 computes, 1 and above communicate. Spans of one lane do not overlap.
 struct timeline_event {
-  activity kind = activity::forward;  ///< what happens
+  activity kind = activity::forward;  ///< the activity
   std::uint32_t lane = 0;             ///< where
   double begin = 0;                   ///< seconds from the start of the run
   double end = 0;                     ///< seconds from the start of the run
   std::uint64_t bytes = 0;            ///< of the group, or the piece of it
   std::size_t group = 0;              ///< of the plan
-  std::size_t layer = 0;              ///< of forward and backward; otherwise the last of the group to be ready
+  std::size_t layer = 0;              ///< for forward and backward; otherwise the last layer of the group to be ready
   int iteration = 0;                  ///< from 0
 };
 
-/// How long an iteration takes, and how well it scales.
+/// The time of an iteration, and its scaling.
 struct schedule_metrics {
   int workers = 1;           ///< as simulated
   double iteration = 0;      ///< seconds
@@ -61,7 +61,7 @@ struct schedule_metrics {
 
   /// Seconds that communication adds to computing.
   [[nodiscard]] double exposed() const noexcept { return iteration > compute ? iteration - compute : 0; }
-  /// Share of the communication that computing hides; 1 if there is none.
+  /// Fraction of the communication that computation hides; 1 if there is none.
   [[nodiscard]] double overlap() const noexcept {
     return communication > 0 && exposed() < communication ? 1 - exposed() / communication : (communication > 0 ? 0 : 1);
   }
