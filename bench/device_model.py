@@ -3,10 +3,10 @@
 device_model.py           writes its tables as Markdown
 device_model.py --counts  kernels and memsets of a warm step at 2^20 elements, which test step_traffic compares
 
-A kernel takes bytes / bandwidth and what it waits for: its start and end, trips, rounds of a search. A trip is a load by
-a warp with the shuffle, the vote and the atomic behind it: loops over candidates have one load in flight a thread, 512
-threads a block, one block a multiprocessor. All constants are assumed, in microseconds and bytes a microsecond. What is
-waited for may be off by UNCERTAIN either way."""
+A kernel takes bytes / bandwidth and what it waits for: its start and end, trips, keys, rounds of a search. A trip is
+what a block waits for the loads that its threads issue at once, a key the vote and the atomic in shared memory behind
+it. All constants are assumed, in microseconds and bytes a microsecond. What is waited for may be off by UNCERTAIN
+either way."""
 
 import argparse
 import math
@@ -21,15 +21,19 @@ MEMSET = 1.5
 RAMP = 0.8         # start and end of a kernel
 FROM_L2 = 0.30     # a trip
 FROM_L1 = 0.12
+A_KEY = 1e-4       # of a block; all keys in the first round of a search, few of them later
 ROUND = 1.0        # of a search: clear, sum, find
 BARRIER = 2.0      # between all blocks
-READING = 1.5e6    # of a pass over n by the whole-grid kernel
-THREADS = 512      # of a block that searches
+JOIN = 1.5         # until the blocks of a group have met
+END = 2.0          # of a selection, by the last block that searches
+READING = 1.5e6    # of a pass over n by a group of blocks
 
-# What the library does.
-CHUNK = 16384      # candidates of a block that searches
+# What the library does: cuda/tuning.cuh.
+THREADS = 512      # of a block that searches
+IN_FLIGHT = 8      # candidates that a thread of it loads at once
+ALONE = 16384      # candidates that a block searches alone
+CHUNK = 2048       # the least of a block where several do
 MEMSETS = 1        # of a step: the counts
-IN_FLIGHT = 1      # loads of a thread that searches
 COLD_BARRIERS = 6  # of `predict`, without a hint
 SPARE = {0.001: 1.5, 0.01: 1.2, 0.1: 1.07}  # candidates / k in a steady state
 
@@ -50,7 +54,7 @@ def trips(count, latency):
 
 
 def step(n, density, bandwidth, cold=False, passes=0.0):
-    """The kernels of compress(); `cold`: without a hint, `passes`: over n by the whole-grid kernel."""
+    """The kernels of compress(); `cold`: without a hint, `passes`: over n by a group of blocks."""
     k = density * n
     candidates = SPARE[density] * k
     # Candidates are stored as single words at rising places: more transactions than bytes.
@@ -58,20 +62,19 @@ def step(n, density, bandwidth, cold=False, passes=0.0):
     kernels = []
     if cold:
         samples = min(max(8192, 32 / density, n / 4096), 131072)
-        kernels.append(Kernel("predict", samples * 4 * 32 / bandwidth, RAMP + COLD_BARRIERS * BARRIER))
+        kernels.append(Kernel("predict", samples * 4 * 32 / bandwidth, RAMP + JOIN + COLD_BARRIERS * BARRIER))
     kernels.append(Kernel("accumulate", stored / bandwidth, RAMP + 3.5))
-    if candidates <= CHUNK:
-        searched = trips(candidates, FROM_L2) + 2 * trips(candidates, FROM_L1) + 3 * ROUND
-        kernels.append(Kernel("choose_entries", 0, RAMP + 1.2 + searched))
-        ended = 0
+    read = 4 * candidates / bandwidth
+    if k <= ALONE:
+        searched = trips(candidates, FROM_L2) + 2 * trips(candidates, FROM_L1) + candidates * A_KEY + 3 * ROUND
+        kernels.append(Kernel("choose_entries", read, RAMP + 1.2 + searched + END))
     else:
-        waves = math.ceil(candidates / CHUNK / MULTIPROCESSORS)
-        searched = trips(CHUNK, FROM_L2)
-        kernels.append(Kernel("choose_entries", 0, RAMP + 1.2 + waves * (searched + 2.5) + 2.5))
-        ended = waves * (searched + 0.7) + 2.5 + 0.6
-    if 2 * k > CHUNK:
-        kernels.append(Kernel("end_searches", 0, RAMP + 0.6 + ended))
-    kernels.append(Kernel("select_rest", 4 * passes * n / READING, RAMP + 3.7))
+        chunk = max(CHUNK, k / MULTIPROCESSORS)
+        searched = trips(chunk, FROM_L2)
+        kernels.append(Kernel("choose_entries", read, RAMP + 1.2 + searched + chunk * A_KEY + 2.5 + 2.5))
+        kernels.append(Kernel("end_searches", read, RAMP + 0.6 + searched + 0.7 + 2.5 + 0.6 + END))
+    met = JOIN + 2 * BARRIER if passes else 0.5  # a word is read
+    kernels.append(Kernel("select_rest", 4 * passes * n / READING, RAMP + met))
     kernels.append(Kernel("write_entries", (12 * candidates + 8 * k) / bandwidth, RAMP + 5.5))
     return kernels
 

@@ -1,8 +1,10 @@
-# cmake -DNVCC=<nvcc> -DROOT=<include folder> -DSOURCE=<file.cu> -DARCHITECTURES=80,90 -DKERNELS=<regex> -DTABLE=<file>
-#       -P check_spills.cmake
+# cmake -DNVCC=<nvcc> -DROOT=<include folder> -DSOURCE=<file.cu> -DARCHITECTURES=80,90 -DKERNELS=<regex>
+#       -DREADERS=<regex> -DTABLE=<file> -P check_spills.cmake
 # Compiles the file for each of the architectures and prints what ptxas says of every kernel, also into the
 # table. Fails if a kernel whose name matches the regex keeps anything in local memory (a stack frame or a spilled
-# register) or loads through generic addresses (its PTX has an ld without a space), and if none matches.
+# register) or loads through generic addresses (its PTX has an ld without a space), and if none matches. Fails also if a
+# kernel that matches READERS, which reads all elements or all candidates, has fewer than 16 KiB of loads in flight on a
+# multiprocessor: the vector loads that a thread issues before it meets others, times the threads that registers allow.
 cmake_minimum_required(VERSION 3.25)
 
 set(targets "")
@@ -72,17 +74,33 @@ function(column variable width text)
   set(${variable} "${${variable}}${pad}${text}" PARENT_SCOPE)
 endfunction()
 
-# Kernels that load through generic addresses, by their mangled names.
+# Kernels that load through generic addresses, by their mangled names; of each kernel its threads, and the bytes of the
+# longest sequence of vector loads without a shuffle, a vote or a barrier between them.
 set(generic "")
+set(load "ld\\.global(\\.[a-z]+)*\\.v([248])\\.[usbf]([0-9]+)")
+foreach(name IN LISTS mangled)
+  set(loaded_${name} 0)
+endforeach()
 file(GLOB listings "${kept}/*.ptx")
 foreach(listing IN LISTS listings)
-  file(STRINGS "${listing}" lines REGEX "^\\.(visible |weak )?(\\.?entry|\\.?func) |^[ \t]+ld\\.(volatile\\.)?(v[248]\\.)?[usbf][0-9]+")
+  file(STRINGS "${listing}" lines REGEX
+       "^\\.(visible |weak )?(\\.?entry|\\.?func) |^\\.maxntid|^[ \t].*(ld\\.(volatile\\.)?(v[248]\\.)?[usbf][0-9]+|${load}|shfl|vote|bar\\.)")
   set(entry "")
   foreach(line IN LISTS lines)
     if(line MATCHES "entry ([A-Za-z0-9_]+)")
       set(entry "${CMAKE_MATCH_1}")
+      set(run 0)
     elseif(line MATCHES "func ")
       set(entry "")
+    elseif(line MATCHES "^\\.maxntid ([0-9]+)")
+      set(threads_${entry} ${CMAKE_MATCH_1})
+    elseif(entry AND line MATCHES "${load}")
+      math(EXPR run "${run} + ${CMAKE_MATCH_2} * ${CMAKE_MATCH_3} / 8")
+      if(run GREATER loaded_${entry})
+        set(loaded_${entry} ${run})
+      endif()
+    elseif(entry AND line MATCHES "shfl|vote|bar\\.")
+      set(run 0)
     elseif(entry)
       list(APPEND generic "${entry}")
     endif()
@@ -93,6 +111,7 @@ list(REMOVE_DUPLICATES generic)
 
 set(table "  arch registers stack spilled/reloaded shared  kernel (bytes but for registers)\n")
 set(problems "")
+set(loads "  arch bytes of loads in flight on a multiprocessor\n")
 set(matches 0)
 foreach(name symbol fact IN ZIP_LISTS names mangled facts)
   string(REPLACE " " ";" fact "${fact}")
@@ -116,12 +135,21 @@ foreach(name symbol fact IN ZIP_LISTS names mangled facts)
       string(APPEND problems "\n  ${short} (${architecture}): loads through generic addresses")
     endif()
   endif()
+  if(name MATCHES "${READERS}")
+    list(GET fact 1 registers)
+    math(EXPR in_flight "65536 / ((${registers} + 7) / 8 * 8 * ${threads_${symbol}}) * ${threads_${symbol}} * ${loaded_${symbol}}")
+    string(APPEND loads "  ${architecture} ${in_flight}  ${short}\n")
+    if(in_flight LESS 16384)
+      string(APPEND problems "\n  ${short} (${architecture}): ${in_flight} bytes of loads in flight on a multiprocessor")
+    endif()
+  endif()
 endforeach()
+string(APPEND table "${loads}")
 file(WRITE "${TABLE}" "${table}")
 message("${table}")
 
 if(problems)
-  message(FATAL_ERROR "these kernels use local memory or generic addresses:${problems}")
+  message(FATAL_ERROR "these kernels use local memory, generic addresses or few loads:${problems}")
 elseif(matches EQUAL 0)
   message(FATAL_ERROR "no kernel of ${SOURCE} has a name that matches '${KERNELS}'")
 endif()

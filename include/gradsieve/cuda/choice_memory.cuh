@@ -1,11 +1,12 @@
 // A device's memory for the choice among candidates and for writing entries.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/choose.cuh>
+#include <gradsieve/cuda/passes/choices.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 
@@ -16,19 +17,21 @@ namespace gradsieve {
 class choice_memory {
  public:
   /// Of so many segments and tiles, of which a step selects at most `expected` entries among `room` candidates.
-  /// Allocates.
+  /// Allocates. Memory: at most 8 KiB for each chunk of candidates, and 4 bytes for each 16 candidates.
   void plan(stream_work const& work, std::size_t segments, std::size_t tiles, std::uint64_t expected,
             std::uint64_t room) {
     using namespace cuda_kernels;
     auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
     std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles);
     tiles_each_ = write_warps * at_least(tile_count, write_warps * std::uint64_t{most_write_blocks});
-    bool const shares = 2 * expected > chunk_size;  // else no segment has so many candidates, but by mistake
+    bool const shares = expected > most_alone;  // else no segment has many more candidates, but by mistake
+    auto const each = at_least(expected, static_cast<std::uint64_t>(work.processors()));
+    tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
     tables_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
-    tables_.shared_count = shares ? at_least(room, chunk_size) : 0;
+    tables_.shared_count = shares ? at_least(room, tables_.chunk) : 0;
     choices_ = work.zeroed<segment_choice>(segments);
     searches_ = work.zeroed<shared_search>(tables_.shared_count);
-    keys_ = cuda_buffer<key_type>(work.where(), shares ? room / candidates_a_key + 1 : 0);
+    keys_ = cuda_buffer<key_type>(work.where(), shares ? keys_begin(room) + 4 : 0);
     counts_ = work.zeroed<std::uint64_t>(tables_.list_blocks);
     words_ = work.zeroed<std::uint32_t>(3);
     tables_.choices = choices_.data();

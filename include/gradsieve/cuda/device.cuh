@@ -93,9 +93,8 @@ struct device {
 
   cudaStream_t stream = nullptr;                                         ///< in whose order work runs
   std::pmr::memory_resource* memory = cuda_memory_resource::instance();  ///< of device memory
-  /// Blocks of a launch that searches a segment with the whole grid; all of them must be resident at once. 0: one for
-  /// 16,384 elements, at most two a multiprocessor. Exact selections do not depend on it; sums of doubles, such as
-  /// those of laplacian's first threshold, may differ in their last bit.
+  /// Most blocks that search a segment together. 0: one for 16,384 elements, at most two a multiprocessor. Selections
+  /// do not depend on it.
   std::uint32_t search_blocks = 0;
 
   /// Copies bytes of device memory, in stream order. @pre equal sizes

@@ -104,7 +104,7 @@ class stream_work {
     launch_as<Parameters...>(kernel, blocks, threads, arguments...);
   }
 
-  /// A cooperative launch of at most so many blocks as run at the same time.
+  /// A launch of at most so many blocks as can run at the same time.
   template <class... Parameters>
   void together(unsigned most_blocks, unsigned threads, void (*kernel)(Parameters...),
                 std::type_identity_t<Parameters>... arguments) const {
@@ -112,10 +112,7 @@ class stream_work {
     throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, threads, 0),
                    "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
     auto const blocks = std::min(most_blocks, static_cast<unsigned>(std::max(fit, 1) * processors_));
-    void* pointers[] = {&arguments...};
-    throw_on_error(cudaLaunchCooperativeKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads},
-                                               pointers, 0, where_.stream),
-                   "cudaLaunchCooperativeKernel");
+    launch_as<Parameters...>(kernel, blocks, threads, arguments...);
   }
 
  private:

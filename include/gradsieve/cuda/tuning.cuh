@@ -25,8 +25,10 @@ inline constexpr unsigned loads_at_once = FullGrid ? 4 : 1;
 /// Segments up to this size are one block's work, many at a time; larger ones, and a segment that is alone, are that of
 /// all blocks.
 inline constexpr std::uint32_t most_of_block = 1u << 17;
-/// Candidates of a segment that one block searches alone; more of them are divided into chunks of this size.
-inline constexpr std::uint32_t chunk_size = 16384;
+/// Candidates of a segment that one block searches alone; more of them are divided into chunks.
+inline constexpr std::uint32_t most_alone = 16384;
+inline constexpr std::uint32_t least_chunk = 2048;
+inline constexpr std::uint32_t chunk_multiple = 4;  ///< of candidates: a chunk begins where a load does
 /// A search by several blocks stores at most one candidate in 16.
 inline constexpr std::uint32_t candidates_a_key = 16;
 
@@ -34,9 +36,17 @@ inline constexpr std::uint32_t candidates_a_key = 16;
 
 inline constexpr unsigned accumulate_threads = 256;
 inline constexpr unsigned collect_threads = 256;
-inline constexpr unsigned group_threads = 512;  ///< of a block that searches
+inline constexpr unsigned choose_threads = 512;  ///< of a block that searches among candidates
+inline constexpr unsigned choose_blocks = 2;     ///< of them, on a multiprocessor
+inline constexpr unsigned choose_loads = 2;      ///< of 16 bytes, that a thread of them issues at once
+inline constexpr unsigned group_threads = 256;   ///< of a block that runs a selector
 inline constexpr unsigned group_warps = group_threads / 32;
-inline constexpr unsigned most_blocks = 1024;  ///< of a cooperative launch
+inline constexpr unsigned group_blocks = 2;    ///< of them, on a multiprocessor
+inline constexpr unsigned most_blocks = 1024;  ///< of them in a group
+inline constexpr unsigned sum_shares = 256;    ///< of a sum by a group: its order does not depend on the blocks
+inline constexpr unsigned join_polls = 64;     ///< that the first block of a group waits for others
+inline constexpr unsigned join_pause = 200;    ///< between them, in nanoseconds
+inline constexpr unsigned norm_threads = 512;
 inline constexpr unsigned write_threads = 256;
 inline constexpr unsigned write_warps = write_threads / 32;
 inline constexpr std::uint32_t most_write_blocks = 1024;
@@ -48,7 +58,7 @@ inline constexpr unsigned part_threads = 512;  ///< of a packed message's parts
 inline constexpr unsigned sum_blocks = 256;    ///< of a sum of squares, whose order is fixed
 inline constexpr unsigned sum_threads = 256;
 inline constexpr unsigned scan_threads = 1024;
-inline constexpr unsigned scan_each = 16;     ///< numbers a thread of a prefix sum takes at a time
+inline constexpr unsigned scan_each = 16;      ///< numbers a thread of a prefix sum takes at a time
 inline constexpr unsigned loop_threads = 256;  ///< of a plain loop over elements
 inline constexpr unsigned loop_blocks = 8;     ///< of one, on a multiprocessor
 

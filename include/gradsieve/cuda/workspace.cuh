@@ -89,7 +89,7 @@ class cuda_workspace : public stream_work {
     kept_ = zeroed<std::uint64_t>(tiles.size());
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
     candidate_indices_ = buffer<index_type>(where(), room_);
-    candidate_values_ = buffer<float>(where(), room_);
+    candidate_values_ = zeroed<float>((room_ + 3) / 4 * 4);  // read in loads of 4
     std::uint64_t const by_size = std::max<std::uint64_t>(n_ / 16384, of_blocks ? segments.size() : 0);
     blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
         where().search_blocks != 0 ? where().search_blocks : by_size, 1,
@@ -226,7 +226,7 @@ class cuda_workspace : public stream_work {
   template <int = 0>
   void segment_norms(double* norms) {
     if (tables_.segment_count > 0)
-      launch(cuda_kernels::segment_norms<>, tables_.segment_count, cuda_kernels::group_threads, tables_, norms);
+      launch(cuda_kernels::segment_norms<>, tables_.segment_count, cuda_kernels::norm_threads, tables_, norms);
   }
 
   /// Collects candidates from memory for the keys of predict().
@@ -242,22 +242,25 @@ class cuda_workspace : public stream_work {
   /// what the next accumulate pass collects from, if predict() is not called before.
   template <class Selector, class Stored>
   void select(Selector const& chosen, Stored const* accumulator, bool measured, bool leaves, entry_list const& out) {
-    using cuda_kernels::group_threads;
+    using cuda_kernels::choose_threads;
+    auto const& choices = choices_.tables();
+    cuda_kernels::list_end const end{out.count, leaves};
     if constexpr (uses_candidates<Selector>) {
       std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors()));
-      if (auto const blocks = std::max(several, choices_.tables().shared_count); blocks > 0)
-        launch(cuda_kernels::choose_entries<Selector>, blocks, group_threads, chosen, tables_, choices_.tables());
+      bool const shares = candidate_selector<Selector> && choices.shared_count > 0;
+      launch(cuda_kernels::choose_entries<Selector>, std::max({several, choices.shared_count, 1u}), choose_threads,
+             chosen, tables_, choices, !shares, end);
       if constexpr (candidate_selector<Selector>)
-        if (choices_.tables().shared_count > 0)
-          launch(cuda_kernels::end_searches<Selector>, choices_.tables().shared_count, group_threads, chosen, tables_,
-                 choices_.tables());
+        if (shares)
+          launch(cuda_kernels::end_searches<Selector>, choices.shared_count, choose_threads, chosen, tables_, choices,
+                 end);
     }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
     together(blocks_, cuda_kernels::group_threads, cuda_kernels::select_rest<Selector, Stored>, chosen, accumulator,
-             tables_, memory_, choices_.tables(), measured, leaves, lists, out.count);
-    if (choices_.tables().list_blocks > 0)
-      launch(cuda_kernels::write_entries<Selector>, choices_.tables().list_blocks, cuda_kernels::write_threads, chosen,
-             tables_, choices_.tables(), choices_.tiles_each(), lists, out);
+             tables_, memory_, choices, measured, lists, end);
+    if (choices.list_blocks > 0)
+      launch(cuda_kernels::write_entries<Selector>, choices.list_blocks, cuda_kernels::write_threads, chosen, tables_,
+             choices, choices_.tiles_each(), lists, out);
   }
 
  private:

@@ -284,6 +284,7 @@ API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, void const* f) {
   if (!F) return ret(cudaErrorInvalidDeviceFunction);
   memset(a, 0, sizeof *a);
   if (!meta(F)) return ret(cudaErrorInvalidKernelImage);
+  F->known = true;
   a->sharedSizeBytes = F->stat;
   a->maxThreadsPerBlock = F->maxnt;
   a->numRegs = 32;

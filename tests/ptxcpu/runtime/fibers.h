@@ -28,6 +28,7 @@ struct Launch {
   vector<u8> params;
   u32 dyn, stat, dynoff;
   bool coop;
+  bool first = false;  // the launch loads the kernel
   std::atomic<u64> ticket{0};
   u64 nblk;
   std::atomic<bool> abort{false};

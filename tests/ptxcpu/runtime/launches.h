@@ -12,10 +12,11 @@ struct Kernel {  // a checked launch, parameters by value; may be run many times
   vector<u8> params;
   u32 dyn, stat, dynoff;
   bool coop;
+  bool first;  // nothing has asked for the kernel before
   string const* ptx;
 };
 
-static void run_kernel(Kernel const& K) {
+static void run_kernel(Kernel& K) {
   if (sticky) return;
   static u64 serial = 1;
   auto L = std::make_unique<Launch>();
@@ -28,6 +29,8 @@ static void run_kernel(Kernel const& K) {
   L->stat = K.stat;
   L->dynoff = K.dynoff;
   L->coop = K.coop;
+  L->first = K.first;
+  K.first = false;
   L->params = K.params;
   L->ptx = K.ptx;
   L->nblk = (u64)K.g.x * K.g.y * K.g.z;
@@ -69,6 +72,8 @@ static cudaError_t prepare(Func* F, dim3 g, dim3 b, void** args, size_t smem, bo
   K->stat = F->stat;
   K->dynoff = F->dynoff;
   K->coop = coop;
+  K->first = !F->known;
+  F->known = true;
   K->ptx = &F->m->ptx;
   K->params.resize(F->psize + 16);
   for (size_t i = 0; i < F->lay.size(); ++i) memcpy(K->params.data() + F->lay[i].first, args[i], F->lay[i].second);

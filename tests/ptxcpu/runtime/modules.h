@@ -12,6 +12,7 @@ struct Func {
   string name;
   void const* host;
   bool loaded = false;
+  bool known = false;  // a GPU with lazy loading has it by now
   KFn fn = nullptr;
   u32 stat = 0, dynoff = 0, psize = 0, maxnt = 1024;
   vector<std::pair<u32, u32>> lay;

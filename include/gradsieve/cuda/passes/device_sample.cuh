@@ -31,10 +31,10 @@ class device_sample {
       });
     threshold const at = search.result();
     if (at.ties > 0 || at.key == 0) return at.key;
-    tile_sums smallest{};  // of those above the threshold, as the largest complement
-    for (std::uint64_t i = group_.thread(); i < size_; i += group_.threads())
-      if (keys_[i] > at.key) smallest.max_key = larger(smallest.max_key, ~keys_[i]);
-    return ~group_.sum(smallest).max_key;
+    auto const smallest = group_.sum_over(size_, [&](std::uint64_t i, tile_sums& own) {
+      if (keys_[i] > at.key) own.max_key = larger(own.max_key, ~keys_[i]);  // the largest complement
+    });
+    return ~smallest.max_key;
   }
 
   [[nodiscard]] __device__ std::uint64_t count_at_least(key_type key) {
@@ -48,9 +48,7 @@ class device_sample {
 
  private:
   [[nodiscard]] __device__ tile_sums measure() {
-    tile_sums own{};
-    for (std::uint64_t i = group_.thread(); i < size_; i += group_.threads()) own.add(magnitude_of(keys_[i]));
-    return group_.sum(own);
+    return group_.sum_over(size_, [&](std::uint64_t i, tile_sums& own) { own.add(magnitude_of(keys_[i])); });
   }
 
   thread_group<FullGrid>& group_;

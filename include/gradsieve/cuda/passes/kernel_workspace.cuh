@@ -23,6 +23,7 @@ namespace gradsieve::cuda_kernels {
 template <bool FullGrid, class Read>
 class kernel_workspace : segment_walk<FullGrid, Read> {
   using walk = segment_walk<FullGrid, Read>;
+  using typename walk::kept;
   using walk::each_tile;
   using walk::group_;
   using walk::of;
@@ -30,7 +31,6 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
   using walk::share_of;
   using walk::t_;
   using walk::unpacked;
-  using typename walk::kept;
 
  public:
   __device__ kernel_workspace(thread_group<FullGrid>& group, tables const& t, Read const& read, sample_room room,
@@ -72,16 +72,14 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
 
   /// Sums over a segment. Cost: one pass, or O(n / 4096) if the accumulate pass has measured already.
   [[nodiscard]] __device__ tile_sums measure(accumulator_ref const acc) {
-    tile_sums own{};
-    if (measured_) {
-      auto const mine = of(acc);
-      for (std::uint32_t at = mine.first + group_.thread(); at < mine.last; at += group_.threads())
-        own = tile_sums::both(own, t_.sums[at]);
-    } else {
-      for (std::uint64_t i = group_.thread(); i < acc.values.size(); i += group_.threads())
-        own.add(read_(static_cast<std::uint32_t>(acc.first + i)));
-    }
-    return group_.sum(own);
+    auto const mine = of(acc);
+    return group_.sum_over(measured_ ? mine.last - mine.first : acc.values.size(),
+                           [&](std::uint64_t i, tile_sums& own) {
+                             if (measured_)
+                               own = tile_sums::both(own, t_.sums[mine.first + i]);
+                             else
+                               own.add(read_(static_cast<std::uint32_t>(acc.first + i)));
+                           });
   }
 
   [[nodiscard]] __device__ float mean_abs(accumulator_ref const acc) {

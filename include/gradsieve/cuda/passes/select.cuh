@@ -1,12 +1,14 @@
-// Selectors at work on a device: the kernels that run them, segment by segment, by all blocks of a cooperative launch
+// Selectors at work on a device: the kernels that run them, segment by segment, by all blocks that run at the same time
 // or by one.
 #pragma once
+
+#include <cub/block/block_reduce.cuh>
 
 #include <cstdint>
 #include <type_traits>
 
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/cuda/passes/choose.cuh>
+#include <gradsieve/cuda/passes/choices.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/kernel_workspace.cuh>
@@ -20,22 +22,27 @@ namespace gradsieve::cuda_kernels {
 /// What both kernels need.
 struct search_memory {
   grid_shared_state* grid_state;
-  sample_room all;  // of the whole grid
-  sample_room one;  // of block 0; the others' follow
+  sample_room all;  // of the whole group
+  sample_room one;  // of its block 0; the others' follow
 };
 
-/// Calls body(group, room, segment) for every segment, by all blocks or by one.
+/// Calls body(group, room, segment) for every segment, by all blocks of the launch's group or by one. Whether this is
+/// the last block of the launch.
 template <class Body>
-__device__ void each_segment(tables const& t, search_memory const& memory, block_shared_state& here, Body const& body) {
-  thread_group<true> all{*memory.grid_state, here};
+[[nodiscard]] __device__ bool each_segment(tables const& t, search_memory const& memory,
+                                           block_shared_state<group_threads>& here, Body const& body) {
+  auto const place = join_group(*memory.grid_state);
+  if (place.is_late()) return leave_group(*memory.grid_state);
+  thread_group<true> all{*memory.grid_state, place, here};
   auto const for_all = [&](std::uint32_t s) { return t.segment_count == 1 || t.segments[s].size > most_of_block; };
   for (std::uint32_t s = 0; s < t.segment_count; ++s)
     if (for_all(s)) body(all, memory.all, s);
   all.release();
   thread_group<false> alone{here};
-  sample_room const room{memory.one.keys + blockIdx.x * memory.one.size, memory.one.size};
-  for (std::uint32_t s = blockIdx.x; s < t.segment_count; s += gridDim.x)
+  sample_room const room{memory.one.keys + place.block * memory.one.size, memory.one.size};
+  for (std::uint32_t s = place.block; s < t.segment_count; s += place.blocks)
     if (!for_all(s)) body(alone, room, s);
+  return leave_group(*memory.grid_state);
 }
 
 /// A segment's accumulator as selectors take it.
@@ -60,11 +67,11 @@ __global__ void take_turns(device_segment* segments, std::uint32_t count, std::u
 
 /// Before the accumulate pass: the key that it shall collect from, for each segment.
 template <class Selector, class Read, class Stored>
-__global__ void __launch_bounds__(group_threads)
+__global__ void __launch_bounds__(group_threads, group_blocks)
     predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
             search_memory const memory) {
-  __shared__ block_shared_state here;
-  each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
+  __shared__ block_shared_state<group_threads> here;
+  (void)each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
     warm_threshold remembered;
     auto const acc = accumulator_of(t, accumulator, s, remembered);
     auto const k = t.segments[s].k;
@@ -92,70 +99,45 @@ __global__ void __launch_bounds__(collect_threads) collect(Stored const* accumul
   if (reached != 0) collect_tile<loads_at_once<true>>(t, read, at, here, reached);
 }
 
-/// Where each segment's entries begin in the list of all; the step is over. By all threads of one block.
-__device__ inline void begin_list(tables const& t, choice_tables const& c, bool leaves, std::uint32_t* count,
-                                  block_shared_state& here) {
-  thread_group<false> group{here};
-  std::uint32_t total = 0;
-  for (std::uint32_t first = 0; first < t.segment_count; first += group_threads) {
-    std::uint32_t const s = first + threadIdx.x;
-    bool const valid = s < t.segment_count;
-    std::uint64_t before = 0;
-    auto const batch = group.block_sum(valid ? t.written[s] : 0u, before);
-    if (valid) {
-      t.starts[s] = total + static_cast<std::uint32_t>(before);
-      auto const& choice = c.choices[s];
-      if (choice.source == entry_source::candidates) t.warm_thresholds[s] = choice.warm;
-      if (leaves) t.candidate_thresholds[s] = t.segments[s].k > 0 ? larger<key_type>(t.warm_thresholds[s].key, 1) : 0;
-    }
-    total += static_cast<std::uint32_t>(batch);
-  }
-  for (std::uint32_t b = threadIdx.x; b < c.list_blocks; b += group_threads) c.list_counts[b] = 0;
-  if (threadIdx.x != 0) return;
-  t.starts[t.segment_count] = total;
-  *count = total;
-  *c.undecided = 0;
-  *t.step += 1;
-  *t.taken = {1, 0};
-}
-
 /// Calls the selector for every segment whose candidates do not do, and writes its entries to the segment's place in
-/// `lists`. Counts what all segments give. With `leaves` the warm thresholds are what the next accumulate pass collects
-/// from; a segment without one had fewer than k that are not zero.
+/// `lists`. Counts what all segments give. Nothing to be done where all candidates do: choose_entries() and
+/// end_searches() have ended the step.
 template <class Selector, class Stored>
-__global__ void __launch_bounds__(group_threads)
+__global__ void __launch_bounds__(group_threads, group_blocks)
     select_rest(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
-                choice_tables const c, bool measured, bool leaves, entry_list const lists, std::uint32_t* count) {
-  __shared__ block_shared_state here;
-  if (!uses_candidates<Selector> || *c.undecided > 0)
-    each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
-      if (uses_candidates<Selector> && c.choices[s].source != entry_source::list) return;
-      warm_threshold remembered;
-      auto const acc = accumulator_of(t, accumulator, s, remembered);
-      auto const mine = t.segments[s];
-      from_memory<Stored> const read{accumulator};
-      kernel_workspace work{group, t, read, room, measured};
-      index_type found = 0;
-      if (mine.k > 0)
-        found = select(chosen, work, acc, mine.k,
-                       {{lists.indices + mine.out, mine.out_room}, {lists.values + mine.out, mine.out_room}, {}});
-      group.sync();
-      if (!group.is_first()) return;
-      t.warm_thresholds[s] = remembered;
-      t.written[s] = smaller(found, mine.out_room);
-      c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, {}, {}};
-    });
-  if (is_last_block(c.tickets)) begin_list(t, c, leaves, count, here);
+                choice_tables const c, bool measured, entry_list const lists, list_end const end) {
+  __shared__ block_shared_state<group_threads> here;
+  if (uses_candidates<Selector> && *c.undecided == 0) return;
+  bool const is_last = each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
+    if (uses_candidates<Selector> && c.choices[s].source != entry_source::list) return;
+    warm_threshold remembered;
+    auto const acc = accumulator_of(t, accumulator, s, remembered);
+    auto const mine = t.segments[s];
+    from_memory<Stored> const read{accumulator};
+    kernel_workspace work{group, t, read, room, measured};
+    index_type found = 0;
+    if (mine.k > 0)
+      found = select(chosen, work, acc, mine.k,
+                     {{lists.indices + mine.out, mine.out_room}, {lists.values + mine.out, mine.out_room}, {}});
+    group.sync();
+    if (!group.is_first()) return;
+    t.warm_thresholds[s] = remembered;
+    t.written[s] = smaller(found, mine.out_room);
+    c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, {}, {}};
+  });
+  if (!is_last) return;
+  thread_group<false> group{here};
+  begin_list(group, t, c, end);
 }
 
 /// Squared norms of all segments, a block each.
 template <int = 0>
-__global__ void __launch_bounds__(group_threads) segment_norms(tables const t, double* norms) {
-  using reduce = cub::BlockReduce<double, group_threads>;
+__global__ void __launch_bounds__(norm_threads) segment_norms(tables const t, double* norms) {
+  using reduce = cub::BlockReduce<double, norm_threads>;
   __shared__ typename reduce::TempStorage shared;
   auto const mine = t.segments[blockIdx.x];
   double own = 0;
-  for (std::uint32_t at = mine.first + threadIdx.x; at < mine.last; at += group_threads) own += t.sums[at].sum_squares;
+  for (std::uint32_t at = mine.first + threadIdx.x; at < mine.last; at += norm_threads) own += t.sums[at].sum_squares;
   double const total = reduce{shared}.Sum(own);
   if (threadIdx.x == 0) norms[blockIdx.x] = total;
 }

@@ -7,7 +7,7 @@
 
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/choose.cuh>
+#include <gradsieve/cuda/passes/choices.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>

@@ -1,0 +1,113 @@
+// Threads of one block that search together.
+#pragma once
+
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+
+#include <cstdint>
+
+#include <gradsieve/core/search.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/tables.cuh>
+
+namespace gradsieve::cuda_kernels {
+
+/// Shared memory of one block.
+template <unsigned Threads>
+struct block_shared_state {
+  using scanner = cub::BlockScan<std::uint64_t, Threads, cub::BLOCK_SCAN_WARP_SCANS>;
+  using reducer = cub::BlockReduce<tile_sums, Threads>;
+  union {
+    typename scanner::TempStorage scan;
+    typename reducer::TempStorage reduce;
+  };
+  std::uint32_t histogram[digit_search::bins];
+  tile_sums sums;
+  std::uint32_t bin;
+  std::uint32_t here;
+  std::uint64_t above;
+};
+
+/// All threads of a block, in step with each other: every thread calls every member, with the same arguments where a
+/// comment does not say "own", and gets the same answer.
+template <unsigned Threads>
+class block_group {
+ public:
+  __device__ explicit block_group(block_shared_state<Threads>& here) : here_{here} {}
+
+  /// Sum of the threads' own numbers.
+  [[nodiscard]] __device__ std::uint64_t block_sum(std::uint64_t own) {
+    std::uint64_t before = 0;
+    return block_sum(own, before);
+  }
+
+  /// The same; `before`: of the threads before this one.
+  [[nodiscard]] __device__ std::uint64_t block_sum(std::uint64_t own, std::uint64_t& before) {
+    std::uint64_t total = 0;
+    typename block_shared_state<Threads>::scanner{here_.scan}.ExclusiveSum(own, before, total);
+    __syncthreads();
+    return total;
+  }
+
+  /// Both-sums of the threads' own, in an order that is fixed.
+  [[nodiscard]] __device__ tile_sums block_sum(tile_sums const& own) {
+    auto const total = typename block_shared_state<Threads>::reducer{here_.reduce}.Reduce(own, tile_sums::both);
+    if (threadIdx.x == 0) here_.sums = total;
+    __syncthreads();
+    tile_sums const result = here_.sums;
+    __syncthreads();
+    return result;
+  }
+
+  // ---- A round of a search
+
+  __device__ void clear_histogram() {
+    for (unsigned b = threadIdx.x; b < digit_search::bins; b += Threads) here_.histogram[b] = 0;
+    __syncthreads();
+  }
+
+  /// One count, or one for the whole warp where its keys are alike, as they are when most are equal. `bins`: none.
+  __device__ void count(std::uint32_t bin) {
+    std::uint32_t const first = __shfl_sync(~0u, bin, 0);
+    if (__all_sync(~0u, bin == first)) {
+      if (threadIdx.x % 32 == 0 && bin < digit_search::bins) atomicAdd(&here_.histogram[bin], 32u);
+    } else if (bin < digit_search::bins) {
+      atomicAdd(&here_.histogram[bin], 1u);
+    }
+  }
+
+  /// Narrows the search to the bin that has the wanted rank; returns how many keys are in it. Thread 0 looks at the
+  /// topmost bins.
+  __device__ std::uint32_t find(digit_search& search) {
+    std::uint32_t const top = digit_search::bins - threadIdx.x * bins_each;
+    std::uint64_t own = 0;
+    for (unsigned b = 1; b <= bins_each; ++b) own += here_.histogram[top - b];
+    std::uint64_t above = 0;
+    std::uint64_t const total = block_sum(own, above);
+    if (total < search.wanted()) {
+      search.keep_everything();
+      __syncthreads();
+      return 0;
+    }
+    if (above < search.wanted() && search.wanted() <= above + own) {
+      std::uint32_t bin = top - 1;
+      while (above + here_.histogram[bin] < search.wanted()) above += here_.histogram[bin--];
+      here_.bin = bin;
+      here_.above = above;
+      here_.here = here_.histogram[bin];
+    }
+    __syncthreads();
+    std::uint32_t const count = here_.here;
+    search.narrow(here_.bin, here_.above, count);
+    __syncthreads();
+    return count;
+  }
+
+ protected:
+  block_shared_state<Threads>& here_;
+
+ private:
+  static constexpr unsigned bins_each = digit_search::bins / Threads;
+};
+
+}  // namespace gradsieve::cuda_kernels

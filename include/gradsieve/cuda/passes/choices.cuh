@@ -1,0 +1,93 @@
+// What the choice among candidates decides, and the device memory that its kernels hand over to each other.
+#pragma once
+
+#include <cstdint>
+
+#include <gradsieve/core/search.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/block_group.cuh>
+#include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/tuning.cuh>
+
+namespace gradsieve::cuda_kernels {
+
+/// Where a segment's entries come from.
+enum class entry_source : std::uint32_t {
+  none,
+  candidates,  ///< those that the threshold keeps; all of them at {0, 0}
+  list         ///< of the selector's own select()
+};
+struct segment_choice {
+  entry_source source;
+  threshold at;
+  warm_threshold warm;  // what settling it has left behind: in place once no block reads the last one any more
+};
+
+/// A segment's search that several blocks share. Zero between steps.
+struct shared_search {
+  std::uint32_t histogram[digit_search::bins];
+  std::uint32_t above;  // keys above the range of the histogram
+  std::uint32_t tickets;
+  std::uint32_t listed;   // keys of the range that `search` is left with
+  std::uint32_t is_open;  // `search` is not done
+  digit_search search;
+};
+
+/// Where a search by several blocks stores keys: at a multiple of 4, one for each `candidates_a_key` candidates.
+[[nodiscard]] __host__ __device__ constexpr std::uint32_t keys_begin(std::uint64_t base) {
+  return static_cast<std::uint32_t>((base + 4 * candidates_a_key - 1) / (4 * candidates_a_key) * 4);
+}
+[[nodiscard]] __host__ __device__ constexpr std::uint32_t room_for_keys(std::uint32_t room) {
+  return room / (4 * candidates_a_key) * 4;
+}
+
+/// Pointers to what a workspace owns; kernels take it by value.
+struct choice_tables {
+  segment_choice* choices = nullptr;     // of each segment
+  std::uint32_t* undecided = nullptr;    // segments whose candidates do not do
+  std::uint32_t chunk = least_chunk;     // candidates that a block of a search by several has, a multiple of 4
+  std::uint32_t shared_count = 0;        // chunks of the candidates; 0: no segment is shared out
+  shared_search* shared = nullptr;       // of each chunk, for the segment that begins there
+  key_type* keys = nullptr;              // of candidates that a search by several blocks is left with
+  std::uint32_t* tickets = nullptr;      // of the last kernel that searches
+  std::uint32_t list_blocks = 0;         // of write_entries()
+  std::uint64_t* list_counts = nullptr;  // of each of them
+  std::uint32_t* list_tickets = nullptr;
+};
+
+/// What the end of a step's selection writes besides its tables.
+struct list_end {
+  std::uint32_t* count;  // of all entries
+  bool leaves;           // the warm thresholds are what the next accumulate pass collects from
+};
+
+/// Where each segment's entries begin in the list of all; the step is over. A segment that leaves no warm threshold had
+/// fewer than k that are not zero. By all threads of a block.
+template <unsigned Threads>
+__device__ void begin_list(block_group<Threads>& group, tables const& t, choice_tables const& c, list_end const& end) {
+  std::uint32_t total = 0;
+  for (std::uint32_t first = 0; first < t.segment_count; first += Threads) {
+    std::uint32_t const s = first + threadIdx.x;
+    bool const valid = s < t.segment_count;
+    std::uint64_t before = 0;
+    auto const batch = group.block_sum(valid ? t.written[s] : 0u, before);
+    if (valid) {
+      t.starts[s] = total + static_cast<std::uint32_t>(before);
+      auto const& choice = c.choices[s];
+      if (choice.source == entry_source::candidates) t.warm_thresholds[s] = choice.warm;
+      if (end.leaves)
+        t.candidate_thresholds[s] = t.segments[s].k > 0 ? larger<key_type>(t.warm_thresholds[s].key, 1) : 0;
+    }
+    total += static_cast<std::uint32_t>(batch);
+  }
+  for (std::uint32_t b = threadIdx.x; b < c.list_blocks; b += Threads) c.list_counts[b] = 0;
+  if (threadIdx.x != 0) return;
+  t.starts[t.segment_count] = total;
+  *end.count = total;
+  *c.undecided = 0;
+  *t.step += 1;
+  *t.taken = {1, 0};
+}
+
+}  // namespace gradsieve::cuda_kernels
