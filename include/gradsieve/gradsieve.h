@@ -74,7 +74,7 @@ typedef struct gradsieve_report {
   uint64_t saturated;      /**< values clamped to what codec, sum or output can hold */
   uint64_t bytes_sent;     /**< handed to the communicator */
   uint64_t bytes_received; /**< taken from the communicator */
-  uint64_t baseline_bytes; /**< what an uncompressed all-reduce would send */
+  uint64_t baseline_bytes; /**< of the uncompressed gradient */
   double seconds;          /**< that the step took */
 } gradsieve_report;
 

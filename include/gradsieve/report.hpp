@@ -23,8 +23,9 @@ struct step_seconds {
   [[nodiscard]] double total() const noexcept { return accumulate + partition + select + exchange + apply; }
 };
 
-/// The bytes of a message that belong to one kind of layer; on the host, of all that the step sends. Every byte counts
-/// once. Other bytes, such as a header's, are divided in proportion to elements.
+/// The bytes of a message that belong to one kind of layer; on the host, of all that the step sends. Layers that pass
+/// through are one kind; of the others, all whose bins have the same length. Every byte counts once. Bytes that belong
+/// to no layer, such as a header's, are divided in proportion to elements.
 struct layer_kind_bytes {
   static constexpr std::uint32_t several = ~std::uint32_t{0};  ///< the bin_length of a kind with several lengths
 
@@ -33,11 +34,13 @@ struct layer_kind_bytes {
   std::uint64_t entries = 0;     ///< sent entries of these layers
   double bytes = 0;              ///< their bytes in the message
 
-  /// AdaComp's effective compression rate: binary32 bytes of these layers / bytes sent for them. 0 if none were.
+  /// Compression rate: the bytes that these layers have as binary32, divided by the bytes sent for them (AdaComp's
+  /// "effective compression rate"). 0 if none were sent.
   [[nodiscard]] double rate() const noexcept { return bytes > 0 ? 4 * static_cast<double>(elements) / bytes : 0; }
 };
 
-/// Which parts of a message its bytes went to, as far as its codec or its selector knows.
+/// Which parts of a message its bytes went to. There are kinds only with a selector whose bins lie within layers
+/// (`adacomp`).
 struct byte_breakdown {
   static constexpr std::size_t most = 10;  ///< kinds: the rules of bin_lengths, the default length, passthrough
 
@@ -56,7 +59,7 @@ struct byte_breakdown {
     return made;
   }
 
-  /// Divides bytes that belong to no layer among the kinds, in proportion to their elements.
+  /// Divides bytes that belong to no layer, such as a header's, among the kinds, in proportion to their elements.
   void share_out(double bytes) noexcept {
     double elements = 0;
     for (auto const& each : kinds) elements += static_cast<double>(each.elements);
@@ -104,14 +107,16 @@ struct byte_breakdown {
   }
 };
 
-/// One step of one rank. Bytes are all that the step sends and receives through the transport, including the sizes and
-/// checks that ranks exchange first. The transport's own algorithm (ring, tree) may move them several times.
+/// One step of one rank. Bytes are all that the step sends and receives through the transport, including the handshake
+/// of the ranks and their message sizes. The transport's own algorithm (ring, tree) may move them several times.
 struct step_report {
   std::uint64_t step = 0;                  ///< counted from 0
   int world = 1;                           ///< number of ranks
-  index_type budget = 0;                   ///< k: entries that all ranks may send, without what is sent in full
+  index_type budget = 0;                   ///< the k of all segments together, without those sent in full: what each
+                                           ///< rank may send, or all ranks together if segments have owners
   index_type selected = 0;                 ///< entries that this rank chose and sent
-  index_type capacity = 0;                 ///< entries that this rank could have sent at most
+  index_type capacity = 0;                 ///< most entries that this rank has memory for: density * n and one per
+                                           ///< segment, times what the selector may exceed that by
   std::uint32_t passthrough_layers = 0;    ///< layers that pass through; compressor::passing() lists them
   std::uint64_t passthrough_elements = 0;  ///< sent without indices: layers that pass through, segments sent in full
   std::uint64_t skipped_elements = 0;  ///< of layers that the step skips: neither sent nor selected from
@@ -121,7 +126,8 @@ struct step_report {
   std::uint64_t saturated = 0;       ///< values clamped to the largest that codec, sum or output can hold
   std::uint64_t bytes_sent = 0;      ///< by this rank
   std::uint64_t bytes_received = 0;  ///< by this rank
-  std::uint64_t baseline_bytes = 0;  ///< what an uncompressed all-reduce would send
+  std::uint64_t baseline_bytes = 0;  ///< of the uncompressed gradient, n values in its own format; a ring all-reduce
+                                     ///< would send 2 (P - 1) / P of that for P ranks
   threshold_counts thresholds;       ///< what decided on this rank's thresholds; of `laplacian` on a device, only of
                                      ///< segments whose candidates did not suffice
   bool staged = false;               ///< device memory was copied through host memory for the transport
@@ -162,8 +168,10 @@ struct step_report {
 
   friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
     plain_output const plain{out};
-    out << "step " << it.step << ": entries sent " << it.selected << " (at most " << it.capacity << "), in the update "
-        << it.union_size << ", layers that pass through " << it.passthrough_layers << ", elements without indices "
+    out << "step " << it.step << ": budget " << it.budget << ", entries sent " << it.selected << " (at most "
+        << it.capacity << "), in the update " << it.union_size;
+    if (it.budget > 0) out << " (build-up " << it.build_up() << ')';
+    out << ", layers that pass through " << it.passthrough_layers << ", elements without indices "
         << it.passthrough_elements << ", sent " << it.bytes_sent << " B, received " << it.bytes_received
         << " B (uncompressed " << it.baseline_bytes << " B), not finite " << it.non_finite;
     if (it.skipped_elements > 0) out << ", skipped " << it.skipped_elements;

@@ -22,7 +22,8 @@ namespace gradsieve {
 /// the sum is finite) are for checkpoints, in host memory. `flush_pending` subtracts what was sent. `rescale` also
 /// multiplies passthrough values that are held outside the residual.
 template <class M, class Saved>
-concept stage_memory = requires(M& memory, std::size_t state, std::span<float const> values, float factor, Saved saved) {
+concept stage_memory = requires(M& memory, std::size_t state, std::span<float const> values, float factor,
+                                Saved saved) {
   memory.flush_pending();
   memory.rescale(factor, saved);
   { memory.squared_norm() } -> std::convertible_to<double>;
@@ -48,8 +49,8 @@ concept stage_selection = requires(S& selection, S const& seen, Incoming const& 
   selection.forget_warm_thresholds();
 };
 
-/// The ranges that are sent in full: `choose` selects those of a step; `saved` returns the values moved out of them,
-/// which may be put back.
+/// The ranges that are sent in full: `choose` selects those of a step; `saved` returns the values that they had in the
+/// residual, which a rollback restores.
 template <class P, class Segments>
 concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
   passthrough.choose(segments, bool{});
@@ -57,17 +58,26 @@ concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
 };
 
 /// Everything that a compressor calls in a space, in the order of a step; `Recipe` is its recipe. A model derives from
-/// step_parts<Recipe>. When a call returns, its work is either done or enqueued.
-/// - `holds_failures`: every exchange has a meeting of the ranks on the host. A rank's failure is held until then, and
-///   no call of a step throws before. Otherwise it is thrown at once, and other ranks learn of it in stream order.
-/// - `arithmetic`: lives as long as a call that computes. `entries`: what a rank has selected. `incoming<T>`: a
-///   gradient as the accumulate pass reads it.
-/// - `gradient_of` checks and converts a caller's gradient; `check` its size; `without_values`: that of a failed rank.
-/// - `for_host`, `on_host`: communicator and space for what ranks exchange on the host; `word`: this rank's part of it.
-/// - `reserve` allocates for a world. `begin_step`, then `prepare`, `accumulate`, `take_passthrough`, `select`,
-///   `quantise`, `exchange` (collective), `put_back`, `remove` (what was sent), `apply`, `end_step`.
+/// step_parts<Recipe> and has the parts `work` (the space's workspace), `memory`, `passthrough`, `ranks`, `selection`
+/// and `last`. When a call returns, its work is either done or enqueued.
+/// - `holds_failures`: every exchange begins with the handshake of `preflight` on the host. A rank's failure is held
+///   until then, and no call of a step throws before. Otherwise it is thrown at once, and other ranks learn of it in
+///   stream order.
+/// - Types: `arithmetic`, an object that every call that computes holds and that may set how the processor rounds;
+///   `entries`, what a rank has selected; `incoming<T>`, a gradient as the accumulate pass reads it.
+/// - `gradient_of(gradient)` converts a caller's gradient to a gradient_ref; `check` throws unless its size is the
+///   layout's; `without_values` returns what fail() exchanges in its place.
+/// - `for_host(comm)`, `on_host()`: communicator and space of the handshake. `word`: what this rank sends in it.
+/// - A `step_role` has the number of ranks, this rank, and whether the step exchanges or is a compress().
+/// - `reserve` allocates for a number of ranks. Then, in each step: `begin_step`; `prepare` and `accumulate` (the
+///   gradient); `take_passthrough`; `select`; `quantise`; `exchange` (collective); `put_back`; `remove` (what was
+///   sent); `apply` (the update); `end_step`.
+/// - `take_passthrough(limit)` moves values out of the residual, and sets aside what stays there but must not be
+///   selected: what clamping to `limit` left over, and skipped layers. `put_back` ends that in every step that got so
+///   far: it returns only what was set aside.
 /// - `exclude`, after `may_exclude`: other layers are skipped. `forget_step`: the last step can no longer be discarded.
-/// - `rollback` restores what the last step subtracted, `abandon` what a failed step has. Both are idempotent.
+/// - `rollback` restores all that the last step subtracted, passthrough values included; `abandon` all that a failed
+///   step has. Both are idempotent.
 /// - `selected`, `is_last`, `encode`: what compress() returns, and its message. `report`: of the last step.
 template <class S, class Space, class Recipe>
 concept step_stages =

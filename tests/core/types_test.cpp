@@ -687,7 +687,8 @@ TEST_CASE("a report says what a step did") {
   CHECK(report.build_up() == 2.5);
   report.seconds = {1, 2, 3, 4, 5};
   CHECK(report.seconds.total() == 15);
-  CHECK(text(report).find("entries sent 0 (at most 0), in the update 25, ") != std::string::npos);
+  CHECK(text(report).find("budget 10, entries sent 0 (at most 0), in the update 25 (build-up 2.5), ") !=
+        std::string::npos);
 }
 
 TEST_CASE("a sample takes one place in each of its strips") {

@@ -16,19 +16,40 @@
 
 namespace gradsieve {
 
-/// Where memory lives and in which order work runs: `host`, or the CUDA header's `device`. A space is a small value
-/// that holds no gradient. `workspace`, made of the space and a gradient's size, owns the scratch of one compressor;
-/// `workspace::buffer<T>` is memory of the space. `selector_view<Stored>` is the selector_workspace that a selector
-/// gets where the residual is kept as `Stored`; `keeps<Stored>` says whether it can be. `encodes_with<Codec>`,
-/// `exchanges_with<Exchange, Codec>` and `sums_with<Codec>` say which policies run there. `stream_ordered`: collectives
-/// are enqueued, and messages have a fixed size.
+/// @cond internal
+namespace detail {
+
+template <template <class> class>
+struct class_of_one_type {};
+struct no_policy {};
+
+}  // namespace detail
+/// @endcond
+
+/// Where memory lives and work runs: `host`, or the CUDA header's `device`. A space is a small value that holds no
+/// gradient. Its members:
+/// - `workspace`: scratch memory of one compressor, made of the space and the number of elements. `buffer<T>` in it is
+///   memory of the space.
+/// - `step<Recipe>`: a compressor's stages and memory, see step_stages. `node_exchange`: the node's part of a
+///   two_level_compressor, see the concept of that name; it may be incomplete if no two_level_compressor is made.
+/// - `selector_view<Stored>`: the selector_workspace that a selector gets where the residual is kept as `Stored`;
+///   `keeps<Stored>`: whether it can be kept so.
+/// - `encodes_with<Codec>`, `exchanges_with<Exchange, Codec>`, `sums_with<Codec>`: whether these policies run there.
+/// - `stream_ordered`: collectives are enqueued, and messages have a fixed size.
+///
+/// For parameter_exchange a space also has `parameters<T>` and `moments`. The folder's README lists what to write.
 template <class S>
 concept space = std::copyable<S> && requires(typename S::workspace const& work) {
   typename S::workspace::template buffer<float>;
   typename S::template selector_view<float>;
+  typename S::node_exchange;
+  typename detail::class_of_one_type<S::template step>;
   { work.where() } -> std::same_as<S const&>;
   requires std::constructible_from<typename S::workspace, S, std::uint64_t>;
   requires S::template keeps<float>;
+  typename std::bool_constant<S::template encodes_with<detail::no_policy>>;
+  typename std::bool_constant<S::template exchanges_with<detail::no_policy, detail::no_policy>>;
+  typename std::bool_constant<S::template sums_with<detail::no_policy>>;
   typename std::bool_constant<S::stream_ordered>;
 };
 

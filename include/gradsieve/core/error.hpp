@@ -71,11 +71,11 @@ class interval {
 
   friend std::ostream& operator<<(std::ostream& out, interval const& it) {
     plain_output const plain{out};
-    if (it.low_.set)
-      out << (it.low_.open ? "above " : "") << it.low_.value;
+    if (!it.low_.set)
+      out << (it.high_.set ? "-inf" : "a number");
     else
-      out << "-inf";
-    if (!it.high_.set) return out << " to inf";
+      out << (it.low_.open ? "above " : it.high_.set ? "" : "at least ") << it.low_.value;
+    if (!it.high_.set) return out;
     return out << (it.high_.open ? " to below " : " to ") << it.high_.value;
   }
 

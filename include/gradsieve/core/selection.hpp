@@ -100,7 +100,7 @@ struct threshold {
 enum class threshold_origin : std::uint32_t {
   estimated,   ///< the selector's estimate
   remembered,  ///< the threshold of the step before
-  corrected    ///< counting, or a rank among the candidates
+  corrected    ///< a search: by counting passes, or, without one, for the k-th largest of the candidates
 };
 
 /// The segments of a step by what decided on their thresholds, for selectors that say it (`ldte`, `laplacian`,
