@@ -21,7 +21,6 @@ namespace detail {
 
 template <template <class> class>
 struct class_of_one_type {};
-struct no_policy {};
 
 }  // namespace detail
 /// @endcond
@@ -35,9 +34,10 @@ struct no_policy {};
 /// - `selector_view<Stored>`: the selector_workspace that a selector gets where the residual is kept as `Stored`;
 ///   `keeps<Stored>`: whether it can be kept so.
 /// - `encodes_with<Codec>`, `exchanges_with<Exchange, Codec>`, `sums_with<Codec>`: whether these policies run there.
+///   A recipe asks for them; the concept cannot name them without a policy.
 /// - `stream_ordered`: collectives are enqueued, and messages have a fixed size.
 ///
-/// For parameter_exchange a space also has `parameters<T>` and `moments`. The folder's README lists what to write.
+/// For parameter_exchange a space also has `parameters<T>` and `moments`. include/gradsieve/README.md lists what to write.
 template <class S>
 concept space = std::copyable<S> && requires(typename S::workspace const& work) {
   typename S::workspace::template buffer<float>;
@@ -47,9 +47,6 @@ concept space = std::copyable<S> && requires(typename S::workspace const& work) 
   { work.where() } -> std::same_as<S const&>;
   requires std::constructible_from<typename S::workspace, S, std::uint64_t>;
   requires S::template keeps<float>;
-  typename std::bool_constant<S::template encodes_with<detail::no_policy>>;
-  typename std::bool_constant<S::template exchanges_with<detail::no_policy, detail::no_policy>>;
-  typename std::bool_constant<S::template sums_with<detail::no_policy>>;
   typename std::bool_constant<S::stream_ordered>;
 };
 
