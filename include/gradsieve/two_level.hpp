@@ -171,7 +171,7 @@ class two_level_compressor {
                   "all_gather, in this space");
     static_assert(stream_ordered_fits<Inside>, "this communicator's stream_ordered must be a static constexpr bool");
     static_assert(!Space::stream_ordered || stream_ordered_communicator<Inside>,
-                  "two_level: the communicator inside of a node does not work in stream order: hand it over as "
+                  "two_level: the communicator within a node does not work in stream order: pass it as "
                   "staged{comm}");
     if (!here_) throw invalid_argument("gradsieve: this compressor was moved from");
     typename node_part::arithmetic const exact;

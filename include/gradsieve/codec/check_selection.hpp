@@ -60,7 +60,7 @@ void check_selection(Codec const& how, message_info const& info, std::span<range
       how.quantise(info, in.indices, std::span{rounded});
     auto const bits = [](float value) { return gradsieve::bit_cast<std::uint32_t>(value); };
     if (!std::ranges::equal(in.values, rounded, {}, bits, bits))
-      refuse("has a value that the codec would round: take what compress() returned, or quantise() it");
+      refuse("has a value that the codec would round: use what compress() returned, or quantise() it");
   }
 }
 

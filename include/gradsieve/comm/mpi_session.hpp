@@ -82,7 +82,7 @@ class session {
     int provided = 0;
     detail::check(MPI_Init_thread(argc, argv, level, &provided), "MPI_Init_thread");
     if (provided < level)
-      throw communication_error("gradsieve: MPI offers thread level " + std::to_string(provided) + ", asked for " +
+      throw communication_error("gradsieve: MPI offers thread level " + std::to_string(provided) + ", requested " +
                                 std::to_string(level));
   }
 

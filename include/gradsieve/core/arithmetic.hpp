@@ -15,7 +15,7 @@ template <class To, class From>
 }
 
 #if !GRADSIEVE_HAS_ASSOC_BARRIER
-/// Zero, which no compiler can know: bits that it is XORed to are any bits to the compiler, and loops still vectorise.
+/// A zero that the compiler does not know: bits XORed with it are unknown to the compiler, and loops still vectorise.
 [[nodiscard]] inline std::uint32_t make_unknown_zero() noexcept {
   std::uint32_t zero = 0;
 #if defined(__GNUC__)
@@ -26,9 +26,9 @@ template <class To, class From>
 inline std::uint32_t const unknown_zero = make_unknown_zero();
 #endif
 
-/// The bits of x, of which the compiler knows nothing. With -ffast-math and -ffinite-math-only clang takes it that no
-/// argument, result or sum is NaN or infinite, and leaves out checks of bits that contradict it. Whatever tests a float
-/// for these begins here; x is a reference, as clang knows nothing of a float in memory.
+/// The bits of x, about which the compiler assumes nothing. With -ffast-math and -ffinite-math-only clang assumes that
+/// no argument, result or sum is NaN or infinite, and removes checks of bits that contradict it. Every test of a float
+/// for these begins here; x is a reference, as clang assumes nothing of a float in memory.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint32_t opaque_bits(float const& x) noexcept {
   auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
 #if GRADSIEVE_FINITE_MATH
@@ -37,7 +37,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return bits;
 }
 
-/// The float of these bits, of which the compiler knows as little.
+/// The float with these bits, about which the compiler assumes nothing either.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float opaque_float(std::uint32_t bits) noexcept {
 #if GRADSIEVE_FINITE_MATH
   if (!__builtin_is_constant_evaluated()) bits ^= unknown_zero;
@@ -45,7 +45,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return gradsieve::bit_cast<float>(bits);
 }
 
-/// The bits of x, read back from memory: the same for input, not for loops over elements.
+/// The bits of x, read back from memory: for input, as opaque_bits() is for loops over elements.
 [[nodiscard]] GRADSIEVE_HD inline std::uint64_t stored_bits(double const& x) noexcept {
   std::uint64_t const volatile bits = gradsieve::bit_cast<std::uint64_t>(x);
   return bits;
@@ -66,13 +66,13 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return a + b;
 }
 
-/// a - b, with the rounding of add().
+/// a - b, rounded as by add().
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float subtract(float a, float b) noexcept {
   GRADSIEVE_EXACT
   return gradsieve::add(a, -b);
 }
 
-/// a * b, with the rounding of add(). With GCC vectorised products may still fuse, but in GRADSIEVE_UNFUSED functions.
+/// a * b, rounded as by add(). With GCC vectorised products may still be fused, except in GRADSIEVE_UNFUSED functions.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float multiply(float a, float b) noexcept {
   GRADSIEVE_EXACT
   if (__builtin_is_constant_evaluated()) return a * b;
@@ -92,7 +92,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return gradsieve::add(gradsieve::multiply(a, b), c);
 }
 
-/// a / b, with the rounding of add(); with GCC only in GRADSIEVE_PRECISE functions.
+/// a / b, rounded as by add(); with GCC only in GRADSIEVE_PRECISE functions.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float divide(float a, float b) noexcept {
   GRADSIEVE_EXACT
 #if defined(__CUDA_ARCH__)
@@ -113,34 +113,34 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return a / b;
 }
 
-/// Operations that round to the nearest, each by itself, in any function of any build. Decisions that all ranks share
-/// are made of these and of whole numbers. Each goes through memory: for numbers of layers, not of elements.
+/// Operations that round to the nearest, one by one, in any function of any build. Decisions that all ranks share use
+/// these and whole numbers. Each goes through memory, so they are for numbers of layers, not of elements.
 namespace exact {
 
-/// x as it is in memory: nothing is fused, reordered or approximated across it.
-[[nodiscard]] GRADSIEVE_HD inline double settled(double x) noexcept {
+/// x, read back from memory: nothing is fused, reordered or approximated across it.
+[[nodiscard]] GRADSIEVE_HD inline double opaque(double x) noexcept {
   double const volatile kept = x;
   return kept;
 }
 /// a + b
 [[nodiscard]] GRADSIEVE_HD inline double add(double a, double b) noexcept {
   GRADSIEVE_EXACT
-  return settled(settled(a) + settled(b));
+  return opaque(opaque(a) + opaque(b));
 }
 /// a - b
 [[nodiscard]] GRADSIEVE_HD inline double subtract(double a, double b) noexcept {
   GRADSIEVE_EXACT
-  return settled(settled(a) - settled(b));
+  return opaque(opaque(a) - opaque(b));
 }
 /// a * b
 [[nodiscard]] GRADSIEVE_HD inline double multiply(double a, double b) noexcept {
   GRADSIEVE_EXACT
-  return settled(settled(a) * settled(b));
+  return opaque(opaque(a) * opaque(b));
 }
 /// a / b
 [[nodiscard]] GRADSIEVE_HD inline double divide(double a, double b) noexcept {
   GRADSIEVE_EXACT
-  return settled(settled(a) / settled(b));
+  return opaque(opaque(a) / opaque(b));
 }
 
 }  // namespace exact

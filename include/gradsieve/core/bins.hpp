@@ -19,11 +19,11 @@
 
 namespace gradsieve {
 
-/// How long the bins of each layer are: the first rule whose pattern fits the layer (see layout::plain()) decides, else
-/// `otherwise`. The last bin of a layer may be shorter. Selectors with bins hold one as a field. Source: AdaComp (Chen
-/// et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
+/// How long the bins of each layer are: the first rule whose pattern matches the layer (see layout::plain()) decides;
+/// without a match, `otherwise`. The last bin of a layer may be shorter. Selectors with bins have one as a field.
+/// Source: AdaComp (Chen et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
 struct bin_lengths {
-  static constexpr std::uint32_t longest = 16383;  ///< elements in a bin, at most
+  static constexpr std::uint32_t longest = 16383;  ///< the most elements in a bin
 
   /// One layer pattern and its bin length.
   struct rule {
@@ -33,7 +33,7 @@ struct bin_lengths {
   };
 
   std::array<rule, 8> rules = {{{"*conv*", 50}}};  ///< the first that matches decides
-  std::uint32_t otherwise = 500;                   ///< length where no rule matches
+  std::uint32_t otherwise = 500;                   ///< length if no rule matches
 
   /// The length of a layer's bins.
   [[nodiscard]] std::uint32_t operator()(layer const& each) const {
@@ -49,8 +49,8 @@ struct bin_lengths {
     return lengths;
   }
 
-  /// @throws invalid_argument for a rule, other than the default one, whose pattern fits none of these layers, unless
-  /// the layout is a part.
+  /// @throws invalid_argument for a rule, other than the default one, whose pattern matches none of these layers,
+  /// unless the layout is a part.
   void check_names(layout const& layers) const {
     auto const plain = layers.plain();
     for (auto const& one : rules) {
@@ -76,7 +76,7 @@ struct bin_lengths {
     }
   }
 
-  /// The rules that count, and behind them none.
+  /// The rules in use, and after them empty ones.
   [[nodiscard]] constexpr std::array<rule, 8> counting() const noexcept {
     std::array<rule, 8> found{};
     std::size_t next = 0;
@@ -85,7 +85,7 @@ struct bin_lengths {
     return found;
   }
 
-  /// Adds the rules that count. @pre check()
+  /// Adds the rules in use. @pre check()
   void add_to(fingerprint& to) const noexcept {
     for (auto const& one : counting()) {
       to.add(std::string_view{one.pattern});
@@ -94,7 +94,7 @@ struct bin_lengths {
     to.add(otherwise);
   }
 
-  /// Whether the same rules count.
+  /// Whether the rules in use are equal.
   friend constexpr bool operator==(bin_lengths const& a, bin_lengths const& b) noexcept {
     return a.counting() == b.counting() && a.otherwise == b.otherwise;
   }

@@ -31,7 +31,7 @@
 #define GRADSIEVE_VERSION_PATCH 0
 
 /// @def GRADSIEVE_HD
-/// Marks a function that runs on host and device; empty unless a CUDA compiler reads it.
+/// Marks a function that runs on host and device; empty unless a CUDA compiler compiles it.
 #if defined(__CUDACC__)
 #define GRADSIEVE_HD __host__ __device__
 #else
@@ -48,17 +48,17 @@
 #endif
 
 /// @cond internal
-// Whether products can be kept from fusing by GCC's own means; see multiply().
+// Whether GCC itself can keep products from fusing; see multiply().
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && !defined(__CUDACC__)
 #define GRADSIEVE_HAS_ASSOC_BARRIER 1
 #else
 #define GRADSIEVE_HAS_ASSOC_BARRIER 0
 #endif
 
-// Before a function whose divisions are divisions under -ffast-math too. GCC takes that from the function that they end
-// up in, and does not inline other float arithmetic into it under -ffast-math; clang takes it from divide().
-// GRADSIEVE_UNFUSED, for kernels, forbids GCC to fuse and asks it for -O3, whatever the user's level is: at -O2 the
-// pass over the elements takes 1.2 times as long. Without optimisation it is asked for in both.
+// Before a function whose divisions must stay divisions under -ffast-math too. GCC uses the attributes of the function
+// that they are inlined into, and does not inline other float arithmetic into it under -ffast-math; clang uses
+// divide(). GRADSIEVE_UNFUSED, for kernels, forbids GCC to fuse and sets -O3, whatever the user's level is: at -O2 the
+// pass over the elements takes 1.2 times as long. Without optimisation both macros set -O3.
 #if defined(__GNUC__) && !defined(__clang__)
 #if defined(__OPTIMIZE__)
 #define GRADSIEVE_PRECISE __attribute__((optimize("no-fast-math", "fp-contract=off")))
@@ -71,9 +71,9 @@
 #define GRADSIEVE_UNFUSED
 #endif
 
-// First in a function whose arithmetic is IEEE 754's under clang's -ffast-math: it does not take sums to be finite, nor
-// reorder or fuse anything. GCC ignores it: see GRADSIEVE_PRECISE. GRADSIEVE_FINITE_MATH: clang takes it that no float is
-// NaN or infinite; see opaque_bits().
+// First in a function whose arithmetic follows IEEE 754 under clang's -ffast-math: it does not assume finite sums, nor
+// reorders or fuses anything. GCC ignores it: see GRADSIEVE_PRECISE. GRADSIEVE_FINITE_MATH: clang assumes that no float
+// is NaN or infinite; see opaque_bits().
 #if defined(__clang__) && !defined(__CUDACC__)
 #define GRADSIEVE_EXACT _Pragma("float_control(precise, on)") _Pragma("clang fp contract(off)")
 #else
@@ -85,7 +85,7 @@
 #define GRADSIEVE_FINITE_MATH 0
 #endif
 
-// Vector code for x86 is compiled beside the portable code and chosen at run time; no flag is asked of the user.
+// Vector code for x86 is compiled beside the portable code and chosen at run time; the user needs no flag.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDA_ARCH__)
 #define GRADSIEVE_X86 1
 #define GRADSIEVE_AVX2 GRADSIEVE_UNFUSED __attribute__((target("avx2,bmi,bmi2,popcnt,f16c")))
@@ -108,7 +108,7 @@
 #define GRADSIEVE_NEON 0
 #endif
 
-// For the bodies of kernels, which take the instruction set of the function they are inlined into.
+// For the bodies of kernels, which use the instruction set of the function that they are inlined into.
 #if defined(__GNUC__)
 #define GRADSIEVE_INLINE __attribute__((always_inline)) inline
 #define GRADSIEVE_LAMBDA_INLINE __attribute__((always_inline))
@@ -117,7 +117,7 @@
 #define GRADSIEVE_LAMBDA_INLINE
 #endif
 
-// Before a loop whose iterations do not touch each other's memory. GCC at -O2 vectorises only what needs no check.
+// Before a loop whose iterations are independent in memory. GCC at -O2 vectorises only loops without a run-time check.
 #if defined(__GNUC__) && !defined(__clang__)
 #define GRADSIEVE_INDEPENDENT _Pragma("GCC ivdep")
 #else

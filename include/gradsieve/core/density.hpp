@@ -22,7 +22,7 @@ struct warm_up {
   double initial = 0.25;     ///< density of step 0
   double final = 0.01;       ///< density from step `steps` on
   std::uint64_t steps = 0;   ///< length of the warm-up; 0: none
-  std::uint64_t stages = 0;  ///< stairs of equal length; 0: another density in every step
+  std::uint64_t stages = 0;  ///< stages of equal length; 0: another density in every step
 };
 
 /// A density for every step: one number, or a warm-up.
@@ -31,7 +31,7 @@ class density_schedule {
   /// The same density in every step.
   constexpr density_schedule(double density = 0.01) noexcept
       : ramp_{density, density, 0, 0} {}  // NOLINT: a number is a schedule
-  /// A density that falls.
+  /// A density that decreases.
   constexpr density_schedule(warm_up ramp) noexcept : ramp_{ramp} {}  // NOLINT
 
   /// Fraction of the elements to send in a step.
@@ -43,10 +43,10 @@ class density_schedule {
                                         exact::divide(static_cast<double>(step), static_cast<double>(ramp_.steps))));
   }
 
-  /// The densities as a warm-up; of one density with no steps.
+  /// The densities as a warm-up; a constant density has no steps.
   [[nodiscard]] constexpr warm_up const& ramp() const noexcept { return ramp_; }
 
-  /// The largest density of any step: buffers are made for it.
+  /// The largest density of any step, for which buffers are made.
   [[nodiscard]] double most() const noexcept {
     return ramp_.steps > 0 ? std::max(ramp_.initial, ramp_.final) : ramp_.final;
   }
@@ -61,7 +61,7 @@ class density_schedule {
   }
 
   void add_to(fingerprint& to) const noexcept {
-    to.add(ramp_.steps > 0 ? ramp_.initial : ramp_.final);  // the rest of a ramp of no steps does not matter
+    to.add(ramp_.steps > 0 ? ramp_.initial : ramp_.final);  // a ramp without steps has no other parameters
     to.add(ramp_.final);
     to.add(ramp_.steps);
     to.add(ramp_.steps > 0 ? ramp_.stages : 0);

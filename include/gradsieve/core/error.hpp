@@ -54,7 +54,7 @@ class interval {
   struct bound {
     double value = 0;   ///< the limit
     bool set = false;   ///< false: no limit
-    bool open = false;  ///< the value itself is not allowed
+    bool open = false;  ///< whether the value itself is excluded
   };
 
   constexpr interval() = default;
@@ -82,7 +82,7 @@ class interval {
  private:
   static constexpr std::int64_t infinity = 0x7FF0'0000'0000'0000;
 
-  /// An integer that orders as the number; NaNs lie beyond both infinities.
+  /// An integer with the same order as the number; NaNs lie beyond both infinities.
   [[nodiscard]] static std::int64_t ordered(double value) noexcept {
     auto const bits = static_cast<std::int64_t>(stored_bits(value));
     auto const magnitude = bits & std::numeric_limits<std::int64_t>::max();
@@ -107,7 +107,7 @@ class interval {
 /// The interval low <= value.
 [[nodiscard]] constexpr interval at_least(double low) noexcept { return {{low, true, false}, {}}; }
 
-/// Checks a value, which `what` names. @throws invalid_argument unless it is allowed.
+/// Checks a value, named by `what`. @throws invalid_argument unless it is allowed.
 inline void require_in(std::string_view what, double value, interval const& allowed) {
   if (allowed.contains(value)) return;
   auto message = plain_text();
@@ -115,7 +115,7 @@ inline void require_in(std::string_view what, double value, interval const& allo
   throw invalid_argument(message.str());
 }
 
-/// Checks a value, which `what` names. @throws invalid_argument unless low <= value <= high; also for a NaN.
+/// Checks a value, named by `what`. @throws invalid_argument unless low <= value <= high; also for a NaN.
 inline void require_between(std::string_view what, double value, double low, double high) {
   require_in(what, value, between(low, high));
 }

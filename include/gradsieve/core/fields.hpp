@@ -18,10 +18,10 @@
 
 namespace gradsieve {
 
-/// A data member of a policy: its name, and, for a number, the values that it may have.
+/// A data member of a policy: its name, and, for a number, the allowed values.
 template <auto Member>
 struct field {
-  std::string_view name;  ///< as text and errors have it
+  std::string_view name;  ///< as in text and errors
   interval allowed{};     ///< checked where the member is a number
 
   static constexpr auto member = Member;  ///< the pointer to the member
@@ -34,8 +34,8 @@ struct field {
 template <class P>
 concept described = requires { std::string_view{P::name}; };
 
-/// A policy with a check of its own, beyond the ranges of its fields: `check()` throws invalid_argument where its
-/// values make no sense.
+/// A policy with a check of its own, beyond the ranges of its fields: `check()` throws invalid_argument for values that
+/// are not valid together.
 template <class P>
 concept self_checking = requires(P const& p) { p.check(); };
 
@@ -43,7 +43,7 @@ concept self_checking = requires(P const& p) { p.check(); };
 template <class P>
 concept fingerprinted = requires(P const& p, fingerprint& to) { p.add_to(to); };
 
-/// The names of an enumeration's values, counted from 0. Specialise it for an enumeration that is a policy's field.
+/// The names of an enumeration's values, counted from 0. Specialise it for an enumeration that is a field of a policy.
 template <class E>
 inline constexpr std::array<std::string_view, 0> value_names{};
 
@@ -52,7 +52,7 @@ namespace detail {
 template <class T>
 concept number_field = std::is_arithmetic_v<T>;
 
-/// Size of a class with these members and no other.
+/// The size of a class with these members and no others.
 template <class P, auto... Member>
 [[nodiscard]] constexpr std::size_t size_with(std::tuple<field<Member>...> const&) {
   std::size_t size = 0;
@@ -68,7 +68,7 @@ struct anything {
   operator T() const;
 };
 
-/// How many values make an aggregate; 0 for what is none. A base counts as one.
+/// The number of values of an aggregate; 0 for other types. A base counts as one.
 template <class P, class... Values>
 [[nodiscard]] constexpr std::size_t members_of() {
   if constexpr (!std::is_aggregate_v<P>)
@@ -84,16 +84,16 @@ template <class P, class First, class... Rest>
   return []<class Owner, class T>(T Owner::*) { return !std::is_same_v<Owner, P>; }(First::member);
 }
 
-/// Whether a policy has its name from a base: it is another policy then.
+/// Whether a policy inherits its name, so that it is another policy.
 template <class P>
 [[nodiscard]] constexpr bool inherits_name() {
   if constexpr (requires { P::fields(); })
     return inherits_fields<P>(P::fields());
   else
-    return members_of<P>() > 0;  // of an empty class: its bases
+    return members_of<P>() > 0;  // an empty class: count its bases
 }
 
-/// Whether fields() names all data members: of a class that inherits it, that there are no others.
+/// Whether fields() names all data members: for a class that inherits it, whether there are no others.
 template <class P>
 [[nodiscard]] constexpr bool names_all_members() {
   constexpr auto named = P::fields();
@@ -175,7 +175,7 @@ void check(P const& policy) {
   if constexpr (self_checking<P>) policy.check();
 }
 
-/// A policy in a sentence: "partitioner deft", or the family alone where it has no name. Allocates.
+/// A policy as text: "partitioner deft", or only the family if it has no name. Allocates.
 template <class P>
 [[nodiscard]] std::string titled(std::string const& family) {
   if constexpr (described<P>)
@@ -184,8 +184,8 @@ template <class P>
     return family;
 }
 
-/// Adds a policy to a fingerprint: by its own add_to(to), if it has one; else by its name and fields; else by its
-/// type's name (equal in all builds with RTTI) and its bytes. Padding in those bytes counts as zero with GCC; with
+/// Adds a policy to a fingerprint: by its own add_to(to), if it has one; otherwise by its name and fields; otherwise by
+/// its type's name (equal in all builds with RTTI) and its bytes. Padding in those bytes counts as zero with GCC; with
 /// another compiler the type should have none.
 template <class P>
 void add_to(fingerprint& to, P const& policy) {

@@ -19,7 +19,7 @@ class fingerprint {
     for (char const each : text) byte(static_cast<unsigned char>(each));
   }
 
-  /// A number by its bits; -0 counts as 0.
+  /// Adds a number by its bits; -0 counts as 0.
   template <class T>
     requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
   constexpr void add(T value) noexcept {
@@ -39,10 +39,10 @@ class fingerprint {
     for (auto const each : bytes) byte(std::to_integer<std::uint64_t>(each));
   }
 
-  /// One step of FNV-1a, by a word instead of a byte.
+  /// One step of FNV-1a, with a word instead of a byte.
   constexpr void mix(std::uint64_t word) noexcept { hash_ = (hash_ ^ word) * 0x0000'0100'0000'01B3u; }
 
-  /// The hash of all that was added.
+  /// The hash of everything that was added.
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return hash_; }
 
  private:

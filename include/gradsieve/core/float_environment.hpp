@@ -5,7 +5,7 @@
 
 namespace gradsieve {
 
-/// While it lives, the calling thread rounds to the nearest, keeps subnormal numbers and traps nothing; its destructor
+/// While it exists, the calling thread rounds to the nearest, keeps subnormal numbers and traps nothing; its destructor
 /// restores the mode. Results must not depend on a caller's mode: -ffast-math links code that flushes subnormals to
 /// zero, and torch.set_flush_denormal does so, perhaps on some threads or ranks only. Does nothing on processors other
 /// than x86-64 and AArch64. Cost: some ten cycles. Threads: the calling one.

@@ -1,4 +1,4 @@
-// Rules for layer names: the parts that wrappers add, and the names of biases and norms.
+// Rules for layer names: parts that wrappers add, and names of biases and norms.
 #pragma once
 
 #include <algorithm>
@@ -59,9 +59,9 @@ template <std::size_t N>
 /// @endcond
 
 /// Whether a name is that of a bias or of a parameter of a norm, by whole words of its last part ("q_bias") and, for
-/// norms, of the part before ("layer1.0.bn1.weight", "encoder/LayerNorm/gamma"). Case and digits do not count. Tables
-/// of relative or absolute positions are no biases, whatever they are called. Names of numbered modules, such as
-/// "features.0.1.weight", do not tell.
+/// norms, of the part before it ("layer1.0.bn1.weight", "encoder/LayerNorm/gamma"). Case and digits do not count.
+/// Tables of relative or absolute positions are never biases, whatever their names. Names of numbered modules, such as
+/// "features.0.1.weight", do not contain the information.
 [[nodiscard]] inline bool names_bias_or_norm(std::string_view name) {
   using words = std::string_view;
   static constexpr std::array norms{words{"norm"},

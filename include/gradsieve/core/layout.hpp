@@ -20,17 +20,17 @@
 
 namespace gradsieve {
 
-/// One layer: a name for people and patterns, and its number of elements (0 is allowed). Layers are equal if their
-/// names and sizes are; the other fields say which patterns fit, and which layers pass through by default.
+/// One layer: a name for display and for patterns, and its number of elements (0 is allowed). Layers are equal if their
+/// names and sizes are; the other fields decide which patterns match, and which layers pass through by default.
 struct layer {
   std::string name;                        ///< may be empty
   std::uint64_t size = 0;                  ///< elements
-  std::uint32_t dimensions = 0;            ///< of its shape, a scalar has 1; 0: not known, see layout
-  std::vector<std::string> other_names{};  ///< of a weight that is tied to others
+  std::uint32_t dimensions = 0;            ///< of its shape, 1 for a scalar; 0: not known, see layout
+  std::vector<std::string> other_names{};  ///< further names of a tied weight
 
   layer() = default;
-  /// Of numbers of any integral type, as frameworks have them. @throws invalid_argument for a negative one, and for
-  /// 2^32 dimensions or more.
+  /// A layer with numbers of any integral type, as frameworks use. @throws invalid_argument for a negative number, and
+  /// for 2^32 dimensions or more.
   template <std::integral Size = std::uint64_t, std::integral Dimensions = std::uint32_t>
   layer(std::string called, Size elements, Dimensions shape = 0, std::vector<std::string> others = {})
       : name{std::move(called)}, other_names{std::move(others)} {
@@ -40,28 +40,28 @@ struct layer {
     size = static_cast<std::uint64_t>(elements);
     dimensions = static_cast<std::uint32_t>(shape);
   }
-  /// By name and size.
+  /// Compares name and size.
   friend bool operator==(layer const& a, layer const& b) { return a.name == b.name && a.size == b.size; }
 };
 
-/// Whether a pattern of names ('*' any characters, '?' one) fits a layer; for one of a layout see layout::plain().
+/// Whether a pattern of names ('*' any characters, '?' one) matches a layer; for a layout's layers see layout::plain().
 [[nodiscard]] inline bool fits(std::string_view pattern, layer const& each) {
   auto const plain = without_wrappers(pattern);
   auto const fits_name = [&](std::string const& name) {
-    constexpr std::string_view outer = "module.";  // of a wrapped model: no '*' stands for it
+    constexpr std::string_view outer = "module.";  // of a wrapped model: no '*' matches it
     return glob(plain, name) && (&name == &each.name || !name.starts_with(outer) || plain.starts_with(outer));
   };
   return fits_name(each.name) || std::ranges::any_of(each.other_names, fits_name);
 }
 
-/// The layers of one flat gradient, back to back. All ranks of a compressor hold equal layouts. A layer "x.weight" of
-/// unknown dimensions that has as many elements as the layer "x.bias" has one dimension: it belongs to a norm, as the
+/// The layers of one flat gradient, back to back. All ranks of a compressor have equal layouts. A layer "x.weight" of
+/// unknown dimensions with as many elements as the layer "x.bias" has one dimension: it belongs to a norm, as the
 /// weight of a matrix product has more elements.
 class layout {
  public:
   layout() = default;
 
-  /// These layers, back to back. @throws invalid_argument if the sizes sum to 2^32 or more.
+  /// A layout of these layers, back to back. @throws invalid_argument if the sizes sum to 2^32 or more.
   layout(std::initializer_list<layer> layers) : layout(std::vector<layer>(layers)) {}
   /// @copydoc layout(std::initializer_list<layer>)
   explicit layout(std::vector<layer> layers) : layout{std::move(layers), false} {
@@ -69,8 +69,8 @@ class layout {
     find_norms();
   }
 
-  /// These layers, checked against the size of the caller's buffer.
-  /// @throws invalid_argument if the layers do not sum to `size`.
+  /// A layout of these layers, checked against the size of the caller's buffer.
+  /// @throws invalid_argument if the sizes of the layers do not sum to `size`.
   layout(std::uint64_t size, std::vector<layer> layers) : layout(std::move(layers)) {
     if (this->size() != size)
       throw invalid_argument("gradsieve: layers sum to " + std::to_string(this->size()) +
@@ -80,9 +80,9 @@ class layout {
   /// One unnamed layer of n elements: a gradient without structure.
   [[nodiscard]] static layout flat(std::uint64_t n) { return layout{std::vector<layer>{{"", n}}}; }
 
-  /// Some of these layers, or pieces of them, as the layout of one compressor of several: a pattern that fits a layer
-  /// here fits it there, and one that fits none there is not refused, see require_fit(). @throws invalid_argument as
-  /// the constructor.
+  /// Some of these layers, or pieces of them, as the layout of one compressor of several: a pattern that matches a
+  /// layer here matches it there, and one that matches none there is accepted, see require_fit(). @throws
+  /// invalid_argument as the constructor.
   [[nodiscard]] layout part(std::vector<layer> layers) const {
     layout made{std::move(layers), true};
     made.outer_ = outer_;
@@ -99,17 +99,17 @@ class layout {
   /// First element of a layer.
   [[nodiscard]] std::uint64_t offset(std::size_t i) const noexcept { return offsets_[i]; }
 
-  /// First element of each layer, and behind the last one the end. A default-constructed layout has none.
+  /// First element of each layer, and the end after the last layer. A default-constructed layout has none.
   [[nodiscard]] std::span<std::uint64_t const> offsets() const noexcept { return offsets_; }
 
   /// A layer. @pre i < count()
   [[nodiscard]] layer const& operator[](std::size_t i) const noexcept { return layers_[i]; }
   [[nodiscard]] auto begin() const noexcept { return layers_.begin(); }  ///< the first layer
-  [[nodiscard]] auto end() const noexcept { return layers_.end(); }      ///< behind the last layer
+  [[nodiscard]] auto end() const noexcept { return layers_.end(); }      ///< after the last layer
 
-  /// A layer under the names that patterns are compared with: without those parts that wrappers of modules add, such as
-  /// "module." where all names begin with it. Where no layer is in a module of this name, a pattern may begin with it
-  /// all the same. Allocates. @pre i < count()
+  /// A layer with the names that patterns are compared with: without the parts that wrappers of modules add, such as
+  /// "module." if all names begin with it. If no layer is in a module of this name, a pattern may still begin with it.
+  /// Allocates. @pre i < count()
   [[nodiscard]] layer plain(std::size_t i) const {
     layer made = layers_[i];
     auto const strip = [this](std::string& name) {
@@ -125,14 +125,14 @@ class layout {
       for (auto& name : bare) made.other_names.push_back(name.insert(0, outer));
     return made;
   }
-  /// All of them, in order.
+  /// All layers as plain(i), in order.
   [[nodiscard]] std::vector<layer> plain() const {
     std::vector<layer> all;
     for (std::size_t i = 0; i < count(); ++i) all.push_back(plain(i));
     return all;
   }
 
-  /// Refuses a pattern that a caller gave and that fits no layer. In a part() of a layout it may.
+  /// Refuses a pattern that a caller gave and that matches no layer; a part() of a layout accepts it.
   /// @throws invalid_argument naming `what` it is for, the pattern and a layer.
   void require_fit(bool fits, std::string_view pattern, char const* what) const {
     if (fits || is_part_) return;
@@ -152,7 +152,7 @@ class layout {
     return all.value();
   }
 
-  /// A hash of all that ranks must hold alike: hash(), and what is known of dimensions and other names.
+  /// A hash of everything that ranks must have in common: hash(), and what is known of dimensions and other names.
   [[nodiscard]] std::uint64_t identity() const noexcept {
     fingerprint all;
     all.add(hash());
@@ -183,7 +183,7 @@ class layout {
     }
   }
 
-  /// How often all names begin with "module.", and whether one does then.
+  /// Finds how often all names begin with "module.", and whether a layer still begins with it after removing that.
   void find_wrappers() {
     auto names = std::vector<std::string>{};
     for (auto const& each : layers_) names.push_back(without_wrappers(each.name));
@@ -193,7 +193,7 @@ class layout {
     has_module_ = std::ranges::any_of(names, begins);
   }
 
-  /// Sets the dimensions of weights that are as large as their bias.
+  /// Sets the dimensions of weights that have as many elements as their bias.
   void find_norms() {
     constexpr std::string_view weight = ".weight", bias = ".bias";
     std::unordered_map<std::string_view, std::uint64_t> biases;  // by their modules' names

@@ -1,4 +1,4 @@
-// How much larger a rank's own second moments are than those of the mean gradient, layer by layer.
+// The ratio between a rank's own second moments and those of the mean gradient, layer by layer.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace gradsieve {
 
 /// Options of second_moments; the same on all ranks.
 struct moment_options {
-  double density = 0.001;     ///< of each layer's elements that are sampled, in [0, 1]; at least 16, or the whole layer
-  std::uint32_t window = 50;  ///< measurements that the factors are an average of, at least 1
-  std::uint32_t every = 1;    ///< measures in each step whose number it divides, at least 1
-  bool norms = true;          ///< exchanges norms in every step, for norm() and clip(); otherwise there are none
-  std::uint64_t seed = 0;     ///< of the places that are sampled
+  double density = 0.001;     ///< fraction of each layer that is sampled, in [0, 1]; at least 16 elements, or all
+  std::uint32_t window = 50;  ///< number of measurements in the average of the factors, at least 1
+  std::uint32_t every = 1;    ///< measures in each step whose number is a multiple of it, at least 1
+  bool norms = true;          ///< whether norms are exchanged in every step, for norm() and clip()
+  std::uint64_t seed = 0;     ///< seed of the sampled positions
 
   /// @throws invalid_argument
   void check() const {
@@ -34,14 +34,14 @@ struct moment_options {
   friend bool operator==(moment_options const&, moment_options const&) = default;
 };
 
-/// The sample of one layer: `count` of its `size` elements, of which the first is sample number `first`.
+/// The sample of one layer: `count` of its `size` elements; the first of them is sample number `first`.
 struct layer_sample {
   std::uint64_t offset;  ///< of the layer
   std::uint64_t size;    ///< of the layer
   std::uint64_t first;   ///< number of the first sample
   std::uint64_t count;   ///< of samples
 
-  /// Where sample j of a layer is in the gradient. One in each of `count` strips, the same on all ranks.
+  /// The position of sample j of a layer in the gradient: one in each of `count` strips, the same on all ranks.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t place(std::uint64_t seed, std::uint64_t step, std::uint64_t layer,
                                                            std::uint64_t j) const noexcept {
     return offset + sample_places{size, count, mix(seed ^ mix(step ^ mix(layer)))}[j];
@@ -62,14 +62,14 @@ struct layer_sample {
   return all;
 }
 
-/// What has been measured of one layer: averages over measurements of sums of squares, both over the same elements.
+/// The measurements of one layer: averages over measurements of sums of squares, both over the same elements.
 struct layer_moments {
   double of_mean = 0;          ///< of the mean gradient
-  double of_own = 0;           ///< of the ranks' own gradients, their mean
-  std::uint64_t measured = 0;  ///< how often
+  double of_own = 0;           ///< the mean over the ranks' own gradients
+  std::uint64_t measured = 0;  ///< number of measurements
 
-  /// Adds a measurement: the plain mean of the first `window` ones, then an exponential window. What is not finite is
-  /// left out.
+  /// Adds a measurement: the plain mean of the first `window` ones, then an exponential window. Values that are not
+  /// finite are left out.
   GRADSIEVE_HD void add(double mean_squares, double own_squares, std::uint32_t window) noexcept {
     if (!is_finite(mean_squares) || !is_finite(own_squares)) return;
     if (measured < window) ++measured;
@@ -78,15 +78,15 @@ struct layer_moments {
     of_own = exact::add(of_own, exact::divide(exact::subtract(own_squares, of_own), share));
   }
 
-  /// Second moments of the mean gradient over a rank's own, within [1 / ranks, 1]; 1 as long as nothing is known.
+  /// Second moments of the mean gradient over a rank's own, within [1 / ranks, 1]; 1 before the first measurement.
   [[nodiscard]] GRADSIEVE_HD float factor(double ranks) const noexcept {
     if (!(of_own > 0)) return 1.0f;
     return static_cast<float>(clamped(exact::divide(of_mean, of_own), exact::divide(1.0, ranks), 1.0));
   }
 };
 
-/// What a gradient is multiplied by so that its norm is at most `most`; 1 where the norm is not finite: the caller sees
-/// that, and skips the step.
+/// The factor of a gradient so that its norm is at most `most`; 1 if the norm is not finite: the caller then skips the
+/// step.
 [[nodiscard]] GRADSIEVE_HD inline float clipping(float norm, float most) noexcept {
   if (!is_finite(norm) || !(norm > most)) return 1.0f;
   return static_cast<float>(exact::divide(static_cast<double>(most), static_cast<double>(norm)));

@@ -14,18 +14,18 @@
 namespace gradsieve {
 
 /// One rank's part of a gradient of n elements that the ranks of a node share: consecutive parts in rank order, each
-/// with the same room. Where n is not a multiple of the ranks, the last parts are shorter, or empty.
+/// with the same capacity. If n is not a multiple of the ranks, the last parts are shorter, or empty.
 struct node_share {
   std::uint64_t n = 0;  ///< elements of the whole gradient
   int ranks = 1;        ///< of the node
   int rank = 0;         ///< in the node
 
-  /// Elements that each rank has room for.
+  /// The capacity of each part, in elements.
   [[nodiscard]] constexpr std::uint64_t room() const noexcept {
     auto const count = static_cast<std::uint64_t>(ranks);
     return (n + count - 1) / count;
   }
-  /// Elements that all ranks have room for: n, or up to ranks - 1 more.
+  /// The capacity of all parts together: n, or up to ranks - 1 more.
   [[nodiscard]] constexpr std::uint64_t room_of_all() const noexcept {
     return room() * static_cast<std::uint64_t>(ranks);
   }
@@ -33,14 +33,14 @@ struct node_share {
   [[nodiscard]] constexpr std::uint64_t begin() const noexcept {
     return std::min(n, room() * static_cast<std::uint64_t>(rank));
   }
-  /// Behind the part's last element.
+  /// The end of the part.
   [[nodiscard]] constexpr std::uint64_t end() const noexcept { return std::min(n, begin() + room()); }
-  /// Elements of the part.
+  /// Number of elements of the part.
   [[nodiscard]] constexpr std::uint64_t size() const noexcept { return end() - begin(); }
 
-  /// The layers of this part, under their names, cut where the part begins and ends. In a node of several ranks an
-  /// empty layer follows that names the part, so that layouts and checkpoints of different parts differ. Allocates.
-  /// @pre n is the layout's size
+  /// The layers of this part, with their names, cut where the part begins and ends. In a node of several ranks an empty
+  /// layer that names the part follows, so that layouts and checkpoints of different parts differ. Allocates. @pre n is
+  /// the layout's size
   [[nodiscard]] layout cut(layout const& all) const {
     if (ranks == 1) return all;
     std::vector<layer> parts;
@@ -55,7 +55,7 @@ struct node_share {
     return all.part(std::move(parts));
   }
 
-  /// Writes which layers of cut(all) are skipped, from those of the whole gradient; nothing if none is.
+  /// Writes which layers of cut(all) are skipped, from the skipped layers of the whole gradient; nothing if none is.
   void cut(layout const& all, skipped_layers const skipped, std::vector<unsigned char>& of_part) const {
     of_part.clear();
     if (skipped.hash() == 0) return;

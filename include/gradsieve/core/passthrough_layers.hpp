@@ -18,20 +18,20 @@
 
 namespace gradsieve {
 
-/// Stands in passthrough_layers::patterns for all biases and the parameters of norms.
+/// A pattern in passthrough_layers::patterns for all biases and the parameters of norms.
 inline constexpr char const* biases_and_norms = "<biases and norms>";
 
 /// Layers whose name matches a pattern ('*' any characters, '?' one), or that have at most `up_to` elements, are
 /// all-reduced in full. The default is biases and norms: they are a fraction of a per cent of a model, and compressing
-/// them costs accuracy. Where a layout knows a layer's dimensions, these are the layers of one dimension; else
+/// them costs accuracy. If a layout knows a layer's dimensions, these are the layers of one dimension; otherwise
 /// names_bias_or_norm() decides. `.patterns = {}` compresses everything; `{biases_and_norms, "head.*"}` adds to the
 /// default.
 struct passthrough_layers {
   std::vector<std::string> patterns = {biases_and_norms};  ///< of layer names, see layout::plain()
   std::uint64_t up_to = 0;                                 ///< elements
 
-  /// Whether each layer passes through, in order. Allocates. Cost: O(layers x patterns).
-  /// @throws invalid_argument for a pattern that fits no layer, but for biases_and_norms, unless the layout is a part.
+  /// Whether each layer passes through, in order. Allocates. Cost: O(layers x patterns). @throws invalid_argument for a
+  /// pattern that matches no layer, except biases_and_norms, unless the layout is a part.
   [[nodiscard]] std::vector<bool> of(layout const& layers) const {
     auto const plain = layers.plain();
     std::vector<bool> passes;
@@ -70,9 +70,9 @@ struct passthrough_layers {
   }
 };
 
-/// Checks that each pattern of a recipe that a caller gave fits a layer: of the passthrough layers, and of the
-/// selector's bins. A compressor does; whoever makes several compressors of parts of a model calls it for the whole.
-/// @throws invalid_argument
+/// Checks that each pattern of a recipe that a caller gave matches a layer: patterns of the passthrough layers, and of
+/// the selector's bins. A compressor does so; code that makes compressors for parts of a model calls it for the whole
+/// model. @throws invalid_argument
 template <class Recipe>
   requires requires(Recipe const& recipe, layout const& layers) { recipe.passthrough.of(layers); }
 void check_names(Recipe const& recipe, layout const& layers) {
@@ -90,7 +90,7 @@ void check_names(Recipe const& recipe, layout const& layers) {
   return all;
 }
 
-/// passing() as a text: how many layers and elements, and the layers' names. Allocates. @throws invalid_argument
+/// passing() as text: the number of layers and elements, and the layers' names. Allocates. @throws invalid_argument
 [[nodiscard]] inline std::string describe_passing(layout const& layers, passthrough_layers const& chosen) {
   std::uint64_t elements = 0;
   std::string names;

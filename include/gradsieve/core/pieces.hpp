@@ -22,7 +22,7 @@ namespace gradsieve {
 /// @cond internal
 namespace detail {
 
-/// What a list's iterator gives.
+/// The type that a list's iterator refers to.
 template <class List>
 using element_of = decltype(*std::begin(std::declval<List&>()));
 
@@ -40,32 +40,32 @@ struct piece_value<List> {
 }  // namespace detail
 /// @endcond
 
-/// A gradient that lies in several pieces of memory, such as one buffer a parameter: hand it over in place of one flat
-/// buffer. In the layout's order, back to back, the pieces are the gradient; they are read and written where they lie,
-/// at any alignment, and the result has the same bits as that of a flat buffer.
-/// `pieces{list}` takes a range of vectors, arrays or spans, of any lengths, which sum to the layout's size; or a range
-/// of pointers, one for each layer of the layout, empty layers too. T may be const where the gradient is only read.
-/// It refers to the pieces, which must outlive it, and holds a list of them. Cost: O(pieces), and allocates; make it
-/// once, and again when a piece has moved. A step costs one search in the list for each 4096 elements, and a copy of
-/// those 4096 that cross a border.
+/// A gradient that lies in several pieces of memory, such as one buffer per parameter: pass it in place of one flat
+/// buffer. In the layout's order, back to back, the pieces are the gradient; they are read and written in place, at any
+/// alignment, and the result has the same bits as that of a flat buffer.
+/// `pieces{list}` accepts a range of vectors, arrays or spans, of any lengths, which sum to the layout's size; or a
+/// range of pointers, one for each layer of the layout, including empty ones. T may be const if the gradient is only
+/// read. It refers to the pieces, which must outlive it, and contains a list of them. Cost: O(pieces), and allocates;
+/// make it once, and again when a piece has moved. A step costs one search in the list for each 4096 elements, and a
+/// copy of those 4096 that cross a border.
 ///
 /// Example: @snippet pieces.cpp pieces
 template <class T>
 class pieces {
  public:
-  /// Of spans, of any lengths.
+  /// From spans, of any lengths.
   explicit pieces(std::span<std::span<T> const> list) {
     starts_.push_back(0);
     for (auto const& each : list) add(each);
   }
-  /// Of vectors, arrays or spans.
+  /// From vectors, arrays or spans.
   template <class List>
     requires std::convertible_to<detail::element_of<List>, std::span<T>>
   explicit pieces(List&& list) {
     starts_.push_back(0);
     for (auto&& each : list) add(each);
   }
-  /// Of pointers, one for each layer.
+  /// From pointers, one for each layer.
   template <class List>
     requires std::convertible_to<detail::element_of<List>, T*>
   explicit pieces(List&& list) {
@@ -100,7 +100,7 @@ template <class List>
   requires(!detail::is_pieces<std::remove_cvref_t<List>>)
 pieces(List&&) -> pieces<typename detail::piece_value<List>::type>;
 
-/// A caller's gradient as a step sees it: elements that lie in one piece, or in several. Refers to the caller's lists.
+/// A caller's gradient in a step: elements that lie in one piece, or in several. Refers to the caller's lists.
 template <class T>
 class gradient_ref {
  public:
@@ -109,7 +109,7 @@ class gradient_ref {
 
   /// No elements.
   gradient_ref() = default;
-  /// In one piece: a vector, array or span.
+  /// In one piece: from a vector, array or span.
   template <class Range>
     requires(!std::same_as<std::remove_cvref_t<Range>, gradient_ref> && std::convertible_to<Range, std::span<T>>)
   gradient_ref(Range&& flat) {  // NOLINT
@@ -117,14 +117,14 @@ class gradient_ref {
     only_ = all.data();
     size_ = all.size();
   }
-  /// In several. Those given by pointers have no elements before in().
+  /// In several pieces. Pieces given by pointers have no elements before in().
   gradient_ref(pieces<T> const& list) noexcept  // NOLINT
       : parts_{list.data().data()},
         starts_{list.starts().data()},
         count_{list.data().size()},
         size_{list.starts().empty() ? 0 : list.starts().back()} {}
 
-  /// The same elements, to be read.
+  /// The same elements, for reading.
   template <class U>
     requires(std::same_as<U const, T> && !std::is_const_v<U>)
   gradient_ref(gradient_ref<U> const& other) noexcept  // NOLINT
@@ -140,12 +140,12 @@ class gradient_ref {
   [[nodiscard]] bool in_one_piece() const noexcept { return parts_ == nullptr; }  ///< whether flat() may be called
   [[nodiscard]] std::span<T> flat() const noexcept { return {only_, size_}; }     ///< @pre in_one_piece()
 
-  /// The elements from number i on that lie side by side. Cost: O(log pieces). @pre i < size()
+  /// The consecutive elements in memory from number i on. Cost: O(log pieces). @pre i < size()
   [[nodiscard]] GRADSIEVE_INLINE std::span<T> run(std::uint64_t i) const noexcept {
     if (parts_ == nullptr) return {only_ + i, size_ - i};
     return run_of_pieces(i);
   }
-  /// Element i. Cost: as run().
+  /// Element i. Cost: that of run().
   [[nodiscard]] GRADSIEVE_INLINE T& operator[](std::uint64_t i) const noexcept { return run(i).front(); }
 
   /// Calls body(span) for the runs of `count` elements from `first` on, in order.
@@ -183,7 +183,7 @@ class gradient_ref {
     return made;
   }
 
-  /// Checks the number of elements, and that every piece with elements is somewhere. Cost: O(pieces).
+  /// Checks the number of elements, and that no piece with elements is null. Cost: O(pieces).
   /// @throws invalid_argument
   void check(layout const& layers) const {
     if (starts_ == nullptr && parts_ != nullptr)
@@ -196,7 +196,8 @@ class gradient_ref {
                                std::to_string(starts_[p + 1] - starts_[p]) + " elements");
   }
 
-  /// The same; pieces given by pointers get these layers' sizes, which outlive it. If there are others, check() throws.
+  /// The same; pieces given by pointers get the sizes of these layers, which outlive it. For other layers check()
+  /// throws.
   [[nodiscard]] gradient_ref in(layout const& layers) const noexcept {
     auto made = *this;
     if (parts_ == nullptr || starts_ != nullptr || count_ != layers.count()) return made;
@@ -215,18 +216,18 @@ class gradient_ref {
     return {parts_[behind - starts_ - 1] + (at - behind[-1]), std::min(*behind - at, size_ - i)};
   }
 
-  T* only_ = nullptr;                      // where the gradient begins, in one piece
-  T* const* parts_ = nullptr;              // or where its pieces begin
-  std::uint64_t const* starts_ = nullptr;  // of each piece, in the elements of all, and the end
+  T* only_ = nullptr;                      // the begin of the gradient, if it is one piece
+  T* const* parts_ = nullptr;              // otherwise the begins of its pieces
+  std::uint64_t const* starts_ = nullptr;  // first element of each piece, and the end
   std::size_t count_ = 0;                  // of pieces
-  std::uint64_t first_ = 0;                // of the elements of all pieces
-  std::uint64_t size_ = 0;                 // elements from there on
+  std::uint64_t first_ = 0;                // first element, counted in all pieces
+  std::uint64_t size_ = 0;                 // number of elements from there on
 };
 
 /// Deduces the element type.
 template <class T>
 gradient_ref(pieces<T> const&) -> gradient_ref<T>;
-/// The same of one piece.
+/// Deduces the element type of one piece.
 template <class Range>
 gradient_ref(Range&&) -> gradient_ref<typename decltype(std::span{std::declval<Range&>()})::element_type>;
 
@@ -239,7 +240,7 @@ inline constexpr bool is_gradient_ref<gradient_ref<T>> = true;
 }  // namespace detail
 /// @endcond
 
-/// A caller's gradient: pieces, or what checked_span() takes. @post check() was not called
+/// A caller's gradient: pieces, or what checked_span() accepts. @post check() was not called
 template <class Gradient>
 [[nodiscard]] auto checked_gradient(Gradient& gradient, layout const& layers) noexcept {
   if constexpr (detail::is_pieces<std::remove_cv_t<Gradient>>) {

@@ -1,4 +1,4 @@
-// Text for machines: the same characters whatever a stream's locale and settings are.
+// Text for machines: the same characters for any locale and settings of a stream.
 #pragma once
 
 #include <ios>  // and std::locale, without all of <locale>
@@ -7,12 +7,12 @@
 
 namespace gradsieve {
 
-/// While it lives, a stream writes numbers in decimal, without groups, with a point, six digits and no padding,
-/// whatever its locale, flags, width and precision were; then it has these again, but for the width. All operator<< of
-/// this library, and all that writes a file, hold one.
+/// While it exists, a stream writes numbers in decimal, without grouping, with a decimal point, six digits and no
+/// padding, whatever its locale, flags, width and precision were; its destructor restores them, except the width. All
+/// operator<< of this library, and everything that writes a file, use one.
 class plain_output {
  public:
-  /// Takes the stream's settings, which the destructor puts back.
+  /// Saves the stream's settings, which the destructor restores.
   explicit plain_output(std::ostream& out)
       : out_{out},
         locale_{out.getloc()},
@@ -20,7 +20,7 @@ class plain_output {
         precision_{out.precision(6)},
         fill_{out.fill(' ')} {
     out.width(0);
-    if (locale_ != std::locale::classic()) out.imbue(std::locale::classic());  // which makes a file write what it has
+    if (locale_ != std::locale::classic()) out.imbue(std::locale::classic());  // imbue makes a file write its buffer
   }
   ~plain_output() {
     out_.fill(fill_);
@@ -39,7 +39,7 @@ class plain_output {
   char fill_;
 };
 
-/// A std::ostringstream that writes so from the start, whatever the program's locale is.
+/// A std::ostringstream with these settings from the start, whatever the program's locale is.
 [[nodiscard]] inline std::ostringstream plain_text() {
   std::ostringstream out;
   out.imbue(std::locale::classic());

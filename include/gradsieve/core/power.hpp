@@ -9,7 +9,7 @@
 namespace gradsieve::exact {
 
 /// The square root of x.
-[[nodiscard]] GRADSIEVE_HD inline double square_root(double x) noexcept { return settled(std::sqrt(settled(x))); }
+[[nodiscard]] GRADSIEVE_HD inline double square_root(double x) noexcept { return opaque(std::sqrt(opaque(x))); }
 
 /// 2^n. @pre -1022 <= n <= 1023
 [[nodiscard]] inline double power_of_two(int n) noexcept {
@@ -52,7 +52,7 @@ namespace gradsieve::exact {
 }
 
 /// base^exponent, with a relative error below 6e-16 times the larger of 1 and |exponent * ln base|. std::pow rounds
-/// otherwise in other libraries, on other processors and with other flags.
+/// differently in other libraries, on other processors and with other flags.
 /// @pre base is positive and finite; -700 <= exponent * ln base <= 700
 [[nodiscard]] inline double power(double base, double exponent) noexcept {
   return exponential(multiply(exponent, logarithm(base)));

@@ -1,4 +1,4 @@
-// The id of the process, which tells the child of a fork() from its parent.
+// The id of the process, which distinguishes the child of a fork() from its parent.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace gradsieve {
 #endif
 }
 
-/// A deleter that does nothing in a child of fork(): for mutexes, which other threads may hold forever there, and for
-/// threads and communicators, which are in the parent. What it leaves is the child's copy.
+/// A deleter that does nothing in a child of fork(): for mutexes, which may stay locked there by other threads, and for
+/// threads and communicators, which are in the parent. The object that it does not delete is the child's copy.
 class delete_in_own_process {
  public:
   template <class T>

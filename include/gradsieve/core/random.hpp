@@ -1,4 +1,4 @@
-// Random numbers as hashes of names, not of a sequence.
+// Random numbers as hashes of what they are for, not of a sequence.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace gradsieve {
 
-/// A random number for a name: splitmix64's mixing of a counter (Steele et al. 2014), the same on every machine, in
-/// every space and for any number of threads. Chain it for names of several parts: mix(seed ^ mix(step ^
+/// A random number for a value: splitmix64's mixing of a counter (Steele et al. 2014), the same on every machine,
+/// in every space and for any number of threads. Chain it for several values: mix(seed ^ mix(step ^
 /// mix(segment))).
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   x += 0x9E37'79B9'7F4A'7C15u;
@@ -17,8 +17,8 @@ namespace gradsieve {
   return x ^ (x >> 31);
 }
 
-/// `count` of n positions for a sample: one at random in each of `count` strips of length n / count, rounded up or
-/// down. It uses no division, which would cost more than reading the element.
+/// `count` of n positions for a sample: one random position in each of `count` strips of length n / count, rounded up
+/// or down. It does not divide, as a division would cost more than reading the element.
 class sample_places {
  public:
   /// The same stream gives the same positions. @pre count <= n < 2^32, count <= 2^20

@@ -1,4 +1,4 @@
-// Searches for a threshold, as small values that a space drives: the host in a loop, a device between kernels. Both
+// Searches for a threshold, as small values that a space advances: the host in a loop, a device between kernels. Both
 // work on integer keys, so every search ends, on any data.
 #pragma once
 
@@ -17,13 +17,13 @@ class digit_search {
   static constexpr unsigned digit_bits = 11;               ///< bits of a key that a round decides
   static constexpr std::uint32_t bins = 1u << digit_bits;  ///< of a round's histogram
 
-  /// Looks for the k-th largest among the keys in [low, high], low >= 1.
+  /// Searches for the k-th largest of the keys in [low, high], low >= 1.
   GRADSIEVE_HD constexpr digit_search(key_type low, key_type high, index_type k) noexcept
       : low_{low}, span_{high - low}, shift_{shift_for(span_)}, wanted_{k}, done_{k == 0 || high < low} {
     if (done_) result_ = {high, 0};
   }
 
-  /// The bin of a key, or `bins` if the key is outside of the current range.
+  /// The bin of a key, or `bins` if the key is outside the current range.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t bin(key_type key) const noexcept {
     return inside(key) ? (key - low_) >> shift_ : bins;
   }
@@ -31,14 +31,14 @@ class digit_search {
   /// Whether a key is in the current range.
   [[nodiscard]] GRADSIEVE_HD constexpr bool inside(key_type key) const noexcept { return key - low_ <= span_; }
 
-  /// Whether result() is there.
+  /// Whether result() is available.
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
-  /// Rank of the answer among the keys of the current range, the largest being of rank 1.
+  /// Rank of the result among the keys of the current range; the largest key has rank 1.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type wanted() const noexcept { return wanted_; }
 
-  /// Takes the histogram of the current range and narrows the range to one bin. On the host; a device finds the bin
-  /// with many threads and calls narrow(). Cost: O(bins).
+  /// Narrows the range to one bin of the current range's histogram. On the host; a device finds the bin with many
+  /// threads and calls narrow(). Cost: O(bins).
   constexpr void next(std::span<std::uint32_t const> histogram) noexcept {
     std::uint32_t bin = bins;
     std::uint64_t above = 0;
@@ -47,26 +47,26 @@ class digit_search {
     narrow(bin - 1, above, histogram[bin - 1]);
   }
 
-  /// For a range with fewer than wanted() keys: the answer keeps all of them.
+  /// For a range with fewer than wanted() keys: the result keeps all of them.
   GRADSIEVE_HD constexpr void keep_everything() noexcept { finish({low_ - 1, 0}); }
 
-  /// Narrows the range to the bin that holds the wanted rank: `above` keys lie in the bins above it, `here` in it.
+  /// Narrows the range to the bin that holds the wanted rank: `above` keys are in the bins above it, `here` keys in it.
   /// @pre above < wanted() <= above + here
   GRADSIEVE_HD constexpr void narrow(std::uint32_t bin, std::uint64_t above, std::uint32_t here) noexcept {
     low_ += bin << shift_;
     span_ -= bin << shift_;
     wanted_ -= static_cast<index_type>(above);
-    if (here == wanted_) return finish({low_ - 1, 0});  // the whole bin belongs to the answer
+    if (here == wanted_) return finish({low_ - 1, 0});  // the result keeps the whole bin
     if (shift_ == 0) return finish({low_, wanted_});
     span_ = smaller(span_, (key_type{1} << shift_) - 1);  // the last bin ends where the range does
     shift_ = shift_for(span_);
   }
 
-  /// What was found. @pre done()
+  /// The threshold that was found. @pre done()
   [[nodiscard]] GRADSIEVE_HD constexpr threshold result() const noexcept { return result_; }
 
  private:
-  /// The finest shift at which a range fits the bins.
+  /// The smallest shift at which a range fits the bins.
   [[nodiscard]] GRADSIEVE_HD static constexpr unsigned shift_for(key_type span) noexcept {
     auto const width = bit_width(span);
     return width > digit_bits ? width - digit_bits : 0;
@@ -80,20 +80,20 @@ class digit_search {
   key_type low_;  // the current range is [low_, low_ + span_]
   key_type span_;
   unsigned shift_;
-  index_type wanted_;  // rank of the answer within the range, from the top
+  index_type wanted_;  // rank of the result within the range, from the top
   bool done_;
   threshold result_{};
 };
 
-/// Bracketed bisection on C(key) = number of elements whose key is at least `key`. Starts at a guess, gallops
-/// away from it until the answer is bracketed, then halves the bracket, and ends with a threshold that keeps
-/// between k and `most` elements, or, where ties forbid that, with exactly k.
-/// Source: LDTE-BS (Chen, Liu, Han 2021) for estimating and then correcting by counting; the integer bracket, its
-/// bound of 31 halvings and the exact end at ties are this library's.
+/// Bracketed bisection on C(key) = number of elements whose key is at least `key`. Starts at a guess, moves away from
+/// it in growing strides until the result is bracketed, then halves the bracket, and ends with a threshold that keeps
+/// between k and `most` elements, or, if ties make that impossible, exactly k.
+/// Source: LDTE-BS (Chen, Liu, Han 2021) for estimating and then correcting by counting; the integer bracket, its bound
+/// of 31 halvings and the exact end at ties are this library's.
 class bracket_search {
  public:
-  /// Looks for a threshold that keeps between k and `most` elements. @pre 1 <= k <= most; `high` is larger than every
-  /// key
+  /// Searches for a threshold that keeps between k and `most` elements. @pre 1 <= k <= most; `high` is larger than
+  /// every key
   GRADSIEVE_HD constexpr bracket_search(key_type guess, key_type high, index_type k, index_type most) noexcept
       : high_{high}, k_{k}, most_{most} {
     if (high_ <= 1)
@@ -102,13 +102,13 @@ class bracket_search {
       probe_ = clamped<key_type>(guess, 1, high_ - 1);
   }
 
-  /// Whether result() is there.
+  /// Whether result() is available.
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
   /// The key to count next. @pre !done()
   [[nodiscard]] GRADSIEVE_HD constexpr key_type probe() const noexcept { return probe_; }
 
-  /// Takes C(probe()) and chooses the next probe, or ends.
+  /// Uses C(probe()) to choose the next probe, or ends.
   GRADSIEVE_HD constexpr void next(std::uint64_t count) noexcept {
     ++probes_;
     if (count >= k_ && count <= most_) return finish({probe_ - 1, 0});
@@ -129,10 +129,10 @@ class bracket_search {
     stride_ = smaller<key_type>(stride_ * 2, key_type{1} << 30);
   }
 
-  /// What was found. @pre done()
+  /// The threshold that was found. @pre done()
   [[nodiscard]] GRADSIEVE_HD constexpr threshold result() const noexcept { return result_; }
 
-  /// Counting passes so far.
+  /// Number of counting passes so far.
   [[nodiscard]] GRADSIEVE_HD constexpr int probes() const noexcept { return probes_; }
 
  private:

@@ -25,13 +25,13 @@ struct selection_view {
 struct host_selection : selection_view {
   std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
 
-  /// Empty; no compress() returned it.
+  /// Empty; not returned by a compress().
   host_selection() = default;
-  /// The selection of compress() number `which`.
+  /// The selection that compress() number `which` returned.
   host_selection(selection_view const& from, std::uint64_t which) : selection_view{from}, number{which} {}
 };
 
-/// Room for a selection. `indices` and `values` are equally long.
+/// Memory for a selection. `indices` and `values` are equally long.
 struct selection_span {
   view<index_type> indices;  ///< of the entries
   view<float> values;        ///< of the entries
@@ -40,13 +40,13 @@ struct selection_span {
 
 /// Consecutive elements from which the rank `owner` selects at most k entries.
 struct segment {
-  static constexpr int every_rank = -1;  ///< owner of a segment that each rank selects from
+  static constexpr int every_rank = -1;  ///< owner of a segment from which each rank selects
 
   std::uint64_t offset = 0;  ///< of its first element in the gradient
   std::uint64_t size = 0;    ///< elements
-  index_type k = 0;          ///< entries to send of it, at most
+  index_type k = 0;          ///< the most entries to send from it
   int owner = every_rank;    ///< the rank that selects from it
-  std::uint32_t layer = 0;   ///< which of the ranges that split() was given; for partitioners that look at whole layers
+  std::uint32_t layer = 0;   ///< number of its range in split()'s argument; for partitioners that treat whole layers
 
   friend bool operator==(segment const&, segment const&) = default;
 };
@@ -60,14 +60,14 @@ struct range {
   friend bool operator==(range const&, range const&) = default;
 };
 
-/// How many of a segment's k entries its first `elements` of `size` elements give, rounded; all k for `elements` ==
-/// `size`. `phase`, any number below `size`, moves the rounding, so that it favours other bins in each step.
+/// The share of a segment's k entries for its first `elements` of `size` elements, rounded; k for `elements` == `size`.
+/// `phase`, any number below `size`, shifts the rounding, so that it favours other bins in each step.
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t share_of(std::uint64_t k, std::uint64_t elements, std::uint64_t size,
                                                             std::uint64_t phase) noexcept {
   return (elements * k + phase) / size;
 }
 
-/// What a partitioner divides among the segments in one step.
+/// The amount that a partitioner divides among the segments in one step.
 struct step_budget {
   double density = 0;          ///< fraction of the elements to send
   std::uint64_t elements = 0;  ///< of the layers that are selected from
@@ -81,14 +81,14 @@ struct step_budget {
   return static_cast<index_type>(smaller(k, static_cast<double>(elements)));
 }
 
-/// Memory that a partitioner may use in a step: made once, for the number of segments and ranks.
+/// Memory that a partitioner may use in a step, allocated once for the number of segments and ranks.
 struct partition_scratch {
   std::vector<index_type> order;              ///< one a segment
   std::vector<double> weight;                 ///< one a segment
   std::vector<std::pair<double, int>> loads;  ///< one a rank
 };
 
-/// What a selector keeps of an accumulator: every element whose key exceeds `key`, and the first `ties` of
+/// The elements of an accumulator that a selector keeps: every element whose key exceeds `key`, and the first `ties` of
 /// those whose key equals it. Ties therefore go to the smaller index.
 struct threshold {
   key_type key = 0;     ///< larger keys are kept
@@ -96,18 +96,18 @@ struct threshold {
   friend bool operator==(threshold const&, threshold const&) = default;
 };
 
-/// What decided on a threshold.
+/// The origin of a threshold.
 enum class threshold_origin : std::uint32_t {
   estimated,   ///< the selector's estimate
-  remembered,  ///< the threshold of the step before
+  remembered,  ///< the threshold of the previous step
   corrected    ///< a search: by counting passes, or, without one, for the k-th largest of the candidates
 };
 
-/// The segments of a step by what decided on their thresholds, for selectors that say it (`ldte`, `laplacian`,
+/// The segments of a step by the origin of their thresholds, for selectors that report it (`ldte`, `laplacian`,
 /// `sidco`). A segment that sends all its nonzero elements has no threshold.
 struct threshold_counts {
   std::uint64_t by[3] = {};  ///< in the order of threshold_origin
-  std::uint64_t probes = 0;  ///< passes that counted at a threshold, in all
+  std::uint64_t probes = 0;  ///< number of counting passes
 
   /// Segments of this origin.
   [[nodiscard]] constexpr std::uint64_t of(threshold_origin origin) const noexcept {
@@ -123,29 +123,29 @@ struct threshold_counts {
   friend bool operator==(threshold_counts const&, threshold_counts const&) = default;
 };
 
-/// What a selector remembers of a segment from one step to the next: a key that somewhat more than k elements will
-/// probably reach, and the k it was made for. It makes a step faster, and may move the threshold of a selector that
-/// estimates; it never makes an exact answer wrong.
+/// The threshold that a selector keeps for a segment from one step to the next: a key that somewhat more than k
+/// elements will probably reach, and the k it was made for. It makes a step faster, and may move the threshold of a
+/// selector that estimates; it never makes an exact result wrong.
 struct warm_threshold {
-  key_type key = 0;  ///< 0: nothing is remembered
+  key_type key = 0;  ///< 0: no threshold is stored
   index_type k = 0;  ///< the budget that the key was made for
   friend bool operator==(warm_threshold const&, warm_threshold const&) = default;
 };
 
-/// What a pass has set aside of one segment.
+/// The candidates that a pass has stored for one segment.
 struct candidates {
   std::uint64_t count = 0;  ///< elements whose key reaches the threshold; if not complete, at least this many
-  key_type threshold = 0;   ///< the key that all candidates reach; 0: none were wanted
-  bool complete = false;    ///< whether every element that reaches the threshold was set aside
+  key_type threshold = 0;   ///< the key that all candidates reach; 0: none were requested
+  bool complete = false;    ///< whether every element that reaches the threshold was stored
 };
 
-/// What a selector wants of complete candidates: all of them, the `rank` largest, or nothing, where they do not
-/// suffice.
+/// A selector's choice among complete candidates: all of them, the `rank` largest, or none if there are too few
+/// candidates.
 struct candidate_choice {
   index_type rank = 0;  ///< 0: all
-  bool made = false;    ///< false: the candidates do not suffice
+  bool made = false;    ///< false: there are too few candidates
 
-  /// The candidates do not suffice.
+  /// There are too few candidates.
   [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice none() noexcept { return {}; }
   /// All candidates.
   [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice all() noexcept { return {0, true}; }
@@ -153,32 +153,32 @@ struct candidate_choice {
   [[nodiscard]] GRADSIEVE_HD static constexpr candidate_choice largest(index_type k) noexcept { return {k, true}; }
 };
 
-/// Keeps every element: the default of passes that can be restricted to some.
+/// Keeps every element: the default of passes that can be restricted.
 struct keep_all {
   /// Always true.
   GRADSIEVE_HD constexpr bool operator()(float) const noexcept { return true; }
 };
 
-/// One segment's accumulator as a selector sees it.
+/// One segment's accumulator, for a selector.
 struct accumulator_ref {
-  view<float const> values;        ///< its elements; no data where the residual is not kept as float: use the workspace
+  view<float const> values;        ///< its elements; no data if the residual is not kept as float: use the workspace
   std::uint64_t first = 0;         ///< its offset in the gradient: an entry's index is `first` + position
-  std::uint64_t id = 0;            ///< names the segment to the workspace
+  std::uint64_t id = 0;            ///< the workspace's id of the segment
   std::uint64_t step = 0;          ///< the same on every rank
-  warm_threshold* warm = nullptr;  ///< what the step before has left; may be written; null: nothing is remembered
+  warm_threshold* warm = nullptr;  ///< of the previous step; may be written; null: no threshold is stored
 };
 
 class layout;
 
-/// What sender and receiver of a message know beforehand; and the sender's step and rank, which no receiver needs.
+/// What sender and receiver of a message know in advance; and the sender's step and rank, which no receiver needs.
 struct message_info {
   std::uint64_t n = 0;                    ///< elements of the gradient
   std::uint64_t layout_hash = 0;          ///< layout::hash(), equal on both sides
   std::uint64_t passthrough = 0;          ///< elements that pass through uncompressed
-  layout const* layers = nullptr;         ///< the layout itself, host memory; null where the codec needs none
+  layout const* layers = nullptr;         ///< the layout itself, host memory; null if the codec needs none
   std::span<std::uint32_t const> bins{};  ///< length of the bins in each layer, host memory; empty: no bins
   std::span<range const> skipped{};       ///< layers that the step skips, host memory
-  std::uint64_t step = 0;                 ///< of the sender, for codecs that round at random; a device counts its own
+  std::uint64_t step = 0;                 ///< of the sender, for codecs that round at random; a device counts itself
   std::uint32_t rank = 0;                 ///< of the sender, for codecs that round at random
 };
 

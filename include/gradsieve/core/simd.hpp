@@ -17,7 +17,7 @@ enum class simd { portable, neon, avx2, avx512 };
 namespace gradsieve::host_kernels {
 
 #if GRADSIEVE_X86
-/// Whether the processor converts float16 (F16C). Asked of itself: not every compiler knows the name.
+/// Whether the processor converts float16 (F16C), read from the processor, as not every compiler knows the name.
 [[nodiscard]] inline bool converts_halfs() noexcept {
   unsigned a = 0;
   unsigned b = 0;
@@ -27,7 +27,7 @@ namespace gradsieve::host_kernels {
 }
 #endif
 
-/// The best that this processor has.
+/// The best instruction set of this processor.
 [[nodiscard]] inline simd best_simd() noexcept {
 #if GRADSIEVE_X86
   static simd const best = [] {

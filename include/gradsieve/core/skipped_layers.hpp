@@ -1,4 +1,4 @@
-// Which layers a step leaves out.
+// The layers that a step leaves out.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 namespace gradsieve {
 
 /// Layers whose update the caller will not use in one step, such as those of parameters that no rank used: one byte or
-/// bool for each layer of the layout, in its order, not zero for a layer that is skipped. Nothing, or all zeros: no
-/// layer is. A view of the caller's memory, which is read during the call only. All ranks skip the same layers in the
-/// same step. What that means for the layers: see compressor::exchange().
+/// bool for each layer of the layout, in its order, nonzero for a skipped layer. Empty or all zeros: no layer is
+/// skipped. A view of the caller's memory, which is read during the call only. All ranks skip the same layers in the
+/// same step. For the effect on the layers see compressor::exchange().
 class skipped_layers {
  public:
   /// No layer is skipped.
@@ -27,13 +27,13 @@ class skipped_layers {
   skipped_layers(Bytes const& by_layer) noexcept
       : by_layer_{reinterpret_cast<unsigned char const*>(std::ranges::data(by_layer)), std::ranges::size(by_layer)} {}
 
-  /// Layers that it speaks of: those of the layout, or none.
+  /// Number of layers it describes: those of the layout, or none.
   [[nodiscard]] std::size_t size() const noexcept { return by_layer_.size(); }
 
   /// Whether a layer is skipped.
   [[nodiscard]] bool operator[](std::size_t i) const noexcept { return i < size() && by_layer_[i] != 0; }
 
-  /// A number that differs where other layers are skipped; 0 if none is. Cost: O(layers).
+  /// A hash of the skipped layers; 0 if none is skipped. Cost: O(layers).
   [[nodiscard]] std::uint64_t hash() const noexcept {
     std::uint64_t h = 0;
     for (std::size_t i = 0; i < size(); ++i)
@@ -41,7 +41,7 @@ class skipped_layers {
     return h;
   }
 
-  /// @throws invalid_argument unless it speaks of this many layers, or of none.
+  /// @throws invalid_argument unless it describes this many layers, or none.
   void check(std::size_t layers) const {
     if (size() != 0 && size() != layers)
       throw invalid_argument("gradsieve: skipped_layers has " + std::to_string(size()) +

@@ -1,4 +1,4 @@
-// What a step does with each layer.
+// The treatment of each layer in a step.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@
 namespace gradsieve {
 
 /// @cond internal
-/// The layers of a step in lists of ranges, one a layer, in order. Without skipped layers those of the recipe.
+/// The layers of a step in lists of ranges, one per layer, in order. Without skipped layers they are the recipe's.
 class step_layers {
  public:
   step_layers(layout const& layers, layer_split const& split)
       : layers_{layers}, split_{split}, passthrough_{split.passthrough}, excluded_{split.passthrough} {}
 
   [[nodiscard]] std::vector<range> const& passthrough() const noexcept { return passthrough_; }  ///< sent in full
-  [[nodiscard]] std::vector<range> const& skipped() const noexcept { return skipped_; }          ///< left alone
+  [[nodiscard]] std::vector<range> const& skipped() const noexcept { return skipped_; }          ///< not sent
   [[nodiscard]] std::vector<range> const& excluded() const noexcept { return excluded_; }  ///< both: not selected from
   [[nodiscard]] std::uint64_t skipped_elements() const noexcept { return skipped_elements_; }
 
-  /// A number that differs where other layers are skipped; 0 if none is.
+  /// A hash of the skipped layers; 0 if none is skipped.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
 
-  /// From now on these are skipped. Cost: O(layers). Allocates. @pre chosen.check(layers)
+  /// Makes later steps skip these layers. Cost: O(layers). Allocates. @pre chosen.check(layers)
   void skip(skipped_layers const& chosen) {
     std::vector<range> passthrough, skipped, excluded;
     std::uint64_t elements = 0;

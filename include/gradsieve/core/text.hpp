@@ -14,7 +14,7 @@
 
 namespace gradsieve {
 
-/// Writes a number in the fewest digits that read back as the same number, whatever the stream's settings.
+/// Writes a number with the fewest digits that read back as the same number, whatever the stream's settings.
 template <class T>
   requires std::is_arithmetic_v<T>
 struct shortest {
@@ -44,11 +44,11 @@ std::ostream& describe(std::ostream& out, std::string_view name, Fields const&..
   return out;
 }
 
-/// Whether a name fits a pattern: '*' any characters, '?' one.
+/// Whether a name matches a pattern: '*' any characters, '?' one.
 [[nodiscard]] inline bool glob(std::string_view pattern, std::string_view name) noexcept {
   std::size_t p = 0;
   std::size_t at = 0;
-  std::size_t star = std::string_view::npos;  // the last '*', which takes one character more on each retry
+  std::size_t star = std::string_view::npos;  // the last '*', which matches one more character on each retry
   std::size_t retry = 0;
   while (at < name.size()) {
     if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[at]) && pattern[p] != '*') {

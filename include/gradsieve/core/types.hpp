@@ -40,12 +40,12 @@ template <class T>
 /// Position of an element in a gradient. A compressor holds fewer than 2^32 of them.
 using index_type = std::uint32_t;
 
-/// The bits of |x| as an unsigned integer: orders floats exactly as their magnitudes, subnormals included;
-/// both zeros give 0, infinity `infinite_key`, every NaN more than that. Unlike a float comparison it is not
-/// changed by flush-to-zero or fast-math, so every pass of a step decides alike.
+/// The bits of |x| as an unsigned integer, in the same order as the magnitudes, subnormals included; both zeros give 0,
+/// infinity `infinite_key`, every NaN more than that. Unlike a float comparison it does not change with flush-to-zero
+/// or fast-math, so every pass of a step makes the same decision.
 using key_type = std::uint32_t;
 
-/// The key of infinity; larger keys are of NaNs.
+/// The key of infinity; larger keys belong to NaNs.
 inline constexpr key_type infinite_key = 0x7F80'0000u;
 
 /// The next key; there is none above the last one.
@@ -63,12 +63,12 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
   return gradsieve::bit_cast<float>(key);
 }
 
-/// False for NaN and for both infinities.
+/// False for NaN and both infinities.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool is_finite(float const& x) noexcept {
   return magnitude_key(x) < infinite_key;
 }
 
-/// False for NaN and for both infinities. For checks of input, not for loops over elements.
+/// False for NaN and both infinities. For checks of input, not for loops over elements.
 [[nodiscard]] GRADSIEVE_HD inline bool is_finite(double const& x) noexcept {
   return (stored_bits(x) & 0x7FFF'FFFF'FFFF'FFFFu) < 0x7FF0'0000'0000'0000u;
 }
@@ -112,12 +112,12 @@ struct bfloat16 {
     return converted;
   }
 #endif
-  // No subnormal operand or result, so that flush-to-zero changes nothing; no branch, so that loops vectorise.
+  // No subnormal operand or result, so that flush-to-zero has no effect; no branch, so that loops vectorise.
   constexpr std::uint32_t rebias = 0x3800'0000u;           // from exponent bias 15 to 127
   constexpr std::uint32_t smallest_normal = 0x3880'0000u;  // 2^-14, as binary32
   std::uint32_t const magnitude = (x.bits & 0x7FFFu) << 13;
   std::uint32_t const sign = (x.bits & 0x8000u) << 16;
-  // A subnormal is the fraction of 2^-14 * (1 + fraction), less that one.
+  // A subnormal is the fraction of 2^-14 * (1 + fraction), minus 2^-14.
   std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(
       gradsieve::bit_cast<float>(smallest_normal | magnitude) - gradsieve::bit_cast<float>(smallest_normal));
   std::uint32_t const finite = magnitude >= 0x0080'0000u ? magnitude + rebias : subnormal;
@@ -145,10 +145,10 @@ template <>
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr float16 from_float<float16>(float const& x) noexcept {
   constexpr key_type smallest_normal = 0x3880'0000u;  // 2^-14
-  constexpr key_type beyond = 0x4780'0000u;           // 65536 and more become infinity
+  constexpr key_type beyond = 0x4780'0000u;           // 65536 and larger become infinity
   std::uint32_t const sign = (gradsieve::bit_cast<std::uint32_t>(x) >> 16) & 0x8000u;
   key_type const key = magnitude_key(x);
-  // Below 2^-14 one float addition rounds at the subnormal's last bit.
+  // Below 2^-14 one float addition rounds at the last bit of a subnormal.
   float const least = gradsieve::bit_cast<float>(key < smallest_normal ? key : smallest_normal);
   std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(least + 0.5f) - 0x3F00'0000u;
   std::uint32_t const normal = (key + 0x0FFFu + ((key >> 13) & 1u) - 0x3800'0000u) >> 13;
@@ -180,15 +180,15 @@ template <class T>
   return magnitude_key(x) >= overflow_key<T> && magnitude_key(x) < infinite_key;
 }
 
-/// from_float(), but a finite value that is too large becomes the largest finite one.
+/// As from_float(), but a finite value that is too large becomes the largest finite one.
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T from_float_saturated(float const& x) noexcept {
   return from_float<T>(exceeds<T>(x) ? with_sign_of(x, largest_value<T>) : x);
 }
 
-/// A float rounded to a residual's format: away from zero where the bits that are dropped exceed 2^16 - 1 - `noise`,
-/// else towards zero. Noise that is uniform below 2^16 makes the rounding unbiased; 2^15 rounds to the nearest. Finite
-/// values stay finite, and values that the format holds stay as they are.
+/// A float rounded to a residual's format: away from zero if the dropped bits exceed 2^16 - 1 - `noise`, otherwise
+/// towards zero. Noise that is uniform below 2^16 makes the rounding unbiased; 2^15 rounds to the nearest. Finite
+/// values stay finite, and values that the format can represent do not change.
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T to_stored(float const& x, std::uint32_t noise = 0x8000u) noexcept;
 
@@ -209,7 +209,7 @@ template <>
 template <class T>
 concept gradient_value = std::same_as<T, float> || std::same_as<T, float16> || std::same_as<T, bfloat16>;
 
-/// What a residual store keeps of one element: N floats.
+/// The state of a residual store for one element: N floats.
 template <std::size_t N>
 struct element_state {
   float value[N];  ///< state 0 is the accumulator

@@ -42,7 +42,7 @@ class view {
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t size() const noexcept { return size_; }  ///< number of elements
   [[nodiscard]] GRADSIEVE_HD constexpr bool empty() const noexcept { return size_ == 0; }     ///< whether size() is 0
   [[nodiscard]] GRADSIEVE_HD constexpr T* begin() const noexcept { return data_; }            ///< the first element
-  [[nodiscard]] GRADSIEVE_HD constexpr T* end() const noexcept { return data_ + size_; }  ///< behind the last element
+  [[nodiscard]] GRADSIEVE_HD constexpr T* end() const noexcept { return data_ + size_; }  ///< after the last element
   /// Element i. @pre i < size()
   [[nodiscard]] GRADSIEVE_HD constexpr T& operator[](std::uint64_t i) const noexcept { return data_[i]; }
 

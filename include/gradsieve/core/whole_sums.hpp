@@ -1,4 +1,4 @@
-// Sums of whole numbers, which no order of adding changes: magnitudes, squares and logarithms in fixed point.
+// Sums of whole numbers, which do not depend on the order of adding: magnitudes, squares and logarithms in fixed point.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace gradsieve {
 
-/// N sums that a workspace's add_up() makes in one pass.
+/// N sums that a workspace's add_up() computes in one pass.
 template <std::size_t N>
 struct whole_sums {
   std::uint64_t value[N];  ///< the sums
@@ -21,7 +21,7 @@ struct whole_sums {
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t const& operator[](std::size_t i) const noexcept {
     return value[i];
   }
-  /// Adds other sums, one by one.
+  /// Adds other sums, element by element.
   GRADSIEVE_HD constexpr void add(whole_sums const& other) noexcept {
     for (std::size_t i = 0; i < N; ++i) value[i] += other.value[i];
   }
@@ -29,7 +29,7 @@ struct whole_sums {
 };
 
 /// Magnitudes of up to `n` elements as whole numbers whose sum stays below 2^63. The largest has as many bits as that
-/// allows, 40 at most and 30 for n = 2^32; bits below the last one are cut off.
+/// allows, at most 40 and 30 for n = 2^32; bits below the last one are truncated.
 class magnitude_units {
  public:
   /// Units for n elements. @pre no key of the elements exceeds max_key, which is finite
@@ -43,7 +43,7 @@ class magnitude_units {
     return shifted(significand_of(key), bits_ - 24 - (top_ - exponent_of(key)));
   }
 
-  /// x^2 in units of its own, see square_unit().
+  /// x^2 in units of square_unit().
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t square(key_type key) const noexcept {
     return shifted(significand_of(key) * significand_of(key), bits_ - 48 - 2 * (top_ - exponent_of(key)));
   }

@@ -1,4 +1,4 @@
-// Numbers as little-endian bytes, and a checksum: what messages, checkpoints and plans are written with.
+// Numbers as little-endian bytes, and a checksum, for messages, checkpoints and plans.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@
 #include <gradsieve/core/config.hpp>
 #include <gradsieve/core/simd.hpp>
 
-/// What codecs write and read messages with. All numbers are little-endian.
+/// Functions for writing and reading messages. All numbers are little-endian.
 namespace gradsieve::wire {
 
-/// Writes numbers as little-endian bytes. @pre `to` has room for them
+/// Writes numbers as little-endian bytes. @pre `to` has enough bytes
 template <class T>
 void store(std::span<std::byte> to, std::span<T const> from) noexcept {
   if constexpr (std::endian::native == std::endian::little) {
@@ -61,7 +61,7 @@ void store_one(std::span<std::byte> to, T value) noexcept {
 
 /// A part of checksum(), compiled for each instruction set.
 struct mix_words {
-  /// The sum of mixed() words, of which the first has the position 1.
+  /// The sum of mixed() words; the first has position 1.
   template <simd>
   GRADSIEVE_INLINE static std::uint64_t run(std::byte const* bytes, std::size_t words) noexcept {
     std::uint64_t total = 0;
@@ -75,7 +75,7 @@ struct mix_words {
   }
 };
 
-/// The sum of all 8-byte words and the size, each mixed with its position. It finds damage, not forgery. As it is a
+/// The sum of all 8-byte words and the size, each mixed with its position. It detects damage, not forgery. As it is a
 /// sum, any number of threads can compute it.
 [[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
   std::size_t const words = bytes.size() / 8;

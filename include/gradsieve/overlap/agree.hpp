@@ -15,7 +15,7 @@
 namespace gradsieve {
 
 /// Broadcasts rank 0's plan to every rank; the plans of other ranks are not read. (Plans that ranks make separately may
-/// differ where a rounding decides a tie.) Collective.
+/// differ if a rounding decides a tie.) Collective.
 /// @throws corrupt_message, on every rank that got damaged bytes; mismatch, on every rank, if the plans' hashes differ.
 template <communicator Comm, space Space>
 [[nodiscard]] plan agree(Space const& where, Comm const& comm, plan const& mine) {

@@ -1,4 +1,4 @@
-// The place of a plan's groups in a flat gradient.
+// The positions of a plan's groups in a flat gradient.
 #pragma once
 
 #include <algorithm>
@@ -23,18 +23,18 @@
 
 namespace gradsieve {
 
-/// The layers of one group, in the layout's order, and where they are in the gradient.
+/// The layers of one group, in the layout's order, and their positions in the gradient.
 struct group_layers {
   layout layers;
-  std::vector<range> pieces;         ///< neighbours joined; empty layers left out
+  std::vector<range> pieces;         ///< neighbours are joined, empty layers left out
   std::vector<std::size_t> members;  ///< the layers' numbers in the layout
 
   [[nodiscard]] std::size_t first() const noexcept { return pieces.empty() ? 0 : pieces.front().offset; }
 
-  /// Elements of the buffer that the group needs; 0 where it is one piece, and may stay where it is.
+  /// Elements of the group's buffer; 0 if the group is one piece and can stay in place.
   [[nodiscard]] std::size_t packed_size() const noexcept { return pieces.size() > 1 ? layers.size() : 0; }
 
-  /// Calls copy(a piece of the gradient, its place in `packed`), where pieces lie back to back.
+  /// Calls copy(a piece of the gradient, its place in `packed`) for all pieces; in `packed` they are back to back.
   template <class T, class Copy>
   void for_each_piece(std::type_identity_t<gradient_ref<T>> const gradient, std::span<T> packed,
                       Copy const& copy) const {
@@ -47,14 +47,14 @@ struct group_layers {
   }
 };
 
-/// A plan, whose layers are in ready order, laid over a layout.
+/// A plan, whose layers are in ready order, mapped to a layout.
 class group_map {
  public:
   group_map() = default;
 
   /// `ready_order[i]` is the layout's number of the plan's layer i; empty: the last layer is ready first.
-  /// @throws invalid_argument unless it is a permutation and the layers' bytes are the plan's, for gradients of
-  /// `value_bytes` an element.
+  /// @throws invalid_argument unless it is a permutation and the layers' bytes are the plan's, for gradients with
+  /// `value_bytes` bytes per element.
   group_map(layout const& layers, plan const& chosen, std::vector<std::size_t> ready_order, std::size_t value_bytes)
       : order_{std::move(ready_order)}, place_(layers.count(), layers.count()) {
     auto const count = layers.count();
@@ -87,7 +87,7 @@ class group_map {
   /// The elements of the plan's layer `place`.
   [[nodiscard]] range const& range_of(std::size_t place) const noexcept { return ranges_[place]; }
 
-  /// Checks that no rank has failed and all hold the same layout and order. Collective.
+  /// Checks that no rank has failed and that all ranks have the same layout and order. Collective.
   /// @throws `failure` if this rank has one; otherwise mismatch, on every rank.
   template <communicator Comm, class Space>
   static void require_equal(Space const& where, Comm const& comm, layout const& layers, group_map const& mine,

@@ -1,4 +1,4 @@
-// Runs the groups of a plan on a second stream while the first still computes gradients.
+// Runs the groups of a plan on a second stream while the first one still computes gradients.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,10 +23,10 @@ namespace gradsieve {
 template <class Read>
 class device_overlap_report {
  public:
-  /// Made by an overlap.
+  /// Created by an overlap.
   explicit device_overlap_report(Read read) : read_{std::move(read)} {}
 
-  /// Reads the report. Waits for the step. @throws what failed first in it on the device; device_error.
+  /// Reads the report. Waits for the step. @throws the first failure of the step on the device; device_error.
   [[nodiscard]] overlap_report get() const { return read_(); }
   /// Reads the report, as get().
   operator overlap_report() const { return get(); }  // NOLINT: it is one
@@ -37,12 +37,12 @@ class device_overlap_report {
 
 /// @cond internal
 /// On a device: announce() enqueues, and events order the streams. Times are the device's; 0 for a step in a CUDA
-/// graph. Memory: an event per layer, two per group. Threads: written() and announce() from any; all else from one at a
-/// time.
+/// graph. Memory: one event per layer, two per group. Threads: written() and announce() from any thread; all else from
+/// one at a time.
 template <>
 class group_queue<device> {
  public:
-  /// Who writes gradients: a stream.
+  /// The writer of gradients: a stream.
   struct writer {
     template <std::convertible_to<cudaStream_t> Stream>
     writer(Stream const& which) : stream{which} {}  // NOLINT: it is one
@@ -83,7 +83,7 @@ class group_queue<device> {
   }
   [[nodiscard]] writer step_writer() const noexcept { return by_; }
 
-  /// The work that writes the gradient of a layer is enqueued on that stream. @throws device_error
+  /// Records that the work that writes the gradient of a layer is enqueued on that stream. @throws device_error
   void written(std::size_t layer, writer by) const { written_[layer].record(by.stream); }
   void fill_zero(std::span<std::byte> memory) const {
     throw_on_error(cudaMemsetAsync(memory.data(), 0, memory.size(), by_.stream), "cudaMemsetAsync");
@@ -94,7 +94,7 @@ class group_queue<device> {
     for (; issued_ < started_.size() && may_(issued_); ++issued_) body_(issued_);
   }
 
-  /// The stream that writes the step's gradients waits for the groups from here on. @throws device_error
+  /// Makes the stream that writes the step's gradients wait for the groups. @throws device_error
   void finish() const {
     if (!holds_) return;
     reached_.mark(by_.stream);
@@ -135,7 +135,7 @@ class group_queue<device> {
   }
 
  private:
-  /// A CUDA event: work of one stream that others wait for.
+  /// A CUDA event: work of one stream that others can wait for.
   class event {
    public:
     event() { throw_on_error(cudaEventCreate(&handle_), "cudaEventCreate"); }
@@ -148,16 +148,16 @@ class group_queue<device> {
       throw_on_error(cudaStreamWaitEvent(stream, handle_, 0), "cudaStreamWaitEvent");
     }
 
-    /// As record(), for times only: without exception.
+    /// As record(), but without exceptions, for times only.
     void mark(cudaStream_t stream) const noexcept {
       if (cudaEventRecord(handle_, stream) != cudaSuccess) cudaGetLastError();
     }
-    /// 0 where one of them has no time, or the second was first.
+    /// 0 if one of them has no time, or the second one was first.
     [[nodiscard]] static double seconds(event const& from, event const& to) noexcept {
       float milliseconds = 0;
       if (cudaEventElapsedTime(&milliseconds, from.handle_, to.handle_) == cudaSuccess)
         return std::max(0.0, milliseconds / 1e3);
-      cudaGetLastError();  // or the next launch would be blamed for it
+      cudaGetLastError();  // otherwise the next launch would report it
       return 0;
     }
 
@@ -167,12 +167,12 @@ class group_queue<device> {
 
   device aside_;
   std::vector<event> written_, started_, finished_;  // of layers; of groups
-  event began_, reached_, done_;                     // the step; on the writer's stream and on `aside` its end
+  event began_, reached_, done_;                     // the step; its end on the writer's stream and on `aside`
   std::function<bool(std::size_t)> may_;
   std::function<void(std::size_t)> body_;
 
   writer by_{nullptr};
-  bool holds_ = false;  // something of this step: `aside` is in a capture if the writer's stream is
+  bool holds_ = false;  // work of this step: `aside` is in a capture if the writer's stream is
   std::mutex mutex_;
   std::size_t issued_ = 0;  // groups of this step
 };

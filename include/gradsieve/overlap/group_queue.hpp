@@ -22,7 +22,7 @@
 namespace gradsieve {
 
 /// The part of an overlap that depends on the space: runs body(group) for every group in order, each as soon as
-/// may(group) holds. Neither may throw. In a step begin(writer) comes first, then written() and announce(), and
+/// may(group) is true. Neither may throw. In a step begin(writer) comes first, then written() and announce(), and
 /// finish() last. `body` calls hold(), start_group() and finish_group().
 template <class Space>
 class group_queue {
@@ -31,11 +31,11 @@ class group_queue {
 
 /// On the host: a thread of its own. A child of fork() has no such thread: there usable() is false, a call that would
 /// wait for the thread throws, and the destructor does nothing.
-/// Memory: a thread's. Threads: announce() from any; all else from one at a time.
+/// Memory: a thread's. Threads: announce() from any thread; all else from one at a time.
 template <>
 class group_queue<host> {
  public:
-  /// What writes gradients: any thread, which calls ready() afterwards.
+  /// The writer of gradients: any thread, which calls ready() afterwards.
   struct writer {};
   template <class T>
   using buffer = host_buffer<T>;
@@ -44,7 +44,7 @@ class group_queue<host> {
   group_queue(group_queue const&) = delete;
   group_queue& operator=(group_queue const&) = delete;
 
-  /// Waits for the group that the thread is at, if there is one; others of a step are left.
+  /// Waits for the group that the thread is exchanging, if there is one; the step's other groups are not exchanged.
   ~group_queue() {
     if (!usable()) return;
     {
@@ -55,13 +55,13 @@ class group_queue<host> {
     if (shared_->thread.joinable()) shared_->thread.join();
   }
 
-  /// The communicator for what ranks agree on before the first step.
+  /// The communicator for data that ranks compare before the first step.
   template <class Comm>
   [[nodiscard]] static Comm const& setup_communicator(host const&, Comm const& comm) noexcept {
     return comm;
   }
 
-  /// Once, before the first step. What the functions refer to outlives this object.
+  /// Called once, before the first step. Whatever the functions refer to must outlive this object.
   /// @throws std::system_error if there is no thread.
   template <class May, class Body>
   void start(std::size_t groups, std::size_t /*layers*/, May may, Body body) {
@@ -79,7 +79,7 @@ class group_queue<host> {
           "in that one");
   }
 
-  /// Begins a step. What was written before is visible to the body. @pre no group may go; the last step is over
+  /// Begins a step. Earlier writes are visible to the body. @pre no group may go yet; the last step has ended
   void begin(writer) {
     began_ = clock::now();
     {
@@ -90,11 +90,11 @@ class group_queue<host> {
   }
   [[nodiscard]] writer step_writer() const noexcept { return {}; }
 
-  /// The gradient of a layer is written: announce() makes it visible.
+  /// Records that the gradient of a layer is written: announce() makes it visible.
   void written(std::size_t /*layer*/, writer) const noexcept {}
   void fill_zero(std::span<std::byte> memory) const noexcept { std::ranges::fill(memory, std::byte{}); }
 
-  /// Groups may go that could not before. @throws as require_usable()
+  /// Announces that groups may go that could not before. @throws as require_usable()
   void announce() {
     require_usable();
     {
@@ -103,7 +103,7 @@ class group_queue<host> {
     shared_->work.notify_one();
   }
 
-  /// Waits until the step's groups are done. What the body wrote is visible then. @pre all may go and are announced
+  /// Waits until the step's groups are done. Writes of the body are then visible. @pre all may go and are announced
   void finish() {
     auto const start = clock::now();
     std::unique_lock lock{shared_->mutex};
@@ -124,7 +124,7 @@ class group_queue<host> {
     std::ranges::copy(from, to.begin());
   }
 
-  /// Waits for what finish() left to a device.
+  /// Waits for what finish() leaves to a device.
   void drain() const noexcept {}
 
   [[nodiscard]] std::span<group_times const> times() const noexcept { return times_; }
@@ -150,7 +150,7 @@ class group_queue<host> {
   template <class May, class Body>
   static void work(state& all, std::size_t groups, May const& may, Body const& body) noexcept {
     for (std::uint64_t step = 1;; ++step) {
-      for (std::size_t g = 0; g <= groups; ++g) {  // once more for the end, and where there is no group
+      for (std::size_t g = 0; g <= groups; ++g) {  // once more for the end, also without groups
         std::unique_lock lock{all.mutex};
         all.work.wait(lock, [&] { return all.stopped || (all.begun >= step && (g == groups || may(g))); });
         if (all.stopped) return;
@@ -171,7 +171,7 @@ class group_queue<host> {
 
   std::int64_t process_ = process_id();
   std::unique_ptr<state, delete_in_own_process> shared_{new state};
-  std::vector<group_times> times_;  // with began_: of the caller's thread before begin() and after finish()
+  std::vector<group_times> times_;  // like began_, for the caller's thread before begin() and after finish()
   clock::time_point began_;
   double exposed_ = 0;
 };

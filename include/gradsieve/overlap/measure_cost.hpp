@@ -23,7 +23,7 @@
 
 namespace gradsieve {
 
-/// How a cost is measured. Bytes are those of binary32 gradients.
+/// How to measure a cost. Bytes are those of binary32 gradients.
 struct measure_options {
   std::uint64_t smallest = 64;                      ///< bytes
   std::uint64_t largest = std::uint64_t{16} << 20;  ///< at least the largest group that is planned, if time allows
@@ -61,12 +61,12 @@ namespace schedule_detail {
 }  // namespace schedule_detail
 
 /// Measures and fits the cost of a collective. `prepare(bytes)` returns a callable that makes one collective call of
-/// that size; if the callable returns a double, that counts as its seconds, else it is timed. A sample begins with a
-/// barrier and is the longest time of all ranks; each size counts with its median. The first pass goes from the
-/// smallest size up, as far as the time allows, and warms each size up; each other pass has an order of its own. The
-/// callables are kept until the end. Nothing else should use the link meanwhile. Collective: all ranks pass the same
-/// options and get rank 0's fit. Allocates.
-/// @throws invalid_argument for the options; what the transport and the callable throw.
+/// that size; if the callable returns a double, that counts as its seconds, otherwise it is timed. A sample begins with
+/// a barrier and is the longest time of all ranks; each size counts with its median. The first pass goes from the
+/// smallest size up, as far as the time allows, and warms each size up; every other pass has an order of its own. The
+/// callables are kept until the end. Nothing else should use the link during that time. Collective: all ranks pass the
+/// same options and get rank 0's fit. Allocates.
+/// @throws invalid_argument for the options; exceptions of the transport and of the callable.
 template <communicator Comm, std::invocable<std::uint64_t> Prepare>
 [[nodiscard]] affine_fit measure_cost(Comm const& comm, Prepare const& prepare, measure_options const& options = {}) {
   static_assert(has_all_reduce<Comm, host, double> && has_broadcast<Comm, host>,
@@ -77,7 +77,7 @@ template <communicator Comm, std::invocable<std::uint64_t> Prepare>
     comm.all_reduce(host{}, std::span{&seconds, 1}, reduction::max);
     return seconds;
   };
-  double spent = 0;  // as all ranks know it
+  double spent = 0;  // the same on all ranks
   auto const sample = [&](auto& run) {
     (void)longest(0);  // a barrier
     auto const start = clock::now();
@@ -96,7 +96,7 @@ template <communicator Comm, std::invocable<std::uint64_t> Prepare>
   std::vector<std::invoke_result_t<Prepare const&, std::uint64_t>> runs;
   std::vector<std::vector<double>> taken;
   for (auto const size : sizes) {
-    // Two calls of this size, each of at most twice the time that the size before took.
+    // Two calls of this size, each at most twice as long as at the previous size.
     if (!taken.empty() && spent + 4 * taken.back().front() > options.seconds) break;
     runs.push_back(prepare(size));
     (void)sample(runs.back());
@@ -137,7 +137,7 @@ template <communicator Comm>
       options);
 }
 
-/// Measures an all-gather to which every rank gives this many bytes; see measure_cost(). Collective.
+/// Measures an all-gather in which every rank sends this many bytes; see measure_cost(). Collective.
 template <communicator Comm>
 [[nodiscard]] affine_fit measure_all_gather(Comm const& comm, measure_options const& options = {}) {
   static_assert(has_all_gather<Comm, host>, "this communicator needs all_gather");
@@ -152,8 +152,8 @@ template <communicator Comm>
       options);
 }
 
-/// Measures the exchange() of what make(layout) returns, such as a compressor, for a gradient of this many bytes, with
-/// its selection and update. Gradients are noise, different on each rank; see measure_cost(). Collective.
+/// Measures the exchange() of the object that make(layout) returns, such as a compressor, for a gradient of this many
+/// bytes, with its selection and update. Gradients are noise, different on each rank; see measure_cost(). Collective.
 template <communicator Comm, std::invocable<layout const&> Make>
 [[nodiscard]] affine_fit measure_exchange(Comm const& comm, Make const& make, measure_options const& options = {}) {
   return measure_cost(
@@ -166,7 +166,7 @@ template <communicator Comm, std::invocable<layout const&> Make>
           float const uniform = (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f;
           noise[i] = bits % 2 == 0 ? std::log(uniform) : -std::log(uniform);  // Laplace
         }
-        // Each call's update is the gradient of the next: what stays in a residual is noise enough.
+        // Each call's update is the gradient of the next one: what stays in a residual is sufficient noise.
         return [&, gradient = std::move(noise), exchange = make(layout::flat(n))]() mutable {
           exchange.exchange(comm, std::span{gradient});
         };

@@ -30,23 +30,23 @@ namespace gradsieve {
 /// calls ready(layer) when a gradient is complete. A group whose layers are all ready is exchanged in place, one group
 /// after the other in the plan's order, so that all ranks issue the same collectives in the same order. The last group
 /// waits for wait() or flush(). The gradient is then the averaged update. Call run(), or begin(), ready() and wait();
-/// cancel() if the backward pass throws. Every group has an exchange of its own; with compressors each group sends the
-/// recipe's density of its own layers. Layers are numbered as in the layout. @include overlap.cpp
+/// call cancel() if the backward pass throws. Every group has an exchange of its own; with compressors each group sends
+/// the recipe's density of its own layers. Layers are numbered as in the layout. @include overlap.cpp
 ///
-/// A step ends on all ranks or on none: the last group is sent only once wait() says that this rank does not cancel. A
-/// rank that cancels joins the remaining groups as a failed rank, so that wait() throws on the others. Groups exchanged
-/// before count, on all ranks alike, with their step counters; of the others nothing is given up on any rank, and the
-/// other ranks' gradients of them are in their residuals. Then discard_step() on all ranks takes back the groups that
-/// count, and the step has sent nothing.
+/// A step ends on all ranks or on none: the last group is sent only once wait() confirms that this rank does not
+/// cancel. A rank that cancels takes part in the remaining groups as a failed rank, so that wait() throws on the
+/// others. Groups exchanged before count, on all ranks, with their step counters; for the others no rank subtracts
+/// anything, and the other ranks' gradients of them are in their residuals. Then discard_step() on all ranks undoes the
+/// groups that count, and the step has sent nothing.
 ///
 /// On a host a thread of this object runs the exchanges. From begin() until wait() or cancel() returns, only that
 /// thread may use the communicator, and any MPI that was not initialised with MPI_THREAD_MULTIPLE; with less than
-/// MPI_THREAD_SERIALIZED the constructor throws. A child of fork() does not have the thread: what would wait for it
-/// throws communication_error, and cancel() and the destructor do nothing.
+/// MPI_THREAD_SERIALIZED the constructor throws. A child of fork() does not have the thread: calls that would wait for
+/// it throw communication_error, and cancel() and the destructor do nothing.
 ///
 /// On a device (overlap.cuh): `overlap{device{second_stream}, ...}`, and run(gradient, stream, backward); see the page.
 ///
-/// Memory: a buffer for each group whose layers do not lie side by side; a step allocates what its exchanges do.
+/// Memory: a buffer for each group whose layers are not contiguous; a step allocates what its exchanges do.
 /// Threads: ready() from any thread, on a device if they share a stream or name theirs; all else from one at a time.
 template <space Space, class Exchange, communicator Comm, gradient_value T = float>
 class overlap {
@@ -58,14 +58,14 @@ class overlap {
  public:
   /// The exchange of a group.
   using exchange_type = Exchange;
-  using writer = typename queue::writer;  ///< what writes gradients: a stream on a device; empty on a host
+  using writer = typename queue::writer;  ///< the writer of gradients: a stream on a device; empty on a host
 
   /// Broadcasts rank 0's plan, see agree(), and calls make(layout of a group) for every group in order. `ready_order`
-  /// says for each layer of the plan which one of the layout it is; empty: the last layer is ready first. On a host
-  /// groups are packed by the thread that exchanges them, whatever host::threads. Collective. Allocates; waits.
+  /// has for each layer of the plan its number in the layout; empty: the last layer is ready first. On a host the
+  /// thread that exchanges groups also packs them, whatever host::threads. Collective. Allocates; waits.
   /// @throws invalid_argument if the plan does not fit the layout; communication_error if another thread may not use
   /// the communicator; mismatch if ranks differ in layout or order, or another rank throws; corrupt_message as agree();
-  /// what make() throws.
+  /// exceptions of make().
   template <class Make>
     requires std::invocable<Make const&, layout const&>
   overlap(Space where, Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
@@ -91,7 +91,7 @@ class overlap {
     }
     group_map::require_equal(host{}, queue::setup_communicator(where, comm_), layers, group_, failure);
   }
-  /// The same on host{}.
+  /// As above, on host{}.
   template <class Make>
     requires std::same_as<Space, host> && std::invocable<Make const&, layout const&>
   overlap(Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
@@ -102,14 +102,14 @@ class overlap {
   overlap& operator=(overlap const&) = delete;
 
   /// Cancels an open step, as cancel(), and waits for work on a device. If the exchanges have no fail(), waits for the
-  /// group that is being exchanged and leaves the others. The gradient of an open step must live until then.
+  /// group that is being exchanged and does not exchange the others. The gradient of an open step must live until then.
   ~overlap() {
     if constexpr (cancels) cancel();
   }
 
-  /// A whole step: begin(), backward(ready), wait(). `ready` does what ready() does, and may be called from any thread
-  /// until `backward` returns. If `backward` throws, calls cancel() and passes the exception on.
-  /// @throws what begin(), wait() and `backward` throw.
+  /// A whole step: begin(), backward(ready), wait(). `ready` does what ready() does; any thread may call it until
+  /// `backward` returns. If `backward` throws, calls cancel() and passes the exception on.
+  /// @throws exceptions of begin(), wait() and `backward`.
   template <class Backward>
   auto run(gradient_ref<T> gradient, writer by, Backward&& backward) {
     begin(gradient, by);
@@ -121,7 +121,7 @@ class overlap {
     }
     return wait();
   }
-  /// The same with the default writer.
+  /// As above, with the default writer.
   template <class Backward>
     requires std::default_initializable<writer>
   auto run(gradient_ref<T> gradient, Backward&& backward) {
@@ -129,14 +129,14 @@ class overlap {
   }
 
   /// Begins a step. The gradient is a vector, array or span, or `pieces`; its memory is in use until wait() or cancel()
-  /// returns, on a device until what they enqueue is done. @throws invalid_argument if a step is open; or if the
-  /// gradient's size is not the layout's, in which case this rank cancels the step, so that the others throw as well,
-  /// if the exchanges have fail().
+  /// returns, on a device until the work that they enqueue is done. @throws invalid_argument if a step is open; or if
+  /// the gradient's size is not the layout's, in which case this rank cancels the step, so that the others throw as
+  /// well, if the exchanges have fail().
   void begin(gradient_ref<T> gradient, writer by = {}) { begin_step(gradient, {}, by); }
-  /// A list of pieces must live until wait() or cancel() returns, too.
+  /// A list of pieces must also live until wait() or cancel() returns.
   void begin(pieces<T>&& list, writer by = {}) = delete;
-  /// The same where the caller will not use the update of some layers, see compressor::exchange(). They are ready like
-  /// any other. @throws as begin(); also if `skipped` has neither an element for each layer nor none.
+  /// As above, if the caller will not use the update of some layers, see compressor::exchange(). They become ready like
+  /// any other. @throws as begin(); also unless `skipped` is empty or has an element for each layer.
   void begin(gradient_ref<T> gradient, skipped_layers const skipped, writer by = {})
     requires skipping_exchange<Exchange, Comm, T>
   {
@@ -145,11 +145,11 @@ class overlap {
   /// @copydoc begin(pieces<T>&&, writer)
   void begin(pieces<T>&& list, skipped_layers skipped, writer by = {}) = delete;
   /// The gradient of this layer is complete; on a device, the work that writes it is enqueued on the step's stream or
-  /// on the one given. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete;
-  /// on a device an event, and enqueueing the exchanges of groups that are complete.
+  /// on the given one. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete;
+  /// on a device an event, and enqueueing the exchanges of complete groups.
   /// @throws invalid_argument if there is no such layer, it was ready before in this step, or no step is open.
   void ready(std::size_t layer) { ready(layer, queue_.step_writer()); }
-  /// The same for a layer that is written on another stream.
+  /// As above, for a layer that is written on another stream.
   void ready(std::size_t layer, writer by) {
     step_.require_layer(layer, group_.count());
     auto const place = group_.place_of(layer);
@@ -174,9 +174,9 @@ class overlap {
     queue_.announce();
   }
 
-  /// flush(), and waits until all groups are exchanged; on a device the step's stream does. Returns report().
-  /// @throws invalid_argument if no step is open; else the first exception of this step's exchanges. The groups behind
-  /// it have been exchanged all the same, so that other ranks are not left waiting; the next step may begin.
+  /// Calls flush(), and waits until all groups are exchanged; on a device the step's stream does. Returns report().
+  /// @throws invalid_argument if no step is open; otherwise the first exception of this step's exchanges. Later groups
+  /// have been exchanged nevertheless, so that other ranks do not wait for them; the next step may begin.
   auto wait() {
     flush();
     queue_.finish();
@@ -185,14 +185,15 @@ class overlap {
     return report();
   }
 
-  /// Ends the step if this rank's backward pass cannot go on: it joins the remaining groups as a failed rank, so that
-  /// the other ranks throw communication_error from wait(), on a device from the report. Waits as wait() does, for as
-  /// long as the other ranks take. The gradient's values are then not valid, and the next step may begin. Exceptions of
-  /// the exchanges are dropped. Does nothing if no step is open. Not after flush(). Needs exchanges with fail().
+  /// Ends the step if this rank's backward pass cannot continue: it takes part in the remaining groups as a failed
+  /// rank, so that the other ranks throw communication_error from wait(), on a device from the report. Waits as wait()
+  /// does, for as long as the others take. Then the gradient's values are invalid, and the next step may begin.
+  /// Exceptions of the exchanges are dropped. Does nothing if no step is open. Not after flush(). Needs exchanges with
+  /// fail().
   void cancel() noexcept {
     static_assert(cancels,
                   "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
-                  "dense_mean have it: else the other ranks would wait for this one");
+                  "dense_mean have it: otherwise the other ranks would wait for this one");
     if (!step_.open.load()) return;
     if (queue_.usable()) {
       step_.cancelled.store(true);
@@ -201,23 +202,23 @@ class overlap {
         tracker_.flush([&](std::size_t place) { queue_.written(place, queue_.step_writer()); });
         queue_.announce();
         queue_.finish();
-      } catch (...) {  // a device is gone; the other ranks' transport will say so
+      } catch (...) {  // a device is lost, which the other ranks' transport will report
       }
       step_.failure = nullptr;
     }
     step_.open.store(false);
   }
 
-  /// For an update that was not used, or a step that was cancelled: discard_step() of every group's exchange. Call it
-  /// on every rank. Not while a step is open.
+  /// For an update that was not used, or a cancelled step: calls discard_step() of every group's exchange. Call it on
+  /// every rank. Not while a step is open.
   void discard_step()
     requires discarding_exchange<Exchange>
   {
     for (auto& each : parts_) each.exchange.discard_step();
   }
 
-  /// The last step, all groups together: an overlap_report; on a device a device_overlap_report, whose get() waits for
-  /// the step and throws what failed in it. Not while a step is open.
+  /// The report of the last step for all groups together: an overlap_report; on a device a device_overlap_report, whose
+  /// get() waits for the step and throws its failures. Not while a step is open.
   [[nodiscard]] auto report() const { return queue_.report(parts_, step_.not_ready); }
 
   [[nodiscard]] plan const& agreed() const noexcept { return plan_; }  ///< the plan that all ranks follow
@@ -251,7 +252,7 @@ class overlap {
     queue_.begin(by);
   }
 
-  /// A step of this rank that it cancels, so that the others throw.
+  /// A step that this rank cancels, so that the others throw.
   void cancel_instead([[maybe_unused]] writer by) {
     if constexpr (cancels) {
       auto const instead = queue_.template allocate<T>(layers_.size());
@@ -261,7 +262,7 @@ class overlap {
     }
   }
 
-  /// A failed group does not stop the ones behind it: if it failed on this rank only, the others exchange them.
+  /// A failed group does not stop the next ones: if it failed on this rank only, the others exchange them.
   void exchange(std::size_t g) noexcept {
     try {
       auto const& places = plan_.groups()[g];
@@ -280,18 +281,18 @@ class overlap {
   layout layers_;
   group_map group_;
   tracker tracker_;
-  std::deque<overlapped_group<Exchange, Comm, T, queue>> parts_;  // which do not move
+  std::deque<overlapped_group<Exchange, Comm, T, queue>> parts_;  // a deque, as they do not move
 
   overlap_step<T> step_;
-  std::size_t last_ = 0;  // of the groups that have elements
-  queue queue_;           // the last: it stops before what it works on goes
+  std::size_t last_ = 0;  // the last group with elements
+  queue queue_;           // destroyed first: it stops before its data goes
 };
 
 /// Deduces the exchange from what make() returns.
 template <space Space, class Comm, class Make>
 overlap(Space, Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
     -> overlap<Space, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;
-/// The same on host{}.
+/// The same, on host{}.
 template <class Comm, class Make>
 overlap(Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
     -> overlap<host, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;

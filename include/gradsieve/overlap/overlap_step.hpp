@@ -22,7 +22,7 @@ struct overlap_step {
   std::exception_ptr failure;
   std::size_t not_ready = 0;  ///< layers
   std::atomic<bool> open{false};
-  std::atomic<bool> ended{false};  ///< the backward pass: the last group may go
+  std::atomic<bool> ended{false};  ///< whether the backward pass has ended, so that the last group may go
   std::atomic<bool> cancelled{false};
 
   void begin(gradient_ref<T> const of, skipped_layers const without) {
@@ -36,7 +36,7 @@ struct overlap_step {
     open.store(true);
   }
 
-  /// @throws invalid_argument unless a step is open, or none is
+  /// @throws invalid_argument unless a step is open, or none is, as `is_open` requires
   void require(bool is_open, char const* otherwise) const {
     if (open.load() != is_open) throw invalid_argument("gradsieve: " + std::string{otherwise});
   }

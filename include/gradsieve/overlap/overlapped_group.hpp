@@ -1,4 +1,4 @@
-// One group of an overlap: its exchange, its buffer, and what it reported.
+// One group of an overlap: its exchange, its buffer, and its report.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace gradsieve {
 
-/// A group that is exchanged in place, or in a buffer where its layers do not lie side by side.
+/// A group that is exchanged in place, or in a buffer if its layers are not contiguous.
 template <class Exchange, class Comm, class T, class Queue>
 struct overlapped_group {
   using report_type = std::remove_cvref_t<decltype(std::declval<Exchange&>().exchange(std::declval<Comm const&>(),
@@ -26,8 +26,8 @@ struct overlapped_group {
   Exchange exchange;
   group_layers const& where;
   typename Queue::template buffer<T> packed;
-  std::optional<report_type> report;   ///< of the last step; none if that failed here
-  std::vector<unsigned char> skipped;  ///< room for which of the group's layers a step skips
+  std::optional<report_type> report;   ///< of the last step; none if it failed on this rank
+  std::vector<unsigned char> skipped;  ///< buffer for the group's layers that a step skips
 
   /// Allocates the buffer. @throws what make(layout) throws. @pre `group` outlives this object
   template <class Make>
@@ -36,12 +36,12 @@ struct overlapped_group {
     skipped.reserve(group.members.size());
   }
 
-  /// A group alone need not have what a pattern of its recipe names: `all` layers must. @throws invalid_argument
+  /// One group need not have a layer for each pattern of its recipe, but `all` layers must. @throws invalid_argument
   void check_names_in(layout const& all) const {
     if constexpr (requires { check_names(exchange.recipe(), all); }) check_names(exchange.recipe(), all);
   }
 
-  /// Makes room for a gradient in pieces, if the exchange does not take them. The first call allocates then.
+  /// Allocates a buffer for a gradient in pieces, in the first call, if the exchange does not accept pieces.
   void reserve(Queue const& queue, gradient_ref<T> const gradient) {
     if constexpr (!pieces_exchange<Exchange, Comm, T>)
       if (auto const n = where.layers.size(); packed.size() < n && !is_together(gradient))
@@ -49,12 +49,12 @@ struct overlapped_group {
   }
 
   /// `of_all`: which layers of the layout are skipped. @pre reserve() of this gradient
-  /// Collective. @throws what exchange() or, of a cancelled step, fail() throws.
+  /// Collective. @throws exceptions of exchange() or, for a cancelled step, of fail().
   void run(Queue const& queue, Comm const& comm, gradient_ref<T> const gradient, bool cancelled,
            skipped_layers const of_all) {
     report.reset();
     auto const n = where.layers.size();
-    if (n == 0) return;  // on all ranks alike
+    if (n == 0) return;  // on all ranks
     if (where.packed_size() == 0) {
       auto const part = gradient.part(where.first(), n);
       if (is_together(gradient)) return exchange_or_fail(comm, part.run(0), cancelled, of_all);
@@ -70,7 +70,7 @@ struct overlapped_group {
   }
 
  private:
-  /// Whether the group's elements lie side by side.
+  /// Whether the group's elements are contiguous.
   [[nodiscard]] bool is_together(gradient_ref<T> const gradient) const noexcept {
     auto const n = where.layers.size();
     return where.packed_size() == 0 && (n == 0 || gradient.part(where.first(), n).run(0).size() == n);

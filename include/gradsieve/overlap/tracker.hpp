@@ -13,10 +13,10 @@
 namespace gradsieve {
 
 /// Counts the ready layers of one step after the other. Groups [0, frontier()) are complete and may be issued in this
-/// order; a group behind an incomplete one waits, as collectives must be issued alike on all ranks. Layers are those of
-/// the plan, in its order; no group waits for a layer of 0 bytes.
+/// order; a group after an incomplete one waits, as all ranks must issue collectives in the same order. Layers are
+/// those of the plan, in its order; no group waits for a layer of 0 bytes.
 /// Memory: 16 bytes per layer and 8 per group, allocated here.
-/// Threads: on_ready() and what is const from any thread; reset() and flush() while no thread is in on_ready().
+/// Threads: on_ready() and const members from any thread; reset() and flush() while no thread is in on_ready().
 class tracker {
  public:
   /// Begins the first step. Allocates.
@@ -25,14 +25,14 @@ class tracker {
       group_[i] = chosen.bytes_of(i) > 0 ? chosen.group_of(i) : no_group;
       if (group_[i] != no_group) ++sizes_[group_[i]];
     }
-    left_ = std::vector<std::atomic<std::size_t>>(sizes_.size());
+    remaining_ = std::vector<std::atomic<std::size_t>>(sizes_.size());
     reset();
   }
 
   [[nodiscard]] std::size_t layers() const noexcept { return group_.size(); }  ///< of the plan
   [[nodiscard]] std::size_t groups() const noexcept { return sizes_.size(); }  ///< of the plan
 
-  /// The first group that is not complete. What was written before on_ready() of the layers before it is visible.
+  /// The first group that is not complete. Writes before on_ready() of the previous groups' layers are visible.
   [[nodiscard]] std::size_t frontier() const noexcept { return frontier_.load(); }
 
   /// Whether a layer was ready in this step. @pre layer < layers()
@@ -47,7 +47,7 @@ class tracker {
     if (seen_[layer].exchange(step_) == step_)
       throw invalid_argument("gradsieve: layer " + std::to_string(layer) + " is ready for the second time in a step");
     auto const group = group_[layer];
-    return group != no_group && left_[group].fetch_sub(1) == 1 ? advance() : frontier();
+    return group != no_group && remaining_[group].fetch_sub(1) == 1 ? advance() : frontier();
   }
 
   /// Completes all groups: for every layer that was not ready and that a group waits for, calls missing(layer) and then
@@ -65,7 +65,7 @@ class tracker {
   /// Begins the next step. Cost: O(groups).
   void reset() noexcept {
     ++step_;
-    for (std::size_t g = 0; g < sizes_.size(); ++g) left_[g].store(sizes_[g]);
+    for (std::size_t g = 0; g < sizes_.size(); ++g) remaining_[g].store(sizes_[g]);
     frontier_.store(0);
     advance();  // over groups that wait for nothing
   }
@@ -73,19 +73,19 @@ class tracker {
  private:
   static constexpr auto no_group = static_cast<std::size_t>(-1);  // of layers of 0 bytes
 
-  /// Whoever completes a group moves the frontier over all that are complete by then. Of two threads that complete
-  /// neighbours at once, the later one sees both.
+  /// The thread that completes a group moves the frontier past all groups that are complete by then. If two threads
+  /// complete neighbours at the same time, the later one sees both.
   std::size_t advance() noexcept {
     auto at = frontier_.load();
-    while (at < left_.size() && left_[at].load() == 0)
+    while (at < remaining_.size() && remaining_[at].load() == 0)
       if (frontier_.compare_exchange_weak(at, at + 1)) ++at;
     return at;
   }
 
-  std::vector<std::size_t> group_;                // of each layer
-  std::vector<std::size_t> sizes_;                // layers that each group waits for
-  std::vector<std::atomic<std::uint64_t>> seen_;  // the last step in which a layer was ready
-  std::vector<std::atomic<std::size_t>> left_;    // those of them that are not ready yet
+  std::vector<std::size_t> group_;                   // of each layer
+  std::vector<std::size_t> sizes_;                   // layers that each group waits for
+  std::vector<std::atomic<std::uint64_t>> seen_;     // the last step in which a layer was ready
+  std::vector<std::atomic<std::size_t>> remaining_;  // those of them that are not ready
   std::atomic<std::size_t> frontier_{0};
   std::uint64_t step_ = 0;
 };

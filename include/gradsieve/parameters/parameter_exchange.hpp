@@ -116,7 +116,7 @@ class parameter_exchange {
     if (!sum.agrees()) throw mismatch("gradsieve: the ranks have different common parameters");
   }
 
-  // ---- With a transport of one's own -----------------------------------------------------------------------
+  // ---- With a transport of your own ------------------------------------------------------------------------
 
   /// The first half: moves the changes out of `own` and returns them, as a gradient for compressor().compress() or
   /// exchange(). With `Value` float they are in the memory of `own`. Then overwrite them with the mean of what the

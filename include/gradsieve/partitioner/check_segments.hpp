@@ -13,16 +13,16 @@
 
 namespace gradsieve {
 
-/// The refusals of one partitioner's members, by its name.
+/// Checks the results of one partitioner's members; errors name the partitioner.
 template <class Partitioner>
 class segment_check {
  public:
-  /// Checks what split() returned for these layers: segments in order and without overlap, that lie within the layers
-  /// and hold all their elements. Cost: O(layers + segments). @throws invalid_argument
+  /// Checks the result of split() for these layers: segments in order and without overlap, within the layers, that
+  /// contain all their elements. Cost: O(layers + segments). @throws invalid_argument
   static void split(std::span<range const> layers, std::span<segment const> segments) {
     std::uint64_t const end = layers.empty() ? 0 : layers.back().offset + layers.back().size;
     std::uint64_t covered = layers.empty() ? 0 : layers.front().offset;  // no segment may begin before this
-    std::size_t next = 0;                                                // the first layer that may have elements left
+    std::size_t next = 0;                                                // the first layer not known to be covered
     for (std::size_t s = 0; s < segments.size(); ++s) {
       auto const [offset, size] = range{segments[s].offset, segments[s].size};
       if (offset > end || size > end - offset)
@@ -40,11 +40,11 @@ class segment_check {
     require_covered(layers, next, covered, end);
   }
 
-  /// Checks what assign() made of the segments that split() had returned, which it may give a k and an owner and
-  /// nothing else. Cost: O(segments). @throws invalid_argument
+  /// Checks what assign() made of the segments that split() had returned; it may set their k and owner and nothing
+  /// else. Cost: O(segments). @throws invalid_argument
   static void assign(Partitioner const& how, std::span<segment const> planned, std::span<segment const> segments,
                      int world) {
-    int owner = segment::every_rank;  // of all segments that give entries, where single_owner is promised
+    int owner = segment::every_rank;  // of all segments with entries, if single_owner is promised
     bool found = false;
     for (std::size_t s = 0; s < segments.size(); ++s) {
       auto const& each = segments[s];
@@ -57,7 +57,7 @@ class segment_check {
       if (each.owner < segment::every_rank || each.owner >= world)
         refuse_assign("gave segment " + text_of(s, each) + " the owner " + std::to_string(each.owner) +
                       ", expected a rank below " + std::to_string(world) + ", or every_rank");
-      if (each.k == 0 || each.k == each.size || world == 1) continue;  // what is sent in full may be every rank's
+      if (each.k == 0 || each.k == each.size || world == 1) continue;  // every rank may own what is sent in full
       if (is_disjoint(how) && each.owner == segment::every_rank)
         refuse_assign("gave segment " + text_of(s, each) +
                       " to every rank; as disjoint promises, one rank selects from a segment");
@@ -71,7 +71,7 @@ class segment_check {
     }
   }
 
-  /// The partitioner in a sentence.
+  /// The partitioner, for an error text.
   [[nodiscard]] static std::string who() { return "the " + titled<Partitioner>("partitioner"); }
 
  private:
@@ -85,7 +85,7 @@ class segment_check {
     return std::to_string(s) + " (offset " + std::to_string(each.offset) + ", size " + std::to_string(each.size) + ")";
   }
 
-  /// Checks that no layer has elements from `covered` to before `to`. Returns the first layer that ends behind `to`.
+  /// Checks that no layer has elements from `covered` to before `to`. Returns the first layer that ends after `to`.
   static std::size_t require_covered(std::span<range const> layers, std::size_t next, std::uint64_t covered,
                                      std::uint64_t to) {
     for (; next < layers.size() && layers[next].offset < to; ++next) {
@@ -99,7 +99,7 @@ class segment_check {
     return next;
   }
 
-  /// @pre layers[next] is the first layer that ends behind the segment's begin
+  /// @pre layers[next] is the first layer that ends after the segment's begin
   [[nodiscard]] static bool within_one(std::span<range const> layers, std::size_t next, segment const& each) {
     return next < layers.size() && each.offset >= layers[next].offset &&
            each.offset + each.size <= layers[next].offset + layers[next].size;

@@ -1,4 +1,4 @@
-// DEFT: the ranks divide the selection among them, by layers.
+// DEFT: the ranks divide the selection among themselves, by layers.
 #pragma once
 
 #include <algorithm>
@@ -23,24 +23,24 @@ enum class deft_sharing {
 template <>
 inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer"}, std::string_view{"by_fragment"}};
 
-/// The ranks divide the selection among them: each fragment of the gradient is selected from by one rank only, so the
-/// choices never overlap, the update has k entries for any number of ranks, and a rank's selection costs about 1 /
+/// The ranks divide the selection among themselves: only one rank selects from each fragment of the gradient, so the
+/// selections never overlap, the update has k entries for any number of ranks, and a rank's selection costs about 1 /
 /// world. Layers larger than n / world are split into `world` fragments. k is divided by norms, which are all-reduced
-/// so that all ranks decide alike. Fragments are packed into one bin a rank, the most costly first. There are k entries
-/// in all, if enough elements are nonzero; each fragment gives at least one if k allows it; a fragment that is sent in
-/// full is all-reduced without indices.
+/// so that all ranks get the same result. Fragments are packed into one bin per rank, the most costly first. There are
+/// k entries in all, if enough elements are nonzero; each fragment has at least one entry if k suffices; a fragment
+/// that is sent in full is all-reduced without indices.
 ///
-/// `by_layer` gives a layer about the same share for any number of ranks: each of its fragments gets one entry at least.
-/// `by_fragment` favours layers that are split, as the norms of P fragments add up to about sqrt(P) times their layer's.
-/// A rank selects from the same fragments for `rotate_every` steps; then the bins move on by one rank. Some elements of a
-/// rank's accumulator are large only by the noise of its own samples. With bins that rotate in every step, as published,
-/// entries are spent on the noise of all ranks in turn, and elements that are large in the sum wait. With
-/// momentum_correction at a density of 0.1 % or less training may then fail.
+/// `by_layer` assigns a layer about the same number of entries for any number of ranks: each of its fragments has at
+/// least one. `by_fragment` favours layers that are split, as the norms of P fragments add up to about sqrt(P) times
+/// their layer's. A rank selects from the same fragments for `rotate_every` steps; then the bins move on by one rank.
+/// Some elements of a rank's accumulator are large only because of the noise of its own samples. With bins that rotate
+/// in every step, as published, entries are spent on the noise of all ranks in turn, and elements that are large in the
+/// sum are sent later. With momentum_correction at a density of 0.1 % or less training may then fail.
 ///
-/// When not: where the global top-k is needed, as large values in layers of small norm wait longer. Where ranks see
-/// different kinds of data, an element that is nonzero on one rank only waits up to world * rotate_every steps for that
-/// rank's turn; choose a smaller rotate_every.
-/// Cost: O(m log m) a step for m fragments, one all-reduce of m doubles, statistics in the accumulate pass.
+/// When not: if the global top-k is needed, as large values in layers of small norm are sent later. If ranks see
+/// different kinds of data, an element that is nonzero on one rank only is not sent for up to world * rotate_every
+/// steps, until that rank owns its fragment; choose a smaller rotate_every.
+/// Cost: O(m log m) per step for m fragments, one all-reduce of m doubles, statistics in the accumulate pass.
 /// Source: DEFT (Yoon and Oh, ICPP 2023), with all-reduced norms instead of the leader's broadcast, and bins that do
 /// not depend on norms. `deft{.sharing = deft_sharing::by_fragment, .rotate_every = 1}` is as published.
 struct deft {
@@ -50,11 +50,11 @@ struct deft {
                       field<&deft::rotate_every>{"rotate_every", at_least(1)}};
   }
   using default_exchange = index_union;
-  /// What it promises.
+  /// Its properties, which the compressor relies on.
   static constexpr partitioner_traits traits{
       .needs_norms = true, .disjoint = true, .within_layers = true, .single_owner = false};
 
-  selection_cost cost{};                          ///< by which fragments are packed; equal on all ranks
+  selection_cost cost{};                          ///< the cost by which fragments are packed; equal on all ranks
   deft_sharing sharing = deft_sharing::by_layer;  ///< how k is divided
   std::uint64_t rotate_every = 100;               ///< steps, at least 1
 
@@ -101,7 +101,7 @@ struct deft {
     return first;
   }
 
-  /// False for NaN. By bits, as the ranks' builds may not compare NaN alike.
+  /// False for NaN. Compares bits, as builds may compare NaN differently.
   static bool is_positive(double x) noexcept {
     auto const bits = stored_bits(x);
     return bits - 1 < std::uint64_t{0x7FF} << 52;
@@ -114,7 +114,7 @@ struct deft {
     return whole + (exact::subtract(all, static_cast<double>(whole)) >= 0.5 ? 1u : 0u);
   }
 
-  /// What the fragments of a part hold that are not zero.
+  /// The nonzero fragments of a part: sum of squared norms, number, and elements.
   struct content {
     double squared_norm = 0;
     std::uint64_t fragments = 0;
@@ -131,8 +131,9 @@ struct deft {
     return found;
   }
 
-  /// k over parts by their norms, largest first: what one part cannot hold goes to those after it, and then round
-  /// again. A part is the segments from `first` to end_of(segments, first); its share is left in the first one's k.
+  /// Divides k among parts by their norms, largest first: entries that one part cannot hold go to the next ones, and
+  /// then again from the start. A part is the segments from `first` to end_of(segments, first); the first one's k has
+  /// its share.
   template <class EndOf>
   static void share_out(std::span<segment> segments, std::span<double const> squared_norms, index_type k,
                         partition_scratch& scratch, EndOf const& end_of) {
@@ -161,7 +162,7 @@ struct deft {
                            : norm[i] < norm_left   ? exact::divide(norm[i], norm_left)
                                                    : 1;  // also of infinities
       std::uint64_t wanted = part_of(share, k);
-      if (k >= fragments_left) {  // one for each fragment here, and for each of those after it
+      if (k >= fragments_left) {  // one for each fragment here and after it
         wanted = std::min<std::uint64_t>(wanted, k - (fragments_left - found.fragments));
         wanted = std::max(wanted, found.fragments);
       }

@@ -8,12 +8,12 @@ namespace gradsieve {
 
 struct gather;  // exchange/gather.hpp
 
-/// Every rank selects k = ceil(density * size) entries from each layer, so that every layer gives at least one.
-/// When not: with many ranks (see `whole`), and with very many small layers, as each gives an entry.
+/// Every rank selects k = ceil(density * size) entries from each layer, so every layer sends at least one.
+/// When not: with many ranks (see `whole`), and with very many small layers, as each sends an entry.
 struct layerwise {
   static constexpr char const* name = "layerwise";
   using default_exchange = gather;
-  static constexpr partitioner_traits traits{.within_layers = true, .single_owner = false};  ///< what it promises
+  static constexpr partitioner_traits traits{.within_layers = true, .single_owner = false};  ///< its properties
 
   void split(std::span<range const> layers, int, segment_list& list) const {
     for (auto const& each : layers) list.push_back({each.offset, each.size});

@@ -1,4 +1,4 @@
-// Equal parts of the gradient; each rank selects from one, the next one in each step.
+// Equal parts of the gradient; each rank selects from one part, the next one in each step.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ namespace gradsieve {
 
 struct index_union;  // exchange/index_union.hpp
 
-/// Each rank selects from one part of the gradient, the next one in each step. The layers that are selected from are
-/// cut into `world` parts of equal size, across layers; each gives k / world entries, at least one. In each step part p
-/// is selected from by rank (p + step) % world only: choices never overlap, the update has k entries for any number of
-/// ranks (at least one a rank), and a rank selects from n / world elements.
-/// When not: where parts differ in scale, as each gives the same number; `deft` divides k by norms. Where ranks see
-/// different kinds of data, an entry that is large on one rank only waits up to `world` steps for that rank's turn.
+/// Each rank selects from one part of the gradient, the next one in each step. All layers except passthrough layers are
+/// cut into `world` parts of equal size, across layer borders; each part sends k / world entries, at least one. In each
+/// step only rank (p + step) % world selects from part p: selections never overlap, the update has k entries for any
+/// number of ranks (at least one per rank), and a rank selects from n / world elements.
+/// When not: if parts differ in scale, as each sends the same number; `deft` divides k by norms. If ranks see different
+/// kinds of data, an entry that is large on one rank only waits up to `world` steps until that rank owns its part.
 /// Cost: the selector's for 1 / world of the elements.
 /// Source: MiCRO (Yoon and Oh, HiPC 2023) for the parts and their rotation. Its threshold, which all parts share and
 /// which changes by a fixed factor in each step, is not implemented: the recipe's selector finds k / world entries in
@@ -25,7 +25,7 @@ struct index_union;  // exchange/index_union.hpp
 struct micro {
   static constexpr char const* name = "micro";
   using default_exchange = index_union;
-  /// What it promises.
+  /// Its properties, which the compressor relies on.
   static constexpr partitioner_traits traits{
       .disjoint = true, .rotates = true, .within_layers = false, .single_owner = false};
 
@@ -63,7 +63,7 @@ struct micro {
       std::uint64_t const share = share_of(k, to, all, 0) - share_of(k, from, all, 0);
       std::uint64_t const least = k > 0 && elements > 0 ? 1 : 0;
       std::uint64_t const given = share < least ? least : share;
-      // layers that pass through lie inside and hold zeros: only `elements` can be sent
+      // layers that pass through lie within parts and are zero: only `elements` can be sent
       each.k = static_cast<index_type>(given >= elements ? each.size : given);
       each.owner = static_cast<int>((p + budget.step) % static_cast<std::uint64_t>(budget.world));
     }

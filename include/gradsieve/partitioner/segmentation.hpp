@@ -17,8 +17,8 @@
 
 namespace gradsieve {
 
-/// Length of the bins in each segment, where the selector has any. Allocates.
-/// @throws invalid_argument if a segment goes beyond a layer that bins must stay in; for a length of 0.
+/// Length of the bins in each segment, if the selector has bins. Allocates.
+/// @throws invalid_argument if a segment crosses a layer border that bins must not cross; for a length of 0.
 template <class Selector>
 [[nodiscard]] std::vector<std::uint32_t> bin_lengths_of(Selector const& chosen, layout const& layers,
                                                         std::span<segment const> segments) {
@@ -43,9 +43,9 @@ template <class Selector>
   return lengths;
 }
 
-/// Length of the bins in each layer, for message_info; nothing where the selector has none. Allocates.
-/// @throws invalid_argument for a length that the codec does not take, and as the selector's check_names(layers), if it
-/// has one.
+/// Length of the bins in each layer, for message_info; empty if the selector has no bins. Allocates.
+/// @throws invalid_argument for a length that the codec does not support, and as the selector's check_names(layers), if
+/// it has one.
 template <class Selector, class Codec>
 [[nodiscard]] std::vector<std::uint32_t> layer_bins_of([[maybe_unused]] Selector const& chosen, Codec const&,
                                                        [[maybe_unused]] layout const& layers) {
@@ -68,7 +68,7 @@ template <class Selector, class Codec>
 template <class Partitioner>
 class segmentation {
  public:
-  /// Splits `elements` elements in these layers for a world. Allocates. @throws invalid_argument as segment_check
+  /// Splits `elements` elements in these layers for a world. Allocates. @throws invalid_argument as segment_check.
   void plan(Partitioner const& how, std::span<range const> layers, std::uint64_t elements, double most_density,
             int world) {
     elements_ = elements;
@@ -85,8 +85,8 @@ class segmentation {
     warm_thresholds_.reserve(segments_.size());
   }
 
-  /// Gives every segment its k and its owner. What the partitioner throws, or what is refused of it, leaves segments
-  /// that give nothing. @throws invalid_argument as segment_check, and if a partitioner exceeds the density.
+  /// Sets the k and owner of every segment. If the partitioner throws, or its result is refused, no segment has
+  /// entries. @throws invalid_argument as segment_check, and if a partitioner exceeds the density.
   void assign(Partitioner const& how, double density, std::uint64_t step, int world) {
     try {
       scratch_.loads.resize(static_cast<std::size_t>(world));
@@ -96,7 +96,7 @@ class segmentation {
       std::uint64_t total = 0;
       for (auto const& each : segments_) total += each.k;
       budget_ = static_cast<index_type>(
-          std::min(total, elements_));  // passthrough ranges inside a segment that is sent in full
+          std::min(total, elements_));  // passthrough ranges within a segment that is sent in full
       if (budget_ > most_)
         throw invalid_argument("gradsieve: " + segment_check<Partitioner>::who() + " gives " + std::to_string(total) +
                                " entries, the density allows " + std::to_string(most_));
@@ -111,7 +111,7 @@ class segmentation {
   [[nodiscard]] std::size_t size() const noexcept { return segments_.size(); }
   [[nodiscard]] segment const& operator[](std::size_t s) const noexcept { return segments_[s]; }
 
-  /// A segment's part of the accumulator, as selectors take it.
+  /// A segment's part of the accumulator, in the form that selectors use.
   [[nodiscard]] accumulator_ref view(std::span<float const> accumulator, std::size_t s, std::uint64_t step) noexcept {
     auto const& each = segments_[s];
     return {accumulator.subspan(each.offset, each.size), each.offset, s, step, &warm_thresholds_[s]};
@@ -121,11 +121,11 @@ class segmentation {
   [[nodiscard]] static bool gives(segment const& each) noexcept { return each.k > 0 && each.size > 0; }
   [[nodiscard]] static bool sent_in_full(segment const& each) noexcept { return each.size > 0 && each.k == each.size; }
 
-  /// Entries that all segments give together: in this step, and in any step at most.
+  /// The entries of all segments together: in this step, and the most in any step.
   [[nodiscard]] index_type budget() const noexcept { return budget_; }
   [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
 
-  /// Squared norms, one a segment, and a last place that is the caller's.
+  /// Squared norms, one per segment, and a last element for the caller.
   [[nodiscard]] std::span<double> norms() noexcept { return norms_; }
 
   [[nodiscard]] std::vector<warm_threshold>& warm_thresholds() noexcept { return warm_thresholds_; }

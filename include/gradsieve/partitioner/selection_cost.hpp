@@ -11,9 +11,9 @@
 
 namespace gradsieve {
 
-/// Time of selecting k of n entries as fixed + per_element * n + per_selected * k, in any unit. All zero: the
-/// published n * log2 k. measure_selection_cost() fits it to a machine. All ranks hold the same, and get the same
-/// number for a fragment from any build: what costs more is packed first.
+/// The time of selecting k of n entries as fixed + per_element * n + per_selected * k, in any unit. All zero: the
+/// published n * log2 k. measure_selection_cost() fits it to a machine. All ranks have the same cost, and get the same
+/// number for a fragment in any build: what costs more is packed first.
 struct selection_cost {
   static constexpr char const* name = "selection_cost";
   static constexpr auto fields() {
@@ -22,9 +22,9 @@ struct selection_cost {
                       field<&selection_cost::per_element>{"per_element", finite},
                       field<&selection_cost::per_selected>{"per_selected", finite}};
   }
-  double fixed = 0;         ///< of each selection
-  double per_element = 0;   ///< of each of n elements
-  double per_selected = 0;  ///< of each of k entries
+  double fixed = 0;         ///< for each selection
+  double per_element = 0;   ///< for each of n elements
+  double per_selected = 0;  ///< for each of k entries
 
   /// The cost of selecting k of n.
   [[nodiscard]] double operator()(std::uint64_t n, index_type k) const noexcept {
@@ -43,7 +43,7 @@ struct selection_cost {
   }
 
  private:
-  /// log2(k) to 2^-30, 0 for 0: each squaring doubles the logarithm.
+  /// log2(k) with an error of 2^-30, 0 for 0: each squaring doubles the logarithm.
   [[nodiscard]] static double log2_of(index_type k) noexcept {
     if (k < 2) return 0;
     unsigned const whole = bit_width(k) - 1;

@@ -1,4 +1,4 @@
-// The gradient as one segment.
+// The whole gradient as one segment.
 #pragma once
 
 #include <gradsieve/concepts.hpp>
@@ -9,12 +9,12 @@ namespace gradsieve {
 struct gather;  // exchange/gather.hpp
 
 /// Every rank selects k = ceil(density * n) entries from all layers together. The default partitioner.
-/// When not: with many ranks, as their choices hardly overlap and the update of P ranks grows to up to
-/// n (1 - (1 - density)^P) entries; where layers differ so much in scale that some are never selected from.
+/// When not: with many ranks, as their selections hardly overlap and the update of P ranks grows to as many as n (1 -
+/// (1 - density)^P) entries; if layers differ so much in scale that some are never selected from.
 struct whole {
   static constexpr char const* name = "whole";
   using default_exchange = gather;
-  static constexpr partitioner_traits traits{.within_layers = false, .single_owner = false};  ///< what it promises
+  static constexpr partitioner_traits traits{.within_layers = false, .single_owner = false};  ///< its properties
 
   void split(std::span<range const> layers, int, segment_list& list) const {
     if (layers.empty()) return;
@@ -24,7 +24,7 @@ struct whole {
 
   void assign(std::span<segment> segments, std::span<double const>, step_budget const budget,
               partition_scratch&) const {
-    for (auto& each : segments) {  // layers that pass through lie inside and hold zeros: only `elements` can be sent
+    for (auto& each : segments) {  // layers that pass through lie within and are zero: only `elements` can be sent
       each.k = budget_of(budget.density, budget.elements);
       if (each.k == budget.elements) each.k = static_cast<index_type>(each.size);
     }
