@@ -37,7 +37,8 @@ struct class_of_one_type {};
 ///   A recipe asks for them; the concept cannot name them without a policy.
 /// - `stream_ordered`: collectives are enqueued, and messages have a fixed size.
 ///
-/// For parameter_exchange a space also has `parameters<T>` and `moments`. include/gradsieve/README.md lists what to write.
+/// For parameter_exchange a space also has `parameters<T>` and `moments`. What to write for a space of one's own:
+/// include/gradsieve/README.md, "Adding a space".
 template <class S>
 concept space = std::copyable<S> && requires(typename S::workspace const& work) {
   typename S::workspace::template buffer<float>;
