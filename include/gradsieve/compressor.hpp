@@ -248,7 +248,7 @@ class compressor {
     at.selection.set_warm_thresholds(std::move(found.warm_thresholds));
     at.selection.set_steps(found.step);
     at.origin = preflight::origin::restored;
-    if constexpr (stages::holds_failures) at.met = false;  // others without an early meeting still receive a failure
+    if constexpr (stages::holds_failures) at.met = false;  // others without an early handshake still get a failure
     at.forget_step();
   }
 

@@ -4,8 +4,8 @@
 /** @defgroup c_interface C interface
  * gradsieve in C: gradient compression for data-parallel training. C11 and C++; link the library gradsieve_c.
  *
- * Every function returns GRADSIEVE_OK or what went wrong; gradsieve_error() then has a sentence about the last failure
- * on this thread. Nothing throws. A null pointer is refused, unless its size of 0 says that nothing is there.
+ * Every function returns GRADSIEVE_OK or an error code; gradsieve_error() then returns a sentence about the last
+ * failure on this thread. Nothing throws. A null pointer is refused, unless it comes with a size of 0.
  * Objects are not for concurrent use. */
 #ifndef GRADSIEVE_GRADSIEVE_H
 #define GRADSIEVE_GRADSIEVE_H
@@ -20,24 +20,24 @@ extern "C" {
 /** @addtogroup c_interface
  * @{ */
 
-/** Compresses one flat gradient, step after step, with a recipe; see gradsieve_create(). */
+/** Compresses one flat gradient in every step, with a recipe; see gradsieve_create(). */
 typedef struct gradsieve_compressor gradsieve_compressor;
 
-/** What a function returns. */
+/** The result of a function. */
 typedef enum gradsieve_status {
-  GRADSIEVE_OK = 0,               /**< it worked */
+  GRADSIEVE_OK = 0,               /**< success */
   GRADSIEVE_INVALID_ARGUMENT = 1, /**< nothing has changed */
   GRADSIEVE_MISMATCH = 2,         /**< ranks, or a state and its compressor, differ */
   GRADSIEVE_CORRUPT = 3,          /**< damaged bytes of a message or a state */
-  GRADSIEVE_COMMUNICATION = 4,    /**< a collective failed, or another rank did: the gradient stays in the residual */
+  GRADSIEVE_COMMUNICATION = 4,    /**< a collective or another rank failed: the gradient stays in the residual */
   GRADSIEVE_NO_MEMORY = 5,        /**< an allocation failed */
-  GRADSIEVE_ROOM = 6,             /**< the caller's memory is too small: the size that is needed was written */
-  GRADSIEVE_OTHER = 7             /**< anything else; gradsieve_error() says what */
+  GRADSIEVE_ROOM = 6,             /**< the caller's memory is too small: the required size was written */
+  GRADSIEVE_OTHER = 7             /**< any other failure; see gradsieve_error() */
 } gradsieve_status;
 
 /** A layer of a gradient. Biases and the parameters of norms pass through uncompressed: layers of one dimension, if
- * gradsieve_create_with_dimensions() was told, else those whose name has a word such as "bias", "norm", "layernorm" or
- * "bn"; gradsieve_describe() lists them. */
+ * gradsieve_create_with_dimensions() got dimensions, otherwise those whose name has a word such as "bias", "norm",
+ * "layernorm" or "bn"; gradsieve_describe() lists them. */
 typedef struct gradsieve_layer {
   const char* name; /**< may be null: no name */
   uint64_t size;    /**< elements */
@@ -53,7 +53,7 @@ typedef struct gradsieve_communicator {
   int size;      /**< number of ranks */
   /** Replaces `count` values by the ranks' sums or maxima. */
   int (*all_reduce_float)(void* context, float* in_out, size_t count, int maximum);
-  /** The same for doubles. */
+  /** As above, for doubles. */
   int (*all_reduce_double)(void* context, double* in_out, size_t count, int maximum);
   /** Writes sizes[r] bytes of each rank r to `all`, back to back in rank order; `size` bytes are this rank's. */
   int (*all_gather)(void* context, const void* mine, size_t size, void* all, const size_t* sizes);
@@ -61,37 +61,38 @@ typedef struct gradsieve_communicator {
   int (*broadcast)(void* context, void* in_out, size_t size, int root);
   /** Sends bytes to one rank while it receives bytes from another. */
   int (*send_receive)(void* context, const void* out, size_t out_size, int to, void* in, size_t in_size, int from);
-  /** Sends each rank r the next out_sizes[r] bytes of `out`, and writes in_sizes[r] bytes from it to `in`, back to back. */
+  /** Sends each rank r the next out_sizes[r] bytes of `out`, and writes in_sizes[r] bytes from it to `in`, back to
+   * back. */
   int (*all_to_all)(void* context, const void* out, const size_t* out_sizes, void* in, const size_t* in_sizes);
 } gradsieve_communicator;
 
-/** What the last step did, on this rank. */
+/** The last step on this rank. */
 typedef struct gradsieve_report {
   uint64_t step;           /**< counted from 0 */
   uint64_t selected;       /**< entries that this rank sent */
   uint64_t updated;        /**< entries of the averaged update */
   uint64_t non_finite;     /**< elements that were NaN or infinite, left out */
   uint64_t saturated;      /**< values clamped to what codec, sum or output can hold */
-  uint64_t bytes_sent;     /**< handed to the communicator */
-  uint64_t bytes_received; /**< taken from the communicator */
+  uint64_t bytes_sent;     /**< by this rank, through the communicator */
+  uint64_t bytes_received; /**< by this rank, through the communicator */
   uint64_t baseline_bytes; /**< of the uncompressed gradient */
-  double seconds;          /**< that the step took */
+  double seconds;          /**< duration of the step */
 } gradsieve_report;
 
-/** The sentence about this thread's last failure; "" before any. Lives until the next call on this thread. */
+/** The sentence about this thread's last failure; "" before any. Valid until the next call on this thread. */
 const char* gradsieve_error(void);
-/** The names that a recipe may have, by family. Lives as long as the program. */
+/** The names that a recipe may contain, by family. Valid as long as the program runs. */
 const char* gradsieve_recipe_names(void);
 
 /** Makes a compressor of `count` layers, back to back. `recipe` is a text such as
  * "radix+deft+momentum+packed:delta,fp32@0.01": names of policies joined by '+', then '@' and the density, and
- * with "passthrough:head.*,*.bias" patterns of layers that pass through; a pattern that fits no layer is refused. It can
- * name all that a recipe in C++ can on a host: see gradsieve_recipe_names() and gradsieve::any_recipe::parse(). Writes it
- * to `made`; free it with gradsieve_destroy(). */
+ * with "passthrough:head.*,*.bias" patterns of layers that pass through; a pattern that matches no layer is refused. It
+ * can name everything that a recipe in C++ can on a host: see gradsieve_recipe_names() and
+ * gradsieve::any_recipe::parse(). Writes the compressor to `made`; free it with gradsieve_destroy(). */
 gradsieve_status gradsieve_create(const char* recipe, const gradsieve_layer* layers, size_t count,
                                   gradsieve_compressor** made);
-/** As gradsieve_create(). `dimensions[i]` says how many dimensions the shape of layer i has (a scalar has 1), or 0 where
- * that is not known; null: of none. */
+/** As gradsieve_create(). `dimensions[i]` is the number of dimensions of layer i's shape (1 for a scalar), or 0 if it
+ * is not known; null: not known for any layer. */
 gradsieve_status gradsieve_create_with_dimensions(const char* recipe, const gradsieve_layer* layers,
                                                   const uint32_t* dimensions, size_t count,
                                                   gradsieve_compressor** made);
@@ -103,14 +104,15 @@ void gradsieve_destroy(gradsieve_compressor* which);
 gradsieve_status gradsieve_exchange(gradsieve_compressor* which, const gradsieve_communicator* comm, float* gradient,
                                     size_t size);
 
-/** The same where the caller will not use the update of some layers, such as those of parameters that no rank used.
- * `skipped` has one byte for each layer, not 0 for a layer that is skipped; null: none is. Skipped layers send nothing,
- * their gradients stay in the residual, and the update is zero there. All ranks skip the same layers in a step. */
+/** As above, if the caller will not use the update of some layers, such as those of parameters that no rank used.
+ * `skipped` has one byte for each layer, nonzero for a skipped layer; null: none is skipped. Skipped layers send
+ * nothing, their gradients stay in the residual, and the update is zero there. All ranks skip the same layers in a
+ * step. */
 gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, const gradsieve_communicator* comm,
                                              float* gradient, size_t size, const unsigned char* skipped);
 
-/** As gradsieve_exchange(), of a gradient in pieces: parts[i] points to the elements of layer i, wherever they lie; it
- * may be null for a layer without elements. Each piece is read and overwritten in place, without a copy. */
+/** As gradsieve_exchange(), for a gradient in pieces: parts[i] points to the elements of layer i, anywhere in memory;
+ * it may be null for a layer without elements. Each piece is read and overwritten in place, without a copy. */
 gradsieve_status gradsieve_exchange_pieces(gradsieve_compressor* which, const gradsieve_communicator* comm,
                                            float* const* parts);
 
@@ -120,13 +122,13 @@ typedef enum gradsieve_format {
   GRADSIEVE_FLOAT16 = 1, /**< IEEE 754 binary16 */
   GRADSIEVE_BFLOAT16 = 2 /**< the upper half of a float */
 } gradsieve_format;
-/** As gradsieve_exchange(), of a gradient of `size` values in this format; they are accumulated and sent as the recipe
- * says, from binary32. */
+/** As gradsieve_exchange(), for a gradient of `size` values in this format; they are converted to binary32, and then
+ * accumulated and sent by the recipe. */
 gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, const gradsieve_communicator* comm,
                                            gradsieve_format format, void* gradient, size_t size);
 
-/** For a transport of one's own: selects what to send of the gradient and encodes it. The message lives until the next
- * call with this compressor. */
+/** For a transport of your own: selects what to send of the gradient and encodes it. The message is valid until the
+ * next call with this compressor. */
 gradsieve_status gradsieve_compress(gradsieve_compressor* which, const float* gradient, size_t size,
                                     const void** message, size_t* message_size);
 /** As gradsieve_compress(), as rank `rank` of those whose messages are averaged: with a codec that rounds at random
@@ -139,65 +141,66 @@ gradsieve_status gradsieve_apply(gradsieve_compressor* which, const void* const*
 
 /** Writes the report of the last step. */
 gradsieve_status gradsieve_get_report(const gradsieve_compressor* which, gradsieve_report* to);
-/** Writes where a text is: the recipe, and which layers pass through. It lives until the next call with this
+/** Writes the address of a text: the recipe, and which layers pass through. It is valid until the next call with this
  * compressor. */
 gradsieve_status gradsieve_describe(gradsieve_compressor* which, const char** text);
-/** For an update that was not used: returns what the last step gave up to the residual. Call it on every rank. */
+/** For an update that was not used: adds what the last step sent back to the residual. Call it on every rank. */
 gradsieve_status gradsieve_discard_step(gradsieve_compressor* which);
-/** Writes the L2 norm of what has not been sent. Cost: one pass. */
+/** Writes the L2 norm of the residual. Cost: one pass. */
 gradsieve_status gradsieve_residual_norm(gradsieve_compressor* which, double* norm);
 
-/** Writes everything that the next steps depend on. `*size` is the room in bytes and becomes the size of the state; if
- * the room is too small, returns GRADSIEVE_ROOM and writes only that. `to` may be null if `*size` is 0. */
+/** Writes everything that later steps depend on. `*size` is the size of `to` in bytes and becomes the size of the
+ * state; if `to` is too small, returns GRADSIEVE_ROOM and writes only `*size`. `to` may be null if `*size` is 0. */
 gradsieve_status gradsieve_save(gradsieve_compressor* which, void* to, size_t* size);
-/** Continues where a state was saved. If it is refused, the compressor is unchanged. */
+/** Continues from a saved state. If the state is refused, the compressor is unchanged. */
 gradsieve_status gradsieve_load(gradsieve_compressor* which, const void* state, size_t size);
 
 /* ---- Adam and other optimizers that normalise: parameters, not gradients -------------------------------------- */
 
-/** Exchanges what each rank's own optimizer has changed; see gradsieve_create_parameters(). */
+/** Exchanges the changes that each rank's own optimizer makes; see gradsieve_create_parameters(). */
 typedef struct gradsieve_parameters gradsieve_parameters;
 
-/** For optimizers that normalise (Adam, Lion, Adafactor), which compressed gradients fail: each rank steps parameters of
- * its own, and the change is compressed and exchanged. `own` are `size` parameters, as many as the layers have elements,
- * the same on all ranks; they become the common ones. `recipe`, `layers`, `dimensions` (or null) and `count` are those
- * of gradsieve_create_with_dimensions(); a residual store with momentum is refused. `weight`, in [0, 1]: how much of
- * what a rank has not sent its own parameters have; less than 0: the usual choice, 0.5, and 1 of a rank alone. Free it with
- * gradsieve_destroy_parameters(). See gradsieve::parameter_exchange. */
+/** For optimizers that normalise (Adam, Lion, Adafactor), for which compressed gradients fail: each rank steps its own
+ * parameters, and the change is compressed and exchanged. `own` are `size` parameters, as many as the layers have
+ * elements, the same on all ranks; they become the common ones. `recipe`, `layers`, `dimensions` (or null) and `count`
+ * are those of gradsieve_create_with_dimensions(); a residual store with momentum is refused. `weight`, in [0, 1]: the
+ * factor of a rank's unsent changes in its own parameters; below 0: the usual choice, 0.5, or 1 for a single rank. Free
+ * it with gradsieve_destroy_parameters(). See gradsieve::parameter_exchange. */
 gradsieve_status gradsieve_create_parameters(const char* recipe, const gradsieve_layer* layers,
                                              const uint32_t* dimensions, size_t count, const float* own, size_t size,
                                              float weight, gradsieve_parameters** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_parameters(gradsieve_parameters* which);
-/** After the optimizer's step: exchanges what it has changed of `own`, and rewrites `own`, for the next step. Nothing
- * is lost if it fails: go on, or call it again. `skipped`: as in gradsieve_exchange_skipping(), or null. Collective. */
+/** After the optimizer's step: exchanges its changes of `own`, and rewrites `own` for the next step. Nothing is lost if
+ * it fails: continue, or call it again. `skipped`: as in gradsieve_exchange_skipping(), or null. Collective. */
 gradsieve_status gradsieve_exchange_parameters(gradsieve_parameters* which, const gradsieve_communicator* comm,
                                                float* own, size_t size, const unsigned char* skipped);
-/** Writes where the common parameters are, `size` of them, the same bits on all ranks: to evaluate and to save. They live
- * as long as `which`, and change with each exchange. */
+/** Writes the address of the common parameters, the same bits on all ranks: to evaluate and to save. It is valid as
+ * long as `which` exists; each exchange changes the values. */
 gradsieve_status gradsieve_common(const gradsieve_parameters* which, const float** common);
 /** Writes the report of the last exchange. */
 gradsieve_status gradsieve_get_parameters_report(const gradsieve_parameters* which, gradsieve_report* to);
-/** Multiplies what this rank has not sent: by new size / old size when the number of ranks changes. */
+/** Multiplies what this rank has not sent; when the number of ranks changes, pass new size / old size. */
 gradsieve_status gradsieve_rescale_parameters(gradsieve_parameters* which, float factor, float* own, size_t size);
 /** Adds what a rank that left had not sent, from its saved state. */
 gradsieve_status gradsieve_absorb_parameters(gradsieve_parameters* which, const void* state, size_t state_size,
                                              float* own, size_t size);
-/** Begins as a rank that is new, from another rank's state; the others call gradsieve_rescale_parameters(). */
-gradsieve_status gradsieve_join_parameters(gradsieve_parameters* which, const void* state, size_t state_size, float* own,
-                                           size_t size);
-/** As gradsieve_save(). What `own` has changed since the last exchange is not in it. */
+/** Begins as a new rank, from another rank's state; the others call gradsieve_rescale_parameters(). */
+gradsieve_status gradsieve_join_parameters(gradsieve_parameters* which, const void* state, size_t state_size,
+                                           float* own, size_t size);
+/** As gradsieve_save(). Changes of `own` since the last exchange are not included. */
 gradsieve_status gradsieve_save_parameters(gradsieve_parameters* which, void* to, size_t* size);
-/** Continues where a state was saved, and writes `own`. If it is refused, all is unchanged. */
-gradsieve_status gradsieve_load_parameters(gradsieve_parameters* which, const void* state, size_t state_size, float* own,
-                                           size_t size);
+/** Continues from a saved state, and writes `own`. If the state is refused, nothing has changed. */
+gradsieve_status gradsieve_load_parameters(gradsieve_parameters* which, const void* state, size_t state_size,
+                                           float* own, size_t size);
 
-/** Factors of second moments, and clipping, for ranks that step their own parameters; see gradsieve_create_moments(). */
+/** Factors of second moments, and clipping, for ranks that step their parameters; see gradsieve_create_moments(). */
 typedef struct gradsieve_moments gradsieve_moments;
 
-/** A rank's squared gradients are those of a smaller batch, too large by up to the number of ranks. Measures by how much,
- * layer by layer, from samples. `density`: of the elements that are sampled, such as 0.001. `every`: measures in each
- * step whose number it divides, such as 1. Free it with gradsieve_destroy_moments(). See gradsieve::second_moments. */
+/** A rank's squared gradients are those of a smaller batch, too large by a factor up to the number of ranks. Measures
+ * the factor of each layer from samples. `density`: fraction of the elements that is sampled, such as 0.001. `every`:
+ * measures in each step whose number is a multiple of it, such as 1. Free it with gradsieve_destroy_moments(). See
+ * gradsieve::second_moments. */
 gradsieve_status gradsieve_create_moments(const gradsieve_layer* layers, size_t count, double density, uint32_t every,
                                           gradsieve_moments** made);
 /** Frees it; does nothing for null. */
@@ -205,8 +208,8 @@ void gradsieve_destroy_moments(gradsieve_moments* which);
 /** Measures this step's gradient, before it is clipped. Call it in each step. Collective. */
 gradsieve_status gradsieve_measure_moments(gradsieve_moments* which, const gradsieve_communicator* comm,
                                            const float* gradient, size_t size);
-/** Writes where the factors are, one a layer, the same on all ranks: with Adam, v += (1 - b2) * (factor * g * g - v).
- * They live as long as `which`. */
+/** Writes the address of the factors, one per layer, the same on all ranks: with Adam,
+ * v += (1 - b2) * (factor * g * g - v). It is valid as long as `which` exists. */
 gradsieve_status gradsieve_moment_factors(const gradsieve_moments* which, const float** factors);
 /** Clips this rank's gradient so that the mean gradient's norm, as measured, is at most `most`: all ranks by the same
  * factor. Writes the norm to `norm`, unless that is null. A norm that is not finite clips nothing: skip the step. */

@@ -181,7 +181,7 @@ class step_runner {
     at_.passthrough.choose(at_.selection.segments(), full_segments && gives_full_segments<decltype(Recipe::selector)>);
   }
 
-  /// Holds the meeting before anything changes, if that is necessary: in a new world, and with non_finite::fail.
+  /// Does the handshake before anything changes, if that is necessary: in a new world, and with non_finite::fail.
   /// Returns whether it took place.
   template <class Comm, class Incoming>
   bool meet_before(Comm const& comm, Incoming const& in, step_role const role, held_failure& failure) {

@@ -38,7 +38,7 @@ class communicator_ref {
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void all_reduce(Space const&, std::span<T, Extent> in_out, reduction how) const {
     std::span const bytes{std::as_writable_bytes(std::span<T>{in_out})};
-    meet_and({"all_reduce", shape::reduce, kind<T>(how), bytes, bytes, bytes.size()},
+    run_call({"all_reduce", shape::reduce, kind<T>(how), bytes, bytes, bytes.size()},
              [&] { reduce_slice(std::span<T>{in_out}, how); });
   }
 
@@ -48,7 +48,7 @@ class communicator_ref {
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void reduce_scatter(Space const&, std::span<T const> all, std::span<T> mine, reduction how) const {
     auto const bytes = std::as_writable_bytes(mine);
-    meet_and({"reduce_scatter", shape::reduce, kind<T>(how), std::as_bytes(all), bytes,
+    run_call({"reduce_scatter", shape::reduce, kind<T>(how), std::as_bytes(all), bytes,
               bytes.size() * group_->requests_.size()},
              [&] { reduce_share(mine, how); });
   }
@@ -56,19 +56,19 @@ class communicator_ref {
   /// As has_all_gather. @pre `mine` is its own part of `all` or does not overlap it; `all` is size() times as long.
   template <class Space>
   void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all) const {
-    meet_and({"all_gather", shape::gather, 0, mine, all, mine.size()}, [&] { gather(all); });
+    run_call({"all_gather", shape::gather, 0, mine, all, mine.size()}, [&] { gather(all); });
   }
 
   /// As has_all_gather. @pre `mine` as above; `sizes` are equal on all ranks and sum to the size of `all`.
   template <class Space>
   void all_gather(Space const&, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
-    meet_and({"all_gather of sizes", shape::gather, 0, mine, all, 0, 0, 0, sizes}, [&] { gather(all); });
+    run_call({"all_gather of sizes", shape::gather, 0, mine, all, 0, 0, 0, sizes}, [&] { gather(all); });
   }
 
   template <class Space>
   void broadcast(Space const&, std::span<std::byte> in_out, int root) const {
-    meet_and({"broadcast", shape::broadcast, root, in_out, in_out, in_out.size(), 0, root},
+    run_call({"broadcast", shape::broadcast, root, in_out, in_out, in_out.size(), 0, root},
              [&] { copy(request_of(root).out, in_out); });
   }
 
@@ -76,7 +76,7 @@ class communicator_ref {
   /// @pre `out` and `in` do not overlap.
   template <class Space>
   void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
-    meet_and({"send_receive", shape::exchange, 0, out, in, in.size(), to, from},
+    run_call({"send_receive", shape::exchange, 0, out, in, in.size(), to, from},
              [&] { copy(request_of(from).out, in); });
   }
 
@@ -84,7 +84,7 @@ class communicator_ref {
   template <class Space>
   void all_to_all(Space const&, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
-    meet_and({"all_to_all", shape::all_to_all, 0, out, in, 0, 0, 0, in_sizes, out_sizes}, [&] {
+    run_call({"all_to_all", shape::all_to_all, 0, out, in, 0, 0, 0, in_sizes, out_sizes}, [&] {
       for (auto const& each : group_->requests_) {
         auto const message = detail::message_for(static_cast<std::size_t>(rank_), each);
         copy(message, in.first(message.size()));
@@ -115,12 +115,12 @@ class communicator_ref {
 
   /// Runs one call of all ranks. No rank returns, so no buffer is freed, before all ranks have finished with them.
   template <class Move>
-  void meet_and(detail::request const& mine, Move const& move) const {
+  void run_call(detail::request const& mine, Move const& move) const {
     group_->requests_[static_cast<std::size_t>(rank_)] = mine;
-    group_->meet(rank_, true);
+    group_->barrier(rank_, true);
     if (!group_->mismatch_.empty()) throw mismatch(group_->mismatch_);
     move();
-    group_->meet(rank_, false);
+    group_->barrier(rank_, false);
   }
 
   void gather(std::span<std::byte> all) const noexcept {

@@ -64,27 +64,27 @@ class group {
   static constexpr int nobody = -1;
 
   /// Returns once all ranks are here. The last one compares their requests, while no rank accesses a buffer. The second
-  /// meeting of a call has no deadline, as all ranks are about to arrive.
-  void meet(int rank, bool first) {
+  /// barrier of a call has no deadline, as all ranks are about to arrive.
+  void barrier(int rank, bool first) {
     if (process_ != process_id() && size() > 1)
       throw communication_error("gradsieve: rank " + std::to_string(rank) +
                                 " was forked away from the group's threads, which are in its parent");
     std::unique_lock lock{shared_->mutex};
     if (departed_ == nobody) {
-      auto const now = meeting_;
+      auto const now = phase_;
       if (++here_ == requests_.size()) {
         if (first) mismatch_ = detail::mismatch_of(requests_);
         here_ = 0;
-        ++meeting_;
+        ++phase_;
         shared_->all_here.notify_all();
         return;
       }
-      auto const over = [&] { return meeting_ != now || departed_ != nobody; };
+      auto const over = [&] { return phase_ != now || departed_ != nobody; };
       if (!first || deadline_.count() == 0)
         shared_->all_here.wait(lock, over);
       else if (!shared_->all_here.wait_for(lock, deadline_, over))
         give_up(rank);
-      if (meeting_ != now) return;
+      if (phase_ != now) return;
     }
     saw_departure_[static_cast<std::size_t>(rank)] = 1;
     throw communication_error("gradsieve: rank " + std::to_string(departed_) + " has left the group, rank " +
@@ -101,16 +101,16 @@ class group {
                               " ranks have come; it has left the group");
   }
 
-  std::vector<detail::request> requests_;  // one per rank; written before a meeting, read after it
+  std::vector<detail::request> requests_;  // one per rank; written before a barrier, read after it
   std::vector<char> saw_departure_;
-  std::string mismatch_;  // written by the last rank of a first meeting, read by all after it
+  std::string mismatch_;  // written by the last rank of a first barrier, read by all after it
   struct waiting {
     std::mutex mutex;
     std::condition_variable all_here;
   };
   std::unique_ptr<waiting, delete_in_own_process> shared_{new waiting};
   std::size_t here_ = 0;
-  std::uint64_t meeting_ = 0;
+  std::uint64_t phase_ = 0;
   int departed_ = nobody;
   std::chrono::milliseconds deadline_;
   std::int64_t process_ = process_id();

@@ -1,4 +1,4 @@
-// The meeting: ranks compare layout, recipe and step with an all-gather before they send anything.
+// The handshake: ranks compare layout, recipe and step with an all-gather before they send anything.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace gradsieve {
 /// One all-gather of 32 bytes per rank. It is the first collective of every exchange, so that a rank that is new,
 /// restored or failed takes part in it like all others; then all ranks continue or all ranks throw. A rank calls
 /// meet_early(), before anything changes, if it was not compared with this world yet or its recipe needs counts of the
-/// other ranks; otherwise meet(), with its message size. If any rank was early, a meeting with the sizes follows.
+/// other ranks; otherwise meet(), with its message size. If any rank was early, a handshake with the sizes follows.
 /// Memory: none up to 32 ranks, otherwise 32 bytes per rank.
 class preflight {
  public:
@@ -39,13 +39,13 @@ class preflight {
   };
 
   /// Reserves memory for that many ranks. Allocates beyond 32. @throws std::bad_alloc; up to 2048 ranks the next
-  /// meeting can still report that as this rank's failure; with more, the other ranks wait.
+  /// handshake can still report that as this rank's failure; with more, the other ranks wait.
   void reserve(int world) {
     if (static_cast<std::size_t>(world) > few_.size()) many_.resize(static_cast<std::size_t>(world));
   }
 
-  /// A meeting before anything changes: finds failures and differences. total() is then the sum of all ranks' `count`,
-  /// if all ranks were early. Collective. @pre reserve()
+  /// A handshake before anything changes: finds failures and differences. total() is then the sum of all ranks'
+  /// `count`, if all ranks were early. Collective. @pre reserve()
   /// @throws this rank's `failure`; communication_error if another rank failed; mismatch if ranks differ in layout,
   /// recipe or step, naming the rank: on every rank.
   template <class Comm, class Space>
@@ -59,7 +59,7 @@ class preflight {
     return fold(divides) | fold(skips) << 32;
   }
 
-  /// A meeting with this rank's message size, and a `decision`. Afterwards size(rank) is known for every rank.
+  /// A handshake with this rank's message size, and a `decision`. Afterwards size(rank) is known for every rank.
   /// Collective. @pre reserve()
   /// @throws as meet_early(); mismatch if decisions differ or a rank announces more than `most`.
   template <class Comm, class Space>
@@ -89,7 +89,7 @@ class preflight {
     return sum;
   }
 
-  /// Bytes that this rank sent in meetings since forget_bytes().
+  /// Bytes that this rank sent in handshakes since forget_bytes().
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
   void forget_bytes() noexcept { sent_ = received_ = 0; }
@@ -178,7 +178,7 @@ class preflight {
   std::uint8_t arithmetic_ = 0;
   std::array<packed_word, 32> few_{};
   std::vector<packed_word> many_;
-  std::span<packed_word> all_;  // of the last meeting: a part of few_ or many_
+  std::span<packed_word> all_;  // of the last handshake: a part of few_ or many_
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
 };

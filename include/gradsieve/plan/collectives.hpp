@@ -101,9 +101,9 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 
 namespace schedule_detail {
 
-/// The number of workers, and the startups of a meeting.
-[[nodiscard]] inline std::pair<double, double> meeting(network_link const& each, int workers, double density,
-                                                       double entry_bytes = 8) {
+/// The number of workers, and the startups of a handshake.
+[[nodiscard]] inline std::pair<double, double> handshake(network_link const& each, int workers, double density,
+                                                         double entry_bytes = 8) {
   double const p = workers_of(each, workers);
   require_between("density", density, 0, 1);
   require_between("bytes of an entry", entry_bytes, 0, 64);
@@ -114,21 +114,21 @@ namespace schedule_detail {
 
 /// `gather`: an all-gather around a ring; every worker receives the entries of all others.
 [[nodiscard]] inline affine gather_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
-  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  auto const [p, startups] = schedule_detail::handshake(each, workers, density, entry_bytes);
   return {2 * startups, (p - 1) * density * entry_bytes / 4 * each.beta};
 }
 
-/// `index_union` with `deft`: an all-reduce of the norms, the meeting, an all-gather of the disjoint indices (4 bytes
+/// `index_union` with `deft`: an all-reduce of the norms, the handshake, an all-gather of the disjoint indices (4 bytes
 /// each), an all-reduce of the values. Only its startups grow with the number of workers.
 [[nodiscard]] inline affine index_union_cost(network_link const& each, int workers, double density) {
-  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
+  auto const [p, startups] = schedule_detail::handshake(each, workers, density);
   affine const reduce = ring_cost(each, workers);
   return {2 * reduce.a + 2 * startups, density * ((p - 1) / p * each.beta + reduce.b)};
 }
 
 /// `leader`: a pipelined tree for one worker's indices, an all-reduce of the values.
 [[nodiscard]] inline affine leader_cost(network_link const& each, int workers, double density) {
-  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
+  auto const [p, startups] = schedule_detail::handshake(each, workers, density);
   affine const reduce = ring_cost(each, workers);
   double const sent = p == 1 ? 0 : each.beta;
   return {startups + schedule_detail::rounds(workers) * each.alpha + reduce.a, density * (sent + reduce.b)};
@@ -136,7 +136,7 @@ namespace schedule_detail {
 
 /// `shared_choice`: an all-reduce of the values.
 [[nodiscard]] inline affine shared_choice_cost(network_link const& each, int workers, double density) {
-  auto const [p, startups] = schedule_detail::meeting(each, workers, density);
+  auto const [p, startups] = schedule_detail::handshake(each, workers, density);
   affine const reduce = ring_cost(each, workers);
   return {startups + reduce.a, density * reduce.b};
 }
@@ -144,7 +144,7 @@ namespace schedule_detail {
 /// `reduce_scatter`: two all-to-alls, of sizes and of entries, with each other worker in turn.
 [[nodiscard]] inline affine reduce_scatter_cost(network_link const& each, int workers, double density,
                                                 double entry_bytes = 8) {
-  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  auto const [p, startups] = schedule_detail::handshake(each, workers, density, entry_bytes);
   return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
 }
 
@@ -152,14 +152,14 @@ namespace schedule_detail {
 /// selected.
 [[nodiscard]] inline affine ok_topk_cost(network_link const& each, int workers, double density,
                                          double entry_bytes = 8) {
-  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  auto const [p, startups] = schedule_detail::handshake(each, workers, density, entry_bytes);
   affine const scatter = reduce_scatter_cost(each, workers, density, entry_bytes);
   return {scatter.a + 5 * startups, 2 * scatter.b};
 }
 
 /// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then one bit per entry.
 [[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
-  auto const [p, startups] = schedule_detail::meeting(each, workers, density, entry_bytes);
+  auto const [p, startups] = schedule_detail::handshake(each, workers, density, entry_bytes);
   double const rounds = schedule_detail::rounds(workers);
   double const down = p == 1 ? 0 : entry_bytes / 4;
   return {startups + 5 * rounds * each.alpha, density * each.beta * (rounds * (entry_bytes / 4 + 1.0 / 32) + down)};
