@@ -108,6 +108,7 @@ def faults(path, root):
 
 # What the chapters' blocks take for granted; each becomes a function of its own.
 PRELUDE = """#include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/parameters.hpp>
