@@ -166,6 +166,8 @@ struct step_report {
     return budget == 0 ? 0 : static_cast<double>(union_size) / static_cast<double>(budget);
   }
 
+  /// Writes one line. Skipped elements, saturated values, thresholds, parts of the message and staging are written only
+  /// if there are any.
   friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
     plain_output const plain{out};
     out << "step " << it.step << ": budget " << it.budget << ", entries sent " << it.selected << " (at most "
