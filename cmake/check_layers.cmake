@@ -78,9 +78,11 @@ set(layers
     "run_time/any_policy"
     "run_time/recipe_text"
     "run_time/any_codec run_time/any_communicator run_time/any_exchange run_time/any_partitioner run_time/any_selector"
-    "run_time/any_step run_time/fitting run_time/menu"
+    "run_time/any_step run_time/device_codec run_time/device_exchange run_time/fitting run_time/menu"
     "run_time/any_recipe"
     "run_time/any_compressor"
+    "run_time/step_of_recipe"
+    "run_time/device_steps run_time/host_steps"
     "run_time"
     "any_compressor schedule")
 

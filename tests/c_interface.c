@@ -107,6 +107,43 @@ static void parameters(gradsieve_communicator const* comm) {
   gradsieve_destroy_moments(more);
 }
 
+/* Nodes, and gradients and messages of 16 bits, of one rank. */
+static void formats_and_nodes(gradsieve_communicator const* comm) {
+  enum { n = 1000 };
+  static uint16_t half[n], twin[n];
+  gradsieve_layer const layers[] = {{"weight", n - 10}, {"other", 10}};
+  gradsieve_communicator nobody = *comm;
+  gradsieve_compressor *flat = NULL, *nodes = NULL, *away = NULL;
+  void const* message = NULL;
+  size_t size = 0;
+  gradsieve_report report;
+  for (int i = 0; i < n; ++i) half[i] = twin[i] = (uint16_t)(0x3c00 + i); /* binary16, from 1 on */
+  nobody.rank = 1;
+  char const* const recipe = "adacomp+layerwise+binned@0.5";
+  REFUSED(gradsieve_create_nodes(recipe, layers, NULL, 2, NULL, comm, &nodes), "communicator is null");
+  REFUSED(gradsieve_create_nodes(recipe, layers, NULL, 2, comm, &nobody, &nodes), "rank 1 of 1");
+  REFUSED(gradsieve_create_nodes("radish", layers, NULL, 2, comm, comm, &nodes), "'radish' is not one");
+  EXPECT(nodes == NULL);
+  EXPECT(gradsieve_create_nodes(recipe, layers, NULL, 2, comm, comm, &nodes) == GRADSIEVE_OK);
+  EXPECT(gradsieve_create(recipe, layers, 2, &flat) == GRADSIEVE_OK);
+  EXPECT(gradsieve_create(recipe, layers, 2, &away) == GRADSIEVE_OK);
+  unsigned char const skipped[] = {0, 1};
+  EXPECT(gradsieve_exchange_nodes(nodes, comm, comm, GRADSIEVE_FLOAT16, half, n, skipped) == GRADSIEVE_OK);
+  EXPECT(half[n - 1] == 0 && gradsieve_get_report(nodes, &report) == GRADSIEVE_OK && report.selected > 0);
+  memcpy(half, twin, sizeof half);
+  EXPECT(gradsieve_compress_format(away, 0, GRADSIEVE_FLOAT16, half, n, &message, &size) == GRADSIEVE_OK);
+  EXPECT(gradsieve_apply_format(away, &message, &size, 1, GRADSIEVE_FLOAT16, half, n) == GRADSIEVE_OK);
+  EXPECT(gradsieve_exchange_format(flat, comm, GRADSIEVE_FLOAT16, twin, n) == GRADSIEVE_OK);
+  EXPECT(memcmp(half, twin, sizeof half) == 0);
+  REFUSED(gradsieve_exchange_nodes(flat, comm, comm, GRADSIEVE_FLOAT16, half, n, NULL), "for ranks that are alike");
+  REFUSED(gradsieve_exchange_format(nodes, comm, GRADSIEVE_FLOAT16, half, n), "for the nodes of a two_level");
+  REFUSED(gradsieve_compress_format(nodes, 0, GRADSIEVE_FLOAT16, half, n, &message, &size), "with nodes a step");
+  REFUSED(gradsieve_compress_format(flat, 0, (gradsieve_format)7, half, n, &message, &size), "no format 7");
+  gradsieve_destroy(flat);
+  gradsieve_destroy(nodes);
+  gradsieve_destroy(away);
+}
+
 int main(void) {
   enum { n = 1000 };
   static float gradient[n], mean[n];
@@ -249,5 +286,6 @@ int main(void) {
   gradsieve_destroy(other);
   comm.all_gather = alone;
   parameters(&comm);
+  formats_and_nodes(&comm);
   return failures == 0 ? 0 : 1;
 }

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/run_time.hpp>
+
 #include "objects.hpp"
 
 using namespace c_interface;
@@ -40,6 +42,23 @@ gradsieve_status gradsieve_create_with_dimensions(char const* recipe, gradsieve_
   });
 }
 
+gradsieve_status gradsieve_create_nodes(char const* recipe, gradsieve_layer const* layers,
+                                        std::uint32_t const* dimensions, std::size_t count,
+                                        gradsieve_communicator const* inside, gradsieve_communicator const* across,
+                                        gradsieve_compressor** made) {
+  return guarded([&] {
+    need(recipe != nullptr, "recipe");
+    need(made != nullptr, "made");
+    *made = nullptr;
+    ranks of_node, of_place;
+    auto const nodes = gradsieve_compressor::nodes(of_node, inside, of_place, across);
+    *made = new gradsieve_compressor{
+        {gs::host{}, layout_of(layers, dimensions, count), gs::any_recipe<>::parse(recipe), nodes},
+        std::move(of_place),
+        std::move(of_node)};
+  });
+}
+
 void gradsieve_destroy(gradsieve_compressor* which) { delete which; }
 
 gradsieve_status gradsieve_exchange(gradsieve_compressor* which, gradsieve_communicator const* comm, float* gradient,
@@ -53,8 +72,7 @@ gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, gradsi
     need(which != nullptr, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     which->ranks.how->connect(comm);
-    std::span const by_layer{skipped, skipped == nullptr ? 0 : which->owner.layers().count()};
-    which->owner.exchange(which->ranks.comm, std::span{gradient, size}, by_layer);
+    which->owner.exchange(which->ranks.comm, std::span{gradient, size}, which->skipping(skipped));
   });
 }
 
@@ -75,16 +93,21 @@ gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, gradsiev
     need(which != nullptr, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     which->ranks.how->connect(comm);
-    auto const exchange = [&](auto* values) { which->owner.exchange(which->ranks.comm, std::span{values, size}); };
-    switch (format) {
-      case GRADSIEVE_FLOAT32:
-        return exchange(static_cast<float*>(gradient));
-      case GRADSIEVE_FLOAT16:
-        return exchange(static_cast<gs::float16*>(gradient));
-      case GRADSIEVE_BFLOAT16:
-        return exchange(static_cast<gs::bfloat16*>(gradient));
-    }
-    throw gs::invalid_argument("gradsieve: there is no format " + std::to_string(static_cast<int>(format)));
+    with_format(format, gradient,
+                [&](auto* values) { which->owner.exchange(which->ranks.comm, std::span{values, size}); });
+  });
+}
+
+gradsieve_status gradsieve_exchange_nodes(gradsieve_compressor* which, gradsieve_communicator const* inside,
+                                          gradsieve_communicator const* across, gradsieve_format format, void* gradient,
+                                          std::size_t size, unsigned char const* skipped) {
+  return guarded([&] {
+    need(which != nullptr, "compressor");
+    need(gradient != nullptr || size == 0, "gradient");
+    auto const nodes = gradsieve_compressor::nodes(which->inside, inside, which->ranks, across);
+    with_format(format, gradient, [&](auto* values) {
+      which->owner.exchange(nodes, std::span{values, size}, which->skipping(skipped));
+    });
   });
 }
 
@@ -95,18 +118,32 @@ gradsieve_status gradsieve_compress(gradsieve_compressor* which, float const* gr
 
 gradsieve_status gradsieve_compress_as(gradsieve_compressor* which, int rank, float const* gradient, std::size_t size,
                                        void const** message, std::size_t* message_size) {
+  return gradsieve_compress_format(which, rank, GRADSIEVE_FLOAT32, gradient, size, message, message_size);
+}
+
+gradsieve_status gradsieve_compress_format(gradsieve_compressor* which, int rank, gradsieve_format format,
+                                           void const* gradient, std::size_t size, void const** message,
+                                           std::size_t* message_size) {
   return guarded([&] {
     need(which != nullptr, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     need(message != nullptr && message_size != nullptr, "message or message_size");
-    auto const made = which->owner.encode(which->owner.compress(std::span{gradient, size}, rank));
-    *message = made.data();
-    *message_size = made.size();
+    with_format(format, gradient, [&](auto const* values) {
+      auto const made = which->owner.encode(which->owner.compress(std::span{values, size}, rank));
+      *message = made.data();
+      *message_size = made.size();
+    });
   });
 }
 
 gradsieve_status gradsieve_apply(gradsieve_compressor* which, void const* const* messages, std::size_t const* sizes,
                                  std::size_t count, float* gradient, std::size_t size) {
+  return gradsieve_apply_format(which, messages, sizes, count, GRADSIEVE_FLOAT32, gradient, size);
+}
+
+gradsieve_status gradsieve_apply_format(gradsieve_compressor* which, void const* const* messages,
+                                        std::size_t const* sizes, std::size_t count, gradsieve_format format,
+                                        void* gradient, std::size_t size) {
   return guarded([&] {
     need(which != nullptr, "compressor");
     need((messages != nullptr && sizes != nullptr) || count == 0, "messages or sizes");
@@ -116,7 +153,7 @@ gradsieve_status gradsieve_apply(gradsieve_compressor* which, void const* const*
       need(messages[i] != nullptr || sizes[i] == 0, "a message");
       all.push_back(bytes_of(messages[i], sizes[i]));
     }
-    which->owner.apply(all, std::span{gradient, size});
+    with_format(format, gradient, [&](auto* values) { which->owner.apply(all, std::span{values, size}); });
   });
 }
 

@@ -13,10 +13,12 @@
 #include <new>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <gradsieve/run_time.hpp>
+#include <gradsieve/run_time/any_communicator.hpp>
+#include <gradsieve/run_time/any_compressor.hpp>
 
 namespace c_interface {
 
@@ -75,6 +77,23 @@ inline gs::layout layout_of(gradsieve_layer const* layers, std::uint32_t const* 
   return gs::layout{std::move(list)};
 }
 
+/// body(pointer to values of this format). @throws gradsieve::invalid_argument for a format that there is not
+template <class Void, class Body>
+void with_format(gradsieve_format format, Void* values, Body const& body) {
+  auto const as = [&]<class T>(T) {
+    body(static_cast<std::conditional_t<std::is_const_v<Void>, T const, T>*>(values));
+  };
+  switch (format) {
+    case GRADSIEVE_FLOAT32:
+      return as(float{});
+    case GRADSIEVE_FLOAT16:
+      return as(gs::float16{});
+    case GRADSIEVE_BFLOAT16:
+      return as(gs::bfloat16{});
+  }
+  throw gs::invalid_argument("gradsieve: there is no format " + std::to_string(static_cast<int>(format)));
+}
+
 inline gradsieve_report report_of(gs::step_report const& of) {
   return {of.step,       of.selected,       of.union_size,     of.non_finite,     of.saturated,
           of.bytes_sent, of.bytes_received, of.baseline_bytes, of.seconds.total()};
@@ -116,30 +135,36 @@ class transport final : public gs::any_communicator::transport {
   }
   int rank() const override { return table_.rank; }
   int size() const override { return table_.size; }
-  void all_reduce(std::span<float> all, gs::reduction how) const override {
+  void all_reduce(gs::host const&, std::span<float> all, gs::reduction how) const override {
     done("all_reduce_float",
          table_.all_reduce_float(table_.context, all.data(), all.size(), how == gs::reduction::max));
   }
-  void all_reduce(std::span<double> all, gs::reduction how) const override {
+  void all_reduce(gs::host const&, std::span<double> all, gs::reduction how) const override {
     done("all_reduce_double",
          table_.all_reduce_double(table_.context, all.data(), all.size(), how == gs::reduction::max));
   }
-  void all_gather(bytes mine, room all) const override {
-    std::ranges::fill(equal_, mine.size());
-    all_gather(mine, all, equal_);
+  void all_reduce(gs::host const& where, std::span<std::uint32_t> all, gs::reduction how) const override {
+    std::vector<double> exact{all.begin(), all.end()};  // of fewer than 2^21 ranks
+    all_reduce(where, std::span{exact}, how);
+    std::ranges::transform(exact, all.begin(),
+                           [](double sum) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum)); });
   }
-  void all_gather(bytes mine, room all, gs::any_communicator::sizes each) const override {
+  void all_gather(gs::host const& where, bytes mine, room all) const override {
+    std::ranges::fill(equal_, mine.size());
+    all_gather(where, mine, all, equal_);
+  }
+  void all_gather(gs::host const&, bytes mine, room all, gs::any_communicator::sizes each) const override {
     done("all_gather", table_.all_gather(table_.context, mine.data(), mine.size(), all.data(), each.data()));
   }
-  void broadcast(room in_out, int root) const override {
+  void broadcast(gs::host const&, room in_out, int root) const override {
     has(table_.broadcast != nullptr, "broadcast");
     done("broadcast", table_.broadcast(table_.context, in_out.data(), in_out.size(), root));
   }
-  void send_receive(bytes out, int to, room in, int from) const override {
+  void send_receive(gs::host const&, bytes out, int to, room in, int from) const override {
     has(table_.send_receive != nullptr, "send_receive");
     done("send_receive", table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
   }
-  void all_to_all(bytes out, gs::any_communicator::sizes out_sizes, room in,
+  void all_to_all(gs::host const&, bytes out, gs::any_communicator::sizes out_sizes, room in,
                   gs::any_communicator::sizes in_sizes) const override {
     has(table_.all_to_all != nullptr, "all_to_all");
     done("all_to_all", table_.all_to_all(table_.context, out.data(), out_sizes.data(), in.data(), in_sizes.data()));
@@ -168,6 +193,21 @@ struct ranks {
 
 struct gradsieve_compressor {
   gradsieve::any_compressor<> owner;
-  c_interface::ranks ranks{};
-  std::string text{};  // of gradsieve_describe()
+  c_interface::ranks ranks{};   // with nodes those across
+  c_interface::ranks inside{};  // with nodes
+  std::string text{};           // of gradsieve_describe()
+
+  /// Both communicators. @throws gradsieve::invalid_argument
+  [[nodiscard]] static gradsieve::any_nodes<gradsieve::host> nodes(c_interface::ranks const& of_node,
+                                                                   gradsieve_communicator const* inside,
+                                                                   c_interface::ranks const& of_place,
+                                                                   gradsieve_communicator const* across) {
+    of_node.how->connect(inside);
+    of_place.how->connect(across);
+    return {of_node.comm, of_place.comm};
+  }
+  /// A gradient's layers that are skipped; null: none.
+  [[nodiscard]] gradsieve::skipped_layers skipping(unsigned char const* skipped) const {
+    return std::span{skipped, skipped == nullptr ? 0 : owner.layers().count()};
+  }
 };

@@ -96,6 +96,13 @@ gradsieve_status gradsieve_create(const char* recipe, const gradsieve_layer* lay
 gradsieve_status gradsieve_create_with_dimensions(const char* recipe, const gradsieve_layer* layers,
                                                   const uint32_t* dimensions, size_t count,
                                                   gradsieve_compressor** made);
+/** For nodes of several ranks, as gradsieve_create_with_dimensions(): gradients are summed within a node, and compressed
+ * between nodes, of which each rank sends a part; see gradsieve::two_level_compressor. `inside` are the ranks of this
+ * node, `across` one rank of each node, those with the same place. Exchange with gradsieve_exchange_nodes(). Norm, state
+ * and report are those of this rank's part; it makes no messages for a transport of one's own. */
+gradsieve_status gradsieve_create_nodes(const char* recipe, const gradsieve_layer* layers, const uint32_t* dimensions,
+                                        size_t count, const gradsieve_communicator* inside,
+                                        const gradsieve_communicator* across, gradsieve_compressor** made);
 /** Frees a compressor; does nothing for null. */
 void gradsieve_destroy(gradsieve_compressor* which);
 
@@ -127,6 +134,12 @@ typedef enum gradsieve_format {
 gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, const gradsieve_communicator* comm,
                                            gradsieve_format format, void* gradient, size_t size);
 
+/** As gradsieve_exchange_format(), of a compressor that gradsieve_create_nodes() has made. `skipped` as in
+ * gradsieve_exchange_skipping(), or null. */
+gradsieve_status gradsieve_exchange_nodes(gradsieve_compressor* which, const gradsieve_communicator* inside,
+                                          const gradsieve_communicator* across, gradsieve_format format, void* gradient,
+                                          size_t size, const unsigned char* skipped);
+
 /** For a transport of your own: selects what to send of the gradient and encodes it. The message is valid until the
  * next call with this compressor. */
 gradsieve_status gradsieve_compress(gradsieve_compressor* which, const float* gradient, size_t size,
@@ -135,9 +148,16 @@ gradsieve_status gradsieve_compress(gradsieve_compressor* which, const float* gr
  * (`qsgd`), ranks with different numbers round independently. gradsieve_compress() is rank 0. */
 gradsieve_status gradsieve_compress_as(gradsieve_compressor* which, int rank, const float* gradient, size_t size,
                                        const void** message, size_t* message_size);
+/** As gradsieve_compress_as(), of a gradient in this format. */
+gradsieve_status gradsieve_compress_format(gradsieve_compressor* which, int rank, gradsieve_format format,
+                                           const void* gradient, size_t size, const void** message,
+                                           size_t* message_size);
 /** Overwrites the gradient with the mean of `count` messages of such compressors. All messages are checked before. */
 gradsieve_status gradsieve_apply(gradsieve_compressor* which, const void* const* messages, const size_t* sizes,
                                  size_t count, float* gradient, size_t size);
+/** As gradsieve_apply(), of a gradient in this format. */
+gradsieve_status gradsieve_apply_format(gradsieve_compressor* which, const void* const* messages, const size_t* sizes,
+                                        size_t count, gradsieve_format format, void* gradient, size_t size);
 
 /** Writes the report of the last step. */
 gradsieve_status gradsieve_get_report(const gradsieve_compressor* which, gradsieve_report* to);

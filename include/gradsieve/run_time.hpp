@@ -9,4 +9,5 @@
 #include <gradsieve/run_time/any_partitioner.hpp>
 #include <gradsieve/run_time/any_recipe.hpp>
 #include <gradsieve/run_time/any_selector.hpp>
+#include <gradsieve/run_time/host_steps.hpp>
 #include <gradsieve/run_time/menu.hpp>

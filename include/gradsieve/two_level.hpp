@@ -45,6 +45,18 @@ struct two_level {
 template <class Inside, class Across>
 two_level(Inside, Across) -> two_level<Inside, Across>;
 
+/// @cond internal
+namespace detail {
+
+/// The compressor of a recipe; run_time/any_compressor.hpp has that of an any_recipe.
+template <class Space, class Recipe>
+struct compressor_of {
+  using type = compressor<Space, Recipe>;
+};
+
+}  // namespace detail
+/// @endcond
+
 /// A compressor for nodes with several ranks. A step has three parts: a dense reduce-scatter within the node, which
 /// leaves on each rank the mean of one part of the gradient; a compressor's exchange of that part with the ranks that
 /// have the same position in the other nodes; an all-gather within the node. Each rank selects from its part, 1 / ranks
@@ -82,7 +94,7 @@ class two_level_compressor {
 
  public:
   /// The compressor that exchanges this rank's part.
-  using compressor_type = compressor<Space, Recipe>;
+  using compressor_type = typename detail::compressor_of<Space, Recipe>::type;
   using report_type = std::remove_cvref_t<decltype(std::declval<node_part const&>().report(
       std::declval<typename compressor_type::report_type const&>()))>;  ///< step_report, or a device_node_report
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -223,6 +224,60 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
                                       .codec = gs::packed<gs::raw32, gs::fp16>{},
                                       .exchange = gs::index_union{}});
   check_same_between_ranks("reduce_scatter@0.05", gs::recipe{.density = 0.05, .exchange = gs::reduce_scatter{}});
+}
+
+namespace {
+
+struct narrow_menu : menu {
+  template <class Selector, class Partitioner, class>
+  static constexpr bool offers() {
+    return std::is_same_v<Partitioner, gs::whole> ||
+           (std::is_same_v<Selector, gs::radix> && std::is_same_v<Partitioner, gs::deft>);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("A menu may offer some policies with some others only") {
+  using by_name = gs::any_recipe<narrow_menu>;
+  CHECK(by_name::parse("laplacian").text() == "laplacian+whole+error_feedback+coo@0.01");
+  CHECK(by_name::parse("radix+deft").text() == "radix+deft+error_feedback+coo@0.01");
+  CHECK_THROWS_WITH_AS(static_cast<void>(by_name::parse("laplacian+deft+momentum")),
+                       "gradsieve: recipe: this program does not offer laplacian with deft and momentum_correction",
+                       gs::invalid_argument);
+}
+
+TEST_CASE("Nodes by text end with the same bits, and each compressor refuses the other's ranks") {
+  auto const recipe = gs::recipe{.density = 0.05, .selector = gs::laplacian{}, .partitioner = gs::deft{}};
+  gs::threads::group inside[] = {gs::threads::group{2}, gs::threads::group{2}};
+  gs::threads::group across[] = {gs::threads::group{2}, gs::threads::group{2}};
+  gs::threads::run(4, [&](gs::threads::communicator_ref all) {
+    int const node = all.rank() / 2;
+    int const place = all.rank() % 2;
+    gs::two_level const typed{inside[node].communicator(place), across[place].communicator(node)};
+    gs::any_nodes<gs::host> const nodes{gs::any_communicator{typed.inside}, gs::any_communicator{typed.across}};
+    gs::any_compressor by_text{gs::host{}, layers(), recipe_by_text::parse("laplacian+deft@0.05"), nodes};
+    gs::two_level_compressor by_type{gs::host{}, layers(), recipe, typed};
+    CHECK(by_text.describe() == by_type.describe());
+    for (int step = 0; step < 3; ++step) {
+      std::vector<gs::float16> a;
+      for (float const x : gradient_of(step + 10 * all.rank())) a.push_back(gs::from_float<gs::float16>(x));
+      auto b = a;
+      auto const sent = by_text.exchange(nodes, a).bytes_sent;
+      CHECK(sent == by_type.exchange(typed, b).bytes_sent);
+      CHECK(a == b);
+    }
+    CHECK(by_text.state() == by_type.state());
+    CHECK(by_text.residual_norm() == by_type.part_compressor().residual_norm());
+    auto gradient = gradient_of(0);
+    CHECK_THROWS_WITH_AS(by_text.exchange(nodes.across, gradient), doctest::Contains("for the nodes of a two_level"),
+                         gs::invalid_argument);
+    CHECK_THROWS_WITH_AS(by_text.compress(gradient), doctest::Contains("with nodes a step is an exchange"),
+                         gs::invalid_argument);
+    gs::any_compressor alone{gs::host{}, layers(), recipe_by_text::parse("radix")};
+    CHECK_THROWS_WITH_AS(alone.exchange(nodes, gradient), doctest::Contains("for ranks that are alike"),
+                         gs::invalid_argument);
+  });
 }
 
 TEST_CASE("What parse() has read, text() writes, and parse() reads that the same") {

@@ -89,6 +89,17 @@ concept stream_ordered_communicator = communicator<C> && requires { requires det
 template <class C>
 concept staging_communicator = communicator<C> && requires { requires detail::flag<C::stages>; };
 
+/// @cond internal
+/// Whether it is one. One that stands for several has is_staging() besides.
+template <communicator C>
+[[nodiscard]] constexpr bool is_staging(C const& comm) {
+  if constexpr (requires { comm.is_staging(); })
+    return comm.is_staging();
+  else
+    return staging_communicator<C>;
+}
+/// @endcond
+
 // ---- Whether an optional member, where there is one, has the form that is used -------------------------------
 /// @cond internal
 

@@ -27,6 +27,15 @@ concept placing_device_exchange = requires(Parts const parts) {
   { parts.full() } -> std::same_as<std::span<bool>>;
 };
 
+/// Whether an exchange is such a one. One that stands for several has has_places() besides.
+template <class Parts>
+[[nodiscard]] bool has_places(Parts const& parts) {
+  if constexpr (requires { parts.has_places(); })
+    return parts.has_places();
+  else
+    return placing_device_exchange<Parts>;
+}
+
 /// What is uploaded to a device besides its segments.
 struct step_decision {
   std::uint64_t decision = 0;  ///< a number that differs where ranks decide otherwise
@@ -158,6 +167,7 @@ class step_plan {
     work_.upload(std::span<cuda_kernels::device_segment const>{sent_.table.span()}, work_.segments());
     work_.upload(std::span<std::uint64_t const>{sent_.decision.span()}, decision());
     if constexpr (placing_device_exchange<Places>) {
+      if (!has_places_) return;
       work_.upload(std::span<std::uint32_t const>{sent_.slots.span()}, places.slots());
       work_.upload(std::span<bool const>{sent_.full.span()}, places.full());
     }

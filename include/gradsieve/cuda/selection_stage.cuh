@@ -52,7 +52,7 @@ class device_selection_stage {
         memory_{memory},
         exchange_{exchange},
         record_{record},
-        plan_{recipe, work, placing_device_exchange<exchange_type>} {}
+        plan_{recipe, work, has_places(exchange)} {}
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return plan_.segments(); }
 

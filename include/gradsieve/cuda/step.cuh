@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -58,6 +59,7 @@ class device_step : public device_step_parts<Recipe> {
         passthrough{work, memory, split, parts::now},
         ranks{layers, recipe.hash(), 0},
         faults_{work},
+        exchange_{exchange_of(recipe.exchange)},
         selection{recipe, work, memory, exchange_, record_} {}
   ~device_step() { cudaStreamSynchronize(work.where().stream); }  // what is enqueued works on what goes now
 
@@ -73,7 +75,7 @@ class device_step : public device_step_parts<Recipe> {
     auto const& segments = selection.segments();
     selection.reserve(capacity, layers);
     exchange_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, segments.size(),
-                      parts::partitioner_type::traits.disjoint);
+                      is_disjoint(recipe.partitioner));
     memory.reserve(std::max<std::uint64_t>(capacity, exchange_.most_sent()));
     passthrough.reserve(segments.size(), segments.most());
     passthrough.choose(segments, false);
@@ -185,7 +187,7 @@ class device_step : public device_step_parts<Recipe> {
     work.over(result.unlisted + cells + 1, cuda_kernels::settle_exchange<>, errors, memory.taken(), result.unlisted > 0,
               cells, result.updates, result.senders, faults_.error(), faults_.touched(), faults_.heard(failed_here_));
     passthrough.settle(faults_.error(), work.stays());
-    count_bytes<Comm>(result);
+    count_bytes(comm, result);
     return result;
   }
 
@@ -264,9 +266,19 @@ class device_step : public device_step_parts<Recipe> {
   preflight ranks;
 
  private:
+  using exchange_buffers = device_exchange<typename parts::exchange_type, codec_type>;
+
+  /// Memory for the recipe's exchange, which may stand for several.
+  [[nodiscard]] static exchange_buffers exchange_of(typename parts::exchange_type const& how) {
+    if constexpr (std::constructible_from<exchange_buffers, typename parts::exchange_type const&>)
+      return exchange_buffers{how};
+    else
+      return {};
+  }
+
   device_faults faults_;
   device_step_record record_;
-  device_exchange<typename parts::exchange_type, codec_type> exchange_;
+  exchange_buffers exchange_;
 
  public:
   device_selection_stage<Recipe> selection;
@@ -274,14 +286,14 @@ class device_step : public device_step_parts<Recipe> {
 
  private:
   template <class Comm>
-  void count_bytes(device_updates const& result) {
+  void count_bytes(Comm const& comm, device_updates const& result) {
     auto& known = record_.known;
     std::uint64_t const passthrough_bytes = passthrough.size() > 0 ? 4 * (passthrough.size() + 1) : 0;
     known.bytes_sent += ranks.sent() + result.bytes_sent + passthrough_bytes;
     known.bytes_received += ranks.received() + result.bytes_received + passthrough_bytes;
     record_.message = result.message;
     record_.sent = result.sent;
-    known.staged = staging_communicator<Comm>;
+    known.staged = is_staging(comm);
   }
 
   std::uint64_t compressions_ = 0;

@@ -189,4 +189,13 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
 template <class Indices, class Values, class Summed>
 inline constexpr bool checks_decoded<any_codec<Indices, Values, Summed>> = true;
 
+namespace detail {
+
+/// The codec of any index and value codec of a menu.
+template <class Menu>
+using menu_codec = any_codec<any_of<any_indices, typename Menu::indices>, any_of<any_values, typename Menu::values>,
+                             any_of<any_summed_values, those_of<is_summed, typename Menu::values>>>;
+
+}  // namespace detail
+
 }  // namespace gradsieve

@@ -1,6 +1,7 @@
-// A compressor whose recipe is read from text. A menu of policies says what is compiled.
+// A compressor whose recipe is chosen at run time, without what is compiled for it: that is in host_steps.hpp.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,71 +13,108 @@
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/run_time/any_codec.hpp>
 #include <gradsieve/run_time/any_communicator.hpp>
-#include <gradsieve/run_time/any_exchange.hpp>
-#include <gradsieve/run_time/any_partitioner.hpp>
 #include <gradsieve/run_time/any_recipe.hpp>
-#include <gradsieve/run_time/any_selector.hpp>
 #include <gradsieve/run_time/any_step.hpp>
 #include <gradsieve/run_time/menu.hpp>
 
 namespace gradsieve {
 
-/// A compressor on the host whose recipe is chosen at run time; see compressor for what each call does and throws. It
-/// gives the same bits as the recipe written in C++. Gradients are of a format of the menu, in one piece or in
-/// `pieces`. Not for concurrent use. Cost: the recipe's, a virtual call per step, and a branch per segment and message.
-/// It compiles slowly (see full_menu): include it in one translation unit.
-template <class Menu = full_menu>
+namespace detail {
+
+/// The step of a recipe that was checked; with nodes, for exchanges with these. host_steps.hpp and device_steps.cuh
+/// define it, for all recipes of a menu.
+template <class Menu>
+[[nodiscard]] std::unique_ptr<any_step<host, typename Menu::formats>> make_step(host where, layout layers,
+                                                                                any_recipe<Menu> const& recipe,
+                                                                                any_nodes<host> const* nodes);
+template <class Menu>
+[[nodiscard]] std::unique_ptr<any_step<device, typename Menu::formats>> make_step(device where, layout layers,
+                                                                                  any_recipe<Menu> const& recipe,
+                                                                                  any_nodes<device> const* nodes);
+
+/// The report of an any_compressor's step on a device, as device_report. Reading it waits.
+template <class Step>
+class any_report {
+ public:
+  explicit any_report(Step const& of) noexcept : of_{&of} {}
+  [[nodiscard]] step_report get() const { return of_->read_report(); }
+  operator step_report() const { return get(); }                         // NOLINT: it is one
+  operator typename Step::report_type() const { return of_->report(); }  // NOLINT: with nodes, of this rank's part
+  [[nodiscard]] std::uint64_t const* fault() const { return of_->report().fault(); }
+
+ private:
+  Step const* of_;
+};
+
+}  // namespace detail
+
+/// A compressor whose recipe is chosen at run time; see compressor for what each call does and throws. It has the same
+/// results, bit for bit, as the recipe written in C++. Gradients are of a format of the menu, in one piece or in
+/// `pieces`. Made with nodes it is a two_level_compressor: it exchanges with these, and its residual is that of this
+/// rank's part; it makes no messages. Not for concurrent use. Cost: the recipe's, a virtual call per step, and a branch
+/// per segment and message.
+/// run_time.hpp, or run_time.cuh for a device, has what is compiled for all recipes of the menu, which takes minutes:
+/// include it in one translation unit, which instantiates detail::make_step, and this header in others.
+template <class Menu = full_menu, class Space = host>
 class any_compressor {
-  using base = detail::any_step<typename Menu::formats>;
+  using base = detail::any_step<Space, typename Menu::formats>;
+  static constexpr bool on_host = std::same_as<Space, host>;
 
  public:
-  using space_type = host;  ///< where it works
+  using space_type = Space;                         ///< where it works
+  using selection_type = typename base::selection;  ///< as compressor's
+  using report_type = std::conditional_t<on_host, step_report, detail::any_report<base>>;  ///< as compressor's
 
-  /// As compressor's constructor. @throws invalid_argument; also where the recipe's policies do not fit together.
-  any_compressor(host where, layout layers, any_recipe<Menu> recipe) : recipe_{std::move(recipe)} {
+  /// As compressor's constructor. @throws invalid_argument; also where the recipe's policies do not fit together, and
+  /// on a device for a policy that does not run there, which it names.
+  any_compressor(Space where, layout layers, any_recipe<Menu> recipe) : recipe_{std::move(recipe)} {
     recipe_.check();
-    std::visit([&](auto const& selector, auto const& residual) { choose(where, layers, selector, residual); },
-               recipe_.selector, recipe_.residual);
+    at_ = detail::make_step(where, std::move(layers), recipe_, static_cast<any_nodes<Space> const*>(nullptr));
+  }
+  /// As two_level_compressor's constructor.
+  any_compressor(Space where, layout layers, any_recipe<Menu> recipe, any_nodes<Space> const& nodes)
+      : recipe_{std::move(recipe)} {
+    recipe_.check();
+    at_ = detail::make_step(where, std::move(layers), recipe_, &nodes);
   }
 
-  /// As compressor::exchange(), of a gradient in a format of the menu.
-  template <class Gradient>
-  step_report exchange(any_communicator const& comm, Gradient&& gradient) {
-    return exchange(comm, gradient, skipped_layers{});
-  }
-  /// As compressor::exchange() with layers that are skipped.
-  template <class Gradient>
-  step_report exchange(any_communicator const& comm, Gradient&& gradient, skipped_layers const skipped) {
-    auto const all = gradient_of(gradient);
-    return at_->exchange(comm, all, skipped);
+  /// As compressor::exchange(), of a gradient in a format of the menu. `ranks`: an any_communicator_of<Space>, or where
+  /// it was made with nodes, these. @throws also invalid_argument for ranks of the other kind
+  template <class Ranks, class Gradient>
+  report_type exchange(Ranks const& ranks, Gradient&& gradient, skipped_layers const skipped = {}) {
+    at_->exchange(ranks, gradient_of(gradient), skipped);
+    return report();
   }
   /// As compressor::fail(): so an overlap can cancel a step.
-  template <class Gradient>
-  void fail(any_communicator const& comm, Gradient&& gradient) {
-    auto const all = gradient_of(gradient);
-    at_->fail(comm, all);
+  template <class Ranks, class Gradient>
+  void fail(Ranks const& ranks, Gradient&& gradient) {
+    at_->fail(ranks, gradient_of(gradient));
   }
   /// As compressor::compress().
   template <class Gradient>
-  host_selection compress(Gradient const& gradient, int rank = 0) {
-    auto const all = gradient_of(gradient);
-    return at_->compress(all, rank);
+  selection_type compress(Gradient const& gradient, int rank = 0) {
+    return at_->compress(gradient_of(gradient), rank);
   }
   /// As compressor::encode().
-  [[nodiscard]] std::span<std::byte const> encode(host_selection const& chosen) { return at_->encode(chosen); }
+  [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) { return at_->encode(chosen); }
   /// Overwrites the gradient with the mean of messages of such compressors; see averager::apply(). Allocates in the
-  /// first call.
+  /// first call. On the host.
   template <class Gradient>
+    requires std::same_as<Space, host>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
-    auto const all = gradient_of(gradient);
-    return at_->apply(messages, all);
+    return at_->apply(messages, gradient_of(gradient));
+  }
+  /// As compressor::report(). On a device it refers to this compressor, and reading it waits.
+  [[nodiscard]] report_type report() const {
+    if constexpr (on_host)
+      return at_->read_report();
+    else
+      return report_type{*at_};
   }
   [[nodiscard]] std::span<float const> residual() { return at_->residual(); }        ///< as compressor::residual()
   [[nodiscard]] std::uint64_t accumulated() const { return at_->accumulated(); }     ///< as compressor::accumulated()
-  [[nodiscard]] host where() const { return at_->where(); }                          ///< as at construction
-  [[nodiscard]] step_report report() const { return at_->report(); }                 ///< as compressor::report()
+  [[nodiscard]] Space where() const { return at_->where(); }                         ///< as at construction
   void discard_step() { at_->discard_step(); }                                       ///< as compressor::discard_step()
   void rescale(float factor) { at_->rescale(factor); }                               ///< as compressor::rescale()
   [[nodiscard]] double residual_norm() { return at_->residual_norm(); }              ///< as compressor::residual_norm()
@@ -86,91 +124,44 @@ class any_compressor {
   [[nodiscard]] layout const& layers() const { return at_->layers(); }               ///< as compressor::layers()
   [[nodiscard]] any_recipe<Menu> const& recipe() const noexcept { return recipe_; }  ///< the recipe
   /// The same number as recipe::hash() of the recipe written in C++.
-  [[nodiscard]] std::uint64_t hash() const { return at_->hash(); }
+  [[nodiscard]] std::uint64_t hash() const { return recipe_.hash(); }
   /// As compressor::passing().
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe_.passthrough); }
   /// As compressor::describe().
-  [[nodiscard]] std::string describe() const { return at_->describe(); }
+  [[nodiscard]] std::string describe() const { return describe_recipe(recipe_, layers()); }
 
  private:
-  template <class S>
-  struct has_bins : std::bool_constant<bin_selector<S>> {};
-  template <class S>
-  struct has_none : std::bool_constant<!bin_selector<S>> {};
-  template <class P>
-  struct needs_norms : std::bool_constant<P::traits.needs_norms> {};
-  template <class P>
-  struct needs_none : std::bool_constant<!P::traits.needs_norms> {};
-  template <class E>
-  struct sends_messages : std::bool_constant<!E::traits.sums_values> {};
-  using late = detail::those_of<needs_norms, typename Menu::partitioners>;
-  using early = detail::those_of<needs_none, typename Menu::partitioners>;
-
-  using any_selector_type = detail::any_of<any_selector, detail::those_of<has_none, typename Menu::selectors>>;
-  using any_indices_type = detail::any_of<any_indices, typename Menu::indices>;
-  using any_values_type = detail::any_of<any_values, typename Menu::values>;
-  using any_codec_type =
-      any_codec<any_indices_type, any_values_type,
-                detail::any_of<any_summed_values, detail::those_of<detail::is_summed, typename Menu::values>>>;
-  using any_exchange_type = detail::any_of<any_exchange, typename Menu::exchanges>;
-  /// For binned, which does not send values apart.
-  using message_exchange_type =
-      detail::any_of<any_exchange, detail::those_of<sends_messages, typename Menu::exchanges>>;
-
   template <class Gradient>
   [[nodiscard]] auto gradient_of(Gradient& gradient) const {
-    auto const all = checked_gradient(gradient, layers());
-    static_assert(detail::holds<typename decltype(all)::value_type, typename Menu::formats>,
+    auto const check = [&] {
+      if constexpr (on_host)
+        return checked_gradient(gradient, layers());
+      else
+        return checked_device_gradient(gradient, layers());
+    };
+    using value = typename decltype(check())::value_type;
+    static_assert(detail::holds<value, typename Menu::formats>,
                   "this menu's compressors do not take gradients of this format: name it in the menu's formats");
-    return all;
-  }
-
-  template <class Selector, class Residual>
-  void choose(host where, layout& layers, Selector const& selector, Residual const& residual) {
-    if constexpr (bin_selector<Selector>) {
-      if (recipe_.codec == codec_kind::binned)
-        make(where, layers, selector, early{}, residual, binned{});
-      else
-        make(where, layers, selector, early{}, residual, codec());
-    } else {
-      any_selector_type any;
-      any.chosen = selector;
-      bool const waits = std::visit([](auto const& it) { return it.traits.needs_norms; }, recipe_.partitioner);
-      if (waits)
-        make(where, layers, any, late{}, residual, codec());
-      else
-        make(where, layers, any, early{}, residual, codec());
-    }
-  }
-
-  [[nodiscard]] any_codec_type codec() const {
-    if (recipe_.codec == codec_kind::coo) return {};
-    packed<any_indices_type, any_values_type> parts;
-    parts.indices.chosen = recipe_.indices;
-    parts.values.chosen = recipe_.values;
-    return any_codec_type{parts};
-  }
-
-  /// With a partitioner of this list, which the chosen one is of.
-  template <class Selector, class... Partitioners, class Residual, class Codec>
-  void make(host where, layout& layers, Selector const& selector, type_list<Partitioners...>, Residual const& residual,
-            Codec const& codec) {
-    if constexpr (sizeof...(Partitioners) > 0) {
-      constexpr bool waits = (Partitioners::traits.needs_norms || ...);
-      any_partitioner<waits, Partitioners...> partitioner;
-      detail::assign_chosen(partitioner.chosen, recipe_.partitioner);
-      using exchange_type = std::conditional_t<bin_codec<Codec>, message_exchange_type, any_exchange_type>;
-      exchange_type exchange;
-      detail::assign_chosen(exchange.chosen, recipe_.chosen_exchange());
-      using made = gradsieve::recipe<Selector, any_partitioner<waits, Partitioners...>, Residual, Codec, exchange_type>;
-      made const all{recipe_.density, selector, partitioner,         residual,
-                     codec,           exchange, recipe_.passthrough, recipe_.on_non_finite};
-      at_ = std::make_unique<detail::any_step_of<made, typename Menu::formats>>(where, std::move(layers), all);
-    }
+    return check();
   }
 
   any_recipe<Menu> recipe_;
   std::unique_ptr<base> at_;
 };
+/// Deduces menu and space.
+template <class Space, class Menu>
+any_compressor(Space, layout, any_recipe<Menu>) -> any_compressor<Menu, Space>;
+/// @copydoc any_compressor(Space, layout, any_recipe<Menu>)
+template <class Space, class Menu>
+any_compressor(Space, layout, any_recipe<Menu>, any_nodes<Space>) -> any_compressor<Menu, Space>;
 
+namespace detail {
+
+/// The part of a node's rank is an any_compressor's too.
+template <class Space, class Menu>
+struct compressor_of<Space, any_recipe<Menu>> {
+  using type = any_compressor<Menu, Space>;
+};
+
+}  // namespace detail
 }  // namespace gradsieve

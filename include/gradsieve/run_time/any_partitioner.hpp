@@ -10,11 +10,13 @@
 namespace gradsieve {
 
 /// A partitioner chosen at run time, of those that need norms or of those that do not. The recipe names its exchange.
-/// It says nothing about layers and owners, so that an exchange or a selector that depends on them checks when it runs.
+/// It says nothing about layers and owners, so that an exchange or a selector that depends on them checks when it runs;
+/// and that owners rotate only if they do with all that it may stand for.
 template <bool NeedsNorms, class... Types>
 struct any_partitioner : detail::any_policy<Types...> {
   using default_exchange = gather;
-  static constexpr partitioner_traits traits{.needs_norms = NeedsNorms};  ///< of those that it may stand for
+  static constexpr partitioner_traits traits{.needs_norms = NeedsNorms,
+                                             .rotates = (Types::traits.rotates && ...)};  ///< of all of them
   static_assert(((Types::traits.needs_norms == NeedsNorms) && ...));
 
   /// As `traits.disjoint` of the chosen one.

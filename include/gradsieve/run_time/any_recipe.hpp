@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -12,6 +14,7 @@
 
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/run_time/any_codec.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 #include <gradsieve/run_time/fitting.hpp>
 #include <gradsieve/run_time/menu.hpp>
@@ -99,6 +102,13 @@ struct any_recipe {
         .of_exchange(chosen_exchange())
         .of_codec(codec == codec_kind::binned, codec != codec_kind::packed, values)
         .check();
+    std::visit(
+        []<class S, class P, class R>(S const&, P const&, R const&) {
+          if constexpr (!detail::offers<Menu, S, P, R>())
+            recipe_text::refuse(std::string{"this program does not offer "} + S::name + " with " + P::name + " and " +
+                                R::name);
+        },
+        selector, partitioner, residual);
   }
 
   /// The exchange, where it is the partitioner's too.
@@ -109,6 +119,48 @@ struct any_recipe {
     else
       detail::assign_chosen(chosen, exchange);
     return chosen;
+  }
+
+  /// The codec of coo or packed, which writes the chosen one's bytes. @pre it is not binned
+  [[nodiscard]] detail::menu_codec<Menu> coded() const {
+    if (codec == codec_kind::coo) return {};
+    packed<detail::any_of<any_indices, typename Menu::indices>, detail::any_of<any_values, typename Menu::values>> parts;
+    parts.indices.chosen = indices;
+    parts.values.chosen = values;
+    return detail::menu_codec<Menu>{parts};
+  }
+  /// body(binned{}), or body(coded()).
+  template <class Body>
+  auto with_codec(Body const& body) const {
+    return codec == codec_kind::binned ? body(binned{}) : body(coded());
+  }
+
+  /// The same number as recipe::hash() of the recipe written in C++.
+  [[nodiscard]] std::uint64_t hash() const {
+    fingerprint all;
+    auto const add = [&](auto const& of) { std::visit([&](auto const& it) { gradsieve::add_to(all, it); }, of); };
+    gradsieve::add_to(all, density);
+    add(selector);
+    add(partitioner);
+    add(residual);
+    with_codec([&](auto const& it) { gradsieve::add_to(all, it); });
+    add(chosen_exchange());
+    gradsieve::add_to(all, passthrough);
+    gradsieve::add_to(all, on_non_finite);
+    return all.value();
+  }
+
+  /// Prints it as recipe prints itself.
+  friend std::ostream& operator<<(std::ostream& out, any_recipe const& it) {
+    plain_output const plain{out};
+    auto const write = [&](auto const& of) { std::visit([&](auto const& each) { print(out << ", ", each); }, of); };
+    out << "density " << it.density;
+    write(it.selector);
+    write(it.partitioner);
+    write(it.residual);
+    it.with_codec([&](auto const& each) { print(out << ", ", each); });
+    write(it.chosen_exchange());
+    return out << ", " << it.passthrough << (it.on_non_finite == non_finite::fail ? ", fails on non-finite" : "");
   }
 
   /// The names that parse() knows, by family.
@@ -222,5 +274,16 @@ struct any_recipe {
       recipe_text::refuse("'" + token + "' is not a codec; there are " + names());
   }
 };
+
+/// As check_names() of a recipe.
+template <class Menu>
+void check_names(any_recipe<Menu> const& recipe, layout const& layers) {
+  static_cast<void>(recipe.passthrough.of(layers));
+  std::visit(
+      [&](auto const& it) {
+        if constexpr (requires { it.check_names(layers); }) it.check_names(layers);
+      },
+      recipe.selector);
+}
 
 }  // namespace gradsieve

@@ -13,10 +13,13 @@ struct of_partitioner {
   friend bool operator==(of_partitioner const&, of_partitioner const&) = default;
 };
 
-/// Every policy that a recipe text can name. A program that needs fewer defines a menu of its own with shorter lists,
-/// each with its default first; the exchanges of its partitioners belong to its list. Compile time grows with the
-/// number of residual stores, times one, times one more for partitioners that need norms, and two more for each
-/// selector with bins; with the formats; and a little with all else.
+/// The registry: every policy that a recipe text can name. A program that needs fewer defines a menu of its own with
+/// shorter lists, each with its default first; the exchanges of its partitioners belong to its list, and raw32 to its
+/// indices. A menu with `template <class Selector, class Partitioner, class Residual> static constexpr bool offers()`
+/// compiles those alone for which that is true; recipes of others are refused.
+/// Compile time on the host grows with the number of residual stores, times one, times one more for partitioners that
+/// need norms, and two more for each selector with bins; with the formats; and a little with all else. On a device it
+/// grows with selectors times residual stores, up to three times with kinds of partitioners.
 struct full_menu {
   /// Selectors, those with bins last.
   using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign,
@@ -34,5 +37,20 @@ struct full_menu {
   /// Formats of gradients.
   using formats = type_list<float, float16, bfloat16>;
 };
+
+/// @cond internal
+namespace detail {
+
+/// Whether a menu offers these together.
+template <class Menu, class Selector, class Partitioner, class Residual>
+consteval bool offers() {
+  if constexpr (requires { Menu::template offers<Selector, Partitioner, Residual>(); })
+    return Menu::template offers<Selector, Partitioner, Residual>();
+  else
+    return true;
+}
+
+}  // namespace detail
+/// @endcond
 
 }  // namespace gradsieve

@@ -241,10 +241,16 @@ template <class... Types>
   return all;
 }
 
-/// Whether a text names this policy. "momentum" is short for momentum_correction.
+/// Another name of a policy, or its own: "momentum" is short for momentum_correction.
+template <class P>
+[[nodiscard]] constexpr std::string_view short_name() {
+  std::string_view const name = P::name;
+  return name == "momentum_correction" ? name.substr(0, name.find('_')) : name;
+}
+/// Whether a text names this policy.
 template <class P>
 [[nodiscard]] bool is_named(std::string const& name) {
-  return name == P::name || (name == "momentum" && std::string_view{P::name} == "momentum_correction");
+  return name == P::name || name == short_name<P>();
 }
 
 /// Reads it into `to` if it names one of the list.

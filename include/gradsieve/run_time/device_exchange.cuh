@@ -1,0 +1,92 @@
+// Exchanges that are chosen at run time, on a device: those that have a part there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <variant>
+
+#include <gradsieve/cuda.cuh>
+#include <gradsieve/published.cuh>
+#include <gradsieve/run_time/any_exchange.hpp>
+#include <gradsieve/run_time/any_policy.hpp>
+
+namespace gradsieve {
+
+namespace detail {
+
+/// Whether an exchange has a part on a device.
+template <class Exchange>
+struct exchange_runs_there : std::bool_constant<requires { sizeof(device_exchange<Exchange, coo>); }> {};
+
+/// The parts of these with one codec.
+template <class Codec, class List>
+struct device_exchanges;
+template <class Codec, class... Exchanges>
+struct device_exchanges<Codec, type_list<Exchanges...>> {
+  using type = std::variant<device_exchange<Exchanges, Codec>...>;
+};
+
+}  // namespace detail
+
+/// @pre the chosen exchange runs on a device, see detail::check_device()
+template <class... Types, class Codec>
+class device_exchange<any_exchange<Types...>, Codec> {
+ public:
+  device_exchange() = default;
+  /// The part of the chosen exchange.
+  explicit device_exchange(any_exchange<Types...> const& how) {
+    std::visit(
+        [&]<class E>(E const&) {
+          if constexpr (detail::exchange_runs_there<E>::value) chosen_.template emplace<device_exchange<E, Codec>>();
+        },
+        how.chosen);
+  }
+
+  void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
+               std::size_t segments, bool disjoint) {
+    std::visit([&](auto& it) { it.reserve(work, how, info, world, most, segments, disjoint); }, chosen_);
+  }
+  [[nodiscard]] std::uint64_t most_sent() const noexcept {
+    return std::visit([](auto const& it) { return it.most_sent(); }, chosen_);
+  }
+  [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept {
+    return std::visit([](auto const& it) { return it.list(); }, chosen_);
+  }
+
+  /// Whether slots() and full() are those of an exchange that has them; otherwise they are empty.
+  [[nodiscard]] bool has_places() const noexcept {
+    return std::visit([]<class E>(E const&) { return placing_device_exchange<E>; }, chosen_);
+  }
+  [[nodiscard]] std::span<std::uint32_t> slots() const noexcept {
+    return places([](auto const& it) { return it.slots(); });
+  }
+  [[nodiscard]] std::span<bool> full() const noexcept {
+    return places([](auto const& it) { return it.full(); });
+  }
+
+  template <class Comm, class Stored>
+  device_updates run(device_round<Comm, Stored, Codec> const& round) {
+    return std::visit([&](auto& it) { return it.run(round); }, chosen_);
+  }
+
+ private:
+  template <class Of>
+  [[nodiscard]] auto places(Of const& of) const noexcept {
+    using result = decltype(of(device_exchange<index_union, Codec>{}));
+    return std::visit(
+        [&]<class E>(E const& it) -> result {
+          if constexpr (placing_device_exchange<E>)
+            return of(it);
+          else
+            return {};
+        },
+        chosen_);
+  }
+
+  using there = detail::those_of<detail::exchange_runs_there, type_list<Types...>>;
+  typename detail::device_exchanges<Codec, there>::type chosen_;
+};
+
+}  // namespace gradsieve

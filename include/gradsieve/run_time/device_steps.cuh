@@ -1,0 +1,116 @@
+// Every recipe of a menu that runs on a device, compiled: include it in one translation unit of a program.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include <gradsieve/cuda.cuh>
+#include <gradsieve/published.cuh>
+#include <gradsieve/run_time/any_compressor.hpp>
+#include <gradsieve/run_time/any_exchange.hpp>
+#include <gradsieve/run_time/any_partitioner.hpp>
+#include <gradsieve/run_time/any_recipe.hpp>
+#include <gradsieve/run_time/device_codec.cuh>
+#include <gradsieve/run_time/device_exchange.cuh>
+#include <gradsieve/run_time/step_of_recipe.hpp>
+
+namespace gradsieve::detail {
+
+/// Whether a selector's members run in kernels.
+template <class Selector>
+struct selects_there : std::bool_constant<selector<Selector, device::selector_view<float>>> {};
+
+/// @throws invalid_argument for a policy that does not run on a device, which it names
+template <class Menu>
+void check_device(any_recipe<Menu> const& recipe) {
+  auto const require = [](bool runs, char const* name, char const* why) {
+    if (!runs) recipe_text::refuse(std::string{name} + " does not run on a device" + why);
+  };
+  std::visit([&]<class S>(S const&) { require(selects_there<S>::value, S::name, ""); }, recipe.selector);
+  bool sums = false;
+  std::visit(
+      [&]<class E>(E const&) {
+        require(exchange_runs_there<E>::value, E::name, ": gather, index_union, leader and shared_choice do");
+        sums = E::traits.sums_values;
+      },
+      recipe.chosen_exchange());
+  require(recipe.codec != codec_kind::binned, binned::name,
+          ", where messages have a fixed size, so that it saves nothing: use coo, or packed with fixed_width or raw32");
+  if (recipe.codec != codec_kind::packed) return;
+  std::visit(
+      [&]<class Indices, class Values>(Indices const&, Values const&) {
+        require(indices_run_there<Indices>::value, Indices::name,
+                ", where messages have a fixed size, so that codecs of variable length save nothing: use coo, or "
+                "packed with fixed_width or raw32");
+        require(values_run_there<Values>::value, Values::name, ": use other values");
+        if (sums && !(std::is_same_v<Indices, raw32> && std::is_same_v<Values, fp32>))
+          recipe_text::refuse(std::string{"on a device values are summed as binary32, and their indices are u32: the "
+                                          "codec is coo, not packed:"} +
+                              Indices::name + "," + Values::name);
+      },
+      recipe.indices, recipe.values);
+}
+
+/// Codecs, exchanges and partitioners of one kind are chosen in a step, so that it is compiled for each selector and
+/// residual store, up to three times: with partitioners that need norms, that rotate, and others.
+template <class Menu>
+class device_steps {
+  using result = std::unique_ptr<any_step<device, typename Menu::formats>>;
+
+ public:
+  device_steps(device where, layout layers, any_recipe<Menu> const& from)
+      : where_{where}, layers_{std::move(layers)}, from_{from} {}
+
+  [[nodiscard]] result make() && {
+    return std::visit(
+        [&]<class P>(auto const& selector, auto const& residual, P const&) -> result {
+          if constexpr (P::traits.needs_norms)
+            return make_with(selector, residual, late{});
+          else if constexpr (P::traits.rotates)
+            return make_with(selector, residual, rotating{});
+          else
+            return make_with(selector, residual, early{});
+        },
+        from_.selector, from_.residual, from_.partitioner);
+  }
+
+ private:
+  template <class P>
+  struct is_late : std::bool_constant<P::traits.needs_norms> {};
+  template <class P>
+  struct is_rotating : std::bool_constant<!P::traits.needs_norms && P::traits.rotates> {};
+  template <class P>
+  struct is_early : std::bool_constant<!P::traits.needs_norms && !P::traits.rotates> {};
+  using late = those_of<is_late, typename Menu::partitioners>;
+  using rotating = those_of<is_rotating, typename Menu::partitioners>;
+  using early = those_of<is_early, typename Menu::partitioners>;
+
+  template <class Selector, class Residual, class... Partitioners>
+  [[nodiscard]] result make_with(Selector const& selector, Residual const& residual, type_list<Partitioners...> list) {
+    constexpr bool waits = (Partitioners::traits.needs_norms || ...);
+    if constexpr (selects_there<Selector>::value && !(bin_selector<Selector> && waits) &&
+                  offers_one<Menu, Selector, Residual>(decltype(list){}))
+      return make_step_of<any_partitioner<waits, Partitioners...>, any_of<any_exchange, typename Menu::exchanges>>(
+          where_, std::move(layers_), from_, selector, residual, from_.coded());
+    else
+      throw invalid_argument("gradsieve: recipe: the menu does not offer this");  // check() has said so
+  }
+
+  device where_;
+  layout layers_;
+  any_recipe<Menu> const& from_;
+};
+
+template <class Menu>
+std::unique_ptr<any_step<device, typename Menu::formats>> make_step(device where, layout layers,
+                                                                    any_recipe<Menu> const& recipe,
+                                                                    any_nodes<device> const* nodes) {
+  check_device(recipe);
+  if (nodes != nullptr) return std::make_unique<step_of_nodes<device, Menu>>(where, std::move(layers), recipe, *nodes);
+  return device_steps<Menu>{where, std::move(layers), recipe}.make();
+}
+
+}  // namespace gradsieve::detail

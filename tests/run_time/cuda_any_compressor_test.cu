@@ -1,0 +1,128 @@
+// Recipes by text on a device: the bits of the recipe written in C++, of the host, and sentences for the rest.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <gradsieve/run_time.cuh>
+
+#include "gpu.cuh"
+#include "nodes.hpp"
+
+using namespace gpu;
+
+namespace {
+
+// Short, as each selector, residual store and kind of partitioner is compiled.
+struct menu {
+  using selectors = gs::type_list<gs::radix, gs::chunked>;
+  using partitioners = gs::type_list<gs::whole, gs::layerwise, gs::deft, gs::cyclic>;
+  using residuals = gs::type_list<gs::error_feedback>;
+  using indices = gs::type_list<gs::automatic, gs::raw32, gs::delta, gs::fixed_width>;
+  using values = gs::type_list<gs::fp32, gs::fp16, gs::sbc>;
+  using exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader, gs::gtopk>;
+  using formats = gs::type_list<float, gs::float16>;
+
+  template <class Selector, class Partitioner, class>
+  static constexpr bool offers() {
+    return std::is_same_v<Selector, gs::radix> || std::is_same_v<Partitioner, gs::whole>;
+  }
+};
+using by_name = gs::any_recipe<menu>;
+using any_ranks = gs::any_communicator_of<gs::device>;
+
+auto const layers = steps::mixed_layers();
+auto const n = layers.size();
+
+/// The recipe by text on a device, in C++ on a device, and by text on the host, step by step.
+template <class T, class Recipe>
+void same_bits(std::string const& text, Recipe const& recipe, int ranks) {
+  CAPTURE(text);
+  auto const said = steps::on_ranks(ranks, [&](steps::communicator comm) {
+    stream const own;
+    gs::device const where{own};
+    any_ranks const any{gs::staged{comm}};
+    gs::any_compressor by_text{where, layers, by_name::parse(text)};
+    gs::any_compressor on_host{gs::host{.threads = 1}, layers, by_name::parse(text)};
+    gs::compressor by_type{where, layers, recipe};
+    array<T> const a{where, n}, b{where, n};
+    steps::findings found;
+    found.expect(by_text.hash() == recipe.hash(), "hash");
+    found.expect(by_text.describe() == by_type.describe(), "description");
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      auto expected = data::as<T>(steps::gradient(n, comm.rank(), step));
+      a.put(expected);
+      b.put(expected);
+      gs::step_report const report = by_text.exchange(any, a.span());
+      gs::step_report const typed = by_type.exchange(gs::staged{comm}, b.span());
+      on_host.exchange(gs::any_communicator{comm}, expected);
+      found.expect(steps::same_bits(a.get(), expected) && steps::same_bits(b.get(), expected), "update");
+      found.expect(report.bytes_sent == typed.bytes_sent && report.selected == typed.selected && report.staged,
+                   "report");
+    }
+    found.expect(by_text.state() == by_type.state(), "state");
+    return found.text();
+  });
+  for (auto const& each : said) CHECK(each == "");
+}
+
+std::string why_refused(std::string const& text) {
+  try {
+    static_cast<void>(gs::any_compressor{gs::device{}, gs::layout::flat(10), by_name::parse(text)});
+  } catch (gs::invalid_argument const& why) {
+    return why.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a recipe by text does on a device what the same recipe in C++ does, bit for bit") {
+  same_bits<float>("radix+packed:fixed_width,fp16@0.03",
+                   gs::recipe{.density = 0.03, .codec = gs::packed<gs::fixed_width, gs::fp16>{}}, 2);
+  same_bits<gs::float16>("layerwise+index_union@0.03",
+                         gs::recipe{.density = 0.03, .partitioner = gs::layerwise{}, .exchange = gs::index_union{}}, 2);
+  same_bits<float>("deft@0.03", gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, 3);
+  same_bits<float>("cyclic+packed:raw32,fp32@0.03",
+                   gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .codec = gs::packed<gs::raw32>{}}, 2);
+  same_bits<float>("chunked(size=64)@0.05", gs::recipe{.density = 0.05, .selector = gs::chunked{.size = 64}}, 2);
+}
+
+TEST_CASE("a recipe by text on a device's nodes ends with the host's bits") {
+  auto const recipe = by_name::parse("radix+packed:fixed_width,fp32@0.03");
+  auto const said = nodes::run({2, 2}, [&](nodes::pair const& ranks) {
+    stream const own;
+    gs::device const where{own};
+    gs::any_nodes<gs::device> const staged{any_ranks{gs::staged{ranks.inside}}, any_ranks{gs::staged{ranks.across}}};
+    gs::any_compressor device{where, layers, recipe, staged};
+    gs::two_level_compressor host{
+        gs::host{.threads = 1}, layers,
+        gs::recipe{.density = 0.03, .codec = gs::packed<gs::fixed_width>{}}, ranks};
+    array<float> const gradient{where, n};
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      auto expected = steps::gradient(n, ranks.rank(), step);
+      gradient.put(expected);
+      gs::step_report const report = device.exchange(staged, gradient.span());
+      auto const of_host = host.exchange(ranks, expected);
+      if (!steps::same_bits(gradient.get(), expected) || report.union_size != of_host.union_size)
+        throw gs::mismatch("step " + std::to_string(step));
+    }
+  });
+  CHECK(nodes::text(said) == "");
+}
+
+TEST_CASE("what does not run on a device is refused by its name") {
+  auto const says = [](std::string const& text, std::string const& part) {
+    CAPTURE(text);
+    CAPTURE(why_refused(text));
+    CHECK(why_refused(text).find(part) != std::string::npos);
+  };
+  says("packed:delta,fp32", "delta does not run on a device, where messages have a fixed size");
+  says("packed:raw32,sbc", "sbc does not run on a device");
+  says("gtopk", "gtopk does not run on a device");
+  says("chunked+binned", "binned does not run on a device");
+  says("deft+packed:fixed_width,fp32", "the codec is coo, not packed:fixed_width,fp32");
+  says("chunked+cyclic", "does not offer chunked with cyclic and error_feedback");
+}
