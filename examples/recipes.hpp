@@ -1,17 +1,13 @@
-// Names such as "radix+deft+momentum" to the library's policies, for programs that take recipes by name.
+// Names such as "radix+deft+momentum" to a recipe that is chosen at run time, for programs that take recipes by name.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
-#include <gradsieve/gradsieve.hpp>
-#include <gradsieve/published.hpp>
+#include <gradsieve/run_time/any_recipe.hpp>
+#include <gradsieve/run_time/menu.hpp>
 
 #include "command_line.hpp"
 
@@ -19,152 +15,103 @@ namespace example {
 
 namespace gs = gradsieve;
 
-inline names const selector_names{"radix",   "hierarchical", "laplacian",        "adacomp",
-                                  "chunked", "trimmed",      "threshold_search", "ldte",
-                                  "sidco",   "one_sign",     "random_k",         "fixed_threshold"};
-inline names const partitioner_names{"whole", "layerwise", "deft", "cyclic", "micro"};
-inline names const residual_names{"none", "error_feedback", "momentum", "filtered"};
-inline names const sharing_names{"by_layer", "by_fragment"};  // as deft_sharing
+/// What programs offer: all policies, but not all together, so that they compile in a minute.
+struct menu : gs::full_menu {
+  using exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader, gs::reduce_scatter>;
 
-// In the order of selector_names, partitioner_names and residual_names.
-using any_selector =
-    std::variant<gs::radix, gs::hierarchical, gs::laplacian, gs::adacomp, gs::chunked, gs::trimmed,
-                 gs::threshold_search, gs::ldte, gs::sidco, gs::one_sign, gs::random_k, gs::fixed_threshold>;
-using any_partitioner = std::variant<gs::whole, gs::layerwise, gs::deft, gs::cyclic, gs::micro>;
+  /// Selectors to compare with: with `whole` and `error_feedback` only.
+  template <class Selector>
+  static constexpr bool stands_alone =
+      !(std::is_same_v<Selector, gs::radix> || std::is_same_v<Selector, gs::hierarchical> ||
+        std::is_same_v<Selector, gs::laplacian> || std::is_same_v<Selector, gs::adacomp>);
 
-using any_residual = std::variant<gs::none, gs::error_feedback, gs::momentum_correction, gs::filtered>;
+  /// All of the first three selectors with the first three partitioners and residuals, and a few of the others.
+  template <class Selector, class Partitioner, class Residual>
+  static constexpr bool offers() {
+    using namespace gs;
+    constexpr bool plain = std::is_same_v<Residual, error_feedback>;
+    if constexpr (std::is_same_v<Selector, adacomp>) return std::is_same_v<Partitioner, layerwise> && plain;
+    if constexpr (stands_alone<Selector>) return std::is_same_v<Partitioner, whole> && plain;
+    if constexpr (std::is_same_v<Partitioner, micro>)
+      return (std::is_same_v<Selector, radix> || std::is_same_v<Selector, laplacian>) && plain;
+    if constexpr (std::is_same_v<Partitioner, cyclic>)
+      return (std::is_same_v<Selector, radix> && !std::is_same_v<Residual, none>) ||
+             (std::is_same_v<Selector, laplacian> && plain);
+    return !std::is_same_v<Residual, filtered>;
+  }
+};
+using any_recipe = gs::any_recipe<menu>;
 
-/// Selectors to compare with: with `whole` and `error_feedback` only.
-template <class Selector>
-inline constexpr bool stands_alone =
-    !(std::is_same_v<Selector, gs::radix> || std::is_same_v<Selector, gs::hierarchical> ||
-      std::is_same_v<Selector, gs::laplacian> || std::is_same_v<Selector, gs::adacomp>);
+template <class... Policies>
+[[nodiscard]] names names_in(gs::type_list<Policies...>) {
+  return {std::string{gs::recipe_text::short_name<Policies>()}...};
+}
+inline names const selector_names = names_in(menu::selectors{});
+inline names const partitioner_names = names_in(menu::partitioners{});
+inline names const residual_names = names_in(menu::residuals{});
 
-/// Whether programs have a compressor of these policies. Each is compiled, so that there are all of the first three
-/// selectors with the first three partitioners and residuals, and a few of the others.
-template <class Selector, class Partitioner, class Residual>
-constexpr bool is_built() {
-  using namespace gs;
-  constexpr bool plain = std::is_same_v<Residual, error_feedback>;
-  if constexpr (std::is_same_v<Selector, adacomp>) return std::is_same_v<Partitioner, layerwise> && plain;
-  if constexpr (stands_alone<Selector>) return std::is_same_v<Partitioner, whole> && plain;
-  if constexpr (std::is_same_v<Partitioner, micro>)
-    return (std::is_same_v<Selector, radix> || std::is_same_v<Selector, laplacian>) && plain;
-  if constexpr (std::is_same_v<Partitioner, cyclic>)
-    return (std::is_same_v<Selector, radix> && !std::is_same_v<Residual, none>) ||
-           (std::is_same_v<Selector, laplacian> && plain);
-  return !std::is_same_v<Residual, filtered>;
+/// body(selector, partitioner, residual) for each combination that is offered.
+template <class Body>
+void for_each_offer(Body const& body) {
+  auto const each = []<class... Types>(gs::type_list<Types...>, auto const& with) { (with(Types{}), ...); };
+  each(menu::selectors{}, [&]<class S>(S const& selector) {
+    each(menu::partitioners{}, [&]<class P>(P const& partitioner) {
+      each(menu::residuals{}, [&]<class R>(R const& residual) {
+        if constexpr (menu::offers<S, P, R>()) body(selector, partitioner, residual);
+      });
+    });
+  });
 }
 
-/// What a name leaves open, and the numbers of the policies that have any.
-struct policy_defaults {
-  std::string selector = "radix";
-  std::string partitioner = "whole";
-  std::string residual = "error_feedback";
-  double momentum = 0.9;
-  double beta = 0.5;
-  std::uint32_t bins = 0;  ///< elements of AdaComp's bins in every layer; 0: its own
-  gs::fixed_threshold threshold{};
-  gs::deft deft{};
-};
+/// Whether a recipe's selector, partitioner and residual are offered together.
+[[nodiscard]] inline bool is_offered(any_recipe const& recipe) {
+  return std::visit([]<class S, class P, class R>(S const&, P const&, R const&) { return menu::offers<S, P, R>(); },
+                    recipe.selector, recipe.partitioner, recipe.residual);
+}
 
-struct named_policies {
-  any_selector selector;
-  any_partitioner partitioner;
-  any_residual residual;
+/// Momentum correction keeps the momentum in the compressor: the optimiser must not apply it again.
+[[nodiscard]] inline bool carries_momentum(any_recipe const& recipe) {
+  return std::holds_alternative<gs::momentum_correction>(recipe.residual);
+}
 
-  /// Momentum correction keeps the momentum in the compressor: the optimiser must not apply it again.
-  [[nodiscard]] bool carries_momentum() const { return std::holds_alternative<gs::momentum_correction>(residual); }
+/// AdaComp's bins say how much is sent, and the density is no more than a limit.
+[[nodiscard]] inline bool adapts(any_recipe const& recipe) {
+  return std::holds_alternative<gs::adacomp>(recipe.selector);
+}
 
-  /// Whether ranks send indices and values apart, and values are summed on their way: see gs::separable_codec.
-  [[nodiscard]] bool sums_values() const {
-    return std::visit([](auto const& it) { return !std::remove_cvref_t<decltype(it)>::default_exchange::traits.encodes; },
-                      partitioner);
-  }
+/// Whether ranks send indices and values apart, and values are summed on their way: see gs::separable_codec.
+[[nodiscard]] inline bool sums_values(any_recipe const& recipe) {
+  return std::visit([](auto const& it) { return it.traits.sums_values; }, recipe.chosen_exchange());
+}
 
-  /// AdaComp's bins say how much is sent, and the density is no more than a limit.
-  [[nodiscard]] bool adapts() const { return std::holds_alternative<gs::adacomp>(selector); }
-
-  /// body(selector, partitioner, residual), of a combination that is built.
-  template <class Body>
-  decltype(auto) visit(Body const& body) const {
-    using result = decltype(body(gs::radix{}, gs::whole{}, gs::error_feedback{}));
-    return std::visit(
-        [&](auto s, auto p, auto r) -> result {
-          if constexpr (is_built<decltype(s), decltype(p), decltype(r)>())
-            return body(s, p, r);
-          else
-            throw std::logic_error("parse_policies() lets no such combination pass");
-        },
-        selector, partitioner, residual);
-  }
-};
-
-/// One of a family of policies by its name, of which a recipe may name one.
-template <class Variant>
-class family {
- public:
-  family(std::string what, names const& choices, std::string const& initial)
-      : what_{std::move(what)}, choices_{choices} {
-    take(initial, initial);
-    named_ = false;
-  }
-
-  /// True if the token is of this family.
-  bool take(std::string const& token, std::string const& recipe) {
-    for (std::size_t i = 0; i < choices_.size(); ++i) {
-      if (choices_[i] != token) continue;
-      if (std::exchange(named_, true)) throw usage_error("recipe '" + recipe + "' names two " + what_);
-      chosen_ = i;
+/// The policies that a recipe names, by '+' and in any order; of a family that is not named, that of `open`.
+/// @throws usage_error for a name that there is not, two of one family, and, where `whole`, what is not offered.
+[[nodiscard]] inline any_recipe parse_policies(std::string const& recipe, any_recipe const& open = {},
+                                               bool whole = true) {
+  auto made = open;
+  auto const family = [&recipe](char const* what, auto list, auto& to) {
+    return [&recipe, what, list, &to, named = false](std::string const& token) mutable {
+      if (!gs::recipe_text::read_one_of(list, {token, {}}, to)) return false;
+      if (std::exchange(named, true)) throw usage_error("recipe '" + recipe + "' names two " + what);
       return true;
-    }
-    return false;
-  }
-
-  [[nodiscard]] Variant policy() const { return make(std::make_index_sequence<std::variant_size_v<Variant>>{}); }
-
- private:
-  template <std::size_t... Is>
-  [[nodiscard]] Variant make(std::index_sequence<Is...>) const {
-    return std::array<Variant, sizeof...(Is)>{Variant{std::in_place_index<Is>}...}[chosen_];
-  }
-
-  std::string what_;
-  names const& choices_;
-  std::size_t chosen_ = 0;
-  bool named_ = false;
-};
-
-/// The policies that a recipe names, by '+' and in any order.
-/// @throws usage_error for a name that there is not, two of one family, and what is not built.
-[[nodiscard]] inline named_policies parse_policies(std::string const& recipe, policy_defaults const& open = {}) {
-  auto selector = family<any_selector>{"selectors", selector_names, open.selector};
-  auto partitioner = family<any_partitioner>{"partitioners", partitioner_names, open.partitioner};
-  auto residual = family<any_residual>{"residuals", residual_names, open.residual};
+    };
+  };
+  auto selector = family("selectors", menu::selectors{}, made.selector);
+  auto partitioner = family("partitioners", menu::partitioners{}, made.partitioner);
+  auto residual = family("residuals", menu::residuals{}, made.residual);
   for (auto const& token : split(recipe, '+'))
-    if (!selector.take(token, recipe) && !partitioner.take(token, recipe) && !residual.take(token, recipe))
+    if (!selector(token) && !partitioner(token) && !residual(token))
       throw usage_error("recipe '" + recipe + "': '" + token + "' is none of " + joined(selector_names) + "; " +
                         joined(partitioner_names) + "; " + joined(residual_names));
-  auto chosen = named_policies{selector.policy(), partitioner.policy(), residual.policy()};
-  if (auto* const correction = std::get_if<gs::momentum_correction>(&chosen.residual))
-    correction->momentum = static_cast<float>(open.momentum);
-  if (auto* const filter = std::get_if<gs::filtered>(&chosen.residual)) filter->beta = static_cast<float>(open.beta);
-  if (auto* const shares = std::get_if<gs::deft>(&chosen.partitioner)) *shares = open.deft;
-  if (auto* const hard = std::get_if<gs::fixed_threshold>(&chosen.selector)) *hard = open.threshold;
-  if (auto* const bins = std::get_if<gs::adacomp>(&chosen.selector)) {
-    if (open.bins > 0) bins->bins = {.rules = {}, .otherwise = open.bins};
-    if (std::holds_alternative<gs::whole>(chosen.partitioner)) chosen.partitioner = gs::layerwise{};
-  }
-  bool const built =
-      std::visit([](auto s, auto p, auto r) { return is_built<decltype(s), decltype(p), decltype(r)>(); },
-                 chosen.selector, chosen.partitioner, chosen.residual);
-  if (!built)
+  if (!whole) return made;
+  if (adapts(made) && std::holds_alternative<gs::whole>(made.partitioner)) made.partitioner = gs::layerwise{};
+  if (!is_offered(made))
     throw usage_error(
         "recipe '" + recipe +
         "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
         "radix+cyclic+filtered only; micro is in radix+micro and laplacian+micro; adacomp and chunked "
         "stand alone, as trimmed, threshold_search, ldte, sidco, one_sign, random_k and fixed_threshold do");
-  return chosen;
+  return made;
 }
 
 }  // namespace example

@@ -17,7 +17,7 @@
 #include <gradsieve/comm/mpi.hpp>
 #endif
 
-#include "communicator.hpp"
+#include "train/communicator.hpp"
 #include "train/data.hpp"
 #include "train/options.hpp"
 #include "train/recipes.hpp"

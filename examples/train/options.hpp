@@ -20,13 +20,13 @@ namespace example {
 
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
 inline names const spaces{"host", "device"};
-inline names const codec_names{"coo", "fixed_width", "binned"};  // nvcc takes its time for each
 #else
 inline names const spaces{"host"};
+#endif
 inline names const codec_names{
     "coo",  "packed",  "raw32", "delta", "elias_fano", "bitmap",           "fp16",        "bf16",  "int8", "int4",
     "int2", "ternary", "sign",  "sbc",   "qsgd",       "automatic_values", "fixed_width", "binned"};
-#endif
+inline names const sharing_names{"by_layer", "by_fragment"};  // as deft_sharing
 inline names const schedules{"none", "single", "wfbp", "mgwfbp", "optimal"};
 inline names const every_recipe{"dense",
                                 "radix",

@@ -22,7 +22,7 @@
 #include <gradsieve/parameters.hpp>
 #include <gradsieve/plan.hpp>
 
-#include "../communicator.hpp"
+#include "communicator.hpp"
 #include "batches.hpp"
 #include "mlp.hpp"
 #include "optimiser.hpp"

@@ -19,37 +19,16 @@
 #include <gradsieve/parameters.hpp>
 #include <gradsieve/run_time.hpp>
 
-#include "../communicator.hpp"
+#include "../recipes.hpp"
+#include "communicator.hpp"
 #include "options.hpp"
 
 namespace example {
 
-// On the host selectors without bins and both parts of a codec are chosen at run time, by the library's own types for
-// that: so a compressor is compiled for each partitioner and residual, and not for every recipe and codec too.
-#if defined(GRADSIEVE_EXAMPLE_CUDA)
-inline constexpr bool chosen_at_run_time = false;
-#else
-inline constexpr bool chosen_at_run_time = true;
-#endif
-using run_time_selector =
-    gs::any_selector<gs::radix, gs::hierarchical, gs::laplacian, gs::trimmed, gs::threshold_search, gs::ldte, gs::sidco,
-                     gs::one_sign, gs::random_k, gs::fixed_threshold>;
-using run_time_indices =
-    gs::any_indices<gs::automatic, gs::raw32, gs::delta, gs::elias_fano, gs::bitmap, gs::fixed_width>;
-using run_time_values = gs::any_values<gs::fp32, gs::fp16, gs::bf16, gs::int8, gs::int4, gs::int2, gs::ternary,
-                                       gs::sign, gs::sbc, gs::qsgd, gs::automatic_values>;
-
-/// Whether it has that with other codecs than coo, too: with those that fit. A device has them for selectors with bins.
-template <class Selector, class Partitioner, class Residual>
-constexpr bool has_codecs() {
-  return std::is_same_v<Residual, gs::error_feedback> && (gs::bin_selector<Selector> || chosen_at_run_time);
-}
-
 /// Without policies: plain all-reduce.
 struct named_recipe {
   std::string name;
-  std::optional<named_policies> policies;
-  std::string codec = "coo";
+  std::optional<any_recipe> policies;
 
   /// The share of what was not sent that the memory takes over in a step: 1 with error feedback; 0 where accumulators
   /// are not memory + gradient.
@@ -59,80 +38,62 @@ struct named_recipe {
       return static_cast<double>(filter->beta);
     return std::holds_alternative<gs::error_feedback>(policies->residual) ? 1 : 0;
   }
-  [[nodiscard]] bool carries_momentum() const { return policies && policies->carries_momentum(); }
-  [[nodiscard]] bool has_bins() const {
-    return policies && policies->visit([](auto s, auto, auto) { return gs::bin_selector<decltype(s)>; });
-  }
-  [[nodiscard]] bool coded() const {
-    return policies &&
-           policies->visit([](auto s, auto p, auto r) { return has_codecs<decltype(s), decltype(p), decltype(r)>(); });
-  }
+  [[nodiscard]] bool carries_momentum() const { return policies && example::carries_momentum(*policies); }
 };
 
-/// Codecs that deft, cyclic and micro are built with: they send indices and values apart.
-inline names const separable_codec_names{"coo", "packed", "fp16", "bf16"};
-
-/// packed with an index or a value codec of this name, where the other part is the default.
-[[nodiscard]] inline gs::packed<run_time_indices, run_time_values> run_time_codec(std::string const& name) {
-  gs::packed<run_time_indices, run_time_values> made;
-  auto const take = [&](auto& part, auto codec) {
-    if (name == codec.name) part.chosen = codec;
-  };
-  [&]<class... Types>(std::variant<Types...> const&) { (take(made.indices, Types{}), ...); }(made.indices.chosen);
-  [&]<class... Types>(std::variant<Types...> const&) { (take(made.values, Types{}), ...); }(made.values.chosen);
-  return made;
+/// Sets the codec: coo, binned, or packed with an index or a value codec of this name, where the other part is the
+/// default. @throws usage_error where it does not go with the other policies.
+inline void set_codec(any_recipe& recipe, std::string const& codec, std::string const& name, bool on_device) {
+  if (codec == "binned" && on_device)
+    throw usage_error(
+        "--codec 'binned': on a device messages have a fixed size, so that it saves nothing: choose coo or "
+        "fixed_width");
+  bool const has_bins =
+      std::visit([]<class S>(S const&) { return gs::bin_selector<S>; }, recipe.selector);
+  if (codec == "binned" && !has_bins)
+    throw usage_error("--codec 'binned': goes with chunked and adacomp, whose bins it writes; not with '" + name + "'");
+  recipe.codec = codec == "coo"      ? gs::codec_kind::coo
+                 : codec == "binned" ? gs::codec_kind::binned
+                                     : gs::codec_kind::packed;
+  if (on_device) recipe.indices = gs::fixed_width{};
+  if (recipe.codec == gs::codec_kind::packed && codec != "packed" &&
+      !gs::recipe_text::read_one_of(menu::indices{}, {codec, {}}, recipe.indices))
+    static_cast<void>(gs::recipe_text::read_one_of(menu::values{}, {codec, {}}, recipe.values));
+  if (sums_values(recipe) && !recipe.coded().sends_apart())
+    throw usage_error("--codec '" + codec + "': '" + name +
+                      "' sums up values, so that its codec is coo, or has fp32, fp16 or bf16");
 }
 
-/// The codecs by their names, of those that go with the selector and the exchange. A device has no `binned`.
-template <class Space, class Selector, class Exchange, class Body>
-[[nodiscard]] auto with_codec(std::string const& name, Body const& body) {
-  if constexpr (std::is_same_v<Space, gs::host> && gs::bin_selector<Selector>)
-    if (name == "binned") return body(gs::binned{});
-  if (name == "coo") return body(gs::coo{});
-  if constexpr (!chosen_at_run_time) {
-    return body(gs::packed<gs::fixed_width, gs::fp32>{});
-  } else if constexpr (Exchange::traits.encodes) {
-    return body(run_time_codec(name));
-  } else {  // it sums values, so that their codec is compiled
-    if (name == "fp16") return body(gs::packed<gs::automatic, gs::fp16>{});
-    if (name == "bf16") return body(gs::packed<gs::automatic, gs::bf16>{});
-    return body(gs::packed<>{});
+/// Sets the numbers of policies that have any.
+inline void set_options(any_recipe& recipe, options const& chosen) {
+  if (auto* const correction = std::get_if<gs::momentum_correction>(&recipe.residual))
+    correction->momentum = static_cast<float>(chosen.momentum);
+  if (auto* const filter = std::get_if<gs::filtered>(&recipe.residual)) filter->beta = static_cast<float>(chosen.beta);
+  if (auto* const shares = std::get_if<gs::deft>(&recipe.partitioner)) {
+    shares->sharing = chosen.sharing == "by_layer" ? gs::deft_sharing::by_layer : gs::deft_sharing::by_fragment;
+    shares->rotate_every = static_cast<std::uint64_t>(chosen.rotate_every);
   }
+  if (auto* const hard = std::get_if<gs::fixed_threshold>(&recipe.selector))
+    *hard = {.magnitude = static_cast<float>(chosen.threshold), .most = static_cast<float>(chosen.most)};
+  auto* const bins = std::get_if<gs::adacomp>(&recipe.selector);
+  if (bins && chosen.bins > 0) bins->bins = {.rules = {}, .otherwise = static_cast<std::uint32_t>(chosen.bins)};
+  recipe.passthrough = {.patterns = chosen.passthrough_layers, .up_to = 0};
+  recipe.density = gs::warm_up{.initial = std::max(0.25, chosen.density),
+                               .final = chosen.density,
+                               .steps = static_cast<std::uint64_t>(chosen.warmup)};
+  if (adapts(recipe)) recipe.density = 0.5;
 }
 
 /// What a name leaves open comes from --selector, --partitioner, --residual and --codec.
 [[nodiscard]] inline named_recipe parse_recipe(std::string const& name, options const& chosen) {
   if (name == "dense") return {.name = name, .policies = {}};
-  gs::deft const shares{
-      .sharing = chosen.sharing == "by_layer" ? gs::deft_sharing::by_layer : gs::deft_sharing::by_fragment,
-      .rotate_every = static_cast<std::uint64_t>(chosen.rotate_every)};
-  named_recipe recipe{.name = name,
-                      .policies = parse_policies(name, {.selector = chosen.selector,
-                                                        .partitioner = chosen.partitioner,
-                                                        .residual = chosen.residual,
-                                                        .momentum = chosen.momentum,
-                                                        .beta = chosen.beta,
-                                                        .bins = static_cast<std::uint32_t>(chosen.bins),
-                                                        .threshold = {.magnitude = static_cast<float>(chosen.threshold),
-                                                                      .most = static_cast<float>(chosen.most)},
-                                                        .deft = shares})};
+  auto const open = parse_policies(joined({chosen.selector, chosen.partitioner, chosen.residual}, "+"), {}, false);
+  auto recipe = parse_policies(name, open);
+  set_options(recipe, chosen);
   bool const on_device = chosen.space == "device";
-  recipe.codec = "coo";
-  if (recipe.policies->adapts() && recipe.coded()) recipe.codec = on_device ? "fixed_width" : "binned";
-  if (!chosen.codec.empty()) recipe.codec = chosen.codec;
-  if (recipe.codec == "binned" && on_device)
-    throw usage_error(
-        "--codec 'binned': on a device messages have a fixed size, so that it saves nothing: choose coo or "
-        "fixed_width");
-  if (recipe.codec != "coo" && !recipe.coded())
-    throw usage_error("--codec '" + recipe.codec +
-                      "': goes with error_feedback, in a build with CUDA with chunked and adacomp only; '" + name +
-                      "' has coo");
-  if (recipe.codec == "binned" && !recipe.has_bins())
-    throw usage_error("--codec 'binned': goes with chunked and adacomp, whose bins it writes; not with '" + name + "'");
-  if (recipe.policies->sums_values() && std::ranges::count(separable_codec_names, recipe.codec) == 0)
-    throw usage_error("--codec '" + recipe.codec + "': '" + name + "' has " + joined(separable_codec_names));
-  return recipe;
+  auto const usual = !adapts(recipe) ? "coo" : on_device ? "fixed_width" : "binned";
+  set_codec(recipe, chosen.codec.empty() ? usual : chosen.codec, name, on_device);
+  return {.name = name, .policies = recipe};
 }
 
 /// @throws usage_error for an option of a policy that no recipe has.
@@ -145,7 +106,7 @@ inline void check_given(options const& chosen, std::vector<named_recipe> const& 
       if (std::ranges::count(chosen.given, option) > 0 && !any(has))
         throw usage_error(option + " is of " + policy + ", which no recipe here has");
   };
-  require({"--bins"}, "adacomp", [](auto const& it) { return it.adapts(); });
+  require({"--bins"}, "adacomp", [](auto const& it) { return adapts(it); });
   require({"--threshold", "--most"}, "fixed_threshold",
           [](auto const& it) { return std::holds_alternative<gs::fixed_threshold>(it.selector); });
   require({"--sharing", "--rotate-every"}, "deft",
@@ -187,79 +148,36 @@ struct exchanger : std::function<gs::step_report(std::span<float>)> {
   };
 }
 
-template <class Selector>
-[[nodiscard]] auto at_run_time(Selector const& selector) {
-  if constexpr (gs::bin_selector<Selector> || !chosen_at_run_time) {
-    return selector;
-  } else {
-    run_time_selector any;
-    any.chosen = selector;
-    return any;
-  }
-}
-
-/// Calls body(recipe) with the library's recipe of these names, for a compressor in that space.
-template <class Space, class Body>
-[[nodiscard]] exchanger with_recipe(named_recipe const& recipe, options const& chosen, Body const& body) {
-  auto const density = gs::warm_up{.initial = std::max(0.25, chosen.density),
-                                   .final = chosen.density,
-                                   .steps = static_cast<std::uint64_t>(chosen.warmup)};
-  return recipe.policies->visit([&](auto selector, auto partitioner, auto residual) -> exchanger {
-    auto const with = [&](auto codec) -> exchanger {
-      auto full = gs::recipe{.density = density,
-                             .selector = at_run_time(selector),
-                             .partitioner = partitioner,
-                             .residual = residual,
-                             .codec = codec,
-                             .passthrough = gs::passthrough_layers{.patterns = chosen.passthrough_layers, .up_to = 0}};
-      if constexpr (std::is_same_v<decltype(selector), gs::adacomp>)
-        full.density = gs::warm_up{.initial = 0.5, .final = 0.5};
-      return body(full);
-    };
-    if constexpr (has_codecs<decltype(selector), decltype(partitioner), decltype(residual)>())
-      return with_codec<Space, decltype(selector), typename decltype(partitioner)::default_exchange>(recipe.codec,
-                                                                                                     with);
-    else
-      return with(gs::coo{});
-  });
-}
-
 /// The same on a GPU: train/device.cu.
-[[nodiscard]] exchanger device_exchanger(named_recipe const& recipe, options const& chosen, gs::layout const& layers,
+[[nodiscard]] exchanger device_exchanger(named_recipe const& recipe, gs::layout const& layers,
                                          communicator const& comm);
 
 [[nodiscard]] inline exchanger make_exchanger(named_recipe const& recipe, options const& chosen,
                                               gs::layout const& layers, communicator const& comm) {
   if (!recipe.policies) return dense_exchanger(comm);
 #if defined(GRADSIEVE_EXAMPLE_CUDA)
-  if (chosen.space == "device") return device_exchanger(recipe, chosen, layers, comm);
+  if (chosen.space == "device") return device_exchanger(recipe, layers, comm);
 #endif
-  return with_recipe<gs::host>(recipe, chosen, [&](auto const& full) -> exchanger {
-    using owner = decltype(gs::compressor{gs::host{}, layers, full});
-    // std::function copies what it holds; a compressor is not for copying.
-    auto reducer = std::make_shared<owner>(gs::host{.threads = chosen.threads}, layers, full);
-    exchanger made = [reducer, comm](std::span<float> gradient) { return reducer->exchange(comm, gradient); };
-    if constexpr (owner::residual_type::states > 0)
-      made.residual = [reducer]() -> std::span<float const> { return reducer->residual(); };
-    return made;
-  });
+  // std::function copies what it holds; a compressor is not for copying.
+  auto reducer =
+      std::make_shared<gs::any_compressor<menu>>(gs::host{.threads = chosen.threads}, layers, *recipe.policies);
+  exchanger made = [reducer, comm](std::span<float> gradient) { return reducer->exchange(comm, gradient); };
+  if (!std::holds_alternative<gs::none>(recipe.policies->residual))
+    made.residual = [reducer]() -> std::span<float const> { return reducer->residual(); };
+  return made;
 }
 
 /// For optimisers that normalise: of parameters that each rank steps for itself, at first these.
 [[nodiscard]] inline exchanger parameter_exchanger(named_recipe const& recipe, options const& chosen,
                                                    gs::layout const& layers, std::span<float const> own,
                                                    communicator const& comm) {
-  return with_recipe<gs::host>(recipe, chosen, [&](auto const& full) -> exchanger {
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(full.residual)>, gs::error_feedback>) {
-      using owner = gs::parameter_exchange<decltype(gs::compressor{gs::host{}, layers, full})>;
-      auto all = std::make_shared<owner>(gs::compressor{gs::host{.threads = chosen.threads}, layers, full}, own);
-      exchanger made = [all, comm](std::span<float> parameters) { return all->exchange_parameters(comm, parameters); };
-      made.common = [all] { return all->common(); };
-      return made;
-    } else {
-      throw usage_error("--optimiser 'adamw': goes with error_feedback; not with '" + recipe.name + "'");
-    }
-  });
+  if (!std::holds_alternative<gs::error_feedback>(recipe.policies->residual))
+    throw usage_error("--optimiser 'adamw': goes with error_feedback; not with '" + recipe.name + "'");
+  auto all = std::make_shared<gs::parameter_exchange<gs::any_compressor<menu>>>(
+      gs::any_compressor{gs::host{.threads = chosen.threads}, layers, *recipe.policies}, own);
+  exchanger made = [all, comm](std::span<float> parameters) { return all->exchange_parameters(comm, parameters); };
+  made.common = [all] { return all->common(); };
+  return made;
 }
 
 }  // namespace example

@@ -18,7 +18,7 @@
 
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-#include "../communicator.hpp"
+#include "communicator.hpp"
 #include "options.hpp"
 #include "trace.hpp"
 

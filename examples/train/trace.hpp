@@ -15,7 +15,7 @@
 
 #include <gradsieve/gradsieve.hpp>
 
-#include "../communicator.hpp"
+#include "communicator.hpp"
 #include "recorder.hpp"
 
 namespace example {
@@ -131,7 +131,7 @@ class tracer {
                                 took.select,
                                 took.exchange,
                                 took.apply};
-    comm_.all_reduce(gradsieve::host{}, std::span{mean}, gradsieve::reduction::sum);
+    comm_.all_reduce(gradsieve::host{}, std::span<double>{mean}, gradsieve::reduction::sum);
     if (comm_.rank() != 0) return;
     for (double& each : mean) each /= comm_.size();
     auto row = begun();

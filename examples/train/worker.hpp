@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "../communicator.hpp"
+#include "communicator.hpp"
 #include "batches.hpp"
 #include "data.hpp"
 #include "mlp.hpp"

@@ -18,7 +18,7 @@
 #include <gradsieve/host/dense_mean.hpp>
 #include <gradsieve/layer_states.hpp>
 
-#include "any_compressor.hpp"
+#include "compression.hpp"
 #include "model_layers.hpp"
 #include "node_states.hpp"
 #include "non_finite_watch.hpp"
@@ -56,10 +56,9 @@ struct running_totals {
 
 /// Whether gradients of doubles are averaged as they are; else they are refused.
 [[nodiscard]] inline bool passes_float64(compression const& chosen) {
-  bool const plain = std::holds_alternative<gs::error_feedback>(chosen.policies.residual) ||
-                     std::holds_alternative<gs::none>(chosen.policies.residual);
-  return chosen.density.final == 1 && chosen.density.steps == 0 && !chosen.policies.adapts() && plain &&
-         chosen.on_non_finite != bad_values::fail;
+  auto const& residual = chosen.recipe.residual;
+  bool const plain = std::holds_alternative<gs::error_feedback>(residual) || std::holds_alternative<gs::none>(residual);
+  return chosen.sends_all() && plain && chosen.on_non_finite != bad_values::fail;
 }
 
 /// A compressor for each bucket, in place on the bucket's memory. What is kept belongs to parameters and not to
@@ -81,8 +80,8 @@ class bucket_exchange {
         passing_{example::passing(chosen_, model())},
         unused_{parameters_.count()},
         group_of_(parameters_.count(), none) {
-    static_cast<void>(make_compressor(where_, chosen_, parameters_.part({}), peers_));  // bad numbers are found here
-    static_cast<void>(gs::layer_states{parameters_});                           // and names that are not unique
+    static_cast<void>(made_for(parameters_.part({})));  // bad numbers are found here
+    static_cast<void>(gs::layer_states{parameters_});   // and names that are not unique
   }
 
   /// Replaces a bucket's gradient by the mean over all ranks of what they sent. `members`: the parameters in the order
@@ -122,7 +121,7 @@ class bucket_exchange {
   [[nodiscard]] gs::step_report report() {
     auto all = uncompressed_;
     for (auto& each : groups_)
-      if (each.in_step) all.add(each.compressor->report());
+      if (each.in_step && !each.failed) all.add(each.compressor.report());
     if (!std::exchange(counted_, true)) {
       totals_.add(all);
       watch_.add(elements_in_step() / parts(), all.non_finite);
@@ -153,7 +152,7 @@ class bucket_exchange {
   void discard_step() {
     place_kept();
     for (auto& each : groups_)
-      if (each.in_step) each.compressor->discard_step();
+      if (each.in_step) each.compressor.discard_step();
   }
   /// What is pending becomes what it was before the last step: neither its update nor its gradient counts.
   /// @throws std::invalid_argument unless compression::undo or bad_values::fail is chosen.
@@ -166,13 +165,13 @@ class bucket_exchange {
   }
   void rescale(float factor) {
     place_kept();
-    for (auto& each : groups_) each.compressor->rescale(factor);
+    for (auto& each : groups_) each.compressor.rescale(factor);
   }
   [[nodiscard]] double residual_norm() {
     place_kept();
     double sum = 0;
     for (auto& each : groups_) {
-      auto const norm = each.compressor->residual_norm();
+      auto const norm = each.compressor.residual_norm();
       sum += norm * norm;
     }
     return std::sqrt(sum);
@@ -190,7 +189,7 @@ class bucket_exchange {
     for (std::size_t member = 0; member < to.size(); ++member)
       if (group_of_[member] == none) memory::fill_with_zeros(where_, to[member]);
     for (auto& each : groups_) {
-      auto rest = each.compressor->residual();
+      auto rest = each.compressor.residual();
       for (auto const member : each.members) {
         memory::copy(where_, rest.first(to[member].size()), to[member]);
         rest = rest.subspan(to[member].size());
@@ -202,7 +201,7 @@ class bucket_exchange {
   [[nodiscard]] std::vector<group_state> state() {
     place_kept();
     std::vector<group_state> all;
-    for (auto& each : groups_) all.push_back({each.members, each.compressor->state()});
+    for (auto& each : groups_) all.push_back({each.members, each.compressor.state()});
     return all;
   }
 
@@ -214,7 +213,7 @@ class bucket_exchange {
     for (auto const& each : saved) {
       if (each.members.empty()) throw std::invalid_argument("gradsieve: a saved group has no parameters");
       groups.push_back(make_group(each.members));
-      groups.back().compressor->restore(each.bytes);
+      groups.back().compressor.restore(each.bytes);
       for (auto const member : each.members) {
         if (group_of[member] != none)
           throw std::invalid_argument("gradsieve: parameter '" + parameters_[member].name + "' is saved twice");
@@ -233,7 +232,7 @@ class bucket_exchange {
     for (auto const& each : saved) {
       auto const g = group_with(each.members);
       if (!g) throw std::invalid_argument("gradsieve: the state of another rank has other groups of parameters");
-      groups_[*g].compressor->absorb(each.bytes);
+      groups_[*g].compressor.absorb(each.bytes);
     }
   }
 
@@ -243,8 +242,9 @@ class bucket_exchange {
 
   struct group {
     std::vector<std::size_t> members;
-    std::unique_ptr<any_compressor<Space>> compressor;
+    compressor_in<Space> compressor;
     bool in_step = false;           // exchanged in the last step, which it need not be in a sharded model
+    bool failed = false;            // in that step: it has no report
     std::vector<std::byte> before;  // the state before that step, where it is kept
   };
 
@@ -252,9 +252,10 @@ class bucket_exchange {
 
   template <class T>
   void exchange_group(group& one, std::span<T> gradient, gs::skipped_layers skipped) {
-    if (keeps_before()) one.before = one.compressor->state();
-    one.in_step = true;
-    one.compressor->exchange(peers_, gradient, skipped);
+    if (keeps_before()) one.before = one.compressor.state();
+    one.in_step = one.failed = true;
+    std::visit([&](auto const& peers) { one.compressor.exchange(peers, gradient, skipped); }, peers_);
+    one.failed = false;
   }
 
   template <class T>
@@ -299,7 +300,7 @@ class bucket_exchange {
 
   void restore_before() {
     for (auto& each : groups_)
-      if (std::exchange(each.in_step, false)) each.compressor->restore(each.before);
+      if (std::exchange(each.in_step, false)) each.compressor.restore(each.before);
   }
 
   void begin_step() {
@@ -315,7 +316,7 @@ class bucket_exchange {
   [[nodiscard]] std::uint64_t elements_in_step() const {
     std::uint64_t sum = 0;
     for (auto const& each : groups_)
-      if (each.in_step) sum += each.compressor->layers().size();
+      if (each.in_step) sum += each.compressor.layers().size();
     return sum;
   }
 
@@ -348,6 +349,12 @@ class bucket_exchange {
     return parameters_[member].size;
   }
 
+  [[nodiscard]] compressor_in<Space> made_for(gs::layout layers) const {
+    if (auto const* const nodes = std::get_if<nodes_of<Space>>(&peers_))
+      return {where_, std::move(layers), chosen_.recipe, *nodes};
+    return {where_, std::move(layers), chosen_.recipe};
+  }
+
   [[nodiscard]] group make_group(std::span<std::size_t const> members) const {
     std::vector<gs::layer> layers;
     for (auto const member : members) {
@@ -355,7 +362,8 @@ class bucket_exchange {
       layers.push_back(parameters_[member]);
     }
     return {{members.begin(), members.end()},
-            make_compressor(where_, chosen_, parameters_.part(std::move(layers)), peers_),
+            made_for(parameters_.part(std::move(layers))),
+            false,
             false,
             {}};
   }
@@ -387,7 +395,7 @@ class bucket_exchange {
     }
     for (auto& each : groups_) {
       if (offset[each.members[0]] == none) continue;
-      auto const buffer = memory::template room<T>(where_, each.compressor->layers().size());
+      auto const buffer = memory::template room<T>(where_, each.compressor.layers().size());
       auto const packed = buffer.span();
       auto const for_each_part = [&](auto const& copy_part) {
         std::size_t from = 0;
@@ -413,8 +421,8 @@ class bucket_exchange {
     for (auto const member : members)
       if (group_of_[member] != none) dissolve(group_of_[member]);
     if (kept_) {
-      auto const& layers = fresh.compressor->layers();
-      fresh.compressor->restore(node_states<Space>{where_, peers_}.part_of(kept_->take(layers), layers));
+      auto const& layers = fresh.compressor.layers();
+      fresh.compressor.restore(node_states<Space>{where_, peers_}.part_of(kept_->take(layers), layers));
     }
     for (auto const member : members) group_of_[member] = groups_.size();
     groups_.push_back(std::move(fresh));
@@ -423,7 +431,7 @@ class bucket_exchange {
 
   void dissolve(std::size_t g) {
     if (!kept_) kept_.emplace(parameters_);
-    kept_->put(groups_[g].compressor->layers(), node_states<Space>{where_, peers_}.whole_state(*groups_[g].compressor));
+    kept_->put(groups_[g].compressor.layers(), node_states<Space>{where_, peers_}.whole_state(groups_[g].compressor));
     groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(g));
     for (auto& each : group_of_) {
       if (each == g)

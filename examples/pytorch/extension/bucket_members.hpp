@@ -16,7 +16,7 @@
 #include <gradsieve/core/layout.hpp>
 
 #include "../../command_line.hpp"
-#include "any_compressor.hpp"
+#include "compression.hpp"
 #include "ddp_passes.hpp"
 #include "earlier_updates.hpp"
 #include "parameter_use.hpp"
@@ -36,11 +36,10 @@ namespace gs = gradsieve;
 /// Whether an update that is still in the gradient when the next one is exchanged goes out again as it is: momentum
 /// would count it as a new gradient, `none` drop most of it, and a decay below 1 weaken it.
 [[nodiscard]] inline bool updates_may_come_again(compression const& chosen) {
-  auto const& residual = chosen.policies.residual;
+  auto const& residual = chosen.recipe.residual;
   auto const* const feedback = std::get_if<gs::error_feedback>(&residual);
   bool const keeps_all = std::holds_alternative<gs::filtered>(residual) || (feedback && feedback->decay == 1);
-  bool const sends_all = chosen.density.final == 1 && chosen.density.steps == 0 && !chosen.policies.adapts();
-  return keeps_all || (sends_all && !std::holds_alternative<gs::momentum_correction>(residual));
+  return keeps_all || (chosen.sends_all() && !carries_momentum(chosen.recipe));
 }
 
 /// What is to be known about a bucket before it is exchanged.

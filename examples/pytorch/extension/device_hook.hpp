@@ -49,9 +49,8 @@ class torch_memory final : public std::pmr::memory_resource {
 };
 
 /// Buckets of one model on one GPU. start() only enqueues: the backward pass goes on in its stream meanwhile, and what
-/// follows stream() sees the averaged bucket. Float, half and bfloat16 gradients; those of 16 bits go through a float
-/// copy, and what comes out is clamped to what their format can hold. Where DDP leaves the gradients of parameters that
-/// no rank used, start() waits for the ranks to find out which. What fails in a backward pass is thrown at its end.
+/// follows stream() sees the averaged bucket. Float, half and bfloat16 gradients, in place. Where DDP leaves the gradients
+/// of parameters that no rank used, start() waits for the ranks to find out which. What fails in a backward pass is thrown at its end.
 /// @pre the process group works in stream order, as NCCL's does. threads: one call at a time.
 class device_hook : public std::enable_shared_from_this<device_hook> {
  public:
@@ -109,30 +108,33 @@ class device_hook : public std::enable_shared_from_this<device_hook> {
   }
 
   void exchange(c10d::GradBucket const& bucket) {
+    switch (bucket.getBuffer().scalar_type()) {
+      case at::kFloat:
+        return exchange_as<float>(bucket);
+      case at::kHalf:
+        return exchange_as<gs::float16>(bucket);
+      case at::kBFloat16:
+        return exchange_as<gs::bfloat16>(bucket);
+      default:
+        refuse(bucket.getBuffer());
+    }
+  }
+
+  [[noreturn]] void refuse(at::Tensor const& buffer) const {
+    throw std::invalid_argument("gradsieve: a bucket is " + std::string{toString(buffer.scalar_type())} + " on " +
+                                buffer.device().str() + ", expected float, half or bfloat16 on " + device_.str());
+  }
+
+  template <class T>
+  void exchange_as(c10d::GradBucket const& bucket) {
     auto const& buffer = bucket.getBuffer();
-    auto const type = buffer.scalar_type();
-    bool const narrow = type == at::kHalf || type == at::kBFloat16;
-    if (buffer.device() != device_ || !buffer.is_contiguous() || (type != at::kFloat && !narrow))
-      throw std::invalid_argument("gradsieve: a bucket is " + std::string{toString(type)} + " on " +
-                                  buffer.device().str() + ", expected float, half or bfloat16 on " + device_.str());
+    if (buffer.device() != device_ || !buffer.is_contiguous()) refuse(buffer);
     auto const about = buckets_.of(bucket, passes_);
     if (about.begins) failure_ = nullptr;
-    auto const current = c10::cuda::getCurrentCUDAStream(device_.index());
-    follow(current, stream_);
+    follow(c10::cuda::getCurrentCUDAStream(device_.index()), stream_);
     c10::cuda::CUDAStreamGuard const guard{stream_};
-    auto const wide = narrow ? buffer.to(at::kFloat) : buffer;
-    auto* const memory = static_cast<float*>(wide.data_ptr());
-    try {
-      exchange_.exchange(about.begins, std::span{memory, static_cast<std::size_t>(wide.numel())}, about.members,
-                         about.use);
-    } catch (...) {
-      if (narrow) buffer.copy_(wide);
-      throw;
-    }
-    if (narrow) {
-      double const largest = type == at::kHalf ? 65504.0 : 3.3895313892515355e38;
-      buffer.copy_(wide.clamp(-largest, largest));
-    }
+    std::span const values{static_cast<T*>(buffer.data_ptr()), static_cast<std::size_t>(buffer.numel())};
+    exchange_.exchange(about.begins, values, about.members, about.use);
     c10::cuda::CUDACachingAllocator::recordStream(buffer.storage().data_ptr(), stream_);
   }
 

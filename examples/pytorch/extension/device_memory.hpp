@@ -4,13 +4,12 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <type_traits>
 
 #include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/pieces.cuh>
 
-#include "any_compressor.hpp"
 #include "space_memory.hpp"
 
 namespace example {
@@ -37,11 +36,5 @@ struct memory_of<gs::device> {
   }
   static void finish(gs::device const& where) { where.synchronize(); }
 };
-
-/// As on the host, for float gradients and codecs that run on a device, or coo with deft and cyclic.
-/// @throws usage_error for another codec; what gs::compressor does.
-[[nodiscard]] std::unique_ptr<any_compressor<gs::device>> make_compressor(gs::device where, compression const& chosen,
-                                                                          gs::layout const& layers,
-                                                                          peers_of<gs::device> const& peers);
 
 }  // namespace example

@@ -13,7 +13,7 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
 
-#include "any_compressor.hpp"
+#include "compression.hpp"
 
 namespace example {
 
@@ -41,8 +41,8 @@ namespace example {
 /// The layers of a model that pass through. @throws gs::invalid_argument for a pattern, of adacomp's bins too, that
 /// fits none of the model's layers.
 [[nodiscard]] inline std::vector<gs::layer> passing(compression const& chosen, gs::layout const& model) {
-  if (auto const* const adaptive = std::get_if<gs::adacomp>(&chosen.policies.selector)) adaptive->check_names(model);
-  return gs::passing(model, {.patterns = chosen.passthrough, .up_to = chosen.up_to});
+  gs::check_names(chosen.recipe, model);
+  return gs::passing(model, chosen.recipe.passthrough);
 }
 
 }  // namespace example

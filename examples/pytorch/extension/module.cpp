@@ -76,23 +76,25 @@ void warn(std::string const& text) {
 /// @throws usage_error; std::invalid_argument for a density outside its limits.
 compression compression_of(wishes const& asked, bool on_device) {
   auto chosen = parse_compression(asked.recipe, asked.options, on_device);
-  if ((asked.density || asked.warmup > 0) && chosen.policies.adapts())
+  bool const fixed = !adapts(chosen.recipe);
+  if ((asked.density || asked.warmup > 0) && !fixed)
     throw usage_error("gradsieve: recipe '" + asked.recipe +
                       "' decides for itself how much to send: leave density and warmup out");
   auto const density = asked.density.value_or(default_density);
-  chosen.density = {asked.initial_density, density, asked.warmup, asked.warmup_stages};
-  gs::density_schedule{chosen.density}.check();
-  if (chosen.names_codec && density == 1 && asked.warmup == 0 && !chosen.policies.adapts())
+  gs::density_schedule const schedule = gs::warm_up{asked.initial_density, density, asked.warmup, asked.warmup_stages};
+  schedule.check();
+  if (chosen.names_codec && density == 1 && asked.warmup == 0 && fixed)
     throw usage_error("gradsieve: recipe '" + asked.recipe +
                       "' names a codec, which density 1 does not use: all elements are sent in full, as binary32");
-  chosen.passthrough = asked.passthrough;
-  chosen.up_to = asked.passthrough_up_to;
+  chosen.recipe.density = fixed ? schedule : 0.5;
+  chosen.recipe.passthrough = {.patterns = asked.passthrough, .up_to = asked.passthrough_up_to};
   std::vector<gs::layer> layers;
   for (auto const& [name, size, dimensions, others] : asked.model) layers.push_back({name, size, dimensions, others});
   chosen.model = gs::layout{std::move(layers)};
   chosen.on_non_finite = asked.on_non_finite == "fail"        ? bad_values::fail
                          : asked.on_non_finite == "propagate" ? bad_values::propagate
                                                               : bad_values::skip;
+  if (chosen.on_non_finite != bad_values::skip) chosen.recipe.on_non_finite = gs::non_finite::fail;
   chosen.warn = warn;
   chosen.undo = asked.undo;
   return chosen;
@@ -375,7 +377,7 @@ PYBIND11_MODULE(_native, module) {
   module.attr("index_codecs") = names_of(index_codec_names);
   module.attr("value_codecs") = names_of(value_codec_names);
   module.attr("biases_and_norms") = gs::biases_and_norms;
-  module.def("recipes", &built_recipes);
+  module.def("recipes", &offered_recipes);
   module.def("parameters_of", [](std::shared_ptr<c10d::Reducer> const& reducer) {
     return (*reducer).*example::reducer_members::parameters;
   });
@@ -431,7 +433,7 @@ PYBIND11_MODULE(_native, module) {
              std::vector<gs::layer> pieces;
              for (std::size_t i = 0; i < sizes.size(); ++i) pieces.push_back({piece_names.at(i), sizes[i]});
              auto chosen = compression_of(asked, false);
-             chosen.shards = shards;
+             if (shards) leave_shards(chosen);
              return std::shared_ptr<shard_hook>{new shard_hook{peers_in<gs::host>(group, nullptr),
                                                                gs::layout{std::move(pieces)}, counts, threads,
                                                                std::move(chosen)},

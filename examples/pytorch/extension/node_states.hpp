@@ -12,7 +12,7 @@
 #include <gradsieve/checkpoint.hpp>
 #include <gradsieve/core/node_share.hpp>
 
-#include "any_compressor.hpp"
+#include "compression.hpp"
 #include "space_memory.hpp"
 
 namespace example {
@@ -26,7 +26,7 @@ class node_states {
 
   /// The state of all that a compressor's layers hold on to: of a rank alone its own; in a node of all its ranks' parts
   /// together, as a compressor without nodes would have it. Collective in a node.
-  [[nodiscard]] std::vector<std::byte> whole_state(any_compressor<Space>& of) const {
+  [[nodiscard]] std::vector<std::byte> whole_state(compressor_in<Space>& of) const {
     auto const state = of.state();
     auto const* const nodes = std::get_if<nodes_of<Space>>(peers_);
     if (nodes == nullptr || nodes->inside.size() == 1) return state;

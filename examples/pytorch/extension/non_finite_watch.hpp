@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "any_compressor.hpp"
+#include "compression.hpp"
 
 namespace example {
 

@@ -14,7 +14,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 
-#include "any_compressor.hpp"
+#include "compression.hpp"
 #include "space_memory.hpp"
 
 namespace example {

@@ -2,13 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
-#include <limits>
-#include <sstream>
+#include <ostream>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -16,6 +13,8 @@
 
 #include <gradsieve/core/bins.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/plain_output.hpp>
+#include <gradsieve/run_time/recipe_text.hpp>
 
 #include "../../command_line.hpp"
 
@@ -33,7 +32,7 @@ class option_setter {
  public:
   explicit option_setter(policy_options wanted) : wanted_{std::move(wanted)}, used_(wanted_.size(), false) {}
 
-  /// @throws usage_error for a text that is no value of the field.
+  /// @throws gs::invalid_argument for a text that is no value of the field.
   template <class Policy>
   void operator()(Policy& policy) {
     if constexpr (requires { Policy::fields(); })
@@ -62,79 +61,37 @@ class option_setter {
     } else {
       for (std::size_t i = 0; i < wanted_.size(); ++i)
         if (wanted_[i].first == name) {
-          read(wanted_[i].first, wanted_[i].second, value);
+          auto const what = "option " + wanted_[i].first;
+          if constexpr (std::is_same_v<T, gs::bin_lengths>)
+            gs::recipe_text::read_bins(what, bins_of_recipe(wanted_[i].second), value);
+          else
+            gs::recipe_text::read_value(what, wanted_[i].second, value);
           used_[i] = true;
         }
-      std::ostringstream text;
-      if constexpr (std::is_same_v<T, bool>)
-        text << (value ? "true" : "false");
-      else if constexpr (std::is_same_v<T, gs::bin_lengths>)
+      auto text = gs::plain_text();
+      if constexpr (std::is_same_v<T, gs::bin_lengths>)
         write_bins(text, value);
       else
-        gs::print(text, value);
+        gs::recipe_text::write_value(text, value);
       auto const same = [&](auto const& each) { return each.first == name; };
       if (std::ranges::find_if(known_, same) == known_.end()) known_.emplace_back(name, text.str());
     }
   }
 
-  [[noreturn]] static void refuse(std::string const& name, std::string const& text, std::string const& expected) {
-    throw usage_error("gradsieve: option " + name + " is '" + text + "', expected " + expected);
-  }
-
-  template <class T>
-  static void read(std::string const& name, std::string const& text, T& value) {
-    if constexpr (std::is_same_v<T, bool>) {
-      if (text != "true" && text != "false") refuse(name, text, "True or False");
-      value = text == "true";
-    } else if constexpr (std::is_enum_v<T>) {
-      auto const& all = gs::value_names<T>;
-      auto const found = std::ranges::find(all, std::string_view{text});
-      if (found == all.end()) refuse(name, text, "one of " + joined(names(all.begin(), all.end())));
-      value = static_cast<T>(found - all.begin());
-    } else if constexpr (std::is_same_v<T, gs::bin_lengths>) {
-      read_bins(name, text, value);
-    } else if constexpr (std::is_floating_point_v<T>) {
-      double read = 0;
-      if (!parsed(text, read)) refuse(name, text, "a number");
-      constexpr auto largest = static_cast<double>(std::numeric_limits<T>::max());
-      value = read > largest ? std::numeric_limits<T>::infinity() : static_cast<T>(read < -largest ? -largest : read);
-    } else {
-      using limits = std::numeric_limits<T>;
-      if (!parsed(text, value))
-        refuse(name, text,
-               "a whole number from " + std::to_string(limits::min()) + " to " + std::to_string(limits::max()));
-    }
-  }
-
-  template <class T>
-  [[nodiscard]] static bool parsed(std::string_view text, T& value) noexcept {
-    auto const [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return problem == std::errc{} && end == text.data() + text.size();
-  }
-
-  /// "500", or "*conv*=50;500": patterns of layers' names with a length each, and that of the other layers.
-  static void read_bins(std::string const& name, std::string const& text, gs::bin_lengths& value) {
-    gs::bin_lengths fresh;
-    fresh.rules = {};
-    std::size_t count = 0;
+  /// "500", or "*conv*=50;500": patterns of layers' names with a length each, and that of the other layers, in the
+  /// grammar of a recipe text.
+  [[nodiscard]] static std::string bins_of_recipe(std::string const& text) {
+    names rules;
+    auto otherwise = std::to_string(gs::bin_lengths{}.otherwise);
     for (auto const& part : split(text, ';')) {
-      auto const equals = part.rfind('=');
-      auto const pattern = equals == std::string::npos ? std::string{} : part.substr(0, equals);
-      std::uint32_t length = 0;
-      if (!parsed(equals == std::string::npos ? part : part.substr(equals + 1), length) || length == 0)
-        refuse(name, text, "a length, or a length for each pattern");
-      if (equals == std::string::npos) {
-        fresh.otherwise = length;
-        continue;
-      }
-      if (count == fresh.rules.size() || pattern.size() >= sizeof fresh.rules[0].pattern)
-        refuse(name, text,
-               "at most " + std::to_string(fresh.rules.size()) + " patterns of fewer than " +
-                   std::to_string(sizeof fresh.rules[0].pattern) + " characters");
-      std::ranges::copy(pattern, fresh.rules[count].pattern);
-      fresh.rules[count++].length = length;
+      if (auto const equals = part.rfind('='); equals != std::string::npos)
+        rules.push_back(gs::recipe_text::escaped(part.substr(0, equals)) + ':' + part.substr(equals + 1));
+      else
+        otherwise = part;
     }
-    value = fresh;
+    if (otherwise == "0") throw usage_error("gradsieve: option bins is 0, expected a length above 0");
+    rules.push_back(otherwise);
+    return '(' + joined(rules, ",") + ')';
   }
 
   static void write_bins(std::ostream& out, gs::bin_lengths const& value) {

@@ -253,8 +253,8 @@ def register(
 
     A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or raw32 or fixed_width with any
     values but sbc and automatic_values; with deft and cyclic coo. Where none is named it is fixed_width+fp32, or coo.
-    Gradients of 16 bits go through a float copy there. float64 gradients pass at density 1 only, and then uncompressed;
-    sparse and complex ones are refused. Copies of the model have no hook, and a warning says so.
+    float64 gradients pass at density 1 only, and then uncompressed; sparse and complex ones are refused. Copies of the
+    model have no hook, and a warning says so.
 
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
         or coo or binned; gradsieve_ddp.selectors and so on list them, recipes() what goes together. What is left open:
