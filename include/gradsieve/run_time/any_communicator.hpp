@@ -24,7 +24,7 @@ class any_communicator_of {
   using room = std::span<std::byte>;                             ///< what is received
   using sizes = std::span<std::size_t const>;                    ///< one a rank
 
-  /// Implement it for a transport of one's own that is known at run time only, as the C interface does. Memory is that
+  /// Implement it for a transport of your own that is known at run time only, as the C interface does. Memory is that
   /// of the space.
   struct transport {
     virtual ~transport() = default;

@@ -151,7 +151,7 @@ class any_compressor {
 /// Deduces menu and space.
 template <class Space, class Menu>
 any_compressor(Space, layout, any_recipe<Menu>) -> any_compressor<Menu, Space>;
-/// @copydoc any_compressor(Space, layout, any_recipe<Menu>)
+/// Deduces menu and space.
 template <class Space, class Menu>
 any_compressor(Space, layout, any_recipe<Menu>, any_nodes<Space>) -> any_compressor<Menu, Space>;
 

@@ -19,7 +19,7 @@ struct device;            // cuda/device.cuh
 struct device_selection;  // cuda/selection_stage.cuh
 class device_report;      // cuda/report.cuh
 
-/// The ranks of a node, and those of one place in their nodes, of any transports: see two_level.
+/// The ranks of a node, and those with the same position in the other nodes, over any transports: see two_level.
 template <class Space>
 using any_nodes = two_level<any_communicator_of<Space>, any_communicator_of<Space>>;
 

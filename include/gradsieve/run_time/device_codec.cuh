@@ -13,6 +13,7 @@
 
 namespace gradsieve {
 
+/// @cond internal
 namespace detail {
 
 /// Whether packed's indices have a part on a device.
@@ -91,5 +92,6 @@ class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Sum
   std::uint64_t most_ = 0;
   typename detail::device_codecs<indices_there, values_there>::type chosen_;
 };
+/// @endcond
 
 }  // namespace gradsieve

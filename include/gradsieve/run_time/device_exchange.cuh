@@ -14,6 +14,7 @@
 
 namespace gradsieve {
 
+/// @cond internal
 namespace detail {
 
 /// Whether an exchange has a part on a device.
@@ -88,5 +89,6 @@ class device_exchange<any_exchange<Types...>, Codec> {
   using there = detail::those_of<detail::exchange_runs_there, type_list<Types...>>;
   typename detail::device_exchanges<Codec, there>::type chosen_;
 };
+/// @endcond
 
 }  // namespace gradsieve
