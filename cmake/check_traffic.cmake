@@ -2,7 +2,7 @@
 # Runs warm and cold steps through a launcher that says on every kernel, if GRADSIEVE_DEVICE_STATISTICS (VARIABLE=value)
 # (STATISTICS) is set: "<kernel>: launches N, cooperative N, loading N, threads N, grid barriers N, global loads N B (N
 # distinct), stores N B (N distinct)".
-# Fails where a step launches more kernels, launches one that needs the whole device, or moves more bytes an element than
+# Fails where a step launches more kernels, launches one that needs the whole device or is not loaded yet, or moves more bytes an element than
 # it should.
 cmake_minimum_required(VERSION 3.25)
 
@@ -21,17 +21,22 @@ function(count_of steps density what)
   string(REGEX MATCHALL "launches [0-9]+, [^\n]*" lines "${output}")
   set(launches 0)
   set(cooperative 0)
+  set(loading 0)
   set(bytes 0)
   foreach(line IN LISTS lines)
-    if(NOT line MATCHES "launches ${number}, cooperative ${number},.*loads [0-9]+ B \\(${number} distinct\\), stores [0-9]+ B \\(${number} distinct\\)")
+    if(NOT line MATCHES "launches ${number}, cooperative ${number}, loading ${number},.*loads [0-9]+ B \\(${number} distinct\\), stores [0-9]+ B \\(${number} distinct\\)")
       message(FATAL_ERROR "the launcher's words are not understood: ${line}")
     endif()
     math(EXPR launches "${launches} + ${CMAKE_MATCH_1}")
     math(EXPR cooperative "${cooperative} + ${CMAKE_MATCH_2}")
-    math(EXPR bytes "${bytes} + ${CMAKE_MATCH_3} + ${CMAKE_MATCH_4}")
+    math(EXPR loading "${loading} + ${CMAKE_MATCH_3}")
+    math(EXPR bytes "${bytes} + ${CMAKE_MATCH_4} + ${CMAKE_MATCH_5}")
   endforeach()
   if(launches EQUAL 0)
     message(FATAL_ERROR "the launcher counted no kernel:\n${output}")
+  endif()
+  if(what STREQUAL "compress" AND loading GREATER 0)
+    message(SEND_ERROR "${loading} kernels were not loaded before a step:\n${output}")
   endif()
   set(counted ${launches} ${cooperative} ${bytes} PARENT_SCOPE)
 endfunction()

@@ -108,14 +108,14 @@ class averager<device, Codec> {
     auto* const numbers = numbers_.data();
     work_.zero(numbers_);
     if (auto const cells = work_.tables().cell_count; cells > 0)
-      work_.launch(cuda_kernels::apply_updates<typename decltype(out)::value_type>, cells, cuda_kernels::apply_threads,
-                   reader.updates_with_directories(work_), senders, divisor, out.data(), info_.n, &numbers->touched,
-                   &numbers->saturated);
+      work_.launch<cuda_kernels::apply_updates<typename decltype(out)::value_type>>(
+          cells, cuda_kernels::apply_threads, reader.updates_with_directories(work_), senders, divisor, out.data(),
+          info_.n, &numbers->touched, &numbers->saturated);
     if (info_.passthrough > 0) {
       reader.mean_of_passthrough(work_, info_.passthrough, divisor, passthrough_mean_.data());
-      work_.over(info_.passthrough, cuda_kernels::write_passthrough<typename decltype(out)::value_type>, ranges_.data(),
-                 static_cast<std::uint32_t>(ranges_.size()), info_.passthrough, passthrough_mean_.data(), 1.0f,
-                 static_cast<std::uint64_t const*>(nullptr), out.data(), &numbers->saturated);
+      work_.over<cuda_kernels::write_passthrough<typename decltype(out)::value_type>>(
+          info_.passthrough, ranges_.data(), static_cast<std::uint32_t>(ranges_.size()), info_.passthrough,
+          passthrough_mean_.data(), 1.0f, static_cast<std::uint64_t const*>(nullptr), out.data(), &numbers->saturated);
     }
     flat.write(work_.where(), result);
     auto const found = work_.download(static_cast<averaged_numbers const*>(numbers));

@@ -58,12 +58,12 @@ class bin_memory {
     maxima_ = work.zeroed<float>(all.size());
     sums_ = work.zeroed<double>(groups.size());
     marks_ = work.zeroed<std::uint32_t>(n / 32 + 2);
+    tickets_ = work.zeroed<std::uint32_t>(1);
     tables_ = {count(all),       count(groups),  list_.data(), groups_.data(), first_group_.data(),
-               elements_.data(), maxima_.data(), sums_.data(), marks_.data()};
+               elements_.data(), maxima_.data(), sums_.data(), marks_.data(),  tickets_.data()};
   }
 
   [[nodiscard]] cuda_kernels::bin_tables const& tables() const noexcept { return tables_; }
-  [[nodiscard]] cuda_buffer<std::uint32_t> const& marks() const noexcept { return marks_; }
   /// Of each segment: the mean of its bins' largest magnitudes.
   [[nodiscard]] float* means() const noexcept { return means_.data(); }
 
@@ -71,7 +71,7 @@ class bin_memory {
   cuda_kernels::bin_tables tables_;
   cuda_buffer<cuda_kernels::device_bin> list_;
   cuda_buffer<cuda_kernels::bin_group> groups_;
-  cuda_buffer<std::uint32_t> first_group_, elements_, marks_;
+  cuda_buffer<std::uint32_t> first_group_, elements_, marks_, tickets_;
   cuda_buffer<float> maxima_, means_;
   cuda_buffer<double> sums_;
 };

@@ -34,8 +34,8 @@ struct device_dense_mean {
     std::span<float> const gradient{device_span(values)};
     static_assert(has_all_reduce<Comm, device, float>, "this communicator needs all_reduce for float");
     comm.all_reduce(where, gradient, reduction::sum);
-    launch_over(where, gradient.size(), cuda_kernels::divide_values<>, gradient.data(), gradient.size(),
-                static_cast<float>(comm.size()));
+    launch_over<cuda_kernels::divide_values<>>(where, gradient.size(), gradient.data(), gradient.size(),
+                                               static_cast<float>(comm.size()));
     step_report report;
     report.world = comm.size();
     report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();

@@ -1,4 +1,4 @@
-// Launches of kernels that need no workspace.
+// Launches of kernels, copies, and reductions of values of the host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,24 +11,46 @@
 
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
+#include <gradsieve/cuda/kernels.cuh>
 
 namespace gradsieve {
 
 /// @cond internal
-/// Enqueues a kernel with these blocks of 256 threads; none where there are no blocks.
 template <class... Parameters>
-void launch_blocks(device const& where, std::uint64_t blocks, void (*kernel)(Parameters...),
-                   std::type_identity_t<Parameters>... arguments) {
-  if (blocks == 0) return;
-  kernel<<<static_cast<unsigned>(blocks), 256, 0, where.stream>>>(arguments...);
-  throw_on_error(cudaGetLastError(), "a launch of a kernel");
+void enqueue_kernel(device const& where, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
+                    std::type_identity_t<Parameters>... arguments) {
+  void* pointers[] = {&arguments...};
+  throw_on_error(
+      cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads}, pointers, 0, where.stream),
+      "cudaLaunchKernel");
+}
+
+/// Enqueues a kernel, which kernel_list then knows.
+template <auto Kernel, class... Arguments>
+void launch_kernel(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
+  kernel_list::note<Kernel>();
+  enqueue_kernel(where, Kernel, blocks, threads, arguments...);
+}
+
+/// Enqueues a kernel with these blocks of 256 threads; none where there are no blocks.
+template <auto Kernel, class... Arguments>
+void launch_blocks(device const& where, std::uint64_t blocks, Arguments const&... arguments) {
+  if (blocks > 0) launch_kernel<Kernel>(where, static_cast<unsigned>(blocks), 256, arguments...);
 }
 
 /// The same for `count` elements: a grid that walks over them.
+template <auto Kernel, class... Arguments>
+void launch_over(device const& where, std::uint64_t count, Arguments const&... arguments) {
+  launch_blocks<Kernel>(where, std::min<std::uint64_t>((count + 255) / 256, 4096), arguments...);
+}
+
+// The same for a kernel that kernel_list need not know.
 template <class... Parameters>
 void launch_over(device const& where, std::uint64_t count, void (*kernel)(Parameters...),
                  std::type_identity_t<Parameters>... arguments) {
-  launch_blocks(where, std::min<std::uint64_t>((count + 255) / 256, 4096), kernel, arguments...);
+  if (count > 0)
+    enqueue_kernel(where, kernel, static_cast<unsigned>(std::min<std::uint64_t>((count + 255) / 256, 4096)), 256,
+                   arguments...);
 }
 
 /// Device memory on the host. Waits.

@@ -62,8 +62,8 @@ class device_residual_memory {
     if constexpr (scaling_residual_store<Residual>)
       if (policy_.needs_norm()) {
         sum_squares(gradient);
-        work_.launch(cuda_kernels::gradient_factor<Residual>, 1, 1, policy_, static_cast<double const*>(parts_.data()),
-                     world, factor_.data());
+        work_.launch<cuda_kernels::gradient_factor<Residual>>(1, 1, policy_, static_cast<double const*>(parts_.data()),
+                                                              world, factor_.data());
         in.factor = factor_.data();
       }
     return in;
@@ -71,15 +71,15 @@ class device_residual_memory {
 
   /// Subtracts now what the last step sent.
   void flush_pending() const {
-    work_.over(taken_.capacity, cuda_kernels::remove_pending<Residual>, view(), work_.tables(), taken_.list(),
-               saved_.data());
+    work_.over<cuda_kernels::remove_pending<Residual>>(taken_.capacity, view(), work_.tables(), taken_.list(),
+                                                       saved_.data());
     work_.zero(taken_.cells);
   }
 
   /// Restores what the last step took out, if it was subtracted already.
   void rollback() const {
-    work_.over(taken_.capacity, cuda_kernels::restore_entries<Residual>, view(), taken_.list(), saved_.data(),
-               work_.taken());
+    work_.over<cuda_kernels::restore_entries<Residual>>(taken_.capacity, view(), taken_.list(), saved_.data(),
+                                                        work_.taken());
   }
 
   /// Nothing can be rolled back.
@@ -99,7 +99,7 @@ class device_residual_memory {
   /// keeps its value. @pre flush_pending()
   void rescale(float factor, std::span<saved_state> passthrough) const {
     auto const scale = [&]<class T>(T* values, std::uint64_t count) {
-      work_.over(count, cuda_kernels::scale_values<T>, values, count, factor);
+      work_.over<cuda_kernels::scale_values<T>>(count, values, count, factor);
     };
     for (auto const& each : states_) scale(each.data(), each.size());
     scale(reinterpret_cast<float*>(saved_.data()), saved_.size() * states);
@@ -137,8 +137,8 @@ class device_residual_memory {
   void absorb(std::size_t s, std::span<float const> values) const {
     flush_now();
     auto const other = work_.template uploaded<float>(values);
-    work_.over(values.size(), cuda_kernels::add_values<stored>, states_[s].data(), values.size(),
-               static_cast<float const*>(other.data()));
+    work_.over<cuda_kernels::add_values<stored>>(values.size(), states_[s].data(), values.size(),
+                                                 static_cast<float const*>(other.data()));
     work_.where().synchronize();
   }
 
@@ -150,8 +150,8 @@ class device_residual_memory {
 
   template <class T>
   void sum_squares(T const* values) const {
-    work_.launch(cuda_kernels::sum_squares<T>, cuda_kernels::sum_blocks, cuda_kernels::sum_threads, values,
-                 work_.size(), parts_.data());
+    work_.launch<cuda_kernels::sum_squares<T>>(cuda_kernels::sum_blocks, cuda_kernels::sum_threads, values,
+                                               work_.size(), parts_.data());
   }
 
   cuda_workspace& work_;

@@ -45,6 +45,7 @@ class device_moments {
     put(message_, std::vector<float>(count_ + 2 * layers_));
     tile_squares_ = cuda_buffer<double>{where_, tile_count_};
     layer_squares_ = cuda_buffer<double>{where_, layers_};
+    kernel_list::load();
   }
   device_moments(device_moments const&) = delete;
   device_moments& operator=(device_moments const&) = delete;
@@ -65,9 +66,9 @@ class device_moments {
   template <class T>
   void write(std::span<T const> gradient, std::uint64_t step, bool measures) const {
     auto const of = view();
-    if (measures) launch_over(where_, count_, cuda_kernels::take_samples<T>, of, gradient.data(), options_.seed, step);
-    if (options_.norms) launch_blocks(where_, tile_count_, cuda_kernels::square_tiles<T>, of, gradient.data());
-    launch_blocks(where_, layers_, cuda_kernels::square_layers<>, of, measures, options_.norms);
+    if (measures) launch_over<cuda_kernels::take_samples<T>>(where_, count_, of, gradient.data(), options_.seed, step);
+    if (options_.norms) launch_blocks<cuda_kernels::square_tiles<T>>(where_, tile_count_, of, gradient.data());
+    launch_blocks<cuda_kernels::square_layers<>>(where_, layers_, of, measures, options_.norms);
   }
 
   template <class Comm>
@@ -78,9 +79,9 @@ class device_moments {
   /// Reads the sums over all ranks.
   void read(int world, bool measures) const {
     auto const of = view();
-    launch_blocks(where_, layers_, cuda_kernels::read_moments<>, of, static_cast<double>(world), measures,
-                  options_.window);
-    if (options_.norms) launch_blocks(where_, 1, cuda_kernels::sum_norm<>, of);
+    launch_blocks<cuda_kernels::read_moments<>>(where_, layers_, of, static_cast<double>(world), measures,
+                                                options_.window);
+    if (options_.norms) launch_blocks<cuda_kernels::sum_norm<>>(where_, 1, of);
   }
 
   [[nodiscard]] std::span<float const> factors() const noexcept { return factors_.span(); }
@@ -89,8 +90,8 @@ class device_moments {
 
   template <class T>
   void clip(std::span<T> gradient, float most) const {
-    launch_over(where_, gradient.size(), cuda_kernels::clip_gradient<T>, gradient.data(), gradient.size(), norm_.data(),
-                most);
+    launch_over<cuda_kernels::clip_gradient<T>>(where_, gradient.size(), gradient.data(), gradient.size(), norm_.data(),
+                                                most);
   }
 
   // These wait.
@@ -100,7 +101,7 @@ class device_moments {
   }
   void set_moments(std::vector<layer_moments> const& moments, int world) const {
     upload(where_, std::span<layer_moments const>{moments}, moments_.span());
-    launch_over(where_, layers_, cuda_kernels::restore_factors<>, view(), static_cast<double>(world));
+    launch_over<cuda_kernels::restore_factors<>>(where_, layers_, view(), static_cast<double>(world));
   }
 
  private:

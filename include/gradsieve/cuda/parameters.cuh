@@ -37,7 +37,7 @@ class device_parameters {
   [[nodiscard]] std::uint64_t start(std::span<T const> own) const {
     cuda_buffer<std::uint32_t> const bad{where_, 1};
     throw_on_error(cudaMemsetAsync(bad.data(), 0, sizeof(std::uint32_t), where_.stream), "cudaMemsetAsync");
-    launch_over(where_, own.size(), cuda_kernels::start_common<T>, own.data(), own.size(), common_.data(), bad.data());
+    launch_over<cuda_kernels::start_common<T>>(where_, own.size(), own.data(), own.size(), common_.data(), bad.data());
     return downloaded(where_, std::span<std::uint32_t const>{bad.span()})[0];
   }
 
@@ -66,23 +66,23 @@ class device_parameters {
 
   template <class Stored>
   void take(std::span<T> own, std::span<Stored const> unsent, float weight) const {
-    launch_over(where_, own.size(), cuda_kernels::take_updates<T, Stored>, own.data(), own.size(), common_.data(),
-                unsent.data(), weight, update_of(own).data());
+    launch_over<cuda_kernels::take_updates<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
+                                                       unsent.data(), weight, update_of(own).data());
   }
   template <class Stored>
   void put(std::span<T> own, std::span<Stored const> unsent, float weight) const {
-    launch_over(where_, own.size(), cuda_kernels::move_parameters<T, Stored>, own.data(), own.size(), common_.data(),
-                unsent.data(), weight, update_of(own).data());
+    launch_over<cuda_kernels::move_parameters<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
+                                                          unsent.data(), weight, update_of(own).data());
   }
   template <class Stored>
   void write_own(std::span<T> own, std::span<Stored const> unsent, float weight) const {
-    launch_over(where_, own.size(), cuda_kernels::write_own<T, Stored>, own.data(), own.size(), common_.data(),
-                unsent.data(), weight);
+    launch_over<cuda_kernels::write_own<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
+                                                    unsent.data(), weight);
   }
   template <class Stored>
   void write_updated(std::span<T> own, std::span<Stored const> unsent, float weight) const {
-    launch_over(where_, own.size(), cuda_kernels::write_updated<T, Stored>, own.data(), own.size(), common_.data(),
-                unsent.data(), weight, update_of(own).data());
+    launch_over<cuda_kernels::write_updated<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
+                                                        unsent.data(), weight, update_of(own).data());
   }
 
  private:

@@ -80,16 +80,17 @@ class device_passthrough_part {
   /// them, then *stays is not 0, and what skipped layers have is held back until settle() or put_back().
   void take(float limit, std::uint64_t* saturated, std::uint64_t* stays) {
     holds_ = true;
-    work_.over(size_, cuda_kernels::take_passthrough<Residual>, memory_.view(), ranges_.data(), range_count_, size_,
-               saved_.data(), own_.data(), limit, saturated, stays);
+    work_.over<cuda_kernels::take_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_, size_,
+                                                         saved_.data(), own_.data(), limit, saturated, stays);
     hold<false>();
   }
 
   /// Ends what take() began: the accumulators get back what stays there, or if *error is not zero all of it.
   void settle(std::uint64_t const* error, std::uint64_t const* stays) {
     holds_ = false;
-    work_.over(size_, cuda_kernels::settle_passthrough<Residual>, memory_.view(), ranges_.data(), range_count_, size_,
-               saved_.data(), static_cast<float const*>(own_.data()), error, stays);
+    work_.over<cuda_kernels::settle_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_, size_,
+                                                           saved_.data(), static_cast<float const*>(own_.data()), error,
+                                                           stays);
     hold<true>();
   }
 
@@ -101,8 +102,8 @@ class device_passthrough_part {
   /// Restores what take() took out, if *condition, in device memory, is not zero.
   template <class Word>
   void rollback_if(Word const* condition) const {
-    work_.over(size_, cuda_kernels::restore_passthrough<Residual, Word>, memory_.view(), ranges_.data(), range_count_,
-               size_, saved_.data(), condition);
+    work_.over<cuda_kernels::restore_passthrough<Residual, Word>>(size_, memory_.view(), ranges_.data(), range_count_,
+                                                                  size_, saved_.data(), condition);
   }
 
   /// The states that rollback_if() puts back.
@@ -114,8 +115,8 @@ class device_passthrough_part {
   float const* share(Comm const& comm, std::uint64_t const* error) const {
     if (size_ == 0) return nullptr;
     auto const sums = sum_.first(size_ + 1);
-    work_.over(sums.size(), cuda_kernels::copy_passthrough<>, static_cast<float const*>(own_.data()), size_, error,
-               sums.data());
+    work_.over<cuda_kernels::copy_passthrough<>>(sums.size(), static_cast<float const*>(own_.data()), size_, error,
+                                                 sums.data());
     comm.all_reduce(work_.where(), sums, reduction::sum);
     return &sums.back();
   }
@@ -124,16 +125,18 @@ class device_passthrough_part {
   /// that its format cannot hold.
   template <class T>
   void write(float divisor, std::uint64_t const* error, std::span<T> out, std::uint64_t* saturated) const {
-    work_.over(size_, cuda_kernels::write_passthrough<T>, ranges_.data(), range_count_, size_,
-               static_cast<float const*>(sum_.data()), divisor, error, out.data(), saturated);
+    work_.over<cuda_kernels::write_passthrough<T>>(size_, ranges_.data(), range_count_, size_,
+                                                   static_cast<float const*>(sum_.data()), divisor, error, out.data(),
+                                                   saturated);
   }
 
  private:
   /// Kernels over the skipped layers, if there are any.
   template <bool Back>
   void hold() const {
-    work_.over(skipped_size_, cuda_kernels::hold_ranges<Back, stored>, memory_.accumulator(), skipped_.data(),
-               static_cast<std::uint32_t>(skipped_.size()), skipped_size_, held_.data());
+    work_.over<cuda_kernels::hold_ranges<Back, stored>>(skipped_size_, memory_.accumulator(), skipped_.data(),
+                                                        static_cast<std::uint32_t>(skipped_.size()), skipped_size_,
+                                                        held_.data());
   }
 
   cuda_workspace const& work_;

@@ -28,6 +28,7 @@ class stream_work {
     int id = 0;
     throw_on_error(cudaGetDevice(&id), "cudaGetDevice");
     throw_on_error(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, id), "cudaDeviceGetAttribute");
+    kernel_list::load();
   }
 
   [[nodiscard]] device const& where() const noexcept { return where_; }
@@ -91,6 +92,29 @@ class stream_work {
   // ---- Launches ----------------------------------------------------------------------------------------------
 
   /// A kernel over `count` things, a thread each up to a full device.
+  template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
+            class... Arguments>
+  void over(std::uint64_t count, Arguments const&... arguments) const {
+    if (count == 0) return;
+    auto const most = static_cast<std::uint64_t>(processors_) * Blocks;
+    launch<Kernel>(static_cast<unsigned>(std::min((count + Threads - 1) / Threads, most)), Threads, arguments...);
+  }
+
+  template <auto Kernel, class... Arguments>
+  void launch(unsigned blocks, unsigned threads, Arguments const&... arguments) const {
+    launch_kernel<Kernel>(where_, blocks, threads, arguments...);
+  }
+
+  /// A launch of at most so many blocks as can run at the same time.
+  template <auto Kernel, class... Arguments>
+  void together(unsigned most_blocks, unsigned threads, Arguments const&... arguments) const {
+    int fit = 0;
+    throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, Kernel, static_cast<int>(threads), 0),
+                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    launch<Kernel>(std::min(most_blocks, static_cast<unsigned>(std::max(fit, 1) * processors_)), threads, arguments...);
+  }
+
+  // The same for a kernel that kernel_list need not know.
   template <class... Parameters, class... Arguments>
   void over(std::uint64_t count, void (*kernel)(Parameters...), Arguments const&... arguments) const {
     constexpr unsigned threads = cuda_kernels::loop_threads;
@@ -98,32 +122,12 @@ class stream_work {
     auto const most = static_cast<std::uint64_t>(processors_) * cuda_kernels::loop_blocks;
     launch(kernel, static_cast<unsigned>(std::min((count + threads - 1) / threads, most)), threads, arguments...);
   }
-
   template <class... Parameters, class... Arguments>
   void launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Arguments const&... arguments) const {
-    launch_as<Parameters...>(kernel, blocks, threads, arguments...);
-  }
-
-  /// A launch of at most so many blocks as can run at the same time.
-  template <class... Parameters>
-  void together(unsigned most_blocks, unsigned threads, void (*kernel)(Parameters...),
-                std::type_identity_t<Parameters>... arguments) const {
-    int fit = 0;
-    throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, threads, 0),
-                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-    auto const blocks = std::min(most_blocks, static_cast<unsigned>(std::max(fit, 1) * processors_));
-    launch_as<Parameters...>(kernel, blocks, threads, arguments...);
+    enqueue_kernel(where_, kernel, blocks, threads, arguments...);
   }
 
  private:
-  template <class... Parameters>
-  void launch_as(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Parameters... arguments) const {
-    void* pointers[] = {&arguments...};
-    throw_on_error(cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads}, pointers, 0,
-                                    where_.stream),
-                   "cudaLaunchKernel");
-  }
-
   device where_;
   int processors_ = 1;
 };

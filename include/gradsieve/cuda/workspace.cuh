@@ -17,6 +17,7 @@
 #include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
+#include <gradsieve/cuda/passes/mark_bins.cuh>
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
@@ -160,8 +161,8 @@ class cuda_workspace : public stream_work {
   template <int = 0>
   void take_turns(int world) {
     if (device_segments_.size() > 0)
-      launch(cuda_kernels::take_turns<>, 1, 256, device_segments_.data(), tables_.segment_count, tables_.step,
-             static_cast<std::uint32_t>(world));
+      launch<cuda_kernels::take_turns<>>(1, 256, device_segments_.data(), tables_.segment_count, tables_.step,
+                                         static_cast<std::uint32_t>(world));
   }
 
   [[nodiscard]] buffer<warm_threshold> const& warm_thresholds() const noexcept { return warm_thresholds_; }
@@ -186,47 +187,44 @@ class cuda_workspace : public stream_work {
   template <class Selector, class Read, class Stored>
   void predict(Selector const& chosen, Read const& read, Stored const* accumulator) {
     if (tables_.segment_count > 0)
-      together(blocks_, cuda_kernels::group_threads, cuda_kernels::predict<Selector, Read, Stored>, chosen, read,
-               accumulator, tables_, memory_);
+      together<cuda_kernels::predict<Selector, Read, Stored>>(blocks_, cuda_kernels::group_threads, chosen, read,
+                                                              accumulator, tables_, memory_);
   }
 
   template <bool Collect, bool Measure, class T, class Residual>
   void accumulate(cuda_kernels::incoming<T, Residual> const& in) {
     zero(counts_);
     if (tables_.tile_count > 0)
-      launch(cuda_kernels::accumulate<Collect, Measure, T, Residual>, tables_.tile_count,
-             cuda_kernels::accumulate_threads, in, tables_);
+      launch<cuda_kernels::accumulate<Collect, Measure, T, Residual>>(tables_.tile_count,
+                                                                      cuda_kernels::accumulate_threads, in, tables_);
   }
 
   /// For a selector with bins, after accumulate(): what it keeps becomes the segments' candidates, of which there are
-  /// none before. Cost: three reads of the accumulator and one of the gradient, and the bins' own.
+  /// none before. Cost: a read of the accumulator, for scores one of the gradient; further ones of bins of more than
+  /// 512 elements, from the nearest cache.
   template <class Chosen, class T, class Residual>
   void keep_bins(Chosen const& chosen, cuda_kernels::incoming<T, Residual> const& in) {
     if (tables_.segment_count == 0) return;
-    using stored = stored_t<Residual>;
-    zero(bins_.marks());
-    over(tables_.segment_count, cuda_kernels::want_marks<>, tables_);
+    constexpr bool quantises = quantising_selector<Chosen>;
     auto const& bins = bins_.tables();
-    over(32 * std::uint64_t{bins.bin_count}, cuda_kernels::mark_bins<Chosen, T, Residual>, chosen, in, tables_, bins);
-    over(32 * std::uint64_t{tables_.tile_count}, cuda_kernels::list_marks<stored>, in.states[0], tables_, bins);
-    if constexpr (quantising_selector<Chosen>) {
-      over(bins.group_count, cuda_kernels::sum_groups<>, bins);
-      over(tables_.segment_count, cuda_kernels::mean_maxima<>, tables_, bins);
-    }
+    over<cuda_kernels::mark_bins<Chosen, T, Residual>, cuda_kernels::mark_threads, cuda_kernels::mark_blocks>(
+        32 * std::uint64_t{bins.bin_count} + 1, chosen, in, tables_, bins);
+    over<cuda_kernels::list_marks<quantises, stored_t<Residual>>>(32 * std::uint64_t{tables_.tile_count}, in.states[0],
+                                                                  tables_, bins);
   }
 
   /// What accumulate() would count in non_finite().
   template <class T, class Residual>
   void count_not_finite(cuda_kernels::incoming<T, Residual> const& in) {
     zero_one(non_finite());
-    over(n_, cuda_kernels::count_not_finite<T, Residual>, in, tables_);
+    over<cuda_kernels::count_not_finite<T, Residual>>(n_, in, tables_);
   }
 
   /// Squared norms, one a segment, of what accumulate<.., true> has measured.
   template <int = 0>
   void segment_norms(double* norms) {
     if (tables_.segment_count > 0)
-      launch(cuda_kernels::segment_norms<>, tables_.segment_count, cuda_kernels::norm_threads, tables_, norms);
+      launch<cuda_kernels::segment_norms<>>(tables_.segment_count, cuda_kernels::norm_threads, tables_, norms);
   }
 
   /// Collects candidates from memory for the keys of predict().
@@ -234,8 +232,8 @@ class cuda_workspace : public stream_work {
   void collect(Stored const* accumulator) {
     constexpr std::uint32_t tiles_of_block = cuda_kernels::collect_threads / 32;
     if (tables_.segment_count > 0)
-      launch(cuda_kernels::collect<Stored>, (tables_.tile_count + tiles_of_block - 1) / tiles_of_block,
-             cuda_kernels::collect_threads, accumulator, tables_);
+      launch<cuda_kernels::collect<Stored>>((tables_.tile_count + tiles_of_block - 1) / tiles_of_block,
+                                            cuda_kernels::collect_threads, accumulator, tables_);
   }
 
   /// The selector's entries of all segments, index-ordered. The step counter moves on. `leaves`: warm thresholds are
@@ -248,19 +246,19 @@ class cuda_workspace : public stream_work {
     if constexpr (uses_candidates<Selector>) {
       std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors()));
       bool const shares = candidate_selector<Selector> && choices.shared_count > 0;
-      launch(cuda_kernels::choose_entries<Selector>, std::max({several, choices.shared_count, 1u}), choose_threads,
-             chosen, tables_, choices, !shares, end);
+      launch<cuda_kernels::choose_entries<Selector>>(std::max({several, choices.shared_count, 1u}), choose_threads,
+                                                     chosen, tables_, choices, !shares, end);
       if constexpr (candidate_selector<Selector>)
         if (shares)
-          launch(cuda_kernels::end_searches<Selector>, choices.shared_count, choose_threads, chosen, tables_, choices,
-                 end);
+          launch<cuda_kernels::end_searches<Selector>>(choices.shared_count, choose_threads, chosen, tables_, choices,
+                                                       end);
     }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
-    together(blocks_, cuda_kernels::group_threads, cuda_kernels::select_rest<Selector, Stored>, chosen, accumulator,
-             tables_, memory_, choices, measured, lists, end);
+    together<cuda_kernels::select_rest<Selector, Stored>>(blocks_, cuda_kernels::group_threads, chosen, accumulator,
+                                                          tables_, memory_, choices, measured, lists, end);
     if (choices.list_blocks > 0)
-      launch(cuda_kernels::write_entries<Selector>, choices.list_blocks, cuda_kernels::write_threads, chosen, tables_,
-             choices, choices_.tiles_each(), lists, out);
+      launch<cuda_kernels::write_entries<Selector>>(choices.list_blocks, cuda_kernels::write_threads, chosen, tables_,
+                                                    choices, choices_.tiles_each(), lists, out);
   }
 
  private:
@@ -297,7 +295,7 @@ class cuda_workspace : public stream_work {
 template <int = 0>
 void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const& own, std::uint64_t most,
                              float limit, std::uint64_t* beyond) {
-  if (magnitude_key(limit) < infinite_key - 1) work.over(most, cuda_kernels::saturate_entries<>, own, limit, beyond);
+  if (magnitude_key(limit) < infinite_key - 1) work.over<cuda_kernels::saturate_entries<>>(most, own, limit, beyond);
 }
 
 }  // namespace gradsieve

@@ -168,10 +168,10 @@ class layer_scales {
     cuda_kernels::layer_sums const sums{largest_.data(), units_.data(), entries_.data()};
     work.zero(largest_);
     work.zero(units_);
-    work.over(most_, cuda_kernels::find_largest<>, own, layers, sums);
-    work.over(most_, cuda_kernels::sum_units<>, own, layers, sums);
-    work.over(layers.count, cuda_kernels::count_entries<>, own, layers, sums);
-    work.over(most_, cuda_kernels::apply_scales<>, own, layers, sums);
+    work.over<cuda_kernels::find_largest<>>(most_, own, layers, sums);
+    work.over<cuda_kernels::sum_units<>>(most_, own, layers, sums);
+    work.over<cuda_kernels::count_entries<>>(layers.count, own, layers, sums);
+    work.over<cuda_kernels::apply_scales<>>(most_, own, layers, sums);
   }
 
  private:
@@ -194,15 +194,15 @@ class layer_finder {
   template <int = 0>
   void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
             cuda_kernels::entry_list const& own) const {
-    work.over(layers.count, cuda_kernels::find_own_layers<>, own, layers, ranks());
+    work.over<cuda_kernels::find_own_layers<>>(layers.count, own, layers, ranks());
     sum_up(work);
   }
   template <int = 0>
   void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers, device_messages const& in,
             device_places const& places) const {
     auto const senders = in.from.senders;
-    work.over(std::uint64_t{layers.count} * senders, cuda_kernels::find_layers<>, in.states, senders, places, layers,
-              ranks());
+    work.over<cuda_kernels::find_layers<>>(std::uint64_t{layers.count} * senders, in.states, senders, places, layers,
+                                           ranks());
     sum_up(work);
   }
 
@@ -211,8 +211,8 @@ class layer_finder {
  private:
   template <int = 0>
   void sum_up(cuda_workspace const& work) const {
-    work.launch(cuda_kernels::exclusive_sums<std::uint32_t>, 1, cuda_kernels::scan_threads, before_.data(),
-                before_.data(), before_.size());
+    work.launch<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, before_.data(),
+                                                             before_.data(), before_.size());
   }
 
   cuda_buffer<std::uint32_t> first_, before_;

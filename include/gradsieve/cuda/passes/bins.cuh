@@ -1,4 +1,4 @@
-// Selectors that choose in bins, on a device: a warp a bin marks what is kept, then tiles list what is marked.
+// The bins of selectors that choose in bins, on a device, and one of them in the registers of a warp.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
@@ -38,17 +39,107 @@ struct bin_tables {
   std::uint32_t const* elements = nullptr;     // of each segment, those in passthrough ranges not counted
   float* maxima = nullptr;                     // of each bin: its largest magnitude
   double* sums = nullptr;                      // of each group
-  std::uint32_t* marks = nullptr;              // a bit for each element
+  std::uint32_t* marks = nullptr;              // a bit for each element; zero between steps
+  std::uint32_t* tickets = nullptr;            // of list_marks()
+};
+
+/// Consecutive elements of a bin in the registers of a warp: `width` neighbours `vectors` times in a lane. A lane's
+/// neighbours begin at a multiple of `width`.
+template <class Chosen, class T, class Residual>
+class bin_strip {
+ public:
+  static constexpr unsigned width = incoming<T, Residual>::width;
+  static constexpr unsigned each = 16;  ///< elements of a lane
+  static constexpr unsigned vectors = each / width;
+  static constexpr unsigned size = 32 * each;
+
+  /// `n` elements are there.
+  __device__ bin_strip(incoming<T, Residual> const& in, device_bin const& bin, std::uint64_t n)
+      : in_{in},
+        begin_{bin.begin},
+        end_{bin.begin + bin.size},
+        whole_end_{static_cast<std::uint32_t>(n / width * width)} {}
+
+  /// The first elements of strips.
+  [[nodiscard]] __device__ std::uint32_t first() const { return begin_ / width * width; }
+  [[nodiscard]] __device__ std::uint32_t end() const { return end_; }
+
+  /// Loads the strip that begins at `from`, unless it is there; all loads are issued before the first value is used.
+  __device__ void load(std::uint32_t from) {
+    if (from == from_) return;
+    from_ = from;
+    pack<stored, width> values[vectors];
+    pack<T, width> gradient[vectors];
+#pragma unroll
+    for (unsigned v = 0; v < vectors; ++v) {
+      bool const whole = at(v) < end_ && at(v) < whole_end_;
+      if (whole) values[v] = *reinterpret_cast<pack<stored, width> const*>(in_.states[0] + at(v));
+      if (scores && whole && in_.aligned) gradient[v] = *reinterpret_cast<pack<T, width> const*>(in_.gradient + at(v));
+#pragma unroll
+      for (unsigned e = 0; e < width; ++e) {
+        bool const inside = at(v) + e < end_;
+        if (!whole && inside) values[v].values[e] = in_.states[0][at(v) + e];
+        if (scores && !(whole && in_.aligned) && inside) gradient[v].values[e] = in_.gradient[at(v) + e];
+      }
+    }
+#pragma unroll
+    for (unsigned v = 0; v < vectors; ++v)
+#pragma unroll
+      for (unsigned e = 0; e < width; ++e) {
+        values_[v * width + e] = has(v, e) ? to_float(values[v].values[e]) : 0.0f;
+        if constexpr (scores) entered_[v * width + e] = has(v, e) ? to_float(gradient[v].values[e]) : 0.0f;
+      }
+  }
+
+  /// Whether the bin has this element.
+  [[nodiscard]] __device__ bool has(unsigned v, unsigned e) const { return at(v) + e - begin_ < end_ - begin_; }
+  [[nodiscard]] __device__ key_type key(unsigned j) const { return magnitude_key(values_[j]); }
+
+  /// What the threshold of the bin is compared with.
+  [[nodiscard]] __device__ key_type score(Chosen const& chosen, unsigned j, float factor) const {
+    if constexpr (scores) {
+      float const entered = multiply(entered_[j], factor);
+      return magnitude_key(chosen.score(values_[j], is_finite(entered) ? entered : 0.0f));
+    } else {
+      return key(j);
+    }
+  }
+
+  /// Marks a lane's elements of vector v.
+  __device__ void mark(unsigned v, std::uint32_t bits, std::uint32_t* marks) const {
+    std::uint32_t const word = at(v) / 32;
+    bits <<= at(v) % 32;
+    for (unsigned step = 1; step < 32 / width; step *= 2) {  // lanes of one word, their bits in the lowest
+      std::uint32_t const other = __shfl_down_sync(~0u, bits, step);
+      std::uint32_t const of = __shfl_down_sync(~0u, word, step);
+      if (of == word && threadIdx.x % 32 + step < 32) bits |= other;
+    }
+    std::uint32_t const before = __shfl_up_sync(~0u, word, 1);
+    if (bits != 0 && (threadIdx.x % 32 == 0 || before != word)) atomicOr(&marks[word], bits);
+  }
+
+ private:
+  using stored = stored_t<Residual>;
+  static constexpr bool scores = scoring_selector<Chosen>;
+
+  [[nodiscard]] __device__ std::uint32_t at(unsigned v) const { return from_ + (v * 32 + threadIdx.x % 32) * width; }
+
+  incoming<T, Residual> const& in_;
+  std::uint32_t begin_;
+  std::uint32_t end_;
+  std::uint32_t whole_end_;  // of what can be loaded by vectors
+  std::uint32_t from_ = ~0u;
+  float values_[each];
+  float entered_[scores ? each : 1];
 };
 
 /// One bin as a selector sees it, by all threads of a warp together.
-template <class Stored>
+template <class Strip>
 class warp_bin {
  public:
   /// `k` of `elements` are given by all bins of the segment.
-  __device__ warp_bin(Stored const* accumulator, device_bin const& bin, std::uint32_t k, std::uint32_t elements,
-                      std::uint64_t step)
-      : accumulator_{accumulator}, bin_{bin}, k_{k}, elements_{elements}, step_{step} {}
+  __device__ warp_bin(Strip& strip, device_bin const& bin, std::uint32_t k, std::uint32_t elements, std::uint64_t step)
+      : strip_{strip}, bin_{bin}, k_{k}, elements_{elements}, step_{step} {}
 
   [[nodiscard]] __device__ std::size_t size() const noexcept { return bin_.size; }
   [[nodiscard]] __device__ index_type budget() const noexcept {
@@ -61,11 +152,11 @@ class warp_bin {
   [[nodiscard]] __device__ key_type max_key() const noexcept {
     if (largest_ != unknown) return largest_;
     key_type largest = 0;
-    for (std::uint32_t i = threadIdx.x % 32; i < bin_.size; i += 32) largest = larger(largest, key(i));
+    each_key([&](key_type key) { largest = larger(largest, key); });
     return largest_ = warp_max(largest);
   }
 
-  /// Cost: 31 reads of the bin, from the nearest cache.
+  /// Cost: 31 looks at the bin, which has up to 512 elements in registers, others in the nearest cache.
   [[nodiscard]] __device__ threshold kth_largest(index_type k) const noexcept {
     if (k == 0) return {infinite_key, 0};
     if (k >= bin_.size) return {};
@@ -78,140 +169,29 @@ class warp_bin {
  private:
   static constexpr key_type unknown = ~key_type{0};
 
-  [[nodiscard]] __device__ key_type key(std::uint32_t i) const noexcept {
-    return magnitude_key(to_float(accumulator_[bin_.begin + i]));
+  /// body(key) for each element; what is not the bin's is 0.
+  template <class Body>
+  __device__ void each_key(Body const& body) const noexcept {
+    for (std::uint32_t from = strip_.first(); from < strip_.end(); from += Strip::size) {
+      strip_.load(from);
+#pragma unroll
+      for (unsigned j = 0; j < Strip::each; ++j) body(strip_.key(j));
+    }
   }
+
+  /// @pre least > 0
   [[nodiscard]] __device__ std::uint32_t count_at_least(key_type least) const noexcept {
     std::uint32_t own = 0;
-    for (std::uint32_t i = threadIdx.x % 32; i < bin_.size; i += 32) own += key(i) >= least ? 1 : 0;
+    each_key([&](key_type key) { own += key >= least ? 1 : 0; });
     return warp_sum(own);
   }
 
-  Stored const* accumulator_;
+  Strip& strip_;
   device_bin const& bin_;
   std::uint32_t k_;
   std::uint32_t elements_;
   std::uint64_t step_;
   mutable key_type largest_ = unknown;
 };
-
-/// A warp a bin: marks the elements that its threshold keeps. Their old marks are zero.
-template <class Chosen, class T, class Residual>
-__global__ void __launch_bounds__(bin_threads)
-    mark_bins(Chosen const chosen, incoming<T, Residual> const in, tables const t, bin_tables const b) {
-  auto const* const accumulator = in.states[0];
-  unsigned const lane = threadIdx.x % 32;
-  std::uint32_t const warps = gridDim.x * (bin_threads / 32);
-  float const factor = in.factor == nullptr ? 1.0f : *in.factor;
-  for (std::uint32_t at = (blockIdx.x * bin_threads + threadIdx.x) / 32; at < b.bin_count; at += warps) {
-    device_bin const mine = b.bins[at];
-    std::uint32_t const k = t.segments[mine.segment].k;
-    if (k == 0) continue;
-    warp_bin const bin{accumulator, mine, k, b.elements[mine.segment], *t.step};
-    if constexpr (quantising_selector<Chosen>) {
-      float const largest = magnitude_of(bin.max_key());
-      if (lane == 0) b.maxima[at] = largest;
-    }
-    threshold const kept = chosen.threshold_of(bin);
-    std::uint32_t ties = kept.ties;  // that are left for the elements to come
-    for (std::uint32_t from = 0; from < mine.size; from += 32) {
-      std::uint32_t const i = mine.begin + from + lane;
-      bool const valid = from + lane < mine.size;
-      float const value = valid ? to_float(accumulator[i]) : 0.0f;
-      key_type const own = magnitude_key(value);
-      key_type key = own;
-      if constexpr (scoring_selector<Chosen>) {
-        float const entered = valid ? multiply(to_float(in.gradient[i]), factor) : 0.0f;
-        key = magnitude_key(chosen.score(value, is_finite(entered) ? entered : 0.0f));
-      }
-      std::uint32_t const equal = __ballot_sync(~0u, valid && key == kept.key);
-      bool const tie = key == kept.key && __popc(equal & ((1u << lane) - 1)) < ties;
-      std::uint32_t const all = __ballot_sync(~0u, valid && own != 0 && (key > kept.key || tie));
-      ties -= smaller(ties, static_cast<std::uint32_t>(__popc(equal)));
-      if (lane != 0 || all == 0) continue;
-      atomicOr(&b.marks[i / 32], all << (i % 32));
-      if (i % 32 != 0 && (all >> (32 - i % 32)) != 0) atomicOr(&b.marks[i / 32 + 1], all >> (32 - i % 32));
-    }
-  }
-}
-
-/// A warp a tile: its marked elements become its segment's candidates, in index order. Where a tile's begin is written
-/// down, as accumulate() does.
-template <class Stored>
-__global__ void __launch_bounds__(bin_threads)
-    list_marks(Stored const* accumulator, tables const t, bin_tables const b) {
-  unsigned const lane = threadIdx.x % 32;
-  std::uint32_t const warps = gridDim.x * (bin_threads / 32);
-  for (std::uint32_t at = (blockIdx.x * bin_threads + threadIdx.x) / 32; at < t.tile_count; at += warps) {
-    tile const mine = t.tiles[at];
-    if (mine.excluded != 0 || mine.segment == no_segment || t.segments[mine.segment].k == 0) continue;
-    std::uint32_t const end = mine.begin + mine.size;
-    // The marks of elements [32 w, 32 w + 32) that lie in the tile.
-    auto const word = [&](std::uint32_t w) {
-      if (w > (end - 1) / 32) return 0u;
-      std::uint32_t bits = b.marks[w];
-      if (w == mine.begin / 32) bits &= ~0u << (mine.begin % 32);
-      if (w == (end - 1) / 32 && end % 32 != 0) bits &= (1u << (end % 32)) - 1;
-      return bits;
-    };
-    std::uint32_t const first = mine.begin / 32;
-    std::uint32_t const last = (end - 1) / 32 + 1;
-    std::uint32_t own = 0;
-    for (std::uint32_t w = first + lane; w < last; w += 32) own += __popc(word(w));
-    std::uint32_t const count = warp_sum(own);
-    std::uint32_t offset = 0;
-    if (lane == 0) {
-      offset = count == 0 ? 0 : atomicAdd(&t.found[mine.segment], count);
-      t.places[at] = {offset, count};
-    }
-    offset = __shfl_sync(~0u, offset, 0);
-    auto const& segment_here = t.segments[mine.segment];
-    if (count == 0 || std::uint64_t{offset} + count > segment_here.room) continue;
-    std::uint32_t to = segment_here.base + offset;
-    for (std::uint32_t w = first; w < last; w += 32) {  // a word a lane
-      std::uint32_t bits = word(w + lane);
-      std::uint32_t const here = __popc(bits);
-      std::uint32_t const up_to = warp_prefix_sum(here);
-      std::uint32_t place_here = to + up_to - here;
-      for (; bits != 0; bits &= bits - 1, ++place_here) {
-        std::uint32_t const i = (w + lane) * 32 + static_cast<std::uint32_t>(__ffs(bits) - 1);
-        t.candidate_indices[place_here] = i;
-        t.candidate_values[place_here] = to_float(accumulator[i]);
-      }
-      to += __shfl_sync(~0u, up_to, 31);
-    }
-  }
-}
-
-/// A thread a segment: candidates are wanted, of whatever magnitude, where any are to be given.
-template <int = 0>
-__global__ void want_marks(tables const t) {
-  for (std::uint32_t s = blockIdx.x * blockDim.x + threadIdx.x; s < t.segment_count; s += gridDim.x * blockDim.x)
-    t.candidate_thresholds[s] = t.segments[s].k > 0 ? 1 : 0;
-}
-
-/// A thread a group: the sum of its bins' maxima, in order.
-template <int = 0>
-__global__ void sum_groups(bin_tables const b) {
-  for (std::uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < b.group_count; g += gridDim.x * blockDim.x) {
-    double sum = 0;
-    for (std::uint32_t at = b.groups[g].first; at < b.groups[g].last; ++at) sum += static_cast<double>(b.maxima[at]);
-    b.sums[g] = sum;
-  }
-}
-
-/// A thread a segment: the mean of its bins' maxima, the groups in order.
-template <int = 0>
-__global__ void mean_maxima(tables const t, bin_tables const b) {
-  for (std::uint32_t s = blockIdx.x * blockDim.x + threadIdx.x; s < t.segment_count; s += gridDim.x * blockDim.x) {
-    double sum = 0;
-    std::uint32_t bins = 0;
-    for (std::uint32_t g = b.first_group[s]; g < b.first_group[s + 1]; ++g) {
-      sum += b.sums[g];
-      bins += b.groups[g].last - b.groups[g].first;
-    }
-    t.means[s] = bins == 0 || t.segments[s].k == 0 ? 0.0f : static_cast<float>(sum / bins);
-  }
-}
 
 }  // namespace gradsieve::cuda_kernels
