@@ -17,6 +17,7 @@ GPUS = {"H100": 3.0e6, "H200": 4.3e6}  # what a stream of bytes reaches
 MULTIPROCESSORS = 132
 UNCERTAIN = 0.4
 GAP = 1.3          # between two nodes of a graph
+EARLY = 0.5        # of it, where the second is a kernel that starts while the first, a kernel, ends
 MEMSET = 1.5
 RAMP = 0.8         # start and end of a kernel
 FROM_L2 = 0.30     # a trip
@@ -79,11 +80,14 @@ def step(n, density, bandwidth, cold=False, passes=0.0):
     return kernels
 
 
+def between(kernels):
+    return MEMSETS * GAP + (len(kernels) - 1) * EARLY
+
+
 def waited(n, density, bandwidth, **how):
     """Microseconds that a step in a graph waits, and that it moves bytes."""
     kernels = step(n, density, bandwidth, **how)
-    nodes = len(kernels) + MEMSETS
-    waits = sum(kernel.waits for kernel in kernels) + MEMSETS * MEMSET + (nodes - 1) * GAP
+    waits = sum(kernel.waits for kernel in kernels) + MEMSETS * MEMSET + between(kernels)
     return waits, sum(kernel.bytes for kernel in kernels)
 
 
@@ -141,7 +145,7 @@ def write_tables(out):
         cells = [f"{kernel.bytes:.1f} + {kernel.waits:.1f}" if kernel else "–" for kernel in found]
         print(f"| {name} | " + " | ".join(cells) + " |", file=out)
     print(f"| {MEMSETS} memset" + f" | {MEMSETS * MEMSET:.1f}" * len(points) + " |", file=out)
-    gaps = [f"{(len(kernels) + MEMSETS - 1) * GAP:.1f}" for kernels in steps]
+    gaps = [f"{between(kernels):.1f}" for kernels in steps]
     print("| between nodes | " + " | ".join(gaps) + " |", file=out)
 
 

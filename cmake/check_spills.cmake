@@ -1,10 +1,11 @@
 # cmake -DNVCC=<nvcc> -DROOT=<include folder> -DSOURCE=<file.cu> -DARCHITECTURES=80,90 -DKERNELS=<regex>
-#       -DREADERS=<regex> -DTABLE=<file> -P check_spills.cmake
+#       -DREADERS=<regex> -DEARLY=<regex> -DTABLE=<file> -P check_spills.cmake
 # Compiles the file for each of the architectures and prints what ptxas says of every kernel, also into the
 # table. Fails if a kernel whose name matches the regex keeps anything in local memory (a stack frame or a spilled
 # register) or loads through generic addresses (its PTX has an ld without a space), and if none matches. Fails also if a
 # kernel that matches READERS, which reads all elements or all candidates, has fewer than 16 KiB of loads in flight on a
 # multiprocessor: the vector loads that a thread issues before it meets others, times the threads that registers allow.
+# A kernel that matches EARLY must, from sm_90 on, wait for what precedes it before it accesses memory.
 cmake_minimum_required(VERSION 3.25)
 
 set(targets "")
@@ -74,9 +75,10 @@ function(column variable width text)
   set(${variable} "${${variable}}${pad}${text}" PARENT_SCOPE)
 endfunction()
 
-# Kernels that load through generic addresses, by their mangled names; of each kernel its threads, and the bytes of the
+# Kernels that load through generic addresses, and that access memory before they wait, by their mangled names; of each kernel its threads, and the bytes of the
 # longest sequence of vector loads without a shuffle, a vote or a barrier between them.
 set(generic "")
+set(hasty "")
 set(load "ld\\.global(\\.[a-z]+)*\\.v([248])\\.[usbf]([0-9]+)")
 foreach(name IN LISTS mangled)
   set(loaded_${name} 0)
@@ -84,9 +86,17 @@ endforeach()
 file(GLOB listings "${kept}/*.ptx")
 foreach(listing IN LISTS listings)
   file(STRINGS "${listing}" lines REGEX
-       "^\\.(visible |weak )?(\\.?entry|\\.?func) |^\\.maxntid|^[ \t].*(ld\\.(volatile\\.)?(v[248]\\.)?[usbf][0-9]+|${load}|shfl|vote|bar\\.)")
+       "^\\.(visible |weak )?(\\.?entry|\\.?func) |^\\.maxntid|^\\.target|griddepcontrol\\.wait|(ld|st|atom|red)\\.[a-z.]*global[.]|^[ \t].*(ld\\.(volatile\\.)?(v[248]\\.)?[usbf][0-9]+|${load}|shfl|vote|bar\\.)")
   set(entry "")
   foreach(line IN LISTS lines)
+    if(line MATCHES "^\\.target sm_([0-9]+)")
+      set(waits "")
+      set(target ${CMAKE_MATCH_1})
+    elseif(line MATCHES "griddepcontrol")
+      set(waits ${entry})
+    elseif(entry AND target GREATER_EQUAL 90 AND line MATCHES "(ld|st|atom|red)\\.[a-z.]*global[.]" AND NOT waits STREQUAL entry)
+      list(APPEND hasty "${entry}")
+    endif()
     if(line MATCHES "entry ([A-Za-z0-9_]+)")
       set(entry "${CMAKE_MATCH_1}")
       set(run 0)
@@ -101,7 +111,7 @@ foreach(listing IN LISTS listings)
       endif()
     elseif(entry AND line MATCHES "shfl|vote|bar\\.")
       set(run 0)
-    elseif(entry)
+    elseif(entry AND NOT line MATCHES "^\\.|griddepcontrol|\\.global[.]")
       list(APPEND generic "${entry}")
     endif()
   endforeach()
@@ -135,6 +145,9 @@ foreach(name symbol fact IN ZIP_LISTS names mangled facts)
       string(APPEND problems "\n  ${short} (${architecture}): loads through generic addresses")
     endif()
   endif()
+  if(name MATCHES "${EARLY}" AND symbol IN_LIST hasty AND architecture MATCHES "sm_(9|1[0-9])")
+    string(APPEND problems "\n  ${short} (${architecture}): accesses memory before griddepcontrol.wait")
+  endif()
   if(name MATCHES "${READERS}")
     list(GET fact 1 registers)
     math(EXPR in_flight "65536 / ((${registers} + 7) / 8 * 8 * ${threads_${symbol}}) * ${threads_${symbol}} * ${loaded_${symbol}}")
@@ -149,7 +162,7 @@ file(WRITE "${TABLE}" "${table}")
 message("${table}")
 
 if(problems)
-  message(FATAL_ERROR "these kernels use local memory, generic addresses or few loads:${problems}")
+  message(FATAL_ERROR "these kernels use local memory, generic addresses or few loads, or do not wait:${problems}")
 elseif(matches EQUAL 0)
   message(FATAL_ERROR "no kernel of ${SOURCE} has a name that matches '${KERNELS}'")
 endif()

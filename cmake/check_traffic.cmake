@@ -1,16 +1,16 @@
 # cmake "-DLAUNCHER=<command>" -DPROGRAM=<step_traffic> -P check_traffic.cmake
 # Runs warm and cold steps through a launcher that says on every kernel, if GRADSIEVE_DEVICE_STATISTICS (VARIABLE=value)
-# (STATISTICS) is set: "<kernel>: launches N, cooperative N, loading N, threads N, grid barriers N, global loads N B (N
-# distinct), stores N B (N distinct)".
-# Fails where a step launches more kernels, launches one that needs the whole device or is not loaded yet, or moves more bytes an element than
-# it should.
+# (STATISTICS) is set: "<kernel>: launches N, cooperative N, early N, loading N, threads N, grid barriers N, global loads
+# N B (N distinct), stores N B (N distinct)".
+# Fails where a step launches more kernels or moves more bytes an element than it should, launches one that needs the
+# whole device, or, in compress(), one that is not loaded yet or cannot start while the one before it ends.
 cmake_minimum_required(VERSION 3.25)
 
 separate_arguments(LAUNCHER UNIX_COMMAND "${LAUNCHER}")
 set(bits 20)
 math(EXPR elements "1 << ${bits}")
 
-# Launches, those of them that are cooperative, and bytes of so many steps.
+# Launches, those of them that are cooperative, bytes, and launches that may start early, of so many steps.
 function(count_of steps density what)
   execute_process(COMMAND "${CMAKE_COMMAND}" -E env ${STATISTICS} ${LAUNCHER} "${PROGRAM}" ${bits} ${density} ${steps} ${what}
                   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -21,16 +21,18 @@ function(count_of steps density what)
   string(REGEX MATCHALL "launches [0-9]+, [^\n]*" lines "${output}")
   set(launches 0)
   set(cooperative 0)
+  set(early 0)
   set(loading 0)
   set(bytes 0)
   foreach(line IN LISTS lines)
-    if(NOT line MATCHES "launches ${number}, cooperative ${number}, loading ${number},.*loads [0-9]+ B \\(${number} distinct\\), stores [0-9]+ B \\(${number} distinct\\)")
+    if(NOT line MATCHES "launches ${number}, cooperative ${number}, early ${number}, loading ${number},.*loads [0-9]+ B \\(${number} distinct\\), stores [0-9]+ B \\(${number} distinct\\)")
       message(FATAL_ERROR "the launcher's words are not understood: ${line}")
     endif()
     math(EXPR launches "${launches} + ${CMAKE_MATCH_1}")
     math(EXPR cooperative "${cooperative} + ${CMAKE_MATCH_2}")
-    math(EXPR loading "${loading} + ${CMAKE_MATCH_3}")
-    math(EXPR bytes "${bytes} + ${CMAKE_MATCH_4} + ${CMAKE_MATCH_5}")
+    math(EXPR early "${early} + ${CMAKE_MATCH_3}")
+    math(EXPR loading "${loading} + ${CMAKE_MATCH_4}")
+    math(EXPR bytes "${bytes} + ${CMAKE_MATCH_5} + ${CMAKE_MATCH_6}")
   endforeach()
   if(launches EQUAL 0)
     message(FATAL_ERROR "the launcher counted no kernel:\n${output}")
@@ -38,12 +40,12 @@ function(count_of steps density what)
   if(what STREQUAL "compress" AND loading GREATER 0)
     message(SEND_ERROR "${loading} kernels were not loaded before a step:\n${output}")
   endif()
-  set(counted ${launches} ${cooperative} ${bytes} PARENT_SCOPE)
+  set(counted ${launches} ${cooperative} ${bytes} ${early} PARENT_SCOPE)
 endfunction()
 
 # check(<text> <density> <what> <first step> <last step> <most launches a step> <most bytes an element, x 1000>)
 function(check text density what first last most_launches most_bytes)
-  set(before 0 0 0)
+  set(before 0 0 0 0)
   if(first GREATER 1)
     math(EXPR before_first "${first} - 1")
     count_of(${before_first} ${density} ${what})
@@ -52,7 +54,7 @@ function(check text density what first last most_launches most_bytes)
   count_of(${last} ${density} ${what})
   math(EXPR steps "${last} - ${first} + 1")
   set(values "")
-  foreach(part IN ITEMS 0 1 2)
+  foreach(part IN ITEMS 0 1 2 3)
     list(GET before ${part} from)
     list(GET counted ${part} to)
     math(EXPR value "${to} - ${from}")
@@ -61,6 +63,10 @@ function(check text density what first last most_launches most_bytes)
   list(GET values 0 launches)
   list(GET values 1 cooperative)
   list(GET values 2 bytes)
+  list(GET values 3 early)
+  if(what STREQUAL "compress" AND first GREATER 1 AND NOT early EQUAL launches)
+    message(SEND_ERROR "${text}: ${early} of ${launches} launches may start early")
+  endif()
   math(EXPR launches "(${launches} + ${steps} - 1) / ${steps}")
   math(EXPR bytes "${bytes} * 1000 / (${steps} * ${elements})")
   set(line "${text}: ${launches} launches, ${cooperative} cooperative, ${bytes} bytes per 1000 elements")

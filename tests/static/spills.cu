@@ -11,6 +11,8 @@ namespace gs = gradsieve;
 using usual = gs::recipe<>;
 using statistics = gs::recipe<gs::laplacian, gs::deft>;
 using momentum = gs::recipe<gs::hierarchical, gs::whole, gs::momentum_correction>;
+using bins = gs::recipe<gs::adacomp, gs::layerwise>;
+using chunks_kept = gs::recipe<gs::chunked>;
 using narrow = gs::recipe<gs::radix, gs::whole, gs::in_bfloat16<>>;
 using narrow_momentum = gs::recipe<gs::radix, gs::whole, gs::in_bfloat16<gs::momentum_correction>>;
 using nothing_kept = gs::recipe<gs::radix, gs::whole, gs::none>;
@@ -31,6 +33,8 @@ void steps(gs::compressor<gs::device, Recipe>& one) {
 template void steps<usual, float, gs::float16, gs::bfloat16>(gs::compressor<gs::device, usual>&);
 template void steps<statistics, float>(gs::compressor<gs::device, statistics>&);
 template void steps<momentum, gs::float16>(gs::compressor<gs::device, momentum>&);
+template void steps<bins, float, gs::bfloat16>(gs::compressor<gs::device, bins>&);
+template void steps<chunks_kept, float>(gs::compressor<gs::device, chunks_kept>&);
 template void steps<narrow, float>(gs::compressor<gs::device, narrow>&);
 template void steps<narrow_momentum, float>(gs::compressor<gs::device, narrow_momentum>&);
 template void steps<nothing_kept, float>(gs::compressor<gs::device, nothing_kept>&);

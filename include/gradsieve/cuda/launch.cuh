@@ -32,6 +32,27 @@ void launch_kernel(device const& where, unsigned blocks, unsigned threads, Argum
   enqueue_kernel(where, Kernel, blocks, threads, arguments...);
 }
 
+/// Enqueues a kernel that begins with wait_for_previous(). On sm_90 and newer its blocks may start while the kernel
+/// before it ends: the time between the two is saved. Elsewhere as launch_kernel().
+template <auto Kernel, class... Arguments>
+void launch_early(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
+  kernel_list::note<Kernel>();
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t how{};
+  how.gridDim = dim3{blocks};
+  how.blockDim = dim3{threads};
+  how.stream = where.stream;
+  how.attrs = &early;
+  how.numAttrs = kernel_list::is_for_sm_90<Kernel>() ? 1 : 0;
+  auto const enqueue = [&]<class... Parameters>(void (*kernel)(Parameters...),
+                                                std::type_identity_t<Parameters>... values) {
+    throw_on_error(cudaLaunchKernelEx(&how, kernel, values...), "cudaLaunchKernelEx");
+  };
+  enqueue(Kernel, arguments...);
+}
+
 /// Enqueues a kernel with these blocks of 256 threads; none where there are no blocks.
 template <auto Kernel, class... Arguments>
 void launch_blocks(device const& where, std::uint64_t blocks, Arguments const&... arguments) {

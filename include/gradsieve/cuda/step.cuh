@@ -178,15 +178,15 @@ class device_step : public device_step_parts<Recipe> {
   [[nodiscard]] device_updates exchange(Comm const& comm, entries const&, float limit, held_failure const& failure) {
     failed_here_ = bool{failure};
     if (failed_here_)
-      work.launch<cuda_kernels::set_failed<>>(1, 1, static_cast<std::uint32_t>(comm.rank()), faults_.error());
+      work.template launch<cuda_kernels::set_failed<>>(1, 1, static_cast<std::uint32_t>(comm.rank()), faults_.error());
     auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
         comm, work, selection.codec(), info, memory.taken(), memory.accumulator(), selection.decision(),
         faults_.error(), limit, work.saturated()});
     auto const* const errors = passthrough.share(comm, faults_.error());
     auto const cells = work.tables().cell_count;
-    work.over<cuda_kernels::settle_exchange<>>(result.unlisted + cells + 1, errors, memory.taken(), result.unlisted > 0,
-                                               cells, result.updates, result.senders, faults_.error(),
-                                               faults_.touched(), faults_.heard(failed_here_));
+    work.template over<cuda_kernels::settle_exchange<>>(
+        result.unlisted + cells + 1, errors, memory.taken(), result.unlisted > 0, cells, result.updates, result.senders,
+        faults_.error(), faults_.touched(), faults_.heard(failed_here_));
     passthrough.settle(faults_.error(), work.stays());
     count_bytes(comm, result);
     return result;

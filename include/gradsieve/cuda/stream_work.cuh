@@ -105,13 +105,20 @@ class stream_work {
     launch_kernel<Kernel>(where_, blocks, threads, arguments...);
   }
 
-  /// A launch of at most so many blocks as can run at the same time.
+  /// As gradsieve::launch_early().
+  template <auto Kernel, class... Arguments>
+  void launch_early(unsigned blocks, unsigned threads, Arguments const&... arguments) const {
+    gradsieve::launch_early<Kernel>(where_, blocks, threads, arguments...);
+  }
+
+  /// The same with at most so many blocks as can run at the same time.
   template <auto Kernel, class... Arguments>
   void together(unsigned most_blocks, unsigned threads, Arguments const&... arguments) const {
     int fit = 0;
     throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, Kernel, static_cast<int>(threads), 0),
                    "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-    launch<Kernel>(std::min(most_blocks, static_cast<unsigned>(std::max(fit, 1) * processors_)), threads, arguments...);
+    launch_early<Kernel>(std::min(most_blocks, static_cast<unsigned>(std::max(fit, 1) * processors_)), threads,
+                         arguments...);
   }
 
   // The same for a kernel that kernel_list need not know.

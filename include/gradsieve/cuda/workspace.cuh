@@ -195,8 +195,8 @@ class cuda_workspace : public stream_work {
   void accumulate(cuda_kernels::incoming<T, Residual> const& in) {
     zero(counts_);
     if (tables_.tile_count > 0)
-      launch<cuda_kernels::accumulate<Collect, Measure, T, Residual>>(tables_.tile_count,
-                                                                      cuda_kernels::accumulate_threads, in, tables_);
+      launch_early<cuda_kernels::accumulate<Collect, Measure, T, Residual>>(
+          tables_.tile_count, cuda_kernels::accumulate_threads, in, tables_);
   }
 
   /// For a selector with bins, after accumulate(): what it keeps becomes the segments' candidates, of which there are
@@ -224,7 +224,7 @@ class cuda_workspace : public stream_work {
   template <int = 0>
   void segment_norms(double* norms) {
     if (tables_.segment_count > 0)
-      launch<cuda_kernels::segment_norms<>>(tables_.segment_count, cuda_kernels::norm_threads, tables_, norms);
+      launch_early<cuda_kernels::segment_norms<>>(tables_.segment_count, cuda_kernels::norm_threads, tables_, norms);
   }
 
   /// Collects candidates from memory for the keys of predict().
@@ -232,8 +232,8 @@ class cuda_workspace : public stream_work {
   void collect(Stored const* accumulator) {
     constexpr std::uint32_t tiles_of_block = cuda_kernels::collect_threads / 32;
     if (tables_.segment_count > 0)
-      launch<cuda_kernels::collect<Stored>>((tables_.tile_count + tiles_of_block - 1) / tiles_of_block,
-                                            cuda_kernels::collect_threads, accumulator, tables_);
+      launch_early<cuda_kernels::collect<Stored>>((tables_.tile_count + tiles_of_block - 1) / tiles_of_block,
+                                                  cuda_kernels::collect_threads, accumulator, tables_);
   }
 
   /// The selector's entries of all segments, index-ordered. The step counter moves on. `leaves`: warm thresholds are
@@ -246,19 +246,19 @@ class cuda_workspace : public stream_work {
     if constexpr (uses_candidates<Selector>) {
       std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors()));
       bool const shares = candidate_selector<Selector> && choices.shared_count > 0;
-      launch<cuda_kernels::choose_entries<Selector>>(std::max({several, choices.shared_count, 1u}), choose_threads,
-                                                     chosen, tables_, choices, !shares, end);
+      launch_early<cuda_kernels::choose_entries<Selector>>(std::max({several, choices.shared_count, 1u}),
+                                                           choose_threads, chosen, tables_, choices, !shares, end);
       if constexpr (candidate_selector<Selector>)
         if (shares)
-          launch<cuda_kernels::end_searches<Selector>>(choices.shared_count, choose_threads, chosen, tables_, choices,
-                                                       end);
+          launch_early<cuda_kernels::end_searches<Selector>>(choices.shared_count, choose_threads, chosen, tables_,
+                                                             choices, end);
     }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
     together<cuda_kernels::select_rest<Selector, Stored>>(blocks_, cuda_kernels::group_threads, chosen, accumulator,
                                                           tables_, memory_, choices, measured, lists, end);
     if (choices.list_blocks > 0)
-      launch<cuda_kernels::write_entries<Selector>>(choices.list_blocks, cuda_kernels::write_threads, chosen, tables_,
-                                                    choices, choices_.tiles_each(), lists, out);
+      launch_early<cuda_kernels::write_entries<Selector>>(choices.list_blocks, cuda_kernels::write_threads, chosen,
+                                                          tables_, choices, choices_.tiles_each(), lists, out);
   }
 
  private:
@@ -267,8 +267,7 @@ class cuda_workspace : public stream_work {
   std::uint64_t n_;
   std::uint32_t cells_ = 0;
   std::uint32_t blocks_ = 1;
-  std::uint64_t expected_ = 0;
-  std::uint64_t room_ = 0;
+  std::uint64_t expected_ = 0, room_ = 0;
   std::vector<cuda_kernels::device_segment> segments_;  // without what changes from step to step
   std::vector<std::uint64_t> selectable_;               // elements of each segment
   cuda_kernels::tables tables_;

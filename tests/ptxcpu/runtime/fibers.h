@@ -29,6 +29,7 @@ struct Launch {
   u32 dyn, stat, dynoff;
   bool coop;
   bool first = false;  // the launch loads the kernel
+  bool early = false;  // it may start before the kernel before it has ended
   std::atomic<u64> ticket{0};
   u64 nblk;
   std::atomic<bool> abort{false};

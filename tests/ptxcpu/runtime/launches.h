@@ -13,6 +13,7 @@ struct Kernel {  // a checked launch, parameters by value; may be run many times
   u32 dyn, stat, dynoff;
   bool coop;
   bool first;  // nothing has asked for the kernel before
+  bool early = false;
   string const* ptx;
 };
 
@@ -31,6 +32,7 @@ static void run_kernel(Kernel& K) {
   L->coop = K.coop;
   L->first = K.first;
   K.first = false;
+  L->early = K.early;
   L->params = K.params;
   L->ptx = K.ptx;
   L->nblk = (u64)K.g.x * K.g.y * K.g.z;
@@ -81,11 +83,13 @@ static cudaError_t prepare(Func* F, dim3 g, dim3 b, void** args, size_t smem, bo
   return cudaSuccess;
 }
 
-static cudaError_t launch(Func* F, dim3 g, dim3 b, void** args, size_t smem, cudaStream_t st, bool coop) {
+static cudaError_t launch(Func* F, dim3 g, dim3 b, void** args, size_t smem, cudaStream_t st, bool coop,
+                          bool early = false) {
   std::unique_lock l(G);
   TRY(cap_pre(st));
   std::shared_ptr<Kernel> K;
   TRY(prepare(F, g, b, args, smem, coop, &K));
+  K->early = early;
   enq(st, [K] { run_kernel(*K); }, cudaGraphNodeTypeKernel);
   return cudaSuccess;
 }
@@ -107,10 +111,12 @@ API cudaError_t cudaLaunchCooperativeKernel(void const* f, dim3 g, dim3 b, void*
 }
 
 API cudaError_t cudaLaunchKernelExC(cudaLaunchConfig_t const* c, void const* f, void** a) {
-  bool coop = false;
+  bool coop = false, early = false;
   for (unsigned i = 0; i < c->numAttrs; ++i)
     if (c->attrs[i].id == cudaLaunchAttributeCooperative)
       coop = c->attrs[i].val.cooperative;
+    else if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+      early = c->attrs[i].val.programmaticStreamSerializationAllowed;
     else if (c->attrs[i].id == cudaLaunchAttributeClusterDimension) {
       auto& d = c->attrs[i].val.clusterDim;
       if (d.x * d.y * d.z > 1) {
@@ -118,7 +124,7 @@ API cudaError_t cudaLaunchKernelExC(cudaLaunchConfig_t const* c, void const* f, 
         return ret(cudaErrorNotSupported);
       }
     }
-  return launch(getf(f), c->gridDim, c->blockDim, a, c->dynamicSmemBytes, c->stream, coop);
+  return launch(getf(f), c->gridDim, c->blockDim, a, c->dynamicSmemBytes, c->stream, coop, early);
 }
 
 API cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void* u) {

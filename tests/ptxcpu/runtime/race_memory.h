@@ -273,6 +273,7 @@ static void race_end(Launch* L) {
   s.launches++;
   s.coop += L->coop;
   s.first += L->first;
+  s.early += L->early;
   s.threads += L->nblk * L->b.x * L->b.y * L->b.z;
   s.grid += R.cur.grid / L->nblk;
   s.ld += R.cur.ld;
@@ -297,13 +298,14 @@ static void race_summary(int status, void*) {
   for (auto& p : R.stats) {
     Stat& s = p.second;
     fprintf(stderr,
-            "[ptxcpu] stats %s: launches %llu, cooperative %llu, loading %llu, threads %llu, grid barriers %llu, "
+            "[ptxcpu] stats %s: launches %llu, cooperative %llu, early %llu, loading %llu, threads %llu, grid barriers "
+            "%llu, "
             "global loads %llu B (%llu "
             "distinct), "
             "stores %llu B (%llu distinct), atomics %llu, strong accesses %llu\n",
             demangled(p.first).substr(0, 300).c_str(), (unsigned long long)s.launches, (unsigned long long)s.coop,
-            (unsigned long long)s.first, (unsigned long long)s.threads, (unsigned long long)s.grid,
-            (unsigned long long)s.ld, (unsigned long long)s.lonce, (unsigned long long)s.st,
+            (unsigned long long)s.early, (unsigned long long)s.first, (unsigned long long)s.threads,
+            (unsigned long long)s.grid, (unsigned long long)s.ld, (unsigned long long)s.lonce, (unsigned long long)s.st,
             (unsigned long long)s.sonce, (unsigned long long)s.atom, (unsigned long long)s.strong);
   }
   if (!RACE()) return;

@@ -10,6 +10,7 @@
 
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/vectors.cuh>
@@ -256,6 +257,7 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual> cons
 /// what stands there and where a tile's begin is written down.
 template <bool Collect, bool Measure, class T, class Residual>
 __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Residual> const in, tables const t) {
+  wait_for_previous();
   __shared__ accumulate_memory shared;
   tile const mine = t.tiles[blockIdx.x];
   bool const outside = mine.excluded != 0 || mine.segment == no_segment;

@@ -9,6 +9,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/block_group.cuh>
 #include <gradsieve/cuda/passes/choices.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/keys.cuh>
 #include <gradsieve/cuda/passes/last_block.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
@@ -209,6 +210,7 @@ __device__ inline void end_choice(tables const& t, choice_tables const& c, list_
 template <class Selector>
 __global__ void __launch_bounds__(choose_threads, choose_blocks)
     choose_entries(Selector const chosen, tables const t, choice_tables const c, bool ends, list_end const end) {
+  wait_for_previous();
   __shared__ block_shared_state<choose_threads> here;
   __shared__ segment_candidates mine;
   __shared__ chunk_segments shared_out;
@@ -246,6 +248,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
 template <class Selector>
 __global__ void __launch_bounds__(choose_threads, choose_blocks)
     end_searches(Selector const chosen, tables const t, choice_tables const c, list_end const end) {
+  wait_for_previous();
   __shared__ block_shared_state<choose_threads> here;
   __shared__ segment_candidates mine;
   __shared__ chunk_segments shared_out;

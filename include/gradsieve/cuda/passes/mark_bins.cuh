@@ -7,6 +7,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/bins.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/last_block.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
@@ -48,6 +49,7 @@ __device__ void mark_kept(Strip const& strip, Chosen const& chosen, float factor
 template <class Chosen, class T, class Residual>
 __global__ void __launch_bounds__(mark_threads, mark_blocks)
     mark_bins(Chosen const chosen, incoming<T, Residual> const in, tables const t, bin_tables const b) {
+  wait_for_previous();
   using strip_type = bin_strip<Chosen, T, Residual>;
   std::uint32_t const thread = blockIdx.x * mark_threads + threadIdx.x;
   for (std::uint32_t s = thread; s < t.segment_count; s += gridDim.x * mark_threads)
@@ -157,6 +159,7 @@ __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint3
 template <bool Quantises, class Stored>
 __global__ void __launch_bounds__(bin_threads)
     list_marks(Stored const* accumulator, tables const t, bin_tables const b) {
+  wait_for_previous();
   std::uint32_t const thread = blockIdx.x * bin_threads + threadIdx.x;
   if constexpr (Quantises)
     for (std::uint32_t g = thread; g < b.group_count; g += gridDim.x * bin_threads) {

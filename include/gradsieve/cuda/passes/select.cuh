@@ -9,6 +9,7 @@
 
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/cuda/passes/choices.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/kernel_workspace.cuh>
@@ -70,6 +71,7 @@ template <class Selector, class Read, class Stored>
 __global__ void __launch_bounds__(group_threads, group_blocks)
     predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
             search_memory const memory) {
+  wait_for_previous();
   __shared__ block_shared_state<group_threads> here;
   (void)each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
     warm_threshold remembered;
@@ -90,6 +92,7 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
 /// Candidates from memory, for the segments that predict() has named a key for. A warp a tile.
 template <class Stored>
 __global__ void __launch_bounds__(collect_threads) collect(Stored const* accumulator, tables const t) {
+  wait_for_previous();
   from_memory<Stored> const read{accumulator};
   std::uint32_t const at = (blockIdx.x * collect_threads + threadIdx.x) / 32;
   if (at >= t.tile_count) return;
@@ -106,6 +109,7 @@ template <class Selector, class Stored>
 __global__ void __launch_bounds__(group_threads, group_blocks)
     select_rest(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
                 choice_tables const c, bool measured, entry_list const lists, list_end const end) {
+  wait_for_previous();
   __shared__ block_shared_state<group_threads> here;
   if (uses_candidates<Selector> && *c.undecided == 0) return;
   bool const is_last = each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
@@ -133,6 +137,7 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
 /// Squared norms of all segments, a block each.
 template <int = 0>
 __global__ void __launch_bounds__(norm_threads) segment_norms(tables const t, double* norms) {
+  wait_for_previous();
   using reduce = cub::BlockReduce<double, norm_threads>;
   __shared__ typename reduce::TempStorage shared;
   auto const mine = t.segments[blockIdx.x];

@@ -8,6 +8,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/choices.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
@@ -179,6 +180,7 @@ template <class Selector>
 __global__ void __launch_bounds__(write_threads)
     write_entries(Selector const chosen, tables const t, choice_tables const c, std::uint32_t tiles_each,
                   entry_list const lists, entry_list const out) {
+  wait_for_previous();
   tile_run run{t, c, tiles_each};
   run.each([&](std::uint32_t at) {
     tile const mine = t.tiles[at];
