@@ -164,7 +164,7 @@ class step_plan {
 
   template <class Places>
   void upload_all(Places const& places) const {
-    work_.upload(std::span<cuda_kernels::device_segment const>{sent_.table.span()}, work_.segments());
+    work_.upload_segments(sent_.table.span());
     work_.upload(std::span<std::uint64_t const>{sent_.decision.span()}, decision());
     if constexpr (placing_device_exchange<Places>) {
       if (!has_places_) return;

@@ -12,6 +12,7 @@
 #include <gradsieve/cuda/memory.cuh>
 #include <gradsieve/cuda/plan.cuh>
 #include <gradsieve/cuda/report.cuh>
+#include <gradsieve/cuda/saturate.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/step.hpp>
 
@@ -52,7 +53,9 @@ class device_selection_stage {
         memory_{memory},
         exchange_{exchange},
         record_{record},
-        plan_{recipe, work, has_places(exchange)} {}
+        plan_{recipe, work, has_places(exchange)} {
+    if constexpr (collects_ahead) work_.collect_ahead();
+  }
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return plan_.segments(); }
 
@@ -116,7 +119,10 @@ class device_selection_stage {
   template <class T>
   void accumulate(incoming<T> const& in, step_role) {
     if constexpr (!predicts) work_.forget_candidates();
-    if constexpr (needs_norms) {
+    if constexpr (collects_ahead) {
+      if (!std::exchange(warm_, false)) work_.forget_candidates();
+      work_.template accumulate<true, measured>(in);
+    } else if constexpr (needs_norms) {
       work_.template accumulate<false, measured>(in);
     } else {
       if constexpr (predicts)
@@ -140,7 +146,7 @@ class device_selection_stage {
     auto const* const apart = role.exchanging ? exchange_.list() : nullptr;
     auto const own = apart != nullptr ? *apart : memory_.taken();
     bool leaves = false;
-    if constexpr (may_stay_warm) leaves = recipe_.selector.predicts_warm();
+    if constexpr (may_stay_warm || collects_ahead) leaves = recipe_.selector.predicts_warm();
     work_.select(recipe_.selector, accumulator, measured, leaves, own);
     warm_ = leaves;
     record_.selected = own.count;
@@ -206,6 +212,9 @@ class device_selection_stage {
   /// Whether the next step has the same k, so that predict() would return the warm thresholds of this one.
   static constexpr bool may_stay_warm =
       predicts && warm_selector<selector_type> && !needs_norms && !partitioner_type::traits.rotates;
+  /// Whether the accumulate pass collects by the last step's budgets and thresholds, before those of the step are
+  /// known.
+  static constexpr bool collects_ahead = predicts && warm_selector<selector_type> && needs_norms;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
 
   /// Saved warm thresholds, where they belong to as many segments; none else.

@@ -13,6 +13,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/cuda/bin_memory.cuh>
 #include <gradsieve/cuda/choice_memory.cuh>
+#include <gradsieve/cuda/early_memory.cuh>
 #include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
@@ -44,6 +45,9 @@ class cuda_workspace : public stream_work {
   }
 
   [[nodiscard]] std::uint64_t size() const noexcept { return n_; }
+
+  /// Before plan(): accumulate() is to collect by the last step's segments. Twice the memory for candidates.
+  void collect_ahead() noexcept { early_.want(); }
 
   /// As host_workspace::plan(): segments and excluded ranges are disjoint and in order. Allocates, and forgets all
   /// warm thresholds. `bins`: their length in each segment, for a selector that has them; 20 bytes a bin and a bit an
@@ -89,8 +93,9 @@ class cuda_workspace : public stream_work {
     places_ = zeroed<cuda_kernels::place>(tiles.size());
     kept_ = zeroed<std::uint64_t>(tiles.size());
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
-    candidate_indices_ = buffer<index_type>(where(), room_);
-    candidate_values_ = zeroed<float>((room_ + 3) / 4 * 4);  // read in loads of 4
+    auto const places = early_.plan(*this, segments.size(), room_, counts_.data() + words_before_found - 2);
+    candidate_indices_ = buffer<index_type>(where(), places);
+    candidate_values_ = zeroed<float>((places + 3) / 4 * 4);  // read in loads of 4
     std::uint64_t const by_size = std::max<std::uint64_t>(n_ / 16384, of_blocks ? segments.size() : 0);
     blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
         where().search_blocks != 0 ? where().search_blocks : by_size, 1,
@@ -100,7 +105,7 @@ class cuda_workspace : public stream_work {
     memory_ = {grid_state_.data(),
                {samples_.data(), of_all},
                {samples_.data() + of_all, of_blocks ? cuda_kernels::samples_of_block : 0}};
-    choices_.plan(*this, segments.size(), tiles.size(), expected, room_);
+    choices_.plan(*this, segments.size(), tiles.size(), expected, places);
     bins_.plan(*this, n_, segments, excluded, bins);
     parts_indices_ = buffer<index_type>(where(), segments.size() > 1 ? expected : 0);
     parts_values_ = buffer<float>(where(), segments.size() > 1 ? expected : 0);
@@ -153,7 +158,10 @@ class cuda_workspace : public stream_work {
     }
   }
 
-  [[nodiscard]] std::span<cuda_kernels::device_segment> segments() const noexcept { return device_segments_.span(); }
+  /// The segments of a step: before its accumulate pass or, with collect_ahead(), after it.
+  void upload_segments(std::span<cuda_kernels::device_segment const> table) {
+    early_.upload(*this, table, device_segments_.span(), tables_);
+  }
 
   [[nodiscard]] std::uint64_t selectable(std::size_t s) const noexcept { return selectable_[s]; }  ///< in a segment
 
@@ -188,7 +196,7 @@ class cuda_workspace : public stream_work {
   void predict(Selector const& chosen, Read const& read, Stored const* accumulator) {
     if (tables_.segment_count > 0)
       together<cuda_kernels::predict<Selector, Read, Stored>>(blocks_, cuda_kernels::group_threads, chosen, read,
-                                                              accumulator, tables_, memory_);
+                                                              accumulator, tables_, memory_, early_.early());
   }
 
   template <bool Collect, bool Measure, class T, class Residual>
@@ -196,7 +204,7 @@ class cuda_workspace : public stream_work {
     zero(counts_);
     if (tables_.tile_count > 0)
       launch_early<cuda_kernels::accumulate<Collect, Measure, T, Residual>>(
-          tables_.tile_count, cuda_kernels::accumulate_threads, in, tables_);
+          tables_.tile_count, cuda_kernels::accumulate_threads, in, early_.for_pass(tables_));
   }
 
   /// For a selector with bins, after accumulate(): what it keeps becomes the segments' candidates, of which there are
@@ -233,7 +241,7 @@ class cuda_workspace : public stream_work {
     constexpr std::uint32_t tiles_of_block = cuda_kernels::collect_threads / 32;
     if (tables_.segment_count > 0)
       launch_early<cuda_kernels::collect<Stored>>((tables_.tile_count + tiles_of_block - 1) / tiles_of_block,
-                                                  cuda_kernels::collect_threads, accumulator, tables_);
+                                                  cuda_kernels::collect_threads, accumulator, tables_, early_.early());
   }
 
   /// The selector's entries of all segments, index-ordered. The step counter moves on. `leaves`: warm thresholds are
@@ -262,12 +270,11 @@ class cuda_workspace : public stream_work {
   }
 
  private:
-  static constexpr std::size_t words_before_found =  // non_finite(), saturated(), stays(), thresholds()
-      (3 * sizeof(std::uint64_t) + sizeof(threshold_counts)) / sizeof(std::uint32_t);
-  std::uint64_t n_;
-  std::uint32_t cells_ = 0;
-  std::uint32_t blocks_ = 1;
-  std::uint64_t expected_ = 0, room_ = 0;
+  // Before found: non_finite(), saturated(), stays(), thresholds(), and what early_ counts.
+  static constexpr std::size_t words_before_found =
+      (4 * sizeof(std::uint64_t) + sizeof(threshold_counts)) / sizeof(std::uint32_t);
+  std::uint64_t n_, expected_ = 0, room_ = 0;
+  std::uint32_t cells_ = 0, blocks_ = 1;
   std::vector<cuda_kernels::device_segment> segments_;  // without what changes from step to step
   std::vector<std::uint64_t> selectable_;               // elements of each segment
   cuda_kernels::tables tables_;
@@ -278,6 +285,7 @@ class cuda_workspace : public stream_work {
   buffer<cuda_kernels::tile> tiles_;
   buffer<std::uint32_t> positions_, cell_tiles_, written_, starts_;
   buffer<cuda_kernels::device_segment> device_segments_;
+  early_memory early_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_;
   buffer<std::uint32_t> counts_;  // what the step counts, and what was found of each segment
@@ -288,13 +296,5 @@ class cuda_workspace : public stream_work {
   choice_memory choices_;
   bin_memory bins_;
 };
-
-/// Clamps the values of up to `most` entries to +-limit, and counts those that were larger. Nothing where no finite
-/// number is larger.
-template <int = 0>
-void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const& own, std::uint64_t most,
-                             float limit, std::uint64_t* beyond) {
-  if (magnitude_key(limit) < infinite_key - 1) work.over<cuda_kernels::saturate_entries<>>(most, own, limit, beyond);
-}
 
 }  // namespace gradsieve

@@ -145,8 +145,8 @@ class device_codec<coo> {
   void send(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
             float const* passthrough, device_message const& message,
             cuda_kernels::envelope_source const& envelope) const {
-    work.over(most_ + info.passthrough / 2 + 1, cuda_kernels::send_coo<>, info, own, passthrough, message.room,
-              envelope, message.header(), message.state);
+    work.over<cuda_kernels::send_coo<>>(most_ + info.passthrough / 2 + 1, info, own, passthrough, message.room,
+                                        envelope, message.header(), message.state);
   }
 
   template <int = 0>
@@ -184,8 +184,8 @@ class device_decoded_messages {
     tickets_ = work.zeroed<std::uint32_t>(1);
     states_ = work.zeroed<cuda_kernels::message_state>(senders);
     updates_ = work.zeroed<cuda_kernels::update>(senders);
-    work.over(senders, cuda_kernels::place_directories<>, directories_.data(), work.tables().cell_count,
-              updates_.data(), senders);
+    work.over<cuda_kernels::place_directories<>>(senders, directories_.data(), work.tables().cell_count,
+                                                 updates_.data(), senders);
   }
 
   [[nodiscard]] std::uint32_t senders() const noexcept { return senders_; }
@@ -215,7 +215,7 @@ class device_decoded_messages {
 
   /// What the messages hold of elements that pass through: their sum / divisor. @pre read() has found nothing wrong
   void mean_of_passthrough(cuda_workspace const& work, std::uint64_t elements, float divisor, float* means) const {
-    work.over(elements, cuda_kernels::mean_of_passthrough<>, states_.data(), senders_, elements, divisor, means);
+    work.over<cuda_kernels::mean_of_passthrough<>>(elements, states_.data(), senders_, elements, divisor, means);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <gradsieve/codec/value/ternary.hpp>
 #include <gradsieve/cuda/codec/layer_scales.cuh>
 #include <gradsieve/cuda/codec/value_codec.cuh>
+#include <gradsieve/cuda/saturate.cuh>
 
 namespace gradsieve {
 

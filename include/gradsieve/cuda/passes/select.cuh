@@ -10,6 +10,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/cuda/passes/choices.cuh>
 #include <gradsieve/cuda/passes/early.cuh>
+#include <gradsieve/cuda/passes/early_candidates.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/kernel_workspace.cuh>
@@ -66,14 +67,17 @@ __global__ void take_turns(device_segment* segments, std::uint32_t count, std::u
     segments[s].k = segments[s].turn == turn || segments[s].turn == every_turn ? segments[s].due : 0;
 }
 
-/// Before the accumulate pass: the key that it shall collect from, for each segment.
+/// Before the accumulate pass: the key that it shall collect from, for each segment; after one that ran ahead, for
+/// those that keep nothing of it.
 template <class Selector, class Read, class Stored>
 __global__ void __launch_bounds__(group_threads, group_blocks)
     predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
-            search_memory const memory) {
+            search_memory const memory, early_candidates const early) {
   wait_for_previous();
   __shared__ block_shared_state<group_threads> here;
+  if (early.has_all()) return;
   (void)each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
+    if (early.has(t.segments[s])) return;
     warm_threshold remembered;
     auto const acc = accumulator_of(t, accumulator, s, remembered);
     auto const k = t.segments[s].k;
@@ -89,15 +93,19 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
   });
 }
 
-/// Candidates from memory, for the segments that predict() has named a key for. A warp a tile.
+/// Candidates from memory, for the segments that predict() has named a key for
+/// now. A warp a tile.
 template <class Stored>
-__global__ void __launch_bounds__(collect_threads) collect(Stored const* accumulator, tables const t) {
+__global__ void __launch_bounds__(collect_threads)
+    collect(Stored const* accumulator, tables const t, early_candidates const early) {
   wait_for_previous();
+  if (early.has_all()) return;
   from_memory<Stored> const read{accumulator};
   std::uint32_t const at = (blockIdx.x * collect_threads + threadIdx.x) / 32;
   if (at >= t.tile_count) return;
   tile const here = t.tiles[at];
   if (here.excluded != 0 || here.segment == no_segment) return;
+  if (early.has(t.segments[here.segment])) return;
   key_type const reached = t.candidate_thresholds[here.segment];
   if (reached != 0) collect_tile<loads_at_once<true>>(t, read, at, here, reached);
 }
