@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <vector>
 
 #include <gradsieve/cuda/error.cuh>
@@ -15,7 +16,7 @@ namespace gradsieve {
 class kernel_list {
   struct kernel {
     void const* function;
-    int* version;
+    std::atomic<int>* version;
   };
 
   [[nodiscard]] static std::vector<kernel>& all() {
@@ -25,7 +26,7 @@ class kernel_list {
 
   template <auto Kernel>
   struct entry {
-    static inline int version = 0;  // 0: not loaded yet
+    static inline std::atomic<int> version = 0;  // the lowest of all devices; 0: not loaded yet
     static inline bool const noted = (all().push_back({reinterpret_cast<void const*>(Kernel), &version}), true);
   };
 
@@ -36,7 +37,9 @@ class kernel_list {
     for (auto const& each : all()) {
       cudaFuncAttributes about{};
       throw_on_error(cudaFuncGetAttributes(&about, each.function), "cudaFuncGetAttributes");
-      *each.version = about.ptxVersion;
+      for (int known = *each.version;
+           (known == 0 || about.ptxVersion < known) && !each.version->compare_exchange_weak(known, about.ptxVersion);) {
+      }
     }
   }
 
