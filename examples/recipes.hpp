@@ -49,6 +49,7 @@ template <class... Policies>
 inline names const selector_names = names_in(menu::selectors{});
 inline names const partitioner_names = names_in(menu::partitioners{});
 inline names const residual_names = names_in(menu::residuals{});
+inline names const exchange_names = names_in(menu::exchanges{});
 
 /// body(selector, partitioner, residual) for each combination that is offered.
 template <class Body>
@@ -99,10 +100,11 @@ void for_each_offer(Body const& body) {
   auto selector = family("selectors", menu::selectors{}, made.selector);
   auto partitioner = family("partitioners", menu::partitioners{}, made.partitioner);
   auto residual = family("residuals", menu::residuals{}, made.residual);
+  auto exchange = family("exchanges", menu::exchanges{}, made.exchange);
   for (auto const& token : split(recipe, '+'))
-    if (!selector(token) && !partitioner(token) && !residual(token))
+    if (!selector(token) && !partitioner(token) && !residual(token) && !exchange(token))
       throw usage_error("recipe '" + recipe + "': '" + token + "' is none of " + joined(selector_names) + "; " +
-                        joined(partitioner_names) + "; " + joined(residual_names));
+                        joined(partitioner_names) + "; " + joined(residual_names) + "; " + joined(exchange_names));
   if (!whole) return made;
   if (adapts(made) && std::holds_alternative<gs::whole>(made.partitioner)) made.partitioner = gs::layerwise{};
   if (!is_offered(made))

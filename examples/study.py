@@ -331,6 +331,20 @@ def unpleasant():
           [("points over dense", 2), ("of dense bytes %", 2)], dict(sorted(groups.items())))
 
 
+def forms():
+    groups = grouped()
+    names = {"radix+deft": "deft by default", "radix": "top-k, gathers", "radix+index_union": "top-k, sums at the union"}
+    for key, row, behind in with_dense(by_cell("forms-*.csv"), lambda cell, row: (
+            "deft as published" if "published" in cell else names[row["recipe"]], cell.split("-")[2], int(row["workers"])),
+            lambda cell: cell.replace("published", "default")):
+        groups[key]["points over dense"].append(behind)
+        groups[key]["of dense bytes %"].append(100 * float(row["bytes_per_step"]) / float(row["dense_bytes_per_step"]))
+        groups[key]["loss"].append(float(row["final_loss"]))
+    table("forms", "DEFT's two forms and two kinds of top-k: MNIST's test file, 400 steps",
+          ["recipe", "density", "workers"], [("points over dense", 2), ("loss", 4), ("of dense bytes %", 2)],
+          dict(sorted(groups.items())))
+
+
 def equal():
     groups = grouped()
     for key, row, behind in with_dense(by_cell("equal-*.csv"), lambda cell, row: (*cell.split("-")[1:3], row["recipe"]),
@@ -512,8 +526,8 @@ def codec():
           [("bytes", 0), ("final loss", 4), ("squares lost %", 2)], groups)
 
 
-for part in (density, selection, laws, estimates, memories, bins, unpleasant, equal, sizes, schedules, published, links,
-             hook, networks, codec):
+for part in (density, selection, laws, estimates, memories, bins, unpleasant, forms, equal, sizes, schedules, published,
+             links, hook, networks, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))
 (folder / "commands.txt").write_text("".join(path.read_text() for path in sorted(folder.glob("*.command"))

@@ -3,19 +3,19 @@
 # Each cell is one command, which is printed and leaves its files in out/study (--quick: out/study-quick); a cell that
 # is there is not run again. GRADSIEVE_STUDY_OUT names another folder, GRADSIEVE_BUILD another build than build/release.
 # Afterwards study.py makes tables, pictures and commands.txt of all that is there.
-#   GRADSIEVE_MNIST    folder with MNIST's files, for unpleasant and networks [../shared/data/mnist if there]
+#   GRADSIEVE_MNIST    folder with MNIST's files, for unpleasant, forms and networks [../shared/data/mnist if there]
 #   GRADSIEVE_TEXT     text for networks' LSTM [../shared/data/text/tinyshakespeare.txt if there, else README.md]
 #   GRADSIEVE_RATINGS  ratings for networks' NCF: user, item, rating, set apart by tabs, as in MovieLens's u.data or in
 #                      recbole/dataset_example/ml-100k/ml-100k.inter of the package recbole
 #   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [that of ../shared/data/traces if there]
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
-#   density 1, selection 5, laws 1, estimates 2, memories 3, bins 5, unpleasant 10, equal 5, sizes 5, schedules 1,
+#   density 1, selection 5, laws 1, estimates 2, memories 3, bins 5, unpleasant 10, forms 30, equal 5, sizes 5, schedules 1,
 #   links 4, hook 2, networks 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(density selection laws estimates memories bins unpleasant equal sizes schedules links hook networks codec)
+all=(density selection laws estimates memories bins unpleasant forms equal sizes schedules links hook networks codec)
 wanted=()
 quick=
 for argument in "$@"; do
@@ -175,6 +175,21 @@ unpleasant() { # where compression fails
         [[ $quick && $workers-$density != 4-0.001 ]] && continue
         cell "unpleasant-$density-$workers-$seed" "$train" --data "$mnist" --steps "$steps" --density $density --workers $workers \
           --compare dense,radix,radix+deft,laplacian+deft,radix+momentum,radix+deft+momentum --seed "$seed" --csv @csv
+      done
+    done
+  done
+}
+forms() { # DEFT by default and as published, beside top-k that gathers entries and top-k that sums at the union
+  local seed workers density
+  [[ $mnist ]] || { skipped forms "no MNIST files: GRADSIEVE_MNIST names their folder"; return; }
+  for seed in "${seeds[@]}" $([[ $quick ]] || echo 4 5); do
+    for density in 0.1 0.01 0.001; do
+      for workers in 4 8 16 32; do
+        [[ $quick && $workers-$density != 4-0.001 ]] && continue
+        cell "forms-default-$density-$workers-$seed" "$train" --data "$mnist" --steps "$steps" --density $density \
+          --workers $workers --compare dense,radix,radix+index_union,radix+deft --seed "$seed" --csv @csv
+        cell "forms-published-$density-$workers-$seed" "$train" --data "$mnist" --steps "$steps" --density $density \
+          --workers $workers --compare radix+deft --sharing by_fragment --rotate-every 1 --seed "$seed" --csv @csv
       done
     done
   done
