@@ -49,8 +49,9 @@ class torch_memory final : public std::pmr::memory_resource {
 };
 
 /// Buckets of one model on one GPU. start() only enqueues: the backward pass goes on in its stream meanwhile, and what
-/// follows stream() sees the averaged bucket. Float, half and bfloat16 gradients, in place. Where DDP leaves the gradients
-/// of parameters that no rank used, start() waits for the ranks to find out which. What fails in a backward pass is thrown at its end.
+/// follows stream() sees the averaged bucket. Float, half and bfloat16 gradients, in place. Where DDP leaves the
+/// gradients of parameters that no rank used, start() waits for the ranks to find out which. What fails in a backward
+/// pass is thrown at its end.
 /// @pre the process group works in stream order, as NCCL's does. threads: one call at a time.
 class device_hook : public std::enable_shared_from_this<device_hook> {
  public:

@@ -124,7 +124,8 @@ struct any_recipe {
   /// The codec of coo or packed, which writes the chosen one's bytes. @pre it is not binned
   [[nodiscard]] detail::menu_codec<Menu> coded() const {
     if (codec == codec_kind::coo) return {};
-    packed<detail::any_of<any_indices, typename Menu::indices>, detail::any_of<any_values, typename Menu::values>> parts;
+    packed<detail::any_of<any_indices, typename Menu::indices>, detail::any_of<any_values, typename Menu::values>>
+        parts;
     parts.indices.chosen = indices;
     parts.values.chosen = values;
     return detail::menu_codec<Menu>{parts};
