@@ -24,6 +24,7 @@
 #include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/team.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
+#include <gradsieve/residual/filtered.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
 #include <gradsieve/selector/adacomp.hpp>
 #include <gradsieve/selector/chunked.hpp>
@@ -193,7 +194,57 @@ TEST_CASE("accumulate, measure and append give the same bits with every instruct
       same_at_all_levels<error_feedback, float16>({.decay = 0.7f}, n, 1.0f, candidate_threshold, n);
       same_at_all_levels<error_feedback, bfloat16>({}, n, 1.0f, candidate_threshold, n);
       same_at_all_levels<momentum_correction, float>({.momentum = 0.9f}, n, 0.5f, candidate_threshold, n);
+      same_at_all_levels<filtered, float>({.beta = 0.5f}, n, 0.5f, candidate_threshold, n);
     }
+}
+
+namespace {
+
+/// Takes no more than 1 of a gradient, so that its states stay finite whatever comes.
+struct bounded {
+  static constexpr std::size_t states = 1;
+  void accumulate_element(float gradient, element_state<1>& state) const noexcept {
+    state[0] = add(state[0], gradient < 1.0f ? gradient : 1.0f);
+  }
+  void remove_sent(float sent, element_state<1>& state, bool) const noexcept { state[0] = subtract(state[0], sent); }
+};
+
+/// What a tile's pass does to the states is what it does to them one by one.
+template <class Residual>
+void same_one_by_one(Residual policy) {
+  std::size_t const n = 5000;
+  auto const gradient = hostile_gradient<float>(n);
+  auto const start = data::make(data::law::laplace, n * Residual::states, 9);
+  for (auto const level : levels()) {
+    auto whole = start;
+    auto single = start;
+    std::array<float*, Residual::states> all{};
+    for (std::size_t s = 0; s < all.size(); ++s) all[s] = whole.data() + s * n;
+    candidate_list list;
+    pending_list none_sent;
+    auto const bad =
+        run<accumulate_tile>(level, policy, all, gradient.data(), 1.0f, n, std::uint64_t{0}, std::size_t{4096},
+                             key_type{0}, &list, &none_sent, static_cast<statistics*>(nullptr));
+    std::uint64_t expected = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      element_state<Residual::states> now{};
+      for (std::size_t s = 0; s < now.size(); ++s) now[s] = single[s * n + i];
+      expected += gradsieve::accumulate_element(policy, gradient[i], now) ? 0 : 1;
+      for (std::size_t s = 0; s < now.size(); ++s) single[s * n + i] = now[s];
+    }
+    REQUIRE(expected > 0);
+    CHECK(bad == expected);
+    CHECK(std::memcmp(whole.data(), single.data(), whole.size() * sizeof(float)) == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("elements that are not finite count as zero with every store, in blocks as one by one") {
+  same_one_by_one(error_feedback{});
+  same_one_by_one(momentum_correction{});
+  same_one_by_one(filtered{.beta = 0.5f});
+  same_one_by_one(bounded{});
 }
 
 TEST_CASE("keys are split at a range alike, and none beyond the room") {
@@ -227,8 +278,9 @@ TEST_CASE("keys are split at a range alike, and none beyond the room") {
 TEST_CASE("candidates are counted, written and gathered alike, and only where they may be") {
   for (auto const which : {data::law::laplace, data::law::all_equal, data::law::two_values})
     for (std::size_t const n : {1u, 63u, 64u, 200u, 5000u}) {
-      auto const values = data::make(which, n, 3);
-      std::vector<index_type> names(n);
+      auto values = data::make(which, n, 3);
+      values.resize(n + block, 9.0f);  // what lies behind may be read, and is not written
+      std::vector<index_type> names(n + block);
       for (std::size_t i = 0; i < n; ++i) names[i] = static_cast<index_type>(3 * i);
       for (key_type const key : {magnitude_key(0.1f), magnitude_key(values[0]), magnitude_key(2.0f)})
         for (std::uint64_t const ties : {0u, 1u, 5u}) {
@@ -390,9 +442,11 @@ TEST_CASE("any key at all: every instruction set keeps the same elements") {
 
       auto const counted = run<count_candidates>(level, static_cast<float const*>(values.data()), values.size(), key);
       CHECK(counted.above + counted.equal == reached);
-      std::vector<index_type> from(values.size());
+      auto candidates = values;
+      candidates.resize(values.size() + block, 9.0f);
+      std::vector<index_type> from(candidates.size());
       std::iota(from.begin(), from.end(), index_type{0});
-      run<write_candidates>(level, static_cast<float const*>(values.data()),
+      run<write_candidates>(level, static_cast<float const*>(candidates.data()),
                             static_cast<index_type const*>(from.data()), values.size(), key, kept{0, 0}, counted.above,
                             indices.data(), held.data());
       CHECK(std::ranges::all_of(std::span{held}.first(counted.above), [&](float x) { return magnitude_key(x) > key; }));

@@ -1,6 +1,7 @@
 // Inner loops of the host space, over one tile that stays in the nearest cache.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +10,11 @@
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/measure.hpp>
+#include <gradsieve/host/passes/spreads.hpp>
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/half.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
-#include <gradsieve/host/simd/stream.hpp>
+#include <gradsieve/host/simd/settle.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::host_kernels {
@@ -51,52 +53,43 @@ GRADSIEVE_INLINE std::uint64_t accumulate_element(Residual const& policy, std::a
   return bad;
 }
 
-/// The largest key of a state and another one. No loop: without optimisation GCC does not vectorise around one that
-/// has a choice inside, though it is asked to optimise this function.
-template <std::size_t S = 0, std::size_t States>
-[[nodiscard]] GRADSIEVE_INLINE std::int32_t largest_key(element_state<States> const& state, std::int32_t key) noexcept {
-  if constexpr (S < States)
-    return largest_key<S + 1>(state, larger(key, static_cast<std::int32_t>(magnitude_key(state[S]))));
-  else
-    return key;
+/// The state, or NaN where the gradient is not finite. By a mask: GCC takes a choice between floats for a branch around
+/// the loop.
+[[nodiscard]] GRADSIEVE_INLINE float spoilt(float state, float const& gradient) noexcept {
+  bool const finite = static_cast<std::int32_t>(magnitude_key(gradient)) < static_cast<std::int32_t>(infinite_key);
+  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(state) | (finite ? 0u : ~std::uint32_t{0}));
 }
 
-/// The same for a block, in half the instructions: gradients are taken to be finite, and those that are not are entered
-/// after all. A policy may so be called with what is not finite; its result is then thrown away.
-template <class Residual, class T, std::size_t States, class Seen>
-GRADSIEVE_INLINE std::uint64_t accumulate_block(Residual const& policy, std::array<float*, States> const& states,
-                                                T const* gradient, float factor, Seen const& seen) noexcept {
-  constexpr auto finite = static_cast<std::int32_t>(infinite_key - 1);
+/// The same for a block, which is looked at before it is stored: one with an element that is not finite is entered
+/// again, element by element. A policy may so be called with what is not finite; its result is then thrown away. Marks
+/// the elements whose new key is at least `least`, and adds those that were not finite to `bad`.
+template <simd Level, class Residual, class T, std::size_t States, class Seen>
+GRADSIEVE_INLINE mark_word accumulate_block(Residual const& policy, std::array<float*, States> const& states,
+                                            T const* gradient, float factor, key_type least, Seen const& seen,
+                                            std::uint64_t& bad) noexcept {
+  float after[States][block];
   float* state[States];  // a copy: stores of floats cannot change it, whatever the flags say of aliasing
   for (std::size_t s = 0; s < States; ++s) state[s] = states.data()[s];
-  std::int32_t most = 0;  // keys fit 31 bits, and signed comparisons vectorise everywhere
-  std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
   for (std::size_t i = 0; i < block; ++i) {  // a count that the compiler knows: it vectorises this at -O2 too
-    element_state<States> before{};
-    for (std::size_t s = 0; s < States; ++s) before[s] = state[s][i];
-    auto now = before;
-    float const entered = multiply(to_float(gradient[i]), factor);
-    policy.accumulate_element(entered, now);
-    auto key = static_cast<std::int32_t>(magnitude_key(entered));
-    key = largest_key(now, key);
-    most = larger(most, key);
-    bad += key > finite ? 1u : 0u;
-    for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s] = key > finite ? before[s] : now[s];
-    seen(i, now[0], entered);
-  }
-  if (most <= finite) [[likely]]
-    return 0;
-  for (std::size_t i = 0; i < block; ++i) {
-    float const entered = multiply(to_float(gradient[i]), factor);
-    if (is_finite(entered)) continue;
     element_state<States> now{};
     for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
-    accumulate_element(policy, entered, now);
-    for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
+    float const entered = multiply(to_float(gradient[i]), factor);
+    policy.accumulate_element(entered, now);
     seen(i, now[0], entered);
+    if constexpr (!spreads_non_finite<Residual>) now[0] = spoilt(now[0], entered);
+    for (std::size_t s = 0; s < States; ++s) after[s][i] = now[s];
   }
-  return bad;
+  bool finite = true;
+  for (std::size_t s = 1; s < States && !spreads_non_finite<Residual>; ++s)
+    finite = finite && max_key(after[s], block) < infinite_key;
+  mark_word marks = 0;
+  if (finite && settle_block<Level>::run(after[0], state[0], least, marks)) [[likely]] {
+    for (std::size_t s = 1; s < States; ++s) std::copy_n(after[s], block, state[s]);
+    return marks;
+  }
+  bad += accumulate_element<true>(policy, states, gradient, factor, block, seen);
+  return block_of<Level>::at_least(state[0], least);
 }
 
 /// Removes a sent value from the states of one element.
@@ -128,17 +121,22 @@ GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, S
   pending = {indices + done, pending.values + done, pending.count - done};
 }
 
-/// Removing what is pending, accumulating, measuring and keeping candidates of at most a tile. Each block asks memory
-/// for one that comes later, and marks its candidates; when all of a strip are done the marked ones are appended. So no
-/// branch waits for what an addition gives: of blocks with candidates and without no processor can predict which comes
-/// next. Without `Candidates` none are looked for.
+/// Removing what is pending, accumulating, measuring and keeping candidates of at most a tile. Blocks mark their
+/// candidates; when all of a strip are done the marked ones are appended. So no branch waits for what an addition
+/// gives: of blocks with candidates and without no processor can predict which comes next. In strips shorter than a
+/// tile each block asks memory for one that comes later. Without `Candidates` none are looked for.
 struct accumulate_tile {
   static constexpr std::size_t remove_ahead = 256;  // a vector load right behind a scalar store would wait for it
+  static constexpr std::size_t ask_ahead = 1024;
+  /// A gradient of so many bytes and its accumulator are near enough: nothing is asked for.
+  static constexpr std::size_t cached_bytes = std::size_t{1} << 21;
 
-  /// Elements of a strip, a multiple of a block and at most a tile: long ones have fewer ends, whose branches are
-  /// mispredicted; but while entries are removed and appended memory has nothing to bring.
+  /// Elements of a strip, a multiple of a block and at most a tile. In caches long ones, as they have fewer ends, whose
+  /// branches are mispredicted. Else short ones: while entries are removed and appended, memory has only that to bring
+  /// which was asked for in a strip.
   [[nodiscard]] static constexpr std::size_t strip_for(std::size_t gradient_bytes) noexcept {
-    return gradient_bytes < streamed_bytes ? tile_size : 512;
+    if (gradient_bytes <= cached_bytes) return tile_size;
+    return gradient_bytes <= 2 * cached_bytes ? tile_size / 2 : 256;
   }
 
   template <simd Level, bool Candidates = true, class Residual, class T, std::size_t States, class Seen = unseen>
@@ -150,6 +148,7 @@ struct accumulate_tile {
     std::uint64_t bad = 0;
     float room[block];
     running_sums<Level> running;
+    bool const asks = strip < tile_size;
     for (std::size_t at = 0; at < count; at += strip) {
       std::size_t const size = smaller(strip, count - at);
       remove_before(policy, states, first + at, size + remove_ahead, *pending);
@@ -158,10 +157,12 @@ struct accumulate_tile {
       marked_strip marked;
       std::size_t i = 0;
       for (; i + block <= size; i += block) {
-        prefetch(gradient + at + i + ahead, block);
-        for (auto const* const state : states) prefetch(state + ahead, block);
-        bad += accumulate_block(policy, states, readable<Level>(gradient + at + i, room), factor, seen);
-        if constexpr (Candidates) marked.put(i / block, block_of<Level>::at_least(states[0], least));
+        if (asks) {
+          prefetch(gradient + at + i + ask_ahead, block);
+          for (auto const* const state : states) prefetch(state + ask_ahead, block);
+        }
+        marked.put(i / block, accumulate_block<Level>(policy, states, readable<Level>(gradient + at + i, room), factor,
+                                                      least, seen, bad));
         for (auto& state : states) state += block;
         seen.advance(block);
       }
