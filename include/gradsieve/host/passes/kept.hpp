@@ -1,6 +1,7 @@
 // What a threshold keeps: counting it, and writing it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -88,24 +89,36 @@ struct count_candidates {
   }
 };
 
-/// Writes the candidates that a threshold keeps to [at.above, end).
+/// Writes the candidates that a threshold keeps to [at.above, end). Behind the candidates a block may be read.
 struct write_candidates {
   template <simd Level>
   GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key,
                                    kept at, std::uint64_t end, index_type* indices, float* out) noexcept {
-    std::size_t i = 0;
-    for (; i + block <= count && at.above + 2 * block <= end; i += block) {  // as long as there is room to overwrite
-      mark_word wanted = block_of<Level>::at_least(values + i, key_above(key));
+    for (std::size_t i = 0; i < count; i += block) {
+      mark_word const here = first_marks(count - i);
+      mark_word wanted = block_of<Level>::at_least(values + i, key_above(key)) & here;
       if (at.equal > 0) {
-        mark_word ties = block_of<Level>::at_least(values + i, key) & ~wanted;
+        mark_word ties = block_of<Level>::at_least(values + i, key) & here & ~wanted;
         for (; ties != 0 && at.equal > 0; --at.equal, ties &= ties - 1) wanted |= ties & (0 - ties);
       }
-      block_of<Level>::pack(wanted, from + i, indices + at.above);
-      block_of<Level>::pack(wanted, values + i, out + at.above);
-      at.above += count_marks(wanted);
+      if (at.above + 2 * block <= end) {  // there is room to overwrite
+        block_of<Level>::pack(wanted, from + i, indices + at.above);
+        block_of<Level>::pack(wanted, values + i, out + at.above);
+      } else {
+        write_few<Level>(wanted, from + i, indices + at.above, end - at.above);
+        write_few<Level>(wanted, values + i, out + at.above, end - at.above);
+      }
+      at.above = smaller<std::uint64_t>(at.above + count_marks(wanted), end);
     }
-    write_kept(values + i, count - i, key, keep_all{}, at, end, {{indices, end}, {out, end}, {}},
-               [&](std::size_t j) { return from[i + j]; });
+  }
+
+ private:
+  /// As pack(), at most `room` of them, and nothing behind.
+  template <simd Level, class Value>
+  GRADSIEVE_INLINE static void write_few(mark_word wanted, Value const* from, Value* to, std::uint64_t room) noexcept {
+    Value packed[2 * block];
+    block_of<Level>::pack(wanted, from, packed);
+    std::copy_n(packed, smaller<std::uint64_t>(count_marks(wanted), room), to);
   }
 };
 
