@@ -83,6 +83,34 @@ check("compress, 0.1 %, cold" 0.001 compress 1 1 6 12700)
 check("exchange of coo, one rank, 1 %, warm" 0.01 coo 4 8 8 17000)
 check("exchange of fixed_width and fp16, one rank, 1 %, warm" 0.01 fixed_width 4 8 11 17500)
 
+# What one kernel did in an average of so many senders' messages: threads and barriers of its blocks.
+function(count_of_kernel name senders)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E env ${STATISTICS} ${LAUNCHER} "${PROGRAM}" 16 0.01 ${senders} average
+                  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0 OR NOT output MATCHES
+                           "${name}[^\n]*: launches 1,[^\n]* threads ([0-9]+),[^\n]* block barriers ([0-9]+)")
+    message(FATAL_ERROR "${PROGRAM} failed, or has no ${name}:\n${output}")
+  endif()
+  set(threads ${CMAKE_MATCH_1} PARENT_SCOPE)
+  set(block_barriers ${CMAKE_MATCH_2} PARENT_SCOPE)
+endfunction()
+
+# Senders are read side by side: more of them have more threads, and no block has more barriers. In apply_updates no warp
+# waits for another.
+foreach(kernel IN ITEMS apply_updates receive_coo settle_exchange)
+  count_of_kernel(${kernel} 8)
+  set(few ${threads})
+  set(few_barriers ${block_barriers})
+  count_of_kernel(${kernel} 64)
+  message(STATUS "${kernel}, 8 and 64 senders: ${few} and ${threads} threads, "
+                 "${few_barriers} and ${block_barriers} barriers of blocks")
+  math(EXPR bound "${few_barriers} * ${threads} / ${few}")
+  if(block_barriers GREATER bound OR (kernel STREQUAL "apply_updates" AND block_barriers GREATER 0)
+     OR (NOT kernel STREQUAL "apply_updates" AND NOT threads GREATER few))
+    message(SEND_ERROR "${kernel}: 64 senders wait for each other")
+  endif()
+endforeach()
+
 # The model of a step, bench/device_model.py, counts the kernels and memsets that a graph of one has.
 find_program(PYTHON3 python3)
 if(PYTHON3)

@@ -1,6 +1,7 @@
 // Warm steps of one recipe, for a launcher that counts what kernels do: check_traffic.cmake.
 //   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress|coo|fixed_width
 //   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress_nodes|coo_nodes   says after them what a graph of one more has
+//   step_traffic ELEMENTS_LOG2 DENSITY SENDERS average   one average of the messages of so many senders
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -37,6 +38,35 @@ struct what {
   bool nodes = false;
 };
 
+std::vector<float> laplace_values(std::uint64_t n, int step) {
+  std::vector<float> values(n);
+  for (std::uint64_t i = 0; i < n; ++i) {
+    auto const bits = gs::mix(gs::mix(static_cast<std::uint64_t>(step)) + i);
+    float const size = -std::log(static_cast<float>((bits >> 40) + 1) * 0x1p-24f);
+    values[i] = (bits & 1) != 0 ? size : -size;
+  }
+  return values;
+}
+
+void average(std::uint64_t n, double density, int senders) {
+  gs::device const where{};
+  auto const layers = gs::layout::flat(n);
+  std::vector<gs::cuda_buffer<std::byte>> memory;
+  std::vector<std::span<std::byte const>> messages;
+  for (int r = 0; r < senders; ++r) {
+    gs::compressor sender{gs::host{}, layers, gs::recipe{.density = density}};
+    auto const values = laplace_values(n, r);
+    auto const bytes = sender.encode(sender.compress(std::span{values}));
+    memory.emplace_back(where, bytes.size());
+    where.copy(bytes, memory.back().span());
+    where.synchronize();
+    messages.push_back(memory.back().span());
+  }
+  gs::cuda_buffer<float> const gradient{where, n};
+  gs::averager server{where, layers};
+  server.apply(messages, gradient.span());
+}
+
 template <class Codec>
 void run(std::uint64_t n, double density, int steps, what const does, Codec const& codec) {
   cudaStream_t stream{};
@@ -44,7 +74,6 @@ void run(std::uint64_t n, double density, int steps, what const does, Codec cons
   gs::device const where{stream};
   gs::compressor compressor{where, gs::layout::flat(n), gs::recipe{.density = density, .codec = codec}};
   gs::cuda_buffer<float> const gradient{where, n};
-  std::vector<float> values(n);
   auto const enqueue = [&] {
     if (does.exchange)
       compressor.exchange(gs::self{}, gradient.span());
@@ -52,11 +81,7 @@ void run(std::uint64_t n, double density, int steps, what const does, Codec cons
       (void)compressor.compress(gradient.span());
   };
   for (int step = 0; step < steps; ++step) {
-    for (std::uint64_t i = 0; i < n; ++i) {  // Laplace
-      auto const bits = gs::mix(gs::mix(static_cast<std::uint64_t>(step)) + i);
-      float const size = -std::log(static_cast<float>((bits >> 40) + 1) * 0x1p-24f);
-      values[i] = (bits & 1) != 0 ? size : -size;
-    }
+    auto const values = laplace_values(n, step);
     where.copy(std::as_bytes(std::span{values}), std::as_writable_bytes(gradient.span()));
     enqueue();
     where.synchronize();
@@ -78,7 +103,9 @@ int main(int count, char** arguments) {
   int const steps = std::atoi(arguments[3]);
   std::string const chosen = arguments[4];
   what const does{!chosen.starts_with("compress"), chosen.ends_with("nodes")};
-  if (chosen == "fixed_width")
+  if (chosen == "average")
+    average(n, density, steps);
+  else if (chosen == "fixed_width")
     run(n, density, steps, does, gs::packed<gs::fixed_width, gs::fp16>{});
   else
     run(n, density, steps, does, gs::coo{});

@@ -184,8 +184,9 @@ class device_step : public device_step_parts<Recipe> {
         faults_.error(), limit, work.saturated()});
     auto const* const errors = passthrough.share(comm, faults_.error());
     auto const cells = work.tables().cell_count;
-    work.over(result.unlisted + cells + 1, cuda_kernels::settle_exchange<>, errors, memory.taken(), result.unlisted > 0,
-              cells, result.updates, result.senders, faults_.error(), faults_.touched(), faults_.heard(failed_here_));
+    work.over(result.senders * (result.unlisted + cells + 1), cuda_kernels::settle_exchange<>, errors, memory.taken(),
+              result.unlisted > 0, cells, result.updates, result.senders, faults_.error(), faults_.touched(),
+              faults_.heard(failed_here_));
     passthrough.settle(faults_.error(), work.stays());
     count_bytes(comm, result);
     return result;

@@ -12,7 +12,6 @@ namespace gradsieve::cuda_kernels {
 
 inline constexpr unsigned load_bytes = 16;             ///< of a load of several elements: the most a thread can have
 inline constexpr std::uint32_t cell_size = 4096;       ///< elements of a cell: the grid of tiles and directories
-inline constexpr std::uint32_t staged_entries = 1024;  ///< of one update, in shared memory while a cell is summed
 inline constexpr std::uint64_t most_samples = std::uint64_t{1} << 20;  ///< of a segment that all blocks search
 inline constexpr std::uint64_t samples_of_block = 8192;                ///< of one that a block searches
 
@@ -51,7 +50,7 @@ inline constexpr unsigned write_threads = 256;
 inline constexpr unsigned write_warps = write_threads / 32;
 inline constexpr std::uint32_t most_write_blocks = 1024;
 inline constexpr unsigned apply_threads = 256;
-inline constexpr unsigned apply_blocks = 6;  ///< on a multiprocessor; with more of them registers would spill
+inline constexpr unsigned apply_blocks = 5;  ///< on a multiprocessor; with more of them registers would spill
 inline constexpr unsigned bin_threads = 256;
 inline constexpr unsigned mark_threads = 128;
 inline constexpr unsigned mark_blocks = 5;  ///< on a multiprocessor; with more of them registers would spill

@@ -282,6 +282,7 @@ static void race_end(Launch* L) {
   s.sonce += R.cur.sonce;
   s.atom += R.cur.atom - R.cur.grid;
   s.strong += R.cur.strong;
+  s.bar += R.cur.bar;
 }
 
 static void race_forget(u64 a, u64 n) {  // memory that a kernel allocates
@@ -302,11 +303,12 @@ static void race_summary(int status, void*) {
             "%llu, "
             "global loads %llu B (%llu "
             "distinct), "
-            "stores %llu B (%llu distinct), atomics %llu, strong accesses %llu\n",
+            "stores %llu B (%llu distinct), atomics %llu, strong accesses %llu, block barriers %llu\n",
             demangled(p.first).substr(0, 300).c_str(), (unsigned long long)s.launches, (unsigned long long)s.coop,
             (unsigned long long)s.early, (unsigned long long)s.first, (unsigned long long)s.threads,
             (unsigned long long)s.grid, (unsigned long long)s.ld, (unsigned long long)s.lonce, (unsigned long long)s.st,
-            (unsigned long long)s.sonce, (unsigned long long)s.atom, (unsigned long long)s.strong);
+            (unsigned long long)s.sonce, (unsigned long long)s.atom, (unsigned long long)s.strong,
+            (unsigned long long)s.bar);
   }
   if (!RACE()) return;
   if (R.found || R.notes)

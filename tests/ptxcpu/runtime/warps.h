@@ -177,6 +177,7 @@ u64 rt_warp(T* t, u32 op, u32 site, u32 mask, u64 v, u32 bb, u32 c) {
 static void bar_release(Block* b, u32 id) {
   Bar& B = b->bar[id];
   race_bar(b, id);
+  if (STATS()) ++race().cur.bar;
   B.res = B.acc;
   B.res2 = B.acc2;
   B.cnt = 0;

@@ -17,8 +17,8 @@ namespace cuda_kernels {
 
 /// Calls body(b) for b < count, by whole warps.
 template <class Body>
-__device__ void for_each_by_warps(std::uint64_t count, Body const& body) {
-  for_each(32 * count, [&](std::uint64_t i) { body(i / 32); });
+__device__ void for_each_by_warps(thread_team const& team, std::uint64_t count, Body const& body) {
+  team.for_each(32 * count, [&](std::uint64_t i) { body(i / 32); });
 }
 
 /// A block format whose codes depend on random numbers, which stream_of(layout hash, step, rank) names.
@@ -83,10 +83,11 @@ struct block_values_part {
   }
 
   /// Every block has a code that its scale is the scale of, and no bits stand behind the last.
-  [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t) const {
+  [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t,
+                                            thread_team const& team) const {
     std::byte const* const codes = part + scales_bytes(count);
     bool good = true;
-    for_each_by_warps(blocks(count).size(), [&](std::uint64_t b) {
+    for_each_by_warps(team, blocks(count).size(), [&](std::uint64_t b) {
       auto const scale_here = scale(part, b);
       bool filled = false;
       blocks(count).for_each_entry(
@@ -94,7 +95,7 @@ struct block_values_part {
       good = __any_sync(~0u, filled ? 1 : 0) != 0 && good;
     });
     std::uint64_t const bits = count * format.width();
-    if (blockIdx.x == 0 && threadIdx.x == 0 && bits % 8 != 0)
+    if (team.thread == 0 && bits % 8 != 0)
       good = good && static_cast<unsigned>(codes[bits / 8]) >> (bits % 8) == 0;
     return good;
   }
@@ -117,7 +118,7 @@ __global__ void round_blocks(entry_list const own, Format const format, std::uin
   std::uint64_t random = 0;
   if constexpr (rounds_at_random<Format>)
     random = format.stream_of(layout_hash, *steps - (*steps == 0 ? 0u : 1u), rank);
-  for_each_by_warps(blocks.size(), [&](std::uint64_t b) {
+  for_each_by_warps(whole_launch(), blocks.size(), [&](std::uint64_t b) {
     key_type largest = 0;
     blocks.for_each_entry(b, [&](std::uint64_t p) {
       float const x = saturated(own.values[p], limit, beyond);

@@ -95,7 +95,7 @@ __global__ void send_coo(message_info const info, entry_list const own, float co
 template <int = 0>
 __global__ void receive_coo(message_info const info, std::uint64_t capacity, slots const from, message_state* states,
                             update* updates, message_checks const to) {
-  for (std::uint32_t r = 0; r < from.senders; ++r) {
+  for_each_sender(from.senders, [&](std::uint32_t r, thread_team const& team) {
     auto fault = exchange_fault::none;
     auto state = opened(info, coo::id, capacity, from, r, fault);
     if (state.failed == 0) {
@@ -109,20 +109,20 @@ __global__ void receive_coo(message_info const info, std::uint64_t capacity, slo
     auto const* const values = reinterpret_cast<float const*>(indices + state.count);
     state.passthrough = values + state.count;
     update const mine{indices, values, state.count, nullptr};
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
+    if (team.thread == 0) {
       states[r] = state;
       updates[r].indices = mine.indices;
       updates[r].values = mine.values;
       updates[r].count = mine.count;
       if (fault != exchange_fault::none) set_fault(to.error, fault, r);
     }
-    if (state.failed != 0) continue;
-    add_words(&to.sums[r], share_of_checksum(from.message(r), state.bytes));
-    check_passthrough(info, state, r, to);
-    for_each(mine.count, [&](std::uint64_t p) {
+    if (state.failed != 0) return;
+    add_words(&to.sums[r], share_of_checksum(from.message(r), state.bytes, team));
+    check_passthrough(info, state, r, to, team);
+    team.for_each(mine.count, [&](std::uint64_t p) {
       check_entry(info, mine.indices[p], p > 0 ? mine.indices[p - 1] : 0, p == 0, mine.values[p], r, to);
     });
-  }
+  });
   end_check(from, updates, to);
 }
 
@@ -152,8 +152,8 @@ class device_codec<coo> {
   template <int = 0>
   void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
                cuda_kernels::update* updates, cuda_kernels::message_checks const& checks) const {
-    work.over(capacity + info.passthrough + 1, cuda_kernels::receive_coo<>, info, capacity, in.from, in.states, updates,
-              checks);
+    work.over(in.from.senders * (capacity + info.passthrough + 1), cuda_kernels::receive_coo<>, info, capacity,
+              in.from, in.states, updates, checks);
   }
 
  private:
@@ -208,8 +208,8 @@ class device_decoded_messages {
   /// The same, with their directories.
   [[nodiscard]] cuda_kernels::update* updates_with_directories(cuda_workspace const& work) const {
     auto const cells = work.tables().cell_count;
-    work.over(most_ + cells + 1, cuda_kernels::settle_exchange<>, nullptr, cuda_kernels::entry_list{}, true, cells,
-              updates_.data(), senders_, nullptr, nullptr, nullptr);
+    work.over(senders_ * (most_ + cells + 1), cuda_kernels::settle_exchange<>, nullptr, cuda_kernels::entry_list{},
+              true, cells, updates_.data(), senders_, nullptr, nullptr, nullptr);
     return updates_.data();
   }
 

@@ -90,11 +90,12 @@ struct slots {
   return word;
 }
 
-/// What a thread of a launch adds to a checksum: its share of the words, and one of them the size, and the checksum
+/// What a thread of a team adds to a checksum: its share of the words, and one of them the size, and the checksum
 /// itself as a zero.
-[[nodiscard]] __device__ inline std::uint64_t share_of_checksum(std::byte const* message, std::uint64_t bytes) {
+[[nodiscard]] __device__ inline std::uint64_t share_of_checksum(std::byte const* message, std::uint64_t bytes,
+                                                                thread_team const& team) {
   std::uint64_t own = 0;
-  for_each((bytes + 7) / 8, [&](std::uint64_t w) {
+  team.for_each((bytes + 7) / 8, [&](std::uint64_t w) {
     own += w != checksum_word ? wire::mixed(word_of(message, w, bytes), w + 1)
                               : wire::mixed(bytes, 0) + wire::mixed(0, checksum_word + 1);
   });
@@ -116,7 +117,8 @@ __device__ inline void add_words(std::uint64_t* sum, std::uint64_t own) {
 
 template <int = 0>
 __global__ void seal_message(header_words* message, message_state const* state) {
-  add_words(&message->checksum, share_of_checksum(reinterpret_cast<std::byte const*>(message), state->bytes));
+  auto const* const bytes = reinterpret_cast<std::byte const*>(message);
+  add_words(&message->checksum, share_of_checksum(bytes, state->bytes, whole_launch()));
 }
 
 /// What a header says. `fault` becomes what is wrong with it or with the envelope; a message that is not ours has no
@@ -157,10 +159,10 @@ __device__ inline void check_entry(message_info const& info, index_type i, index
   if (!is_finite(value)) set_fault(to.error, exchange_fault::value, r);
 }
 
-/// What passes through is finite. By all threads.
+/// What passes through is finite.
 __device__ inline void check_passthrough(message_info const& info, message_state const& state, std::uint32_t r,
-                                         message_checks const& to) {
-  for_each(info.passthrough, [&](std::uint64_t p) {
+                                         message_checks const& to, thread_team const& team) {
+  team.for_each(info.passthrough, [&](std::uint64_t p) {
     if (!is_finite(state.passthrough[p])) set_fault(to.error, exchange_fault::value, r);
   });
 }

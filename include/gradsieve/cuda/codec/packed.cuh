@@ -83,10 +83,11 @@ __global__ void __launch_bounds__(part_threads)
 template <class Indices>
 __global__ void read_indices(slots const from, message_state const* states, Indices const indices,
                              device_places const places) {
-  for (std::uint32_t r = 0; r < from.senders; ++r)
-    for_each(states[r].count, [&](std::uint64_t p) {
+  for_each_sender(from.senders, [&](std::uint32_t r, thread_team const& team) {
+    team.for_each(states[r].count, [&](std::uint64_t p) {
       places.indices[r * places.most + p] = indices.index(from.message(r) + states[r].indices, states[r].count, r, p);
     });
+  });
 }
 
 /// A thread a sender: the part of the values, whose size depends on the indices.
@@ -108,20 +109,21 @@ template <class Indices, class Values>
 __global__ void read_packed(message_info const info, slots const from, message_state const* states,
                             Indices const indices, Values const values, device_places const places, float* decoded,
                             update* updates, message_checks const to) {
-  for (std::uint32_t r = 0; r < from.senders; ++r) {
+  for_each_sender(from.senders, [&](std::uint32_t r, thread_team const& team) {
     auto const state = states[r];
     std::byte const* const message = from.message(r);
     update const mine{places.indices + r * places.most, decoded + r * places.most, state.count, nullptr};
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
+    if (team.thread == 0) {
       updates[r].indices = mine.indices;
       updates[r].values = mine.values;
       updates[r].count = mine.count;
     }
-    if (state.failed != 0) continue;
-    add_words(&to.sums[r], share_of_checksum(message, state.bytes));
-    check_passthrough(info, state, r, to);
-    if (!values.well_formed(message + state.values, state.count, r)) set_fault(to.error, exchange_fault::contents, r);
-    for_each((std::uint64_t{state.count} + 31) / 32 * 32, [&](std::uint64_t p) {  // by whole warps
+    if (state.failed != 0) return;
+    add_words(&to.sums[r], share_of_checksum(message, state.bytes, team));
+    check_passthrough(info, state, r, to, team);
+    if (!values.well_formed(message + state.values, state.count, r, team))
+      set_fault(to.error, exchange_fault::contents, r);
+    team.for_each((std::uint64_t{state.count} + 31) / 32 * 32, [&](std::uint64_t p) {  // by whole warps
       bool const here = p < state.count;
       index_type const i = here ? indices.index(message + state.indices, state.count, r, p) : 0;
       index_type before = __shfl_up_sync(~0u, i, 1);
@@ -134,7 +136,7 @@ __global__ void read_packed(message_info const info, slots const from, message_s
       places.indices[r * places.most + p] = i;
       decoded[r * places.most + p] = x;
     });
-  }
+  });
   end_check(from, updates, to);
 }
 
@@ -202,12 +204,13 @@ class device_codec<packed<Indices, Values>> {
     work.launch(open_packed<device_codec, index_part, value_part>, in.from.senders, part_threads, info, capacity,
                 in.from, indices, values, in.states, in.error);
     if constexpr (value_part::needs_indices) {
-      work.over(most_, read_indices<index_part>, in.from, in.states, indices, places);
+      work.over(in.from.senders * most_, read_indices<index_part>, in.from, in.states, indices, places);
       values_.prepare(work, in, places);
       work.over(in.from.senders, end_values<value_part>, in.from.senders, values, in.states, in.error);
     }
-    work.over(std::max(most_, in.from.bytes / 8) + info.passthrough + 1, read_packed<index_part, value_part>, info,
-              in.from, in.states, indices, values, places, found_values_.data(), updates, checks);
+    work.over(in.from.senders * (std::max(most_, in.from.bytes / 8) + info.passthrough + 1),
+              read_packed<index_part, value_part>, info, in.from, in.states, indices, values, places,
+              found_values_.data(), updates, checks);
   }
 
  private:

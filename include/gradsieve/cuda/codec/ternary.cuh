@@ -45,8 +45,9 @@ struct ternary_part {
   }
 
   /// No bits stand behind the last.
-  [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t sender) const {
-    if (blockIdx.x != 0 || threadIdx.x != 0 || count % 8 == 0) return true;
+  [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t sender,
+                                            thread_team const& team) const {
+    if (team.thread != 0 || count % 8 == 0) return true;
     return static_cast<unsigned>(part[4 * std::uint64_t{scales(sender)} + count / 8]) >> (count % 8) == 0;
   }
 

@@ -15,14 +15,14 @@
 namespace gradsieve {
 
 /// How a value codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, layers, most) and
-/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, info, own, limit, beyond), where the codec has
-/// it, as of device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before
+/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, info, own, limit, beyond), where the codec
+/// has it, as of device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before
 /// part().value if that needs_indices. part() is what kernels take of it, a small value with
 ///   needs_indices: whether the indices of all entries have to be decoded first;
 ///   bytes(count, sender): of the part of a message;
 ///   write(own, count, to): by all threads of a launch;
-///   well_formed(part, count, sender): by all threads of a launch; false in a thread that finds something wrong with
-///     the part as a whole;
+///   well_formed(part, count, sender, team): by all threads of a thread_team; false in a thread that finds something
+///     wrong with the part as a whole;
 ///   value(part, count, sender, p, i, good): of the p-th entry, whose index is i; sets good to false if there is none.
 /// Whether values are finite is checked behind it.
 template <class Values>
@@ -60,7 +60,10 @@ struct plain_values_part {
     for_each(count,
              [&](std::uint64_t p) { put_bytes(to + format::width * p, format::write(own.values[p]), format::width); });
   }
-  [[nodiscard]] static __device__ bool well_formed(std::byte const*, std::uint64_t, std::uint32_t) { return true; }
+  [[nodiscard]] static __device__ bool well_formed(std::byte const*, std::uint64_t, std::uint32_t,
+                                                   thread_team const&) {
+    return true;
+  }
   [[nodiscard]] static __device__ float value(std::byte const* part, std::uint64_t, std::uint32_t, std::uint64_t p,
                                               index_type, bool&) {
     return format::read(static_cast<std::uint32_t>(get_bytes(part + format::width * p, format::width)));

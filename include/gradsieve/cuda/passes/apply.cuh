@@ -1,7 +1,6 @@
-// Adding up what the ranks have sent, on a device: a cell at a time, no atomics on sums, the same bits on every rank.
+// Adding up what the ranks have sent, on a device: a warp a part of a cell, no atomics on sums, the same bits on every
+// rank.
 #pragma once
-
-#include <cub/block/block_scan.cuh>
 
 #include <cstdint>
 
@@ -30,79 +29,84 @@ template <class T>
   return pointer;
 }
 
-/// The sum over one cell, by all threads of a block.
-struct cell_sum {
-  using scanner = cub::BlockScan<std::uint32_t, apply_threads>;
+/// Elements that one warp sums up.
+inline constexpr unsigned part_size = cell_size / (apply_threads / 32);
+static_assert(cell_size % (apply_threads / 32) == 0 && part_size % 32 == 0);
 
-  float total[cell_size];
-  std::uint32_t has[cell_size / 32];
-  typename scanner::TempStorage scan;
-  std::uint32_t first[apply_threads];       // entry of each sender that is in the cell
-  std::uint32_t begins[apply_threads + 1];  // of its entries among all that are in the cell
-  float values[staged_entries];
-  std::uint16_t places[staged_entries];
+/// Consecutive entries of one sender.
+struct entry_run {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
+/// Those that a sender has of a part. Cost: two searches among its entries of the cell.
+[[nodiscard]] __device__ inline entry_run run_of(update const& from, std::uint32_t cell, std::uint64_t begin) {
+  auto const* const cells = in_global(from.cells);
+  std::uint32_t const first = cells[cell];
+  std::uint32_t const count = cells[cell + 1] - first;
+  if (count == 0) return {};
+  auto const* const indices = in_global(from.indices) + first;
+  auto const before = static_cast<std::uint32_t>(first_not_below(indices, count, begin));
+  std::uint32_t const left = smaller<std::uint32_t>(count - before, part_size);
+  return {first + before, static_cast<std::uint32_t>(first_not_below(indices + before, left, begin + part_size))};
+}
+
+/// The sum over one part, by a warp: whatever the number of senders, no other warp is waited for.
+struct part_sum {
+  float total[part_size];
+  std::uint32_t has[part_size / 32];
 
   __device__ void clear() {
-    for (unsigned w = threadIdx.x; w < cell_size / 32; w += apply_threads) has[w] = 0;
-    __syncthreads();
+    for (unsigned w = threadIdx.x % 32; w < part_size / 32; w += 32) has[w] = 0;
+    __syncwarp();
   }
 
-  /// Up to apply_threads senders, one after the other. Where each has few entries they are read all at once.
-  __device__ void add_senders(update const* updates, std::uint32_t senders, std::uint32_t cell) {
-    std::uint32_t count = 0;
-    if (threadIdx.x < senders) {
-      auto const* const cells = in_global(updates[threadIdx.x].cells);
-      first[threadIdx.x] = cells[cell];
-      count = cells[cell + 1] - first[threadIdx.x];
-    }
-    std::uint32_t before = 0;
-    std::uint32_t all = 0;
-    scanner{scan}.ExclusiveSum(count, before, all);
-    begins[threadIdx.x] = before;
-    if (threadIdx.x == 0) begins[apply_threads] = all;
-    __syncthreads();
-    for (std::uint32_t u = 0; u < senders && all > 0;) {
-      std::uint32_t end = u + 1;
-      while (end < senders && begins[end + 1] - begins[u] <= staged_entries) ++end;
-      if (begins[end] - begins[u] <= staged_entries)
-        add_staged(updates, u, end);
-      else
-        add(
-            begins[end] - begins[u],
-            [&](std::uint32_t i) { return in_global(updates[u].indices)[first[u] + i] % cell_size; },
-            [&](std::uint32_t i) { return in_global(updates[u].values)[first[u] + i]; });
-      u = end;
+  /// All senders, whose entries of the part are read as one list: the first sender's, the second's, and so on.
+  __device__ void add_senders(update const* updates, std::uint32_t senders, std::uint32_t cell, std::uint64_t begin) {
+    std::uint32_t const lane = threadIdx.x % 32;
+    for (std::uint32_t from = 0; from < senders; from += 32) {
+      entry_run const mine = from + lane < senders ? run_of(updates[from + lane], cell, begin) : entry_run{};
+      std::uint32_t const until = warp_prefix_sum(mine.count);
+      std::uint32_t const all = __shfl_sync(~0u, until, 31);
+      std::uint32_t const base = mine.first - (until - mine.count);  // of the entry that is the list's first
+      for (std::uint32_t at = 0; at < all; at += 32 * groups_at_once) {
+        std::uint32_t places[groups_at_once];
+        float values[groups_at_once];
+#pragma unroll
+        for (unsigned g = 0; g < groups_at_once; ++g) {
+          std::uint32_t const i = at + 32 * g + lane;
+          std::uint32_t sender = 0;  // lanes whose entries end before this one
+#pragma unroll
+          for (unsigned step = 16; step > 0; step /= 2)
+            if (__shfl_sync(~0u, until, sender + step - 1) <= i) sender += step;
+          std::uint32_t const p = __shfl_sync(~0u, base, sender) + i;
+          places[g] = i < all ? in_global(updates[from + sender].indices)[p] % part_size : part_size + lane;
+          values[g] = i < all ? in_global(updates[from + sender].values)[p] : 0.0f;
+        }
+#pragma unroll
+        for (unsigned g = 0; g < groups_at_once; ++g)
+          if (at + 32 * g < all) add(places[g], values[g]);
+      }
     }
   }
 
  private:
-  __device__ void add_staged(update const* updates, std::uint32_t from, std::uint32_t to) {
-    std::uint32_t const base = begins[from];
-    for (std::uint32_t i = threadIdx.x; i < begins[to] - base; i += apply_threads) {
-      auto const u = from + static_cast<std::uint32_t>(count_before(
-                                to - from - 1, [&](std::uint64_t s) { return begins[from + s + 1] - base <= i; }));
-      std::uint32_t const p = first[u] + (base + i - begins[u]);
-      places[i] = static_cast<std::uint16_t>(in_global(updates[u].indices)[p] % cell_size);
-      values[i] = in_global(updates[u].values)[p];
-    }
-    __syncthreads();
-    for (std::uint32_t u = from; u < to; ++u)
-      if (std::uint32_t const start = begins[u] - base; begins[u + 1] - begins[u] > 0)
-        add(
-            begins[u + 1] - begins[u], [&](std::uint32_t i) { return places[start + i]; },
-            [&](std::uint32_t i) { return values[start + i]; });
-  }
+  static constexpr unsigned groups_at_once = 4;  // of 32 entries, whose loads are issued before the first is used
 
-  /// One sender's entries.
-  template <class Place, class Value>
-  __device__ void add(std::uint32_t count, Place const& place_of, Value const& value_of) {
-    for (std::uint32_t e = threadIdx.x; e < count; e += apply_threads) {
-      std::uint32_t const i = place_of(e);
-      std::uint32_t const bit = 1u << (i % 32);
-      bool const again = (atomicOr(&has[i / 32], bit) & bit) != 0;
-      total[i] = again ? gradsieve::add(total[i], value_of(e)) : value_of(e);
+  /// An entry a lane; of several for one element that of the lowest lane comes first. Places from part_size on are
+  /// none.
+  __device__ void add(std::uint32_t place, float value) {
+    std::uint32_t const same = __match_any_sync(~0u, place);
+    auto const turn = static_cast<std::uint32_t>(__popc(same & ((1u << threadIdx.x % 32) - 1)));
+    std::uint32_t const last = warp_max(turn);
+    for (std::uint32_t now = 0; now <= last; ++now) {
+      if (turn == now && place < part_size) {
+        std::uint32_t const bit = 1u << (place % 32);
+        bool const again = (atomicOr(&has[place / 32], bit) & bit) != 0;
+        total[place] = again ? gradsieve::add(total[place], value) : value;
+      }
+      __syncwarp();
     }
-    __syncthreads();
   }
 };
 
@@ -130,18 +134,17 @@ __global__ void __launch_bounds__(apply_threads, apply_blocks)
     apply_updates(update const* updates, std::uint32_t senders, float divisor, T* out, std::uint64_t n,
                   std::uint64_t* touched, std::uint64_t* beyond) {
   constexpr unsigned width = load_bytes / sizeof(T);
-  __shared__ cell_sum sum;
+  __shared__ part_sum sums[apply_threads / 32];
+  part_sum& sum = sums[threadIdx.x / 32];
   std::uint32_t const cell = blockIdx.x;
-  std::uint64_t const begin = std::uint64_t{cell} * cell_size;
-  auto const size = static_cast<std::uint32_t>(smaller<std::uint64_t>(cell_size, n - begin));
-  bool const whole = size == cell_size && reinterpret_cast<std::uintptr_t>(out) % load_bytes == 0;
+  std::uint64_t const begin = std::uint64_t{cell} * cell_size + threadIdx.x / 32 * part_size;
+  if (begin >= n) return;
+  auto const size = static_cast<std::uint32_t>(smaller<std::uint64_t>(part_size, n - begin));
+  bool const whole = size == part_size && reinterpret_cast<std::uintptr_t>(out) % load_bytes == 0;
   sum.clear();
-  for (std::uint32_t u = 0; u < senders; u += apply_threads) {
-    sum.add_senders(updates + u, smaller(senders - u, apply_threads), cell);
-    __syncthreads();
-  }
+  sum.add_senders(updates, senders, cell, begin);
   std::uint32_t count = 0;
-  for (std::uint32_t first = threadIdx.x * width; first < size; first += apply_threads * width) {
+  for (std::uint32_t first = threadIdx.x % 32 * width; first < size; first += 32 * width) {
     std::uint32_t const bits = sum.has[first / 32] >> (first % 32) & ((1u << width) - 1);
     pack<T, width> made{};
 #pragma unroll

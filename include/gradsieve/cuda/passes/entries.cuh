@@ -29,12 +29,36 @@ struct passthrough_range {
   std::uint32_t place;
 };
 
+/// Threads that divide work among them: whole blocks of a launch.
+struct thread_team {
+  std::uint64_t thread;  // this one's number
+  std::uint64_t threads;
+
+  /// Calls body(i) for i < count, by all of them.
+  template <class Body>
+  __device__ void for_each(std::uint64_t count, Body const& body) const {
+    for (std::uint64_t i = thread; i < count; i += threads) body(i);
+  }
+};
+
+[[nodiscard]] __device__ inline thread_team whole_launch() {
+  return {std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x, std::uint64_t{gridDim.x} * blockDim.x};
+}
+
 /// Calls body(i) for i < count, by all threads of a launch.
 template <class Body>
 __device__ void for_each(std::uint64_t count, Body const& body) {
-  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
-       i += std::uint64_t{gridDim.x} * blockDim.x)
-    body(i);
+  whole_launch().for_each(count, body);
+}
+
+/// Calls body(sender, team) for all senders, each by a team of its own, side by side; one after the other only as far
+/// as there are more of them than blocks. By all threads of a launch.
+template <class Body>
+__device__ void for_each_sender(std::uint32_t senders, Body const& body) {
+  std::uint32_t const blocks = larger(gridDim.x / larger(senders, 1u), 1u);  // of a sender
+  for (std::uint32_t r = blockIdx.x / blocks; r < senders; r += gridDim.x / blocks)
+    body(r, thread_team{std::uint64_t{blockIdx.x % blocks} * blockDim.x + threadIdx.x,
+                         std::uint64_t{blocks} * blockDim.x});
 }
 
 template <class Residual>

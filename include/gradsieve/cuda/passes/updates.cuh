@@ -43,19 +43,19 @@ __device__ inline void set_first_fault(std::uint64_t* error, exchange_fault what
             static_cast<unsigned long long>(what) | static_cast<unsigned long long>(sender) << 32);
 }
 
-/// Where the entries of every cell begin in a list that rises. By all threads of a launch.
-__device__ inline void fill_directory(entry_list const& list, std::uint32_t count, std::uint32_t cells,
-                                      std::uint32_t thread, std::uint32_t threads) {
-  if (count < cells) {
-    for (std::uint32_t c = thread; c <= cells; c += threads)
-      list.cells[c] = static_cast<std::uint32_t>(first_not_below(list.indices, count, std::uint64_t{c} * cell_size));
+/// Where the entries of every cell begin in an update, whose indices rise.
+__device__ inline void fill_directory(update const& of, std::uint32_t cells, thread_team const& team) {
+  if (of.count < cells) {
+    team.for_each(std::uint64_t{cells} + 1, [&](std::uint64_t c) {
+      of.cells[c] = static_cast<std::uint32_t>(first_not_below(of.indices, of.count, c * cell_size));
+    });
     return;
   }
-  for (std::uint64_t p = thread; p <= count; p += threads) {
-    std::uint32_t const from = p == 0 ? 0 : list.indices[p - 1] / cell_size + 1;
-    std::uint32_t const to = p == count ? cells : list.indices[p] / cell_size;
-    for (std::uint32_t c = from; c <= to; ++c) list.cells[c] = static_cast<std::uint32_t>(p);
-  }
+  team.for_each(std::uint64_t{of.count} + 1, [&](std::uint64_t p) {
+    std::uint32_t const from = p == 0 ? 0 : of.indices[p - 1] / cell_size + 1;
+    std::uint32_t const to = p == of.count ? cells : of.indices[p] / cell_size;
+    for (std::uint32_t c = from; c <= to; ++c) of.cells[c] = static_cast<std::uint32_t>(p);
+  });
 }
 
 /// The end of an exchange. If it failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is not
@@ -77,19 +77,15 @@ __global__ void settle_exchange(float const* failed, entry_list const sent, bool
     }
   }
   __syncthreads();
-  std::uint32_t const thread = blockIdx.x * blockDim.x + threadIdx.x;
-  std::uint32_t const threads = gridDim.x * blockDim.x;
-  if (good) {
-    for (std::uint32_t u = 0; fill && u < senders; ++u)
-      fill_directory({const_cast<index_type*>(updates[u].indices), nullptr, nullptr, updates[u].cells},
-                     updates[u].count, cells, thread, threads);
-    return;
-  }
-  for (std::uint32_t c = thread; c <= cells; c += threads) {
-    if (sent.cells != nullptr) sent.cells[c] = 0;
-    for (std::uint32_t u = 0; u < senders; ++u)
-      if (updates[u].cells != nullptr) updates[u].cells[c] = 0;
-  }
+  if (good && !fill) return;
+  for_each_sender(senders, [&](std::uint32_t u, thread_team const& team) {
+    if (good)
+      fill_directory(updates[u], cells, team);
+    else if (updates[u].cells != nullptr)
+      team.for_each(std::uint64_t{cells} + 1, [&](std::uint64_t c) { updates[u].cells[c] = 0; });
+  });
+  if (!good && sent.cells != nullptr)
+    for_each(std::uint64_t{cells} + 1, [&](std::uint64_t c) { sent.cells[c] = 0; });
 }
 
 // ---- The union of the ranks' choices -------------------------------------------------------------------------
