@@ -248,8 +248,8 @@ struct exchange_rules {
                 "recipe.exchange sends indices and values apart: recipe.codec has to be coo, or packed with values "
                 "that are coded one by one (fp32, fp16, bf16); see separable_codec");
   static_assert(!sums || Space::template sums_with<codec_type> || !separable_codec<codec_type>,
-                "on a device index_union and leader send indices as u32 and values as binary32: recipe.codec has to "
-                "be coo, or packed with raw32 and fp32");
+                "on a device index_union and leader send indices as u32 and values of 32 or 16 bits: recipe.codec has "
+                "to be coo, or packed with raw32 and fp32, fp16 or bf16");
   static_assert(
       !on_host || (sums && !separable_codec<codec_type>) ||
           runs_with<exchange_type, typename Space::workspace, codec_type, Comm>,
@@ -269,6 +269,8 @@ struct exchange_rules {
                 "this communicator needs send_receive, as the recipe's exchange sends from rank to rank");
   static_assert(!on_host || !sums || !rounding_separable_codec<codec_type> || has_send_receive<Comm, Space>,
                 "this communicator needs send_receive, as the recipe's values are summed in a format of their own");
+  static_assert(on_host || !sums || !rounding_separable_codec<codec_type> || has_all_to_all<Comm, Space>,
+                "this communicator needs all_to_all, as on a device the recipe's values are summed in shares");
   static_assert(stages_fits<Comm>, "this communicator's stages must be a static constexpr bool");
   static_assert(stream_ordered_fits<Comm>, "this communicator's stream_ordered must be a static constexpr bool");
   static_assert(require_threads_fits<Comm>, "this communicator's require_threads must be void require_threads() const");

@@ -173,6 +173,7 @@ TEST_CASE("small: one rank with itself, call by call and then by a graph") {
   check(gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}}});
   check(gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}});
   check(gs::recipe{.density = 0.03, .codec = gs::packed{.indices = gs::fixed_width{}, .values = gs::int2{}}});
+  check(gs::recipe{.density = 0.03, .codec = gs::packed<gs::raw32, gs::bf16>{}, .exchange = gs::index_union{}});
 }
 
 TEST_CASE("a report's bytes are those that went through the communicator, all of them") {
@@ -201,6 +202,7 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
   check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
   check(gs::recipe{.density = 0.03, .exchange = gs::index_union{}});
   check(gs::recipe{.density = 0.03, .selector = gs::random_k{}, .exchange = gs::shared_choice{}});
+  check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .codec = gs::packed<gs::raw32, gs::fp16>{}});
 }
 
 TEST_CASE("ranks that disagree are told when ranks first meet") {
@@ -312,6 +314,10 @@ TEST_CASE("a rank that fails: the others are told who it was, nothing is given u
   check(gs::recipe{.density = 0.03, .exchange = gs::index_union{}, .passthrough = {.patterns = {}}});
   check(gs::recipe{
       .density = 0.03, .selector = gs::random_k{}, .exchange = gs::shared_choice{}, .passthrough = {.patterns = {}}});
+  check(gs::recipe{.density = 0.03,
+                   .partitioner = gs::cyclic{},
+                   .codec = gs::packed<gs::raw32, gs::fp16>{},
+                   .passthrough = {.patterns = {}}});
 }
 
 TEST_CASE("messages of one's own transport are the host's") {

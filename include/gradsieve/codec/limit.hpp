@@ -36,4 +36,12 @@ template <class Codec>
   return limit;
 }
 
+/// The largest value that each of `world` ranks may give to a sum in a value codec's format, at most `limit`, such that
+/// no sum is clamped.
+template <class Values>
+[[nodiscard]] float largest_summed(Values const& how, message_info const& info, int world, float limit) noexcept {
+  if constexpr (limited_codec<Values>) limit = std::min(limit, divide(how.largest(), static_cast<float>(world)));
+  return largest_coded(how, info, limit);
+}
+
 }  // namespace gradsieve

@@ -52,8 +52,9 @@ template <class Codec>
 class device_codec;  // cuda/codec/codec.cuh
 template <class Exchange, class Codec>
 class device_exchange;  // cuda/exchange.cuh
+template <class Values>
+class device_value_sum;  // cuda/value_sum.cuh
 struct raw32;
-struct fp32;
 namespace cuda_kernels {
 template <bool FullGrid, class Read>
 class kernel_workspace;
@@ -82,11 +83,11 @@ struct device {
   static constexpr bool encodes_with = std::default_initializable<device_codec<Codec>>;
   template <class Exchange, class Codec>
   static constexpr bool exchanges_with = std::default_initializable<device_exchange<Exchange, Codec>>;
-  /// Sums are of u32 indices and binary32 values.
+  /// Sums are of u32 indices, and of values that have a device_value_sum.
   template <class Codec>
   static constexpr bool sums_with = requires {
     requires std::same_as<std::remove_cvref_t<decltype(Codec::indices)>, raw32>;
-    requires std::same_as<std::remove_cvref_t<decltype(Codec::values)>, fp32>;
+    sizeof(device_value_sum<std::remove_cvref_t<decltype(Codec::values)>>);
   };
 
   /// @endcond

@@ -10,6 +10,7 @@
 #include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/passes/scan.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
+#include <gradsieve/cuda/value_sum.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/gather.hpp>
 #include <gradsieve/exchange/index_union.hpp>
@@ -107,7 +108,7 @@ class device_exchange<gather, Codec> {
 template <class Codec>
 class device_exchange<index_union, Codec> {
  public:
-  void reserve(cuda_workspace const& work, Codec const&, message_info const info, int world, std::uint64_t most,
+  void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
                std::size_t segments, bool disjoint) {
     auto const cells = work.tables().cell_count;
     auto const ranks = static_cast<std::uint64_t>(world);
@@ -125,6 +126,8 @@ class device_exchange<index_union, Codec> {
     sums_ = work.zeroed<float>(union_);
     update_ = work.zeroed<cuda_kernels::update>(1);
     counts_ = work.zeroed<std::uint32_t>(cells + 1);
+    values_ = summed_values<Codec>::of(how);
+    sum_.reserve(work, union_, false, world);
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return union_; }
@@ -164,11 +167,12 @@ class device_exchange<index_union, Codec> {
                 round.sent.cells, std::uint64_t{cells} + 1);
     if (cells > 0)
       work.launch(cuda_kernels::write_union<Stored>, cells, cuda_kernels::words_of_cell, bits_.data(),
-                  round.accumulator, union_, round.sent, sums_.data(), round.limit, round.saturated, update_.data());
-    round.comm.all_reduce(where, sums_.span(), reduction::sum);
+                  round.accumulator, union_, round.sent, sums_.data(),
+                  largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated, update_.data());
+    auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     std::uint64_t const given = disjoint_ ? all_.size() : mine_.size();
     std::uint64_t const got = disjoint_ ? all_.size() : all_.size() - mine_.size();
-    return {update_.data(), 1, 4 * (given + sums_.size()), 4 * (got + sums_.size())};
+    return {update_.data(), 1, 4 * given + moved.sent, 4 * got + moved.received};
   }
 
  private:
@@ -181,6 +185,8 @@ class device_exchange<index_union, Codec> {
   cuda_buffer<bool> full_;
   cuda_buffer<float> sums_;
   cuda_buffer<cuda_kernels::update> update_;
+  summed_values_t<Codec> values_{};
+  device_value_sum<summed_values_t<Codec>> sum_;
 };
 
 /// @endcond

@@ -8,6 +8,7 @@
 #include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
+#include <gradsieve/cuda/value_sum.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/leader.hpp>
 
@@ -91,14 +92,16 @@ __global__ void describe_list(std::uint64_t size, float const* sums, entry_list 
 template <class Codec>
 class device_exchange<leader, Codec> {
  public:
-  void reserve(cuda_workspace const& work, Codec const&, message_info const, int, std::uint64_t most, std::size_t,
-               bool) {
+  void reserve(cuda_workspace const& work, Codec const& how, message_info const, int world, std::uint64_t most,
+               std::size_t, bool) {
     most_ = most;
     own_ = work.make_list(most);
     own_list_ = own_.list();
     all_ = work.zeroed<std::uint32_t>(most + cuda_kernels::vote_words + cuda_kernels::sender_words);
     sums_ = work.zeroed<float>(most + 1);
     update_ = work.zeroed<cuda_kernels::update>(1);
+    values_ = summed_values<Codec>::of(how);
+    sum_.reserve(work, most, true, world);
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return most_; }
@@ -118,11 +121,12 @@ class device_exchange<leader, Codec> {
     work.launch(cuda_kernels::count_senders<>, 1, 1, own, world, round.sent);
     work.over(most_, cuda_kernels::check_list<>, all_.data(), most_, work.size(), sender, round.sent, round.error);
     work.over(most_ + 1, cuda_kernels::gather_list<Stored>, all_.data(), most_, round.accumulator, round.error,
-              round.sent, sums_.data(), round.limit, round.saturated);
-    round.comm.all_reduce(work.where(), sums_.span(), reduction::sum);
+              round.sent, sums_.data(), largest_summed(values_, round.info, round.comm.size(), round.limit),
+              round.saturated);
+    auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     work.launch(cuda_kernels::describe_list<>, 1, 1, most_, sums_.data(), round.sent, update_.data(), round.error);
-    std::uint64_t const bytes = 4 * (all_.size() + sums_.size());
-    return {update_.data(), 1, bytes, bytes, most_ + 1};
+    std::uint64_t const listed = 4 * all_.size();
+    return {update_.data(), 1, listed + moved.sent, listed + moved.received, most_ + 1};
   }
 
  private:
@@ -132,6 +136,8 @@ class device_exchange<leader, Codec> {
   cuda_buffer<std::uint32_t> all_;
   cuda_buffer<float> sums_;
   cuda_buffer<cuda_kernels::update> update_;
+  summed_values_t<Codec> values_{};
+  device_value_sum<summed_values_t<Codec>> sum_;
 };
 
 }  // namespace gradsieve

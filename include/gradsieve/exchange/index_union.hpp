@@ -91,7 +91,7 @@ struct index_union {
       auto const own = own_.first(count);
       round.work.gather(round.accumulator, indices, own_.span());
       auto const saturated =
-          round.work.saturate(own, sum_.limit(value_codec, round.info, round.comm.size(), round.limit));
+          round.work.saturate(own, largest_summed(value_codec, round.info, round.comm.size(), round.limit));
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums_.first(count));
       update_ = {indices, sums_.first(count), {}};
       exchange_result result{{&update_, moved.damage ? 0u : 1u},

@@ -75,7 +75,8 @@ struct leader {
         std::ranges::fill(own, 0.0f);
       else
         round.work.gather(round.accumulator, indices, own_.span());
-      result.saturated = round.work.saturate(own, sum_.limit(value_codec, round.info, round.comm.size(), round.limit));
+      result.saturated =
+          round.work.saturate(own, largest_summed(value_codec, round.info, round.comm.size(), round.limit));
       own_[size.count] = damaged ? 1.0f : 0.0f;  // passes the damage to all ranks
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own_.first(size.count + 1),
                                   sums_.first(size.count + 1));

@@ -41,15 +41,9 @@ class value_sum {
     }
   }
 
-  /// The largest value that a rank may contribute, at most `limit`, such that no sum is clamped.
-  template <class Values>
-  [[nodiscard]] static float limit(Values const& how, message_info const& info, int world, float limit) noexcept {
-    if constexpr (limited_codec<Values>) limit = std::min(limit, divide(how.largest(), static_cast<float>(world)));
-    return largest_coded(how, info, limit);
-  }
-
   /// `sums` becomes the sums over the ranks, the same bits on all of them, and `own` what this rank subtracts for them:
-  /// together the ranks subtract the sums. Collective. @pre both are equally long on all ranks, finite, within limit()
+  /// together the ranks subtract the sums. Collective. @pre both are equally long on all ranks, finite, at most
+  /// largest_summed()
   template <class Comm, class Values>
   result run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
              std::span<float> sums) {

@@ -8,6 +8,7 @@
 #include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
+#include <gradsieve/cuda/value_sum.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/published/shared_choice.hpp>
 
@@ -42,12 +43,14 @@ __global__ void describe_sums(float const* sums, std::uint64_t const* error, ent
 template <class Codec>
 class device_exchange<shared_choice, Codec> {
  public:
-  void reserve(cuda_workspace const& work, Codec const&, message_info const, int, std::uint64_t most, std::size_t,
-               bool) {
+  void reserve(cuda_workspace const& work, Codec const& how, message_info const, int world, std::uint64_t most,
+               std::size_t, bool) {
     most_ = most;
     words_ = work.zeroed<std::uint32_t>(cuda_kernels::vote_words);
     sums_ = work.zeroed<float>(most);
     update_ = work.zeroed<cuda_kernels::update>(1);
+    values_ = summed_values<Codec>::of(how);
+    sum_.reserve(work, most, false, world);
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
@@ -61,12 +64,12 @@ class device_exchange<shared_choice, Codec> {
     work.launch(cuda_kernels::vote<>, 1, 1, own);
     round.comm.all_reduce(work.where(), words_.span(), reduction::max);
     work.launch(cuda_kernels::count_votes<>, 1, 1, own);
-    work.over(most_, cuda_kernels::copy_values<>, most_, round.error, round.sent, sums_.data(), round.limit,
-              round.saturated);
-    round.comm.all_reduce(work.where(), sums_.span(), reduction::sum);
+    work.over(most_, cuda_kernels::copy_values<>, most_, round.error, round.sent, sums_.data(),
+              largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated);
+    auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     work.launch(cuda_kernels::describe_sums<>, 1, 1, sums_.data(), round.error, round.sent, update_.data());
-    std::uint64_t const bytes = 4 * (words_.size() + sums_.size());
-    return {update_.data(), 1, bytes, bytes, most_ + 1};
+    std::uint64_t const votes = 4 * words_.size();
+    return {update_.data(), 1, votes + moved.sent, votes + moved.received, most_ + 1};
   }
 
  private:
@@ -74,6 +77,8 @@ class device_exchange<shared_choice, Codec> {
   cuda_buffer<std::uint32_t> words_;
   cuda_buffer<float> sums_;
   cuda_buffer<cuda_kernels::update> update_;
+  summed_values_t<Codec> values_{};
+  device_value_sum<summed_values_t<Codec>> sum_;
 };
 
 }  // namespace gradsieve

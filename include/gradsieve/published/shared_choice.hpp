@@ -58,7 +58,8 @@ struct shared_choice {
       auto const sums = sums_.first(indices.size());
       std::ranges::copy(round.own.values, own.begin());
       exchange_result result{};
-      result.saturated = round.work.saturate(own, sum_.limit(value_codec, round.info, round.comm.size(), round.limit));
+      result.saturated =
+          round.work.saturate(own, largest_summed(value_codec, round.info, round.comm.size(), round.limit));
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums);
       update_ = {indices, sums, {}};
       result.damage = moved.damage;

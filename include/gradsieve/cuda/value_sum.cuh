@@ -1,0 +1,173 @@
+// Sums over all ranks on a device, in the format of the recipe's value codec.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <gradsieve/codec/value/fp32.hpp>
+#include <gradsieve/codec/value/half.hpp>
+#include <gradsieve/core/arithmetic.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+
+namespace gradsieve {
+
+namespace cuda_kernels {
+
+/// A list of values in slots of equal room, one a rank: the list's shares in order, each of ceil(length / ranks)
+/// values. The last place of a slot is not 0 where the sender has failed.
+template <class Format>
+struct value_slots {
+  Format* values;
+  std::uint64_t room;  // of a slot
+  std::uint32_t ranks;
+  std::uint32_t extra;  // what a host's list is longer, behind its values
+
+  [[nodiscard]] __device__ std::uint64_t share(std::uint64_t count) const {
+    return (count + extra + ranks - 1) / ranks;
+  }
+  [[nodiscard]] __device__ Format& at(std::uint64_t slot, std::uint64_t place) const {
+    return values[slot * room + place];
+  }
+  [[nodiscard]] __device__ bool is_last(std::uint64_t place) const { return place + 1 == room; }
+};
+
+/// This rank's values, rounded in place too.
+template <class Format>
+__global__ void pack_shares(entry_list const own, float const* failed, value_slots<Format> const to) {
+  std::uint64_t const count = *own.count;
+  std::uint64_t const share = to.share(count);
+  for_each(to.room * to.ranks, [&](std::uint64_t i) {
+    std::uint64_t const place = i % to.room;
+    std::uint64_t const p = i / to.room * share + place;
+    Format made{};
+    if (to.is_last(place)) {
+      made = from_float_saturated<Format>(failed == nullptr ? 0.0f : *failed);
+    } else if (place < share && p < count) {
+      made = from_float_saturated<Format>(own.values[p]);
+      own.values[p] = to_float(made);
+    }
+    to.values[i] = made;
+  });
+}
+
+/// The sums of this rank's share, in rank order, rounded, into its slot of `to`. It keeps the rounding errors.
+template <class Format>
+__global__ void sum_share(value_slots<Format> const from, std::uint32_t me, entry_list const own, float* failed,
+                          Format* to) {
+  std::uint64_t const count = *own.count;
+  std::uint64_t const share = from.share(count);
+  for_each(from.room, [&](std::uint64_t place) {
+    float total = to_float(from.at(0, place));
+    for (std::uint32_t r = 1; r < from.ranks; ++r) total = add(total, to_float(from.at(r, place)));
+    auto const rounded = from_float_saturated<Format>(total);
+    to[place] = rounded;
+    std::uint64_t const p = me * share + place;
+    if (from.is_last(place)) {
+      if (failed != nullptr) *failed = total;
+    } else if (place < share && p < count) {
+      own.values[p] = subtract(own.values[p], subtract(total, to_float(rounded)));
+    }
+  });
+}
+
+/// All shares' sums.
+template <class Format>
+__global__ void unpack_shares(value_slots<Format> const from, std::uint32_t const* length, float* sums) {
+  std::uint64_t const count = *length;
+  std::uint64_t const share = from.share(count);
+  for_each(count, [&](std::uint64_t p) { sums[p] = to_float(from.at(p / share, p % share)); });
+}
+
+}  // namespace cuda_kernels
+
+/// @cond internal
+/// Bytes of a sum.
+struct sum_traffic {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+};
+
+/// The sums of binary32: an all-reduce of the largest length.
+template <>
+class device_value_sum<fp32> {
+ public:
+  static void reserve(cuda_workspace const&, std::uint64_t, bool, int) noexcept {}
+
+  /// `sums`, which are `own`'s values, zeros behind them, and last, if reserve() was told so, whether this rank has
+  /// failed, become the ranks' sums. `own` is what this rank gives up for them. Collective.
+  template <class Comm>
+  static sum_traffic run(Comm const& comm, cuda_workspace const& work, cuda_kernels::entry_list const&,
+                         std::span<float> sums) {
+    comm.all_reduce(work.where(), sums, reduction::sum);
+    return {sums.size_bytes(), sums.size_bytes()};
+  }
+};
+
+/// The sums of 16-bit values, as value_sum has them on a host: every rank adds up a share of the list as binary32 in
+/// rank order, rounds, and keeps the rounding errors. Cost: an all-to-all and an all-gather of the largest length, of
+/// 2 bytes a value; three kernels. Memory: 6 bytes a value.
+template <class Format>
+class device_value_sum<half_values<Format>> {
+ public:
+  /// For lists of up to `most` values, with a place behind them for a failure if `flagged`. Allocates.
+  void reserve(cuda_workspace const& work, std::uint64_t most, bool flagged, int world) {
+    auto const ranks = static_cast<std::uint64_t>(world);
+    extra_ = flagged ? 1 : 0;
+    most_ = most;
+    room_ = (most + extra_ + ranks - 1) / ranks + 1;
+    outgoing_ = work.zeroed<Format>(room_ * ranks);
+    incoming_ = work.zeroed<Format>(room_ * ranks);
+    share_ = work.zeroed<Format>(room_);
+    sizes_.assign(static_cast<std::size_t>(world), room_ * sizeof(Format));
+  }
+
+  template <class Comm>
+  sum_traffic run(Comm const& comm, cuda_workspace const& work, cuda_kernels::entry_list const& own,
+                  std::span<float> sums) const {
+    auto const ranks = static_cast<std::uint32_t>(sizes_.size());
+    auto* const failed = extra_ != 0 ? sums.data() + most_ : nullptr;
+    cuda_kernels::value_slots<Format> const out{outgoing_.data(), room_, ranks, extra_};
+    cuda_kernels::value_slots<Format> const in{incoming_.data(), room_, ranks, extra_};
+    work.over(outgoing_.size(), cuda_kernels::pack_shares<Format>, own, failed, out);
+    comm.all_to_all(work.where(), std::as_bytes(outgoing_.span()), std::span{sizes_},
+                    std::as_writable_bytes(incoming_.span()), std::span{sizes_});
+    work.over(room_, cuda_kernels::sum_share<Format>, in, static_cast<std::uint32_t>(comm.rank()), own, failed,
+              share_.data());
+    comm.all_gather(work.where(), std::as_bytes(share_.span()), std::as_writable_bytes(incoming_.span()));
+    work.over(most_, cuda_kernels::unpack_shares<Format>, in, own.count, sums.data());
+    std::uint64_t const slot = room_ * sizeof(Format);
+    return {slot * ranks, 2 * slot * (ranks - 1)};
+  }
+
+ private:
+  std::uint64_t most_ = 0;
+  std::uint64_t room_ = 0;
+  std::uint32_t extra_ = 0;
+  cuda_buffer<Format> outgoing_, incoming_, share_;
+  std::vector<std::size_t> sizes_;
+};
+
+/// The values of a codec that are summed; binary32 for a codec whose values are not, which exchange_rules refuse.
+template <class Codec>
+struct summed_values {
+  using type = fp32;
+  [[nodiscard]] static type of(Codec const&) noexcept { return {}; }
+};
+template <class Codec>
+  requires(device::sums_with<Codec>)
+struct summed_values<Codec> {
+  using type = std::remove_cvref_t<decltype(Codec::values)>;
+  [[nodiscard]] static type of(Codec const& how) noexcept { return how.values; }
+};
+template <class Codec>
+using summed_values_t = typename summed_values<Codec>::type;
+/// @endcond
+
+}  // namespace gradsieve
