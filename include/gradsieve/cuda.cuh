@@ -5,6 +5,7 @@
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/node_exchange.cuh>
+#include <gradsieve/cuda/reduce_scatter.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/cuda/step.cuh>

@@ -263,7 +263,7 @@ struct exchange_rules {
                 "this communicator needs all_reduce for std::uint32_t");
   static_assert(!on_host || !exchange_type::traits.broadcast || has_broadcast<Comm, Space>,
                 "this communicator needs broadcast, as the recipe's exchange sends from one rank to all");
-  static_assert(!on_host || !exchange_type::traits.all_to_all || has_all_to_all<Comm, Space>,
+  static_assert(!exchange_type::traits.all_to_all || has_all_to_all<Comm, Space>,
                 "this communicator needs all_to_all, as the recipe's exchange sends each rank something else");
   static_assert(!on_host || !exchange_type::traits.send_receive || has_send_receive<Comm, Space>,
                 "this communicator needs send_receive, as the recipe's exchange sends from rank to rank");

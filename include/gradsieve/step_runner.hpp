@@ -40,6 +40,7 @@ class step_runner {
     float const most_in_sum = std::min(largest_summand(role.world), most);
     attempt(failure, [&] { at_.ranks.reserve(role.world); });
     attempt(failure, [&] { at_.check(gradient); });
+    at_.info.rank = static_cast<std::uint32_t>(role.rank);
     attempt(failure, [&] {
       if (at_.world != role.world) plan(role.world);
     });
@@ -115,6 +116,7 @@ class step_runner {
   void connect(Comm const& comm) {
     held_failure failure;
     attempt(failure, [&] { at_.ranks.reserve(comm.size()); });
+    at_.info.rank = static_cast<std::uint32_t>(comm.rank());
     attempt(failure, [&] { plan(comm.size()); });
     meet(comm, 0, failure);
   }

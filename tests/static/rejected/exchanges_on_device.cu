@@ -6,7 +6,6 @@
 namespace gs = gradsieve;
 
 void use() {
-  gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.exchange = gs::reduce_scatter{}}};
   gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.exchange = gs::ok_topk{}}};
   gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.exchange = gs::gtopk{}}};
 }

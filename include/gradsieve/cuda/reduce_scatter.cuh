@@ -1,0 +1,143 @@
+// The exchange `reduce_scatter` on a device: each rank receives the update of its own shard.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gradsieve/codec/limit.hpp>
+#include <gradsieve/cuda/codec/codec.cuh>
+#include <gradsieve/cuda/codec/messages.cuh>
+#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/passes/cut.cuh>
+#include <gradsieve/cuda/workspace.cuh>
+#include <gradsieve/exchange/reduce_scatter.hpp>
+
+namespace gradsieve {
+
+/// Slots have a fixed size, as no rank waits for counts. A slot holds a shard's share of the budget, k / P, `slack`
+/// times and `spare` entries more; with a partitioner of disjoint choices, by which a rank may select from one shard
+/// alone, all that a rank selects. Entries that do not fit stay in the residual, of a crowded shard others in every
+/// step: nothing is lost. Where all fit, the update is the host's to the bit.
+/// Cost: a rank sends and receives P - 1 slots, together about `slack` times k entries. A kernel or two for each
+/// rank's message, besides six.
+/// Memory: 2 P slots, 8 bytes for each entry of P slots, and what the codec needs to write P messages and to read them.
+template <class Codec>
+class device_exchange<reduce_scatter, Codec> {
+ public:
+  static constexpr std::uint64_t slack = 2;
+  static constexpr std::uint64_t spare = 64;
+
+  void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
+               std::size_t, bool disjoint) {
+    auto const ranks = static_cast<std::uint64_t>(world);
+    shards_ = shard_infos{info, world};
+    auto const infos = shards_.infos();
+    most_ = most;
+    room_ = std::min(most, infos[0].n);
+    if (!disjoint) room_ = std::min(room_, slack * ((most + ranks - 1) / ranks) + spare);
+    std::uint64_t bytes = 0;
+    for (auto const& each : infos) bytes = std::max(bytes, how.max_bytes(each.n, std::min(room_, each.n), 0));
+    slot_ = (envelope + bytes + 15) / 16 * 16;
+    outgoing_ = work.zeroed<std::byte>(slot_ * ranks);
+    incoming_ = work.zeroed<std::byte>(slot_ * ranks);
+    sizes_.assign(static_cast<std::size_t>(world), slot_);
+    states_ = work.zeroed<cuda_kernels::message_state>(ranks);
+    counts_ = work.zeroed<std::uint32_t>(3 * ranks + 2);
+    indices_ = work.zeroed<index_type>(room_ * ranks);
+    values_ = work.zeroed<float>(room_ * ranks);
+    writers_ = std::vector<device_codec<Codec>>(static_cast<std::size_t>(world));
+    for (std::size_t r = 0; r < infos.size(); ++r)
+      writers_[r].reserve_writing(work, how, *infos[r].layers, std::min(room_, infos[r].n));
+    how_ = how;
+    reserve_reading(work, std::min(info.rank, static_cast<std::uint32_t>(world) - 1));
+  }
+
+  [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
+  [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return nullptr; }
+
+  template <class Comm, class Stored>
+  device_updates run(device_round<Comm, Stored, Codec> const& round) {
+    auto& work = round.work;
+    auto const me = static_cast<std::uint32_t>(round.comm.rank());
+    auto const senders = static_cast<std::uint32_t>(sizes_.size());
+    if (me != reader_) {
+      work.where().refuse_capture("it allocates for another rank");
+      reserve_reading(work, me);
+    }
+    write(round);
+    round.comm.all_to_all(work.where(), std::span<std::byte const>{outgoing_.span()}, std::span{sizes_},
+                          incoming_.span(), std::span{sizes_});
+    decoded_.read(work, about(me, round.info), incoming_.data(), slot_, envelope, nullptr, round.error);
+    if (auto const first = static_cast<index_type>(shards_.borders()[me]); first > 0)
+      work.over(senders * decoded_.most(), cuda_kernels::shift_indices<>, decoded_.updates(), senders, first);
+    std::uint64_t const moved = slot_ * (senders - 1);
+    return {decoded_.updates(), senders, moved, moved, decoded_.most()};
+  }
+
+ private:
+  static constexpr std::uint64_t envelope = 8 * cuda_kernels::envelope_words;
+
+  /// For messages about one rank's shard. Allocates.
+  void reserve_reading(cuda_workspace const& work, std::uint32_t rank) {
+    auto const& shard = shards_.infos()[rank];
+    decoded_.reserve(work, how_, *shard.layers, std::min(room_, shard.n), static_cast<std::uint32_t>(sizes_.size()));
+    reader_ = rank;
+  }
+
+  [[nodiscard]] message_info about(std::size_t r, message_info const& whole) const noexcept {
+    auto info = shards_.infos()[r];
+    info.rank = whole.rank;
+    info.step = whole.step;
+    return info;
+  }
+
+  /// All messages of this rank; what it gives up becomes what they hold.
+  template <class Comm, class Stored>
+  void write(device_round<Comm, Stored, Codec> const& round) {
+    auto& work = round.work;
+    auto const ranks = static_cast<std::uint32_t>(sizes_.size());
+    auto const cells = work.tables().cell_count;
+    cuda_kernels::shard_slots const slots{ranks,
+                                          static_cast<std::uint32_t>(room_),
+                                          shards_.infos()[0].n,
+                                          counts_.data(),
+                                          counts_.data() + ranks + 1,
+                                          counts_.data() + 2 * ranks + 1,
+                                          indices_.data(),
+                                          values_.data()};
+    float const limit = largest_coded(how_, round.info, round.limit);
+    work.launch(cuda_kernels::find_shards<>, 1, 32, round.sent, slots);
+    work.over(most_, cuda_kernels::cut_entries<>, round.sent, slots, work.step().data(), limit, round.saturated);
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      cuda_kernels::entry_list const part{slots.indices + r * room_, slots.values + r * room_, slots.counts + r,
+                                          nullptr};
+      auto const info = about(r, round.info);
+      if constexpr (quantises<Codec>) writers_[r].quantise(work, info, part, limit, round.saturated);
+      encode_message(work, writers_[r], info, part, nullptr,
+                     {outgoing_.data() + slot_ * r + envelope, slot_ - envelope, states_.data() + r},
+                     {round.decision, work.step().data(), round.error});
+    }
+    work.over(ranks * room_, cuda_kernels::keep_cut<>, slots, round.sent);
+    work.over(most_ + cells + 1, cuda_kernels::list_cut<>, slots, round.sent, cells);
+  }
+
+  shard_infos shards_;
+  Codec how_{};
+  std::uint64_t most_ = 0;
+  std::uint64_t room_ = 0;  // entries of a slot
+  std::uint64_t slot_ = 0;  // its bytes
+  std::uint32_t reader_ = 0;
+  std::vector<std::size_t> sizes_;
+  std::vector<device_codec<Codec>> writers_;
+  cuda_buffer<std::byte> outgoing_, incoming_;
+  cuda_buffer<cuda_kernels::message_state> states_;
+  cuda_buffer<std::uint32_t> counts_;  // begins, counts and bases of the shards
+  cuda_buffer<index_type> indices_;
+  cuda_buffer<float> values_;
+  device_decoded_messages<Codec> decoded_;
+};
+
+}  // namespace gradsieve

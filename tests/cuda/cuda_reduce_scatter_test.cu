@@ -1,0 +1,147 @@
+// The exchange `reduce_scatter` on a device: the host's bits where slots suffice, and nothing lost where they do not.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpu.cuh"
+
+using namespace gpu;
+
+namespace {
+
+auto const layers = steps::mixed_layers();
+auto const n = layers.size();
+
+template <class T = float, class Recipe>
+void same(Recipe const& recipe, int ranks) {
+  CAPTURE(ranks);
+  same_on_ranks<T>(recipe, layers, ranks, 4,
+                   [](int rank, std::uint64_t step) { return steps::gradient(n, rank, step); });
+}
+
+}  // namespace
+
+TEST_CASE("coo: whole, and deft, whose ranks may select from one shard alone") {
+  for (int const ranks : {1, 2, 3}) same(gs::recipe{.density = 0.03, .exchange = gs::reduce_scatter{}}, ranks);
+  same<gs::bfloat16>(gs::recipe{.density = 0.03, .partitioner = gs::deft{}, .exchange = gs::reduce_scatter{}}, 3);
+}
+
+TEST_CASE("codecs that read the layers, round at random or have chunks see the shard") {
+  same(gs::recipe{.density = 0.03,
+                  .residual = gs::momentum_correction{},
+                  .codec = gs::packed<gs::raw32, gs::ternary>{},
+                  .exchange = gs::reduce_scatter{}},
+       3);
+  same(gs::recipe{.density = 0.03,
+                  .selector = gs::laplacian{},
+                  .partitioner = gs::layerwise{},
+                  .codec = gs::packed<gs::fixed_width, gs::int4>{},
+                  .exchange = gs::reduce_scatter{}},
+       2);
+}
+
+TEST_CASE("more entries than a slot has room for: the others stay in the residual, and have their turn") {
+  constexpr int ranks = 4;
+  constexpr std::uint64_t size = 20'000;
+  constexpr std::uint64_t given_steps = 3;
+  auto const about = gs::layout::flat(size);
+  auto const recipe = gs::recipe{.density = 0.1, .exchange = gs::reduce_scatter{}};
+  // Whole numbers, so that sums are exact; all of them in the second shard.
+  auto const value = [](int rank, std::uint64_t step, std::size_t i) {
+    bool const here = i / (size / ranks) == 1 && step < given_steps;
+    return here ? static_cast<float>(static_cast<int>((i * 7 + static_cast<std::size_t>(rank) + step) % 15) - 7) : 0.0f;
+  };
+  std::vector<std::vector<double>> balance(ranks, std::vector<double>(size));
+  auto const said = steps::on_ranks(ranks, [&](steps::communicator comm) {
+    steps::findings found;
+    stream const own;
+    gs::device const where{own};
+    gs::staged const transport{comm};
+    gs::compressor device{where, about, recipe};
+    array<float> const gradient{where, size};
+    auto& mine = balance[steps::at(comm.rank())];
+    for (std::uint64_t step = 0; step < 16; ++step) {
+      std::vector<float> values(size);
+      for (std::size_t i = 0; i < size; ++i) mine[i] += values[i] = value(comm.rank(), step, i);
+      gradient.put(values);
+      auto const report = device.exchange(transport, gradient.span()).get();
+      if (step == 0) found.expect(report.selected == 2 * 2000 / ranks + 64, "sent " + std::to_string(report.selected));
+      auto const update = gradient.get();
+      for (std::size_t i = 0; i < size; ++i) {
+        if (update[i] != 0) found.expect(i / (size / ranks) == steps::at(comm.rank()), "an update elsewhere");
+        mine[i] -= ranks * update[i];
+      }
+      if (step == given_steps) {
+        auto const left = fetched(where, device.residual().data(), size);
+        found.expect(std::ranges::any_of(left, [](float x) { return x != 0; }), "nothing was left");
+      }
+    }
+    auto const left = fetched(where, device.residual().data(), size);
+    found.expect(std::ranges::all_of(left, [](float x) { return x == 0; }), "an entry had no turn");
+    return found.text();
+  });
+  CHECK(steps::joined(said) == "");
+  for (std::size_t i = 0; i < size; ++i) {
+    double total = 0;
+    for (auto const& each : balance) total += each[i];
+    if (total != 0) FAIL_CHECK("element " << i << " has " << total);
+  }
+}
+
+TEST_CASE("small: one rank with itself, connected, and then by a graph") {
+  stream const own;
+  poisoned_memory memory;
+  gs::device const where{own, &memory};
+  auto const recipe = gs::recipe{.density = 0.03, .exchange = gs::reduce_scatter{}};
+  gs::compressor host{gs::host{}, layers, recipe};
+  gs::compressor device{where, layers, recipe};
+  array<float> const gradient{where, n};
+  device.connect(gs::self{});
+  auto const before = memory.allocations;
+  graph const captured{own, [&] { device.exchange(gs::self{}, gradient.span()); }};
+  for (std::uint64_t at = 0; at < 3; ++at) {
+    auto expected = steps::gradient(n, 0, at);
+    gradient.put(expected);
+    host.exchange(gs::self{}, std::span{expected});
+    captured.launch();
+    CHECK(steps::same_bits(gradient.get(), expected));
+  }
+  CHECK(memory.allocations == before);
+  CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
+}
+
+TEST_CASE("a rank that fails: the others are told who it was, nothing is given up; bytes are those that were moved") {
+  auto const recipe = gs::recipe{.density = 0.03, .exchange = gs::reduce_scatter{}, .passthrough = {.patterns = {}}};
+  auto const said = steps::on_ranks(3, [&](steps::communicator comm) {
+    steps::findings found;
+    stream const own;
+    gs::device const where{own};
+    gs::staged const transport{comm};
+    gs::compressor device{where, layers, recipe};
+    device.connect(transport);
+    array<float> const gradient{where, steps::gradient(n, comm.rank(), 0)};
+    steps::traffic moved;
+    auto const report = device.exchange(gs::staged{steps::counting{comm, &moved}}, gradient.span()).get();
+    found.expect(report.bytes_sent == moved.sent && report.bytes_received == moved.received, "bytes");
+    auto expected = fetched(where, device.residual().data(), n);
+    auto const given = steps::gradient(n, comm.rank(), 1);
+    gradient.put(given);
+    if (comm.rank() == 1) {
+      device.fail(transport, gradient.span());
+    } else {
+      for (std::size_t i = 0; i < n; ++i) expected[i] += given[i];
+      auto const ends = steps::ending([&] { static_cast<void>(device.exchange(transport, gradient.span()).get()); });
+      found.expect(ends == "communication_error: gradsieve: rank 1 failed in this step; nothing was sent", ends);
+    }
+    found.expect(steps::same_bits(fetched(where, device.residual().data(), n), expected), "something was given up");
+    gradient.put(steps::gradient(n, comm.rank(), 2));
+    found.expect(device.exchange(transport, gradient.span()).get().union_size > 0, "nothing was sent");
+    return found.text();
+  });
+  CHECK(steps::joined(said) == "");
+}
