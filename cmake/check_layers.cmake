@@ -54,7 +54,7 @@ set(layers
     "cuda/pieces"
     "cuda/codec/"
     "cuda/memory cuda/plan"
-    "cuda/passthrough"
+    "cuda/passthrough cuda/value_sum"
     "cuda/dense_mean cuda/exchange cuda/outgoing cuda/report cuda/staged cuda/through_device"
     "cuda/leader cuda/step_parts"
     "cuda/selection_stage"

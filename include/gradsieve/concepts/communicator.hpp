@@ -68,7 +68,8 @@ concept has_send_receive =
 
 /// `all_to_all(where, out, out_sizes, in, in_sizes)`: every rank sends each rank, itself too, a message of its own.
 /// `out` and `in` hold the messages back to back in rank order, of `out_sizes[rank]` and `in_sizes[rank]` bytes, which
-/// may be 0. Both ranks of a pair give the same size for a message. Collective.
+/// may be 0. Both ranks of a pair give the same size for a message. On a device the sizes are in host memory, and the
+/// library's calls there have all sizes equal. Collective.
 template <class C, class Space>
 concept has_all_to_all =
     communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out, std::span<std::byte> in,

@@ -9,6 +9,7 @@
 
 #include <gradsieve/codec/value/fp32.hpp>
 #include <gradsieve/codec/value/half.hpp>
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/core/arithmetic.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/device.cuh>

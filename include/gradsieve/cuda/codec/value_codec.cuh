@@ -15,8 +15,8 @@
 namespace gradsieve {
 
 /// How a value codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, layers, most) and
-/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, info, own, limit, beyond), where the codec
-/// has it, as of device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before
+/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, info, own, limit, beyond), where the
+/// codec has it, as of device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before
 /// part().value if that needs_indices. part() is what kernels take of it, a small value with
 ///   needs_indices: whether the indices of all entries have to be decoded first;
 ///   bytes(count, sender): of the part of a message;
