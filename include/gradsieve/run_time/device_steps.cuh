@@ -48,8 +48,8 @@ void check_device(any_recipe<Menu> const& recipe) {
                 "packed with fixed_width or raw32");
         require(values_run_there<Values>::value, Values::name, ": use other values");
         if (sums && !(std::is_same_v<Indices, raw32> && std::is_same_v<Values, fp32>))
-          recipe_text::refuse(std::string{"on a device a recipe chosen at run time sums values as binary32, with indices "
-                                          "of u32: the codec is coo, not packed:"} +
+          recipe_text::refuse(std::string{"on a device a recipe chosen at run time sums values as binary32, with "
+                                          "indices of u32: the codec is coo, not packed:"} +
                               Indices::name + "," + Values::name);
       },
       recipe.indices, recipe.values);
