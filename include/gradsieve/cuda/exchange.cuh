@@ -25,6 +25,15 @@ template <class Exchange, class Codec>
 class device_exchange;
 
 /// @cond internal
+/// A device_exchange for an exchange, whose value it gets if it has a constructor for it.
+template <class Buffers, class Exchange>
+[[nodiscard]] Buffers exchange_buffers_of(Exchange const& how) {
+  if constexpr (std::is_constructible_v<Buffers, Exchange const&>)
+    return Buffers{how};
+  else
+    return {};
+}
+
 /// What a device exchange works on.
 template <class Comm, class Stored, class Codec>
 struct device_round {
@@ -58,8 +67,8 @@ template <class T>
 void write_update(cuda_workspace const& work, device_updates const& from, float divisor, std::span<T> out,
                   std::uint64_t* touched, std::uint64_t* saturated) {
   if (auto const cells = work.tables().cell_count; cells > 0)
-    work.launch(cuda_kernels::apply_updates<T>, cells, cuda_kernels::apply_threads, from.updates, from.senders, divisor,
-                out.data(), work.size(), touched, saturated);
+    work.launch<cuda_kernels::apply_updates<T>>(cells, cuda_kernels::apply_threads, from.updates, from.senders, divisor,
+                                                out.data(), work.size(), touched, saturated);
 }
 
 /// Slots have the size of the longest possible message, as no rank waits for the real sizes: the codec's max_bytes()
@@ -85,7 +94,7 @@ class device_exchange<gather, Codec> {
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
     auto info = round.info;
     info.passthrough = 0;  // those layers are all-reduced
-    auto& work = round.work;
+    cuda_workspace& work = round.work;
     auto const senders = decoded_.senders();
     encode_message(work, round.how, info, round.sent, nullptr,
                    {mine_.data() + envelope, slot_ - envelope, state_.data()},
@@ -139,36 +148,37 @@ class device_exchange<index_union, Codec> {
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
-    auto& work = round.work;
+    cuda_workspace& work = round.work;
     auto const& where = work.where();
     auto const cells = work.tables().cell_count;
     cuda_kernels::signature const signature{round.decision, work.step().data()};
     if (disjoint_) {
       work.zero(all_);
       if (work.tables().segment_count > 0)
-        work.launch(cuda_kernels::list_choices<>, work.tables().segment_count, 256, work.tables(), own_list_,
-                    slots_.data(), full_.data(), most_, all_.data());
+        work.launch<cuda_kernels::list_choices<>>(work.tables().segment_count, 256, work.tables(), own_list_,
+                                                  slots_.data(), full_.data(), most_, all_.data());
       cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
                                      static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
-      work.launch(cuda_kernels::vote<>, 1, 1, own);
+      work.launch<cuda_kernels::vote<>>(1, 1, own);
       round.comm.all_reduce(where, all_.span(), reduction::max);
-      work.launch(cuda_kernels::count_votes<>, 1, 1, own);
+      work.launch<cuda_kernels::count_votes<>>(1, 1, own);
     } else {
-      work.over(mine_.size(), cuda_kernels::list_entries<>, own_list_, most_, round.error, signature, mine_.data());
+      work.over<cuda_kernels::list_entries<>>(mine_.size(), own_list_, most_, round.error, signature, mine_.data());
       round.comm.all_gather(where, std::as_bytes(mine_.span()), std::as_writable_bytes(all_.span()));
     }
     work.zero(bits_);
     std::uint64_t const listed = disjoint_ ? most_ : all_.size();
-    work.over(listed, cuda_kernels::mark_choices<>, all_.data(), listed, work.size(), mine_.size(), signature,
-              bits_.data(), round.error);
+    work.over<cuda_kernels::mark_choices<>>(listed, all_.data(), listed, work.size(), mine_.size(), signature,
+                                            bits_.data(), round.error);
     if (cells > 0)
-      work.launch(cuda_kernels::count_bits<>, cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
-    work.launch(cuda_kernels::exclusive_sums<std::uint32_t>, 1, cuda_kernels::scan_threads, counts_.data(),
-                round.sent.cells, std::uint64_t{cells} + 1);
+      work.launch<cuda_kernels::count_bits<>>(cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
+    work.launch<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, counts_.data(),
+                                                             round.sent.cells, std::uint64_t{cells} + 1);
     if (cells > 0)
-      work.launch(cuda_kernels::write_union<Stored>, cells, cuda_kernels::words_of_cell, bits_.data(),
-                  round.accumulator, union_, round.sent, sums_.data(),
-                  largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated, update_.data());
+      work.launch<cuda_kernels::write_union<Stored>>(cells, cuda_kernels::words_of_cell, bits_.data(),
+                                                     round.accumulator, union_, round.sent, sums_.data(),
+                                                     largest_summed(values_, round.info, round.comm.size(), round.limit),
+                                                     round.saturated, update_.data());
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     std::uint64_t const given = disjoint_ ? all_.size() : mine_.size();
     std::uint64_t const got = disjoint_ ? all_.size() : all_.size() - mine_.size();

@@ -16,20 +16,18 @@
 namespace gradsieve {
 
 /// @cond internal
-template <class... Parameters>
-void enqueue_kernel(device const& where, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
-                    std::type_identity_t<Parameters>... arguments) {
-  void* pointers[] = {&arguments...};
-  throw_on_error(
-      cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads}, pointers, 0, where.stream),
-      "cudaLaunchKernel");
-}
-
 /// Enqueues a kernel, which kernel_list then knows.
 template <auto Kernel, class... Arguments>
 void launch_kernel(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
   kernel_list::note<Kernel>();
-  enqueue_kernel(where, Kernel, blocks, threads, arguments...);
+  auto const enqueue = [&]<class... Parameters>(void (*kernel)(Parameters...),
+                                                std::type_identity_t<Parameters>... values) {
+    void* pointers[] = {&values...};
+    throw_on_error(
+        cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads}, pointers, 0, where.stream),
+        "cudaLaunchKernel");
+  };
+  enqueue(Kernel, arguments...);
 }
 
 /// Enqueues a kernel that begins with wait_for_previous(). On sm_90 and newer its blocks may start while the kernel
@@ -63,15 +61,6 @@ void launch_blocks(device const& where, std::uint64_t blocks, Arguments const&..
 template <auto Kernel, class... Arguments>
 void launch_over(device const& where, std::uint64_t count, Arguments const&... arguments) {
   launch_blocks<Kernel>(where, std::min<std::uint64_t>((count + 255) / 256, 4096), arguments...);
-}
-
-// The same for a kernel that kernel_list need not know.
-template <class... Parameters>
-void launch_over(device const& where, std::uint64_t count, void (*kernel)(Parameters...),
-                 std::type_identity_t<Parameters>... arguments) {
-  if (count > 0)
-    enqueue_kernel(where, kernel, static_cast<unsigned>(std::min<std::uint64_t>((count + 255) / 256, 4096)), 256,
-                   arguments...);
 }
 
 /// Device memory on the host. Waits.

@@ -109,22 +109,22 @@ class device_exchange<leader, Codec> {
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
-    auto& work = round.work;
+    cuda_workspace& work = round.work;
     auto const world = static_cast<std::uint32_t>(round.comm.size());
     cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
                                    static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
     auto* const sender = own.words + cuda_kernels::vote_words;
-    work.over(most_, cuda_kernels::list_entries<>, own_list_, most_, nullptr, cuda_kernels::signature{},
-              all_.data());
-    work.launch(cuda_kernels::vote_with_sender<>, 1, 1, own, own_list_, world);
+    work.over<cuda_kernels::list_entries<>>(most_, own_list_, most_, nullptr, cuda_kernels::signature{}, all_.data());
+    work.launch<cuda_kernels::vote_with_sender<>>(1, 1, own, own_list_, world);
     round.comm.all_reduce(work.where(), all_.span(), reduction::max);
-    work.launch(cuda_kernels::count_senders<>, 1, 1, own, world, round.sent);
-    work.over(most_, cuda_kernels::check_list<>, all_.data(), most_, work.size(), sender, round.sent, round.error);
-    work.over(most_ + 1, cuda_kernels::gather_list<Stored>, all_.data(), most_, round.accumulator, round.error,
-              round.sent, sums_.data(), largest_summed(values_, round.info, round.comm.size(), round.limit),
-              round.saturated);
+    work.launch<cuda_kernels::count_senders<>>(1, 1, own, world, round.sent);
+    work.over<cuda_kernels::check_list<>>(most_, all_.data(), most_, work.size(), sender, round.sent, round.error);
+    work.over<cuda_kernels::gather_list<Stored>>(most_ + 1, all_.data(), most_, round.accumulator, round.error,
+                                                 round.sent, sums_.data(),
+                                                 largest_summed(values_, round.info, round.comm.size(), round.limit),
+                                                 round.saturated);
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
-    work.launch(cuda_kernels::describe_list<>, 1, 1, most_, sums_.data(), round.sent, update_.data(), round.error);
+    work.launch<cuda_kernels::describe_list<>>(1, 1, most_, sums_.data(), round.sent, update_.data(), round.error);
     std::uint64_t const listed = 4 * all_.size();
     return {update_.data(), 1, listed + moved.sent, listed + moved.received, most_ + 1};
   }

@@ -194,8 +194,8 @@ class device_node_exchange {
         return divide<T>(sums);
       }
     }
-    launch_over(where_, all_.size(), cuda_kernels::widen_gradient<T>, gradient.data(), part_.n, part_.room_of_all(),
-                all_.data());
+    launch_over<cuda_kernels::widen_gradient<T>>(where_, all_.size(), gradient.data(), part_.n, part_.room_of_all(),
+                                                 all_.data());
     if constexpr (scatters) {
       inside.reduce_scatter(where_, std::span<float const>{all_.span()}, sums_.span(), reduction::sum);
     } else {
@@ -251,8 +251,8 @@ class device_node_exchange {
 
   template <class T>
   void divide(float const* sums) const {
-    launch_over(where_, part_.room(), cuda_kernels::divide_sums<T>, sums, part_.size(), part_.room(),
-           static_cast<float>(part_.ranks), room<T>().data());
+    launch_over<cuda_kernels::divide_sums<T>>(where_, part_.room(), sums, part_.size(), part_.room(),
+                                              static_cast<float>(part_.ranks), room<T>().data());
   }
 
   device where_;

@@ -60,7 +60,7 @@ class device_exchange<reduce_scatter, Codec> {
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
-    auto& work = round.work;
+    cuda_workspace& work = round.work;
     auto const me = static_cast<std::uint32_t>(round.comm.rank());
     auto const senders = static_cast<std::uint32_t>(sizes_.size());
     if (me != reader_) {
@@ -72,7 +72,7 @@ class device_exchange<reduce_scatter, Codec> {
                           incoming_.span(), std::span{sizes_});
     decoded_.read(work, about(me, round.info), incoming_.data(), slot_, envelope, nullptr, round.error);
     if (auto const first = static_cast<index_type>(shards_.borders()[me]); first > 0)
-      work.over(senders * decoded_.most(), cuda_kernels::shift_indices<>, decoded_.updates(), senders, first);
+      work.over<cuda_kernels::shift_indices<>>(senders * decoded_.most(), decoded_.updates(), senders, first);
     std::uint64_t const moved = slot_ * (senders - 1);
     return {decoded_.updates(), senders, moved, moved, decoded_.most()};
   }
@@ -97,7 +97,7 @@ class device_exchange<reduce_scatter, Codec> {
   /// All messages of this rank; what it gives up becomes what they hold.
   template <class Comm, class Stored>
   void write(device_round<Comm, Stored, Codec> const& round) {
-    auto& work = round.work;
+    cuda_workspace& work = round.work;
     auto const ranks = static_cast<std::uint32_t>(sizes_.size());
     auto const cells = work.tables().cell_count;
     cuda_kernels::shard_slots const slots{ranks,
@@ -109,8 +109,8 @@ class device_exchange<reduce_scatter, Codec> {
                                           indices_.data(),
                                           values_.data()};
     float const limit = largest_coded(how_, round.info, round.limit);
-    work.launch(cuda_kernels::find_shards<>, 1, 32, round.sent, slots);
-    work.over(most_, cuda_kernels::cut_entries<>, round.sent, slots, work.step().data(), limit, round.saturated);
+    work.launch<cuda_kernels::find_shards<>>(1, 32, round.sent, slots);
+    work.over<cuda_kernels::cut_entries<>>(most_, round.sent, slots, work.step().data(), limit, round.saturated);
     for (std::uint32_t r = 0; r < ranks; ++r) {
       cuda_kernels::entry_list const part{slots.indices + r * room_, slots.values + r * room_, slots.counts + r,
                                           nullptr};
@@ -120,8 +120,8 @@ class device_exchange<reduce_scatter, Codec> {
                      {outgoing_.data() + slot_ * r + envelope, slot_ - envelope, states_.data() + r},
                      {round.decision, work.step().data(), round.error});
     }
-    work.over(ranks * room_, cuda_kernels::keep_cut<>, slots, round.sent);
-    work.over(most_ + cells + 1, cuda_kernels::list_cut<>, slots, round.sent, cells);
+    work.over<cuda_kernels::keep_cut<>>(ranks * room_, slots, round.sent);
+    work.over<cuda_kernels::list_cut<>>(most_ + cells + 1, slots, round.sent, cells);
   }
 
   shard_infos shards_;

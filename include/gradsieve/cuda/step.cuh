@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -59,11 +58,11 @@ class device_step : public device_step_parts<Recipe> {
         passthrough{work, memory, split, parts::now},
         ranks{layers, recipe.hash(), 0},
         faults_{work},
-        exchange_{exchange_of(recipe.exchange)},
+        exchange_{exchange_buffers_of<decltype(exchange_)>(recipe.exchange)},
         selection{recipe, work, memory, exchange_, record_} {}
   ~device_step() { cudaStreamSynchronize(work.where().stream); }  // what is enqueued works on what goes now
 
-  /// This rank's word, for a meeting. Waits.
+  /// This rank's word, for a handshake. Waits.
   [[nodiscard]] preflight::word word() const { return {selection.steps(), this->origin}; }
 
   // ---- Begin -------------------------------------------------------------------------------------------------
@@ -184,9 +183,9 @@ class device_step : public device_step_parts<Recipe> {
         faults_.error(), limit, work.saturated()});
     auto const* const errors = passthrough.share(comm, faults_.error());
     auto const cells = work.tables().cell_count;
-    work.over(result.senders * (result.unlisted + cells + 1), cuda_kernels::settle_exchange<>, errors, memory.taken(),
-              result.unlisted > 0, cells, result.updates, result.senders, faults_.error(), faults_.touched(),
-              faults_.heard(failed_here_));
+    work.template over<cuda_kernels::settle_exchange<>>(
+        result.senders * (result.unlisted + cells + 1), errors, memory.taken(), result.unlisted > 0, cells,
+        result.updates, result.senders, faults_.error(), faults_.touched(), faults_.heard(failed_here_));
     passthrough.settle(faults_.error(), work.stays());
     count_bytes(comm, result);
     return result;
@@ -267,19 +266,9 @@ class device_step : public device_step_parts<Recipe> {
   preflight ranks;
 
  private:
-  using exchange_buffers = device_exchange<typename parts::exchange_type, codec_type>;
-
-  /// Memory for the recipe's exchange, which may stand for several.
-  [[nodiscard]] static exchange_buffers exchange_of(typename parts::exchange_type const& how) {
-    if constexpr (std::constructible_from<exchange_buffers, typename parts::exchange_type const&>)
-      return exchange_buffers{how};
-    else
-      return {};
-  }
-
   device_faults faults_;
   device_step_record record_;
-  exchange_buffers exchange_;
+  device_exchange<typename parts::exchange_type, codec_type> exchange_;
 
  public:
   device_selection_stage<Recipe> selection;

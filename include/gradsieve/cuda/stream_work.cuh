@@ -121,19 +121,6 @@ class stream_work {
                          arguments...);
   }
 
-  // The same for a kernel that kernel_list need not know.
-  template <class... Parameters, class... Arguments>
-  void over(std::uint64_t count, void (*kernel)(Parameters...), Arguments const&... arguments) const {
-    constexpr unsigned threads = cuda_kernels::loop_threads;
-    if (count == 0) return;
-    auto const most = static_cast<std::uint64_t>(processors_) * cuda_kernels::loop_blocks;
-    launch(kernel, static_cast<unsigned>(std::min((count + threads - 1) / threads, most)), threads, arguments...);
-  }
-  template <class... Parameters, class... Arguments>
-  void launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Arguments const&... arguments) const {
-    enqueue_kernel(where_, kernel, blocks, threads, arguments...);
-  }
-
  private:
   device where_;
   int processors_ = 1;

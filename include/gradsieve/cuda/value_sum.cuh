@@ -136,13 +136,13 @@ class device_value_sum<half_values<Format>> {
     auto* const failed = extra_ != 0 ? sums.data() + most_ : nullptr;
     cuda_kernels::value_slots<Format> const out{outgoing_.data(), room_, ranks, extra_};
     cuda_kernels::value_slots<Format> const in{incoming_.data(), room_, ranks, extra_};
-    work.over(outgoing_.size(), cuda_kernels::pack_shares<Format>, own, failed, out);
+    work.over<cuda_kernels::pack_shares<Format>>(outgoing_.size(), own, failed, out);
     comm.all_to_all(work.where(), std::as_bytes(outgoing_.span()), std::span{sizes_},
                     std::as_writable_bytes(incoming_.span()), std::span{sizes_});
-    work.over(room_, cuda_kernels::sum_share<Format>, in, static_cast<std::uint32_t>(comm.rank()), own, failed,
-              share_.data());
+    work.over<cuda_kernels::sum_share<Format>>(room_, in, static_cast<std::uint32_t>(comm.rank()), own, failed,
+                                               share_.data());
     comm.all_gather(work.where(), std::as_bytes(share_.span()), std::as_writable_bytes(incoming_.span()));
-    work.over(most_, cuda_kernels::unpack_shares<Format>, in, own.count, sums.data());
+    work.over<cuda_kernels::unpack_shares<Format>>(most_, in, own.count, sums.data());
     std::uint64_t const slot = room_ * sizeof(Format);
     return {slot * ranks, 2 * slot * (ranks - 1)};
   }

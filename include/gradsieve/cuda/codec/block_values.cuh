@@ -173,8 +173,8 @@ class device_block_values {
 
   void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const {
-    work.over(32 * blocks_, cuda_kernels::round_blocks<Format>, own, format_, info.layout_hash, info.rank,
-              work.step().data(), limit, scales_.data(), beyond);
+    work.over<cuda_kernels::round_blocks<Format>>(32 * blocks_, own, format_, info.layout_hash, info.rank,
+                                                  work.step().data(), limit, scales_.data(), beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   [[nodiscard]] cuda_kernels::block_values_part<Format> part() const noexcept { return {format_, scales_.data()}; }

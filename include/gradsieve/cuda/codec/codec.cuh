@@ -152,8 +152,8 @@ class device_codec<coo> {
   template <int = 0>
   void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
                cuda_kernels::update* updates, cuda_kernels::message_checks const& checks) const {
-    work.over(in.from.senders * (capacity + info.passthrough + 1), cuda_kernels::receive_coo<>, info, capacity,
-              in.from, in.states, updates, checks);
+    work.over<cuda_kernels::receive_coo<>>(in.from.senders * (capacity + info.passthrough + 1), info, capacity, in.from,
+                                           in.states, updates, checks);
   }
 
  private:
@@ -208,8 +208,8 @@ class device_decoded_messages {
   /// The same, with their directories.
   [[nodiscard]] cuda_kernels::update* updates_with_directories(cuda_workspace const& work) const {
     auto const cells = work.tables().cell_count;
-    work.over(senders_ * (most_ + cells + 1), cuda_kernels::settle_exchange<>, nullptr, cuda_kernels::entry_list{},
-              true, cells, updates_.data(), senders_, nullptr, nullptr, nullptr);
+    work.over<cuda_kernels::settle_exchange<>>(senders_ * (most_ + cells + 1), nullptr, cuda_kernels::entry_list{},
+                                               true, cells, updates_.data(), senders_, nullptr, nullptr, nullptr);
     return updates_.data();
   }
 

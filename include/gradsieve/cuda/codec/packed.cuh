@@ -187,9 +187,10 @@ class device_codec<packed<Indices, Values>> {
     values_.prepare(work, own);
     auto const indices = indices_.part();
     auto const values = values_.part();
-    work.over(message.room / 8 + 1, cuda_kernels::write_packed<device_codec, decltype(indices), decltype(values)>, info,
-              own, passthrough, message.room, envelope, indices, values, message.to, message.state);
-    work.over(message.room / 8 + 1, cuda_kernels::seal_message<>, message.header(), message.state);
+    work.over<cuda_kernels::write_packed<device_codec, decltype(indices), decltype(values)>>(
+        message.room / 8 + 1, info, own, passthrough, message.room, envelope, indices, values, message.to,
+        message.state);
+    work.over<cuda_kernels::seal_message<>>(message.room / 8 + 1, message.header(), message.state);
   }
 
   void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
@@ -201,16 +202,16 @@ class device_codec<packed<Indices, Values>> {
     using value_part = std::remove_const_t<decltype(values)>;
     device_places const places{found_indices_.data(), most_};
     if (in.from.senders == 0) return;
-    work.launch(open_packed<device_codec, index_part, value_part>, in.from.senders, part_threads, info, capacity,
-                in.from, indices, values, in.states, in.error);
+    work.launch<open_packed<device_codec, index_part, value_part>>(in.from.senders, part_threads, info, capacity,
+                                                                   in.from, indices, values, in.states, in.error);
     if constexpr (value_part::needs_indices) {
-      work.over(in.from.senders * most_, read_indices<index_part>, in.from, in.states, indices, places);
+      work.over<read_indices<index_part>>(in.from.senders * most_, in.from, in.states, indices, places);
       values_.prepare(work, in, places);
-      work.over(in.from.senders, end_values<value_part>, in.from.senders, values, in.states, in.error);
+      work.over<end_values<value_part>>(in.from.senders, in.from.senders, values, in.states, in.error);
     }
-    work.over(in.from.senders * (std::max(most_, in.from.bytes / 8) + info.passthrough + 1),
-              read_packed<index_part, value_part>, info, in.from, in.states, indices, values, places,
-              found_values_.data(), updates, checks);
+    work.over<read_packed<index_part, value_part>>(
+        in.from.senders * (std::max(most_, in.from.bytes / 8) + info.passthrough + 1), info, in.from, in.states, indices,
+        values, places, found_values_.data(), updates, checks);
   }
 
  private:

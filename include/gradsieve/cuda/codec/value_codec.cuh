@@ -93,7 +93,7 @@ class device_plain_values {
                 std::uint64_t* beyond) const
     requires(cuda_kernels::value_bytes<Values>::width < sizeof(float))
   {
-    work.over(most_, cuda_kernels::round_values<Values>, own, limit, beyond);
+    work.over<cuda_kernels::round_values<Values>>(most_, own, limit, beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   [[nodiscard]] static cuda_kernels::plain_values_part<Values> part() noexcept { return {}; }
