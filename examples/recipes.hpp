@@ -1,6 +1,7 @@
 // Names such as "radix+deft+momentum" to a recipe that is chosen at run time, for programs that take recipes by name.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -49,7 +50,9 @@ template <class... Policies>
 inline names const selector_names = names_in(menu::selectors{});
 inline names const partitioner_names = names_in(menu::partitioners{});
 inline names const residual_names = names_in(menu::residuals{});
-inline names const exchange_names = names_in(menu::exchanges{});
+/// Exchanges that a recipe may name: all that leave the same mean on every rank.
+using named_exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader>;
+inline names const exchange_names = names_in(named_exchanges{});
 
 /// body(selector, partitioner, residual) for each combination that is offered.
 template <class Body>
@@ -92,7 +95,8 @@ void for_each_offer(Body const& body) {
   auto made = open;
   auto const family = [&recipe](char const* what, auto list, auto& to) {
     return [&recipe, what, list, &to, named = false](std::string const& token) mutable {
-      if (!gs::recipe_text::read_one_of(list, {token, {}}, to)) return false;
+      if (std::ranges::count(names_in(list), token) == 0) return false;  // by its short name only
+      static_cast<void>(gs::recipe_text::read_one_of(list, {token, {}}, to));
       if (std::exchange(named, true)) throw usage_error("recipe '" + recipe + "' names two " + what);
       return true;
     };
@@ -100,7 +104,7 @@ void for_each_offer(Body const& body) {
   auto selector = family("selectors", menu::selectors{}, made.selector);
   auto partitioner = family("partitioners", menu::partitioners{}, made.partitioner);
   auto residual = family("residuals", menu::residuals{}, made.residual);
-  auto exchange = family("exchanges", menu::exchanges{}, made.exchange);
+  auto exchange = family("exchanges", named_exchanges{}, made.exchange);
   for (auto const& token : split(recipe, '+'))
     if (!selector(token) && !partitioner(token) && !residual(token) && !exchange(token))
       throw usage_error("recipe '" + recipe + "': '" + token + "' is none of " + joined(selector_names) + "; " +

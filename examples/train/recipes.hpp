@@ -162,8 +162,7 @@ struct exchanger : std::function<gs::step_report(std::span<float>)> {
   auto reducer =
       std::make_shared<gs::any_compressor<menu>>(gs::host{.threads = chosen.threads}, layers, *recipe.policies);
   exchanger made = [reducer, comm](std::span<float> gradient) { return reducer->exchange(comm, gradient); };
-  if (!std::holds_alternative<gs::none>(recipe.policies->residual))
-    made.residual = [reducer]() -> std::span<float const> { return reducer->residual(); };
+  made.residual = [reducer]() -> std::span<float const> { return reducer->residual(); };
   return made;
 }
 

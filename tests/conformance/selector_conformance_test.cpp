@@ -71,7 +71,52 @@ struct searches : among {
   [[maybe_unused]] friend bool operator==(searches const&, searches const&) = default;
 };
 
+/// Keeps all that reaches 900, which is more than there is room for.
+struct keeps_all : among {
+  template <class Workspace>
+  [[nodiscard]] gs::key_type predict(Workspace&, gs::accumulator_ref const, gs::index_type) const {
+    return gs::magnitude_key(900.0f);
+  }
+  [[nodiscard]] gs::candidate_choice choose(gs::accumulator_ref const acc, gs::candidates const& found,
+                                            gs::index_type k) const noexcept {
+    return among::choose(acc, found, k);
+  }
+  [[nodiscard]] gs::threshold settle(gs::accumulator_ref const, gs::candidates const& found, gs::index_type,
+                                     gs::threshold const) const {
+    return gs::every(found);
+  }
+  [[maybe_unused]] friend bool operator==(keeps_all const&, keeps_all const&) = default;
+};
+
+/// radix for half of the budget.
+struct half {
+  template <class Workspace>
+  gs::index_type select(Workspace& work, gs::accumulator_ref const acc, gs::index_type k,
+                        gs::selection_span out) const {
+    return gs::radix{}.select(work, acc, k / 2, out);
+  }
+  [[maybe_unused]] friend bool operator==(half const&, half const&) = default;
+};
+
 }  // namespace own
+
+TEST_CASE("a selector that keeps more than there is room for, with several threads") {
+  constexpr std::size_t n = std::size_t{1} << 21;
+  std::vector<float> values(n);
+  for (std::size_t i = 0; i < n; i += 40) values[i] = 1 + static_cast<float>(i % 997);
+  for (int const threads : {1, 2, 3}) {
+    auto mine = gs::compressor{gs::host{.threads = threads}, gs::layout{{"w", n}},
+                               gs::recipe{.density = 0.001, .selector = own::keeps_all{}}};
+    auto const sent = mine.compress(values);
+    CHECK(sent.indices.size() == gs::budget_of(0.001, n));
+    CHECK(std::ranges::is_sorted(sent.indices));
+  }
+}
+
+TEST_CASE("a selector that leaves the choice to radix, for a budget of nothing") {
+  auto mine = gs::compressor{gs::host{}, gs::layout{{"w", 8}}, gs::recipe{.density = 0.1, .selector = own::half{}}};
+  CHECK(mine.compress(std::vector<float>{0, 3, -1, 2, 0, -4, 1, 5}).indices.empty());
+}
 
 TEST_CASE("select() follows from choose() and settle()") {
   CHECK(selector_conformance::run(own::among{}) == "");

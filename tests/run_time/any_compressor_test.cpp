@@ -317,6 +317,7 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("radixx", "'radixx' is not one of the names: selectors radix, hierarchical");
   says("", "a name is missing");
   says("radix++deft", "a name is missing");
+  says("radix+coo:delta", "'coo:delta' is not one of the names");
   says("radix+laplacian", "two selectors are named");
   says("passthrough:a+passthrough:b", "two lists of layers that pass through are named");
   says("coo+packed:delta,fp32", "two codecs are named");
@@ -395,4 +396,13 @@ TEST_CASE("parameters: exchanged by a recipe of text with the same bits, and not
   gs::any_compressor<menu> shards{gs::host{}, layers(), recipe_by_text::parse("radix+reduce_scatter@0.02")};
   CHECK_THROWS_WITH_AS((gs::parameter_exchange{std::move(shards), std::span{own}}),
                        doctest::Contains("reduce_scatter leaves each rank a shard"), gs::invalid_argument);
+}
+
+TEST_CASE("A compressor that was moved from says so") {
+  gs::any_compressor<menu> first{gs::host{}, layers(), recipe_by_text::parse("radix@0.02")};
+  auto const second = std::move(first);
+  CHECK_THROWS_WITH_AS(static_cast<void>(first.residual_norm()),  // NOLINT(bugprone-use-after-move)
+                       "gradsieve: this compressor was moved from", gs::invalid_argument);
+  CHECK_THROWS_AS(first.discard_step(), gs::invalid_argument);
+  CHECK(second.layers() == layers());
 }

@@ -90,6 +90,8 @@ void leave_shards(compression& chosen) {
                             "whole or layerwise");
       },
       chosen.recipe.partitioner);
+  if (chosen.recipe.exchange.index() != 0)
+    throw usage_error("gradsieve: shards are exchanged by reduce_scatter: the recipe may not name an exchange");
   chosen.recipe.exchange = gs::reduce_scatter{};
 }
 

@@ -33,6 +33,7 @@ struct device_dense_mean {
   step_report exchange(Comm const& comm, Gradient&& values) const {
     std::span<float> const gradient{device_span(values)};
     static_assert(has_all_reduce<Comm, device, float>, "this communicator needs all_reduce for float");
+    kernel_list::load();  // before the collective
     comm.all_reduce(where, gradient, reduction::sum);
     launch_over<cuda_kernels::divide_values<>>(where, gradient.size(), gradient.data(), gradient.size(),
                                                static_cast<float>(comm.size()));

@@ -217,9 +217,8 @@ class device_node_exchange {
   void collect(Inside const& inside, gradient_ref<T> const pieces, held_failure const& failure,
                Compressor& compressor) {
     auto const gradient = flat_.target(where_, pieces);
-    cuda_kernels::set_node_fault<>
-        <<<1, 1, 0, where_.stream>>>(compressor.report().fault(), bool{failure}, faults_->failed());
-    throw_on_error(cudaGetLastError(), "set_node_fault");
+    launch_kernel<cuda_kernels::set_node_fault<>>(where_, 1, 1, compressor.report().fault(), bool{failure},
+                                                  faults_->failed());
     inside.all_reduce(where_, std::span<std::uint32_t>{faults_->failed(), 1}, reduction::max);
     faults_->tell_host();
     auto const mine = std::as_bytes(room<T>());

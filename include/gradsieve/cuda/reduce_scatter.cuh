@@ -65,6 +65,7 @@ class device_exchange<reduce_scatter, Codec> {
     auto const senders = static_cast<std::uint32_t>(sizes_.size());
     if (me != reader_) {
       work.where().refuse_capture("it allocates for another rank");
+      work.where().synchronize();  // the step before reads what is freed now
       reserve_reading(work, me);
     }
     write(round);

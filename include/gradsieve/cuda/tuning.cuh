@@ -44,6 +44,7 @@ inline constexpr unsigned group_blocks = 2;    ///< of them, on a multiprocessor
 inline constexpr unsigned most_blocks = 1024;  ///< of them in a group
 inline constexpr unsigned sum_shares = 256;    ///< of a sum by a group: its order does not depend on the blocks
 inline constexpr unsigned join_polls = 64;     ///< that the first block of a group waits for others
+inline constexpr unsigned most_join_polls = 4096;  ///< the same, for half of them
 inline constexpr unsigned join_pause = 200;    ///< between them, in nanoseconds
 inline constexpr unsigned norm_threads = 512;
 inline constexpr unsigned write_threads = 256;

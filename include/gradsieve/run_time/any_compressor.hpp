@@ -83,45 +83,45 @@ class any_compressor {
   /// it was made with nodes, these. @throws also invalid_argument for ranks of the other kind
   template <class Ranks, class Gradient>
   report_type exchange(Ranks const& ranks, Gradient&& gradient, skipped_layers const skipped = {}) {
-    at_->exchange(ranks, gradient_of(gradient), skipped);
+    here().exchange(ranks, gradient_of(gradient), skipped);
     return report();
   }
   /// As compressor::fail(): so an overlap can cancel a step.
   template <class Ranks, class Gradient>
   void fail(Ranks const& ranks, Gradient&& gradient) {
-    at_->fail(ranks, gradient_of(gradient));
+    here().fail(ranks, gradient_of(gradient));
   }
   /// As compressor::compress().
   template <class Gradient>
   selection_type compress(Gradient const& gradient, int rank = 0) {
-    return at_->compress(gradient_of(gradient), rank);
+    return here().compress(gradient_of(gradient), rank);
   }
   /// As compressor::encode().
-  [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) { return at_->encode(chosen); }
+  [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) { return here().encode(chosen); }
   /// Overwrites the gradient with the mean of messages of such compressors; see averager::apply(). Allocates in the
   /// first call. On the host.
   template <class Gradient>
     requires std::same_as<Space, host>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
-    return at_->apply(messages, gradient_of(gradient));
+    return here().apply(messages, gradient_of(gradient));
   }
   /// As compressor::report(). On a device it refers to this compressor, and reading it waits.
   [[nodiscard]] report_type report() const {
     if constexpr (on_host)
-      return at_->read_report();
+      return here().read_report();
     else
-      return report_type{*at_};
+      return report_type{here()};
   }
-  [[nodiscard]] std::span<float const> residual() { return at_->residual(); }        ///< as compressor::residual()
-  [[nodiscard]] std::uint64_t accumulated() const { return at_->accumulated(); }     ///< as compressor::accumulated()
-  [[nodiscard]] Space where() const { return at_->where(); }                         ///< as at construction
-  void discard_step() { at_->discard_step(); }                                       ///< as compressor::discard_step()
-  void rescale(float factor) { at_->rescale(factor); }                               ///< as compressor::rescale()
-  [[nodiscard]] double residual_norm() { return at_->residual_norm(); }              ///< as compressor::residual_norm()
-  [[nodiscard]] std::vector<std::byte> state() { return at_->state(); }              ///< as compressor::state()
-  void restore(std::span<std::byte const> bytes) { at_->restore(bytes); }            ///< as compressor::restore()
-  void absorb(std::span<std::byte const> bytes) { at_->absorb(bytes); }              ///< as compressor::absorb()
-  [[nodiscard]] layout const& layers() const { return at_->layers(); }               ///< as compressor::layers()
+  [[nodiscard]] std::span<float const> residual() { return here().residual(); }      ///< as compressor::residual()
+  [[nodiscard]] std::uint64_t accumulated() const { return here().accumulated(); }   ///< as compressor::accumulated()
+  [[nodiscard]] Space where() const { return here().where(); }                       ///< as at construction
+  void discard_step() { here().discard_step(); }                                     ///< as compressor::discard_step()
+  void rescale(float factor) { here().rescale(factor); }                             ///< as compressor::rescale()
+  [[nodiscard]] double residual_norm() { return here().residual_norm(); }            ///< as compressor::residual_norm()
+  [[nodiscard]] std::vector<std::byte> state() { return here().state(); }            ///< as compressor::state()
+  void restore(std::span<std::byte const> bytes) { here().restore(bytes); }          ///< as compressor::restore()
+  void absorb(std::span<std::byte const> bytes) { here().absorb(bytes); }            ///< as compressor::absorb()
+  [[nodiscard]] layout const& layers() const { return here().layers(); }             ///< as compressor::layers()
   [[nodiscard]] any_recipe<Menu> const& recipe() const noexcept { return recipe_; }  ///< the recipe
   /// The same number as recipe::hash() of the recipe written in C++.
   [[nodiscard]] std::uint64_t hash() const { return recipe_.hash(); }
@@ -131,6 +131,11 @@ class any_compressor {
   [[nodiscard]] std::string describe() const { return describe_recipe(recipe_, layers()); }
 
  private:
+  [[nodiscard]] base& here() const {
+    if (!at_) throw invalid_argument("gradsieve: this compressor was moved from");
+    return *at_;
+  }
+
   template <class Gradient>
   [[nodiscard]] auto gradient_of(Gradient& gradient) const {
     auto const check = [&] {

@@ -243,7 +243,7 @@ struct any_recipe {
     if (head == "on_non_finite" && has_colon)
       return once(5, "values of on_non_finite"), recipe_text::read_value(head, tail, on_non_finite);
     if (head == packed<>::name) return once(3, "codecs"), take_packed(token, tail, has_colon);
-    if (head == coo::name || head == binned::name) {
+    if (!has_colon && (head == coo::name || head == binned::name)) {
       codec = head == coo::name ? codec_kind::coo : codec_kind::binned;
       return once(3, "codecs");
     }

@@ -13,6 +13,7 @@ GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 GRADSIEVE_HD index_type select_among(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,
                                      selection_span out) {
+  if (k == 0) return 0;
   auto found = work.collected(acc);
   auto wanted = found.complete ? chosen.choose(acc, found, k) : candidate_choice::none();
   if constexpr (searching_selector<Selector, Workspace>) {

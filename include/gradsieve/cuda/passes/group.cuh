@@ -37,6 +37,12 @@ struct group_place {
   [[nodiscard]] __device__ bool is_late() const { return block >= blocks; }
 };
 
+/// Whether the first block of a group waits on, after so many polls and with so many blocks there: longer for half of
+/// them, as a device may be busy with other work, and a small group takes long.
+[[nodiscard]] __device__ inline bool waits_for_others(std::uint32_t come, unsigned poll) {
+  return come < gridDim.x && poll < (come < gridDim.x / 2 ? most_join_polls : join_polls);
+}
+
 /// Joins the group of those blocks of a launch that run at the same time. The first block closes it when all have come,
 /// or soon; blocks that come later are late. So no block waits for one that does not run, whatever else the device
 /// does. By all threads of a block. @pre Every block of the launch calls leave_group() in the end.
@@ -46,7 +52,7 @@ struct group_place {
   if (threadIdx.x == 0) {
     mine = {atomicAdd(&all.come, 1u), 0};
     if (mine.block == 0) {
-      for (unsigned poll = 0; poll < join_polls && as_it_is_now(all.come) < gridDim.x; ++poll) __nanosleep(join_pause);
+      for (unsigned poll = 0; waits_for_others(as_it_is_now(all.come), poll); ++poll) __nanosleep(join_pause);
       mine.blocks = atomicOr(&all.come, closed);
       atomicExch(&all.size, mine.blocks);
     } else if (mine.block < closed) {

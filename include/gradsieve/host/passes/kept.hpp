@@ -94,6 +94,7 @@ struct write_candidates {
   template <simd Level>
   GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key,
                                    kept at, std::uint64_t end, index_type* indices, float* out) noexcept {
+    if (at.above >= end) return;  // workers before have filled the list
     for (std::size_t i = 0; i < count; i += block) {
       mark_word const here = first_marks(count - i);
       mark_word wanted = block_of<Level>::at_least(values + i, key_above(key)) & here;
