@@ -17,6 +17,7 @@
 
 namespace gradsieve {
 
+/// @cond internal
 /// Slots have a fixed size, as no rank waits for counts. A slot holds a shard's share of the budget, k / P, `slack`
 /// times and `spare` entries more; with a partitioner of disjoint choices, by which a rank may select from one shard
 /// alone, all that a rank selects. Entries that do not fit stay in the residual, of a crowded shard others in every
@@ -140,5 +141,6 @@ class device_exchange<reduce_scatter, Codec> {
   cuda_buffer<float> values_;
   device_decoded_messages<Codec> decoded_;
 };
+/// @endcond
 
 }  // namespace gradsieve

@@ -15,6 +15,7 @@ namespace gradsieve {
 /// Source: Seide et al. 2014, Stich et al. 2018.
 struct error_feedback {
   static constexpr char const* name = "error_feedback";
+  using spreads_non_finite = error_feedback;  ///< of a gradient that is not finite state 0 is not finite either
   static constexpr auto fields() { return std::tuple{field<&error_feedback::decay>{"decay", between(0, 1)}}; }
   static constexpr std::size_t states = 1;
   float decay = 1.0f;  ///< in [0, 1]

@@ -28,6 +28,7 @@ namespace gradsieve {
 /// Source: Lin et al. 2018, whose limit clip / sqrt(P) is for gradients that each rank has divided by P before.
 struct momentum_correction {
   static constexpr char const* name = "momentum_correction";
+  using spreads_non_finite = momentum_correction;  ///< of a gradient that is not finite state 0 is not finite either
   static constexpr auto fields() {
     return std::tuple{field<&momentum_correction::momentum>{"momentum", to_below(0, 1)},
                       field<&momentum_correction::masking>{"masking"},

@@ -15,6 +15,7 @@ namespace gradsieve {
 /// Memory: 4 bytes per element, the accumulator.
 struct none {
   static constexpr char const* name = "none";
+  using spreads_non_finite = none;  ///< of a gradient that is not finite state 0 is not finite either
   static constexpr std::size_t states = 1;
 
   GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,

@@ -1,21 +1,15 @@
 // Residual stores of which the accumulate pass knows more than their concept says.
 #pragma once
 
-#include <gradsieve/residual/error_feedback.hpp>
-#include <gradsieve/residual/momentum_correction.hpp>
-#include <gradsieve/residual/none.hpp>
+#include <concepts>
 
 namespace gradsieve::host_kernels {
 
 /// Whether a gradient that is not finite makes state 0 so, whatever the state was: then only the new states are looked
-/// at, not the gradients.
+/// at, not the gradients. A store says so by `using spreads_non_finite` of its own type, so that a store that inherits
+/// from it does not.
 template <class Residual>
-inline constexpr bool spreads_non_finite = false;
-template <>
-inline constexpr bool spreads_non_finite<error_feedback> = true;
-template <>
-inline constexpr bool spreads_non_finite<momentum_correction> = true;
-template <>
-inline constexpr bool spreads_non_finite<none> = true;
+inline constexpr bool spreads_non_finite =
+    requires { requires std::same_as<typename Residual::spreads_non_finite, Residual>; };
 
 }  // namespace gradsieve::host_kernels
