@@ -26,6 +26,7 @@
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/residual/filtered.hpp>
 #include <gradsieve/residual/momentum_correction.hpp>
+#include <gradsieve/residual/none.hpp>
 #include <gradsieve/selector/adacomp.hpp>
 #include <gradsieve/selector/chunked.hpp>
 
@@ -166,6 +167,17 @@ void same_bins_at_all_levels(Chosen const& chosen, std::size_t n, std::uint32_t 
     for (float const likely : {0.0f, 1e-9f, 0.25f, 0.7f, 3.0f, 1e30f})
       REQUIRE(accumulate_in_bins(level, chosen, gradient, length, magnitude_key(likely)) == expected);
 }
+
+}  // namespace
+
+namespace {
+
+struct own_store : gradsieve::error_feedback {};  // may have an accumulate_element of its own
+static_assert(gradsieve::host_kernels::spreads_non_finite<gradsieve::error_feedback> &&
+              gradsieve::host_kernels::spreads_non_finite<gradsieve::momentum_correction> &&
+              gradsieve::host_kernels::spreads_non_finite<gradsieve::none> &&
+              !gradsieve::host_kernels::spreads_non_finite<own_store> &&
+              !gradsieve::host_kernels::spreads_non_finite<gradsieve::filtered>);
 
 }  // namespace
 
