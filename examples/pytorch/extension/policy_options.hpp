@@ -84,12 +84,14 @@ class option_setter {
     names rules;
     auto otherwise = std::to_string(gs::bin_lengths{}.otherwise);
     for (auto const& part : split(text, ';')) {
-      if (auto const equals = part.rfind('='); equals != std::string::npos)
-        rules.push_back(gs::recipe_text::escaped(part.substr(0, equals)) + ':' + part.substr(equals + 1));
+      auto const equals = part.rfind('=');
+      auto const length = equals == std::string::npos ? part : part.substr(equals + 1);
+      if (length == "0") throw usage_error("gradsieve: option bins is " + part + ", expected a length above 0");
+      if (equals != std::string::npos)
+        rules.push_back(gs::recipe_text::escaped(part.substr(0, equals)) + ':' + length);
       else
-        otherwise = part;
+        otherwise = length;
     }
-    if (otherwise == "0") throw usage_error("gradsieve: option bins is 0, expected a length above 0");
     rules.push_back(otherwise);
     return '(' + joined(rules, ",") + ')';
   }
