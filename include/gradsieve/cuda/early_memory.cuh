@@ -40,6 +40,7 @@ class early_memory {
   }
 
   /// Uploads a step's segments: before its pass, or after a pass that has collected by the last step's.
+  template <int = 0>
   void upload(stream_work const& work, std::span<cuda_kernels::device_segment const> table,
               std::span<cuda_kernels::device_segment> segments, cuda_kernels::tables const& tables) const {
     if (early_.apart == 0) return work.upload(table, segments);

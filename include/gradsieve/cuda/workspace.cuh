@@ -159,6 +159,7 @@ class cuda_workspace : public stream_work {
   }
 
   /// The segments of a step: before its accumulate pass or, with collect_ahead(), after it.
+  template <int = 0>
   void upload_segments(std::span<cuda_kernels::device_segment const> table) {
     early_.upload(*this, table, device_segments_.span(), tables_);
   }
@@ -213,12 +214,11 @@ class cuda_workspace : public stream_work {
   template <class Chosen, class T, class Residual>
   void keep_bins(Chosen const& chosen, cuda_kernels::incoming<T, Residual> const& in) {
     if (tables_.segment_count == 0) return;
-    constexpr bool quantises = quantising_selector<Chosen>;
     auto const& bins = bins_.tables();
     over<cuda_kernels::mark_bins<Chosen, T, Residual>, cuda_kernels::mark_threads, cuda_kernels::mark_blocks>(
         32 * std::uint64_t{bins.bin_count} + 1, chosen, in, tables_, bins);
-    over<cuda_kernels::list_marks<quantises, stored_t<Residual>>>(32 * std::uint64_t{tables_.tile_count}, in.states[0],
-                                                                  tables_, bins);
+    over<cuda_kernels::list_marks<quantising_selector<Chosen>, stored_t<Residual>>>(
+        32 * std::uint64_t{tables_.tile_count}, in.states[0], tables_, bins);
   }
 
   /// What accumulate() would count in non_finite().
@@ -248,18 +248,18 @@ class cuda_workspace : public stream_work {
   /// what the next accumulate pass collects from, if predict() is not called before.
   template <class Selector, class Stored>
   void select(Selector const& chosen, Stored const* accumulator, bool measured, bool leaves, entry_list const& out) {
-    using cuda_kernels::choose_threads;
     auto const& choices = choices_.tables();
     cuda_kernels::list_end const end{out.count, leaves};
     if constexpr (uses_candidates<Selector>) {
       std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors()));
       bool const shares = candidate_selector<Selector> && choices.shared_count > 0;
       launch_early<cuda_kernels::choose_entries<Selector>>(std::max({several, choices.shared_count, 1u}),
-                                                           choose_threads, chosen, tables_, choices, !shares, end);
+                                                           cuda_kernels::choose_threads, chosen, tables_, choices,
+                                                           !shares, end);
       if constexpr (candidate_selector<Selector>)
         if (shares)
-          launch_early<cuda_kernels::end_searches<Selector>>(choices.shared_count, choose_threads, chosen, tables_,
-                                                             choices, end);
+          launch_early<cuda_kernels::end_searches<Selector>>(choices.shared_count, cuda_kernels::choose_threads,
+                                                             chosen, tables_, choices, end);
     }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
     together<cuda_kernels::select_rest<Selector, Stored>>(blocks_, cuda_kernels::group_threads, chosen, accumulator,
