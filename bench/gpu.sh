@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures a GPU: floors, steps, peers, PyTorch. One call, on a machine with nvcc, CMake and no network.
-# bench/gpu.sh [--quick | --dry-run] [DIR] [-- options of the programs...]      bench/gpu.sh --prepare
+# bench/gpu.sh [--quick | --dry-run | --built] [DIR] [-- options of the programs...]      bench/gpu.sh --prepare
 # What matters most comes first: floors and radix at 2^27 elements and 25 MiB, whose rows are printed as they come; then
 # the sweep, the peers and PyTorch. Each is built and run within its own time limit, and may fail without ending the
 # others; what a part had until then is used. Under 10 minutes in all, with --quick under 2.
@@ -9,6 +9,7 @@
 # --prepare, on a connected machine, puts what the other may lack into build/carry: Google Benchmark, CMake,
 # newer CCCL headers for the peer cub::DeviceTopK, and the commit's name. Take that folder along.
 # --dry-run, on a machine without a GPU: configures, and has bench/gpu_stub.py say what would be compiled and run.
+# --built: $BUILD_DIR has the programs, built on another machine; neither nvcc nor CMake is asked for.
 # $GRADSIEVE_BENCHMARK_DIR and $GRADSIEVE_CCCL_DIR name other places of the two, $GRADSIEVE_DEVICE_LAUNCHER what runs
 # the programs where there is no GPU, $BUILD_DIR the build tree [build/gpu_bench].
 set -euo pipefail
@@ -19,11 +20,13 @@ quick=()
 options=()
 prepare=no
 dry=no
+elsewhere=no
 while [ $# -gt 0 ]; do
   case "$1" in
     --quick) quick=(--quick) ;;
     --prepare) prepare=yes ;;
     --dry-run) dry=yes ;;
+    --built) elsewhere=yes ;;
     --)
       shift
       options=("$@")
@@ -65,9 +68,13 @@ if [ $prepare = yes ]; then
 fi
 
 export PATH=$PATH:/usr/local/cuda/bin
-use_cmake build/cmake_carried || exit 1
-for tool in nvcc cmake python3; do
-  command -v $tool >/dev/null || {
+tools=(python3)
+if [ $elsewhere = no ]; then
+  use_cmake build/cmake_carried || exit 1
+  tools+=(nvcc cmake)
+fi
+for tool in "${tools[@]}"; do
+  command -v "$tool" >/dev/null || {
     echo "bench/gpu.sh: no $tool" >&2
     exit 1
   }
@@ -98,8 +105,9 @@ printf '%s\n' "device: $gpu" "driver: $driver" "date: $date" "commit: $commit" "
 
 build=${BUILD_DIR:-$PWD/build/gpu_bench}
 mkdir -p "$build"
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${GRADSIEVE_BENCHMARK_DIR:-$carry/benchmark}/lib:/usr/local/cuda/lib64
 cccl=${GRADSIEVE_CCCL_DIR:-}
-if [ -z "$cccl" ] && [ -d "$carry/cccl" ]; then
+if [ $elsewhere = no ] && [ -z "$cccl" ] && [ -d "$carry/cccl" ]; then
   cccl=$carry/cccl
   if wheel=$(ls "$cccl"/*.whl 2>/dev/null); then
     python3 -m zipfile -e "$wheel" "$build/cccl"
@@ -111,13 +119,15 @@ target=(-DCMAKE_CUDA_ARCHITECTURES=native)
 stub=$PWD/bench/gpu_stub.py # for a dry run: instead of the compiler, the linker and the programs
 [ $dry = no ] || target+=("-DCMAKE_CUDA_COMPILER_LAUNCHER=$stub;--compile"
   "-DCMAKE_CUDA_LINK_EXECUTABLE=\"$stub\" --link <TARGET>")
-cmake --preset cuda -B "$build" "${target[@]}" -DGRADSIEVE_BUILD_TESTS=OFF -DGRADSIEVE_BUILD_EXAMPLES=OFF \
-  -DGRADSIEVE_BENCH_SWEEP=ON -DGRADSIEVE_WARNINGS_AS_ERRORS=OFF \
-  -DGRADSIEVE_CCCL_DIR="$cccl" -DGRADSIEVE_BENCHMARK_DIR="${GRADSIEVE_BENCHMARK_DIR:-$carry/benchmark}" \
-  >"$build.log" 2>&1 || {
-  cat "$build.log"
-  exit 1
-}
+if [ $elsewhere = no ]; then
+  cmake --preset cuda -B "$build" "${target[@]}" -DGRADSIEVE_BUILD_TESTS=OFF -DGRADSIEVE_BUILD_EXAMPLES=OFF \
+    -DGRADSIEVE_BENCH_SWEEP=ON -DGRADSIEVE_WARNINGS_AS_ERRORS=OFF \
+    -DGRADSIEVE_CCCL_DIR="$cccl" -DGRADSIEVE_BENCHMARK_DIR="${GRADSIEVE_BENCHMARK_DIR:-$carry/benchmark}" \
+    >"$build.log" 2>&1 || {
+    cat "$build.log"
+    exit 1
+  }
+fi
 echo "bench/gpu.sh: configured in $((SECONDS - began)) s"
 
 most=570 # seconds that all may take
@@ -132,6 +142,11 @@ within() {
 # compile <share of the time> <target>
 compile() {
   local limit start=$SECONDS status=0
+  if [ $elsewhere = yes ]; then
+    [ -x "$build/bench/$2" ] || echo "bench/gpu.sh: $build/bench has no $2"
+    [ -x "$build/bench/$2" ]
+    return
+  fi
   limit=$(within $((most * $1 / 100)))
   if [ "$limit" -lt 5 ]; then
     echo "bench/gpu.sh: no time left to build $2"

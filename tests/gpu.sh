@@ -3,12 +3,14 @@
 # compute-sanitizer. Writes one file, a report. Needs a GPU, nvcc, CMake and a C++ compiler; no network. Exit status: 0
 # if all passed, 1 if not, 2 if it could not start.
 #   tests/gpu.sh [--quick]   ends inside 10 minutes; --quick: inside 2, without tests called large, memcheck only
+#   tests/gpu.sh --built     runs what BUILD_DIR has, built on another machine: no nvcc, and all time for the tests
 #   tests/gpu.sh --prepare   on a connected machine: puts what the other may lack into build/carry, to take along
 #   tests/gpu.sh --dry-run   on a machine without a GPU: bench/gpu_stub.py says what would be compiled and run
 # A test that does not compile fails and leaves the others. A step that its time limit ends is "not run to its end", which
 # is no failure; nor is what is left out for want of memory.
-# Environment: OUT, the folder of the report [bench/results/<GPU>]; GRADSIEVE_DOCTEST_DIR, the folder that has
-# doctest/doctest.h [build/carry, if it is there]; BUILD_DIR [build/gpu]; GRADSIEVE_DEVICE_LAUNCHER [none].
+# Environment: OUT, the folder of the report [bench/results/<GPU>]; LIMIT, the seconds that all may take [540];
+# GRADSIEVE_DOCTEST_DIR, the folder that has doctest/doctest.h [build/carry, if it is there]; BUILD_DIR [build/gpu];
+# GRADSIEVE_DEVICE_LAUNCHER [none].
 set -euo pipefail
 command_line="tests/gpu.sh${*:+ $*}"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -32,17 +34,19 @@ prepare() {
 
 quick=no
 dry=no
-limit=540 # seconds in all, with a margin below the promise
+elsewhere=no
+limit=${LIMIT:-540} # seconds in all, with a margin below the promise
 case "${1-}" in
   "") ;;
   --quick) quick=yes limit=110 ;;
   --dry-run) dry=yes ;;
+  --built) elsewhere=yes ;;
   --prepare)
     prepare
     exit
     ;;
   *)
-    sed -n 5,7p tests/gpu.sh >&2
+    sed -n 5,8p tests/gpu.sh >&2
     exit 2
     ;;
 esac
@@ -54,9 +58,15 @@ left() { echo $((limit - reserve - SECONDS > 1 ? limit - reserve - SECONDS : 1))
 
 launcher=${GRADSIEVE_DEVICE_LAUNCHER-}
 PATH=$PATH:/usr/local/cuda/bin
-command -v nvcc >/dev/null || die "nvcc is not on PATH nor in /usr/local/cuda/bin"
+cuda=/usr/local/cuda
+compiler=none
+if command -v nvcc >/dev/null; then
+  cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+  compiler=$(nvcc --version | sed -n 's/.*\(release.*\)/\1/p')
+elif [ $elsewhere = no ]; then
+  die "nvcc is not on PATH nor in /usr/local/cuda/bin"
+fi
 # Where libcudart is not in the system's list of libraries.
-cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cuda/lib64:$cuda/lib
 
 query() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>/dev/null | head -n 1; }
@@ -74,7 +84,7 @@ commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || cat build/ca
 build=${BUILD_DIR:-build/gpu}
 directory=${OUT:-bench/results/$(echo "$gpu" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9]+/-/g; s/^-+//; s/-+$//')}
 mkdir -p "$build/logs" "$directory"
-use_cmake "$build/cmake_carried" || exit 2
+[ $elsewhere = yes ] || use_cmake "$build/cmake_carried" || exit 2
 rm -f "$build"/logs/*
 report=$directory/gpu-tests.md
 
@@ -126,8 +136,8 @@ write_report() {
     echo "| --- | --- |"
     echo "| GPU | $gpu, $memory, sm_$architecture |"
     echo "| driver | $driver |"
-    echo "| nvcc | $(nvcc --version | sed -n 's/.*\(release.*\)/\1/p') |"
-    echo "| host | $(uname -m), $(nproc) cores, $(g++ --version | head -n 1) |"
+    echo "| nvcc | $compiler$([ $elsewhere = no ] || echo ", the programs were built on another machine") |"
+    echo "| host | $(uname -m), $(nproc) cores, $(g++ --version 2>&1 | head -n 1) |"
     echo "| date | $(date -u '+%Y-%m-%d %H:%M UTC') |"
     echo "| commit | $commit |"
     echo "| command | \`$command_line\`${launcher:+, launcher \`$launcher\`} |"
@@ -164,6 +174,7 @@ doctest=${GRADSIEVE_DOCTEST_DIR:-}
 nccl=$(python3 -c 'import nvidia.nccl as it; print(list(it.__path__)[0])' 2>/dev/null || true)
 if [ -n "$nccl" ] && [ -e "$nccl/include/nccl.h" ] && ! [ -e "$cuda/include/nccl.h" ] && ! [ -e /usr/include/nccl.h ]; then
   libraries=("$nccl"/lib/libnccl.so*)
+  LD_LIBRARY_PATH+=:$nccl/lib
   options+=("-DGRADSIEVE_NCCL_INCLUDE_DIR=$nccl/include" "-DGRADSIEVE_NCCL_LIBRARY=${libraries[0]}")
 fi
 
@@ -173,12 +184,17 @@ if [ $dry = yes ]; then # instead of the compilers, the linker and the programs
     "-DCMAKE_CUDA_LINK_EXECUTABLE=\"$stub\" --link <TARGET>" "-DCMAKE_CXX_LINK_EXECUTABLE=\"$stub\" --link <TARGET>")
 fi
 
-step configure 120 cmake --preset cuda "${options[@]}"
-grep -q 'NCCL_LIBRARY:FILEPATH=/' "$build/CMakeCache.txt" 2>/dev/null || note "no NCCL here; its tests were left out"
-
 read -ra launch <<<"$launcher"
 built=no
-if [ ${#failed[@]} = 0 ]; then
+if [ $elsewhere = yes ]; then
+  [ -x "$build/tests/cuda_select_test" ] || die "$build/tests has no programs"
+  built=yes
+  step first 60 "${launch[@]}" "$build/tests/cuda_select_test" '-tc=*small*'
+else
+  step configure 120 cmake --preset cuda "${options[@]}"
+  grep -q 'NCCL_LIBRARY:FILEPATH=/' "$build/CMakeCache.txt" 2>/dev/null || note "no NCCL here; its tests were left out"
+fi
+if [ $built = no ] && [ ${#failed[@]} = 0 ]; then
   step build_first 150 cmake --build "$build" --target gradsieve_cuda_select_test -j"$(nproc)"
   if [ ${#failed[@]} = 0 ] && [ ${#not_run[@]} = 0 ]; then
     built=yes
@@ -203,18 +219,13 @@ if [ -z "$launcher" ] && [ -z "${GRADSIEVE_TEST_MOST-}" ]; then
   fi
   export GRADSIEVE_TEST_MOST
 fi
-if [ $built = yes ] && [ $quick = no ]; then
-  reserve=150 # for the sanitizer
-  step tests "$limit" ctest --test-dir "$build" -L device -j4 --output-on-failure --no-tests=error
-  reserve=0
-fi
-
-# in_parallel <name> <command...>: as step, but four at a time; `finish` waits for all.
+# in_parallel <name> <command...>: as step, but four at a time, of a sanitizer's more; `finish` waits for all.
 running=()
+at_once=4
 in_parallel() {
   local name=$1
   shift
-  while [ "$(jobs -rp | wc -l)" -ge 4 ]; do wait -n || true; done
+  while [ "$(jobs -rp | wc -l)" -ge $at_once ]; do wait -n || true; done
   {
     status=0
     begin=$SECONDS
@@ -236,13 +247,21 @@ finish() {
 
 programs=()
 [ $built = no ] || programs=("$build"/tests/*_test)
-if [ $quick = yes ]; then
+reserve=150 # for the sanitizer
+if [ $quick = yes ] || [ $elsewhere = yes ]; then
+  [ $quick = no ] || reserve=0
+  few=()
+  [ $quick = no ] || few=('-tce=*large*')
   for program in "${programs[@]}"; do
-    in_parallel "${program##*/}" "${launch[@]}" "$program" '-tce=*large*'
+    in_parallel "${program##*/}" "${launch[@]}" "$program" "${few[@]}"
   done
   finish
+elif [ $built = yes ]; then
+  step tests "$limit" ctest --test-dir "$build" -L device -j4 --output-on-failure --no-tests=error
 fi
+reserve=0
 
+[ "$(nproc)" -lt 16 ] || at_once=8
 tools=(memcheck racecheck initcheck)
 [ $quick = no ] || tools=(memcheck)
 if [ ${#programs[@]} = 0 ]; then
