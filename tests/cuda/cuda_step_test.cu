@@ -120,7 +120,7 @@ TEST_CASE("small: a call that waits is refused in a capture, and leaves nothing 
   gs::averager mean{where, layers, recipe};
   gs::staged const staged{gs::self{}};
   array<float> const gradient{where, gradient_of(0)};
-  array<float> const update{where, n};
+  array<float> const update{where, gradient_of(1)};
   auto const sent = device.compress(gradient.span());
   auto const chosen = unsent.compress(gradient.span());
   auto const state = device.state();
