@@ -300,7 +300,7 @@ class Arithmetic:
             return g.set(ops[0], '%s?%s:%s' % (g.op(ops[3], 'pred'), g.op(ops[1], ty), g.op(ops[2], ty)), ty)
         if o == 'slct':
             dt, ct = tys[0], tys[1]
-            return g.set(ops[0], '%s>=0?%s:%s' % (g.v(ops[3], ct), g.op(ops[1], dt), g.op(ops[2], dt)), dt)
+            return g.set(ops[0], '%s>=0?%s:%s' % (g.fv(ops[3], ct, ftz), g.op(ops[1], dt), g.op(ops[2], dt)), dt)
         if o == 'popc':
             return g.set(ops[0], 'POPC(%s)' % g.op(ops[1], ty), 'u32')
         if o == 'clz':

@@ -148,6 +148,30 @@ __global__ void rnds(float const* a, float* o) {
   o[i * 4 + 2] = __float2int_rn(a[i]) + __float2int_rz(a[i]) * 100 + __float2int_ru(a[i]) * 10000;
   o[i * 4 + 3] = __fdiv_rz(a[i], 3.f);
 }
+// x: a negative subnormal number
+__global__ void flush(float x, double tiny, unsigned* o) {
+  float r;
+  double d;
+  unsigned p;
+  asm volatile("neg.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  o[0] = __float_as_uint(r);
+  asm volatile("neg.f32 %0, %1;" : "=f"(r) : "f"(x));
+  o[1] = __float_as_uint(r);
+  asm volatile("abs.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  o[2] = __float_as_uint(r);
+  asm volatile("sub.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(0.f));
+  o[3] = __float_as_uint(r);
+  asm volatile("cvt.ftz.f64.f32 %0, %1;" : "=d"(d) : "f"(x));
+  o[4] = (unsigned)__double2hiint(d);
+  asm volatile("cvt.rn.ftz.f32.f64 %0, %1;" : "=f"(r) : "d"(tiny));
+  o[5] = __float_as_uint(r);
+  asm volatile("cvt.rn.f32.f64 %0, %1;" : "=f"(r) : "d"(tiny));
+  o[6] = __float_as_uint(r);
+  asm volatile("slct.ftz.f32.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(1.f), "f"(2.f), "f"(x));
+  o[7] = __float_as_uint(r);
+  asm volatile("{.reg .pred q; setp.lt.ftz.f32 q, %1, %2; selp.u32 %0, 1, 0, q;}" : "=r"(p) : "f"(x), "f"(0.f));
+  o[8] = p;
+}
 __global__ void big(int* o) {
   int loc[200];
   for (int i = 0; i < 200; ++i) loc[i] = i * threadIdx.x;
@@ -387,6 +411,13 @@ int main() {
           o[i * 4] == f && o[i * 4 + 1] == q && o[i * 4 + 2] == rintf(a[i]) + truncf(a[i]) * 100 + ceilf(a[i]) * 10000;
     }
     CHECK("directed rounding", ok);
+    unsigned const bits = 0x80000123u;
+    unsigned const wanted[9] = {0, 0x123u, 0, bits, 0x80000000u, 0, 0x200u, 0x3F800000u, 0};
+    float x;
+    memcpy(&x, &bits, 4);
+    flush<<<1, 1>>>(x, 0x1p-140, (unsigned*)dof);
+    CK(cudaMemcpy(o.data(), dof, sizeof wanted, cudaMemcpyDeviceToHost));
+    CHECK("flushed subnormals", memcmp(o.data(), wanted, sizeof wanted) == 0);
   }
   {
     big<<<2, 256>>>(di);
