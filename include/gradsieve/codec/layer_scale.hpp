@@ -44,15 +44,7 @@ namespace wire {
 [[nodiscard]] GRADSIEVE_HD constexpr float mean_of_units(std::uint64_t sum, std::uint64_t count,
                                                          unsigned top) noexcept {
   double const unit = gradsieve::bit_cast<double>((std::uint64_t{top} + 1023 - 158) << 52);
-  double const mean = divide(static_cast<double>(sum), static_cast<double>(count)) * unit;
-#if defined(__CUDA_ARCH__)
-  if (!__builtin_is_constant_evaluated()) {
-    float rounded;  // subnormal too, where a compiler's own conversion would flush it to zero
-    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(rounded) : "d"(mean));
-    return rounded;
-  }
-#endif
-  return static_cast<float>(mean);
+  return narrowed(divide(static_cast<double>(sum), static_cast<double>(count)) * unit);
 }
 
 }  // namespace wire

@@ -69,6 +69,13 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
 /// a - b, rounded as by add().
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float subtract(float a, float b) noexcept {
   GRADSIEVE_EXACT
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {  // not add(a, -b): with --use_fast_math a negation flushes subnormals
+    float difference;
+    asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
+    return difference;
+  }
+#endif
   return gradsieve::add(a, -b);
 }
 
@@ -103,6 +110,32 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   }
 #endif
   return a / b;
+}
+
+// ---- from binary32 to binary64 and back --------------------------------------------------------------------
+
+/// x as a double: exact, subnormals too, which --use_fast_math flushes in a plain conversion.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr double widened(float x) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    double wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(x));
+    return wide;
+  }
+#endif
+  return static_cast<double>(x);
+}
+
+/// x rounded to the nearest float, subnormals too.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float narrowed(double x) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) {
+    float rounded;
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(rounded) : "d"(x));
+    return rounded;
+  }
+#endif
+  return static_cast<float>(x);
 }
 
 // ---- binary64 ----------------------------------------------------------------------------------------------

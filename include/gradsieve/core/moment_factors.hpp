@@ -81,15 +81,15 @@ struct layer_moments {
   /// Second moments of the mean gradient over a rank's own, within [1 / ranks, 1]; 1 before the first measurement.
   [[nodiscard]] GRADSIEVE_HD float factor(double ranks) const noexcept {
     if (!(of_own > 0)) return 1.0f;
-    return static_cast<float>(clamped(exact::divide(of_mean, of_own), exact::divide(1.0, ranks), 1.0));
+    return narrowed(clamped(exact::divide(of_mean, of_own), exact::divide(1.0, ranks), 1.0));
   }
 };
 
 /// The factor of a gradient so that its norm is at most `most`; 1 if the norm is not finite: the caller then skips the
 /// step.
 [[nodiscard]] GRADSIEVE_HD inline float clipping(float norm, float most) noexcept {
-  if (!is_finite(norm) || !(norm > most)) return 1.0f;
-  return static_cast<float>(exact::divide(static_cast<double>(most), static_cast<double>(norm)));
+  if (!is_finite(norm) || !(widened(norm) > widened(most))) return 1.0f;
+  return narrowed(exact::divide(widened(most), widened(norm)));
 }
 
 }  // namespace gradsieve

@@ -150,7 +150,7 @@ template <>
   key_type const key = magnitude_key(x);
   // Below 2^-14 one float addition rounds at the last bit of a subnormal.
   float const least = gradsieve::bit_cast<float>(key < smallest_normal ? key : smallest_normal);
-  std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(least + 0.5f) - 0x3F00'0000u;
+  std::uint32_t const subnormal = gradsieve::bit_cast<std::uint32_t>(add(least, 0.5f)) - 0x3F00'0000u;
   std::uint32_t const normal = (key + 0x0FFFu + ((key >> 13) & 1u) - 0x3800'0000u) >> 13;
   std::uint32_t const finite = key < smallest_normal ? subnormal : normal;
   std::uint32_t const special = key > infinite_key ? 0x7E00u : 0x7C00u;

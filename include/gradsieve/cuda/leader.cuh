@@ -77,7 +77,7 @@ __global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Store
 template <int = 0>
 __global__ void describe_list(std::uint64_t size, float const* sums, entry_list const from, update* to,
                               std::uint64_t* error) {
-  if (sums[size] > 0 && *error == 0) *error = static_cast<std::uint64_t>(exchange_fault::elsewhere);
+  if (magnitude_key(sums[size]) != 0 && *error == 0) *error = static_cast<std::uint64_t>(exchange_fault::elsewhere);
   if (*error != 0) *from.count = 0;
   *to = {from.indices, sums, *from.count, from.cells};
 }

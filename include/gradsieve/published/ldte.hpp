@@ -35,7 +35,7 @@ struct ldte {
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return work.compact(acc, {0, 0}, out);
     auto const n = static_cast<double>(acc.values.size());
-    auto const estimate = magnitude_key(static_cast<float>(sums.sum_abs / n * std::log(n / k)));
+    auto const estimate = magnitude_key(narrowed(sums.sum_abs / n * std::log(n / k)));
     bracket_search search{larger<key_type>(estimate, 1), sums.max_key + 1, k, capacity(k)};
     count_until_done(work, acc, search);
     return work.compact(acc, search.result(), out);

@@ -14,11 +14,11 @@ class mean_to_largest {
   /// @pre n > 0. `sums` are a workspace's measure().
   template <class Sums>
   GRADSIEVE_HD mean_to_largest(Sums const& sums, std::uint64_t n) noexcept
-      : mean_{sums.sum_abs / static_cast<double>(n)}, largest_{static_cast<double>(magnitude_of(sums.max_key))} {}
+      : mean_{sums.sum_abs / static_cast<double>(n)}, largest_{widened(magnitude_of(sums.max_key))} {}
 
   /// The least key above t(r).
   [[nodiscard]] GRADSIEVE_HD key_type key_above_line(double r) const noexcept {
-    return key_above(magnitude_key(static_cast<float>(mean_ + r * (largest_ - mean_))));
+    return key_above(magnitude_key(narrowed(mean_ + r * (largest_ - mean_))));
   }
 
  private:

@@ -82,7 +82,7 @@ struct sidco {
       double const ratio = aim / static_cast<double>(sums[0] > 0 ? sums[0] : 1);
       if (!(ratio < 1)) break;  // the threshold before is too high, or about right
       bool const last = left == 1 || (left == stages && ratio >= static_cast<double>(first));
-      double const above = left == stages ? 0 : static_cast<double>(magnitude_of(at));
+      double const above = left == stages ? 0 : widened(magnitude_of(at));
       double const next = above + quantile(add.moments(sums, above), left == stages,
                                            last             ? ratio
                                            : left == stages ? static_cast<double>(first)
@@ -104,8 +104,8 @@ struct sidco {
   /// The key of a magnitude in steps of 2^-11, in which the last bits of a logarithm do not show: libraries differ
   /// there.
   [[nodiscard]] GRADSIEVE_HD static key_type coarse(double magnitude, key_type max_key) noexcept {
-    if (!(magnitude < static_cast<double>(magnitude_of(max_key)))) return max_key;
-    return magnitude_key(static_cast<float>(magnitude)) & ~key_type{0xFFF};
+    if (!(magnitude < widened(magnitude_of(max_key)))) return max_key;
+    return magnitude_key(narrowed(magnitude)) & ~key_type{0xFFF};
   }
 };
 

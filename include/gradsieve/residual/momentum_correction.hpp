@@ -41,12 +41,12 @@ struct momentum_correction {
 
   /// The factor of a gradient of this norm before it is accumulated; see scaling_residual_store.
   [[nodiscard]] GRADSIEVE_HD float factor(double norm, int world) const noexcept {
-    double const limit = exact::multiply(static_cast<double>(clip), exact::square_root(static_cast<double>(world)));
-    return clip > 0 && norm > limit ? static_cast<float>(exact::divide(limit, norm)) : 1.0f;
+    double const limit = exact::multiply(widened(clip), exact::square_root(static_cast<double>(world)));
+    return needs_norm() && norm > limit ? narrowed(exact::divide(limit, norm)) : 1.0f;
   }
 
   /// Whether factor() needs the norm.
-  [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept { return clip > 0; }
+  [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept { return magnitude_key(clip) != 0; }
 
   GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,
                                                                   element_state<states>& state) const noexcept {

@@ -46,7 +46,7 @@ struct adacomp {
 
   /// H, which a bin's maximum of |G| is compared with.
   [[nodiscard]] GRADSIEVE_HD constexpr float score(float accumulator, float gradient) const noexcept {
-    return multiply_add(factor - 1, gradient, accumulator);
+    return multiply_add(subtract(factor, 1.0f), gradient, accumulator);
   }
 
   /// The value that is sent for an accumulator.

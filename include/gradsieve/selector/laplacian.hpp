@@ -139,7 +139,7 @@ struct laplacian {
   /// b * ln(nonzero / k), the threshold that keeps k of Laplace data, b being the mean of `sum` over `nonzero`.
   [[nodiscard]] GRADSIEVE_HD static key_type laplace_key(double sum, double nonzero, double k) noexcept {
     return nonzero <= k ? 1
-                        : larger<key_type>(magnitude_key(static_cast<float>(sum / nonzero * std::log(nonzero / k))), 1);
+                        : larger<key_type>(magnitude_key(narrowed(sum / nonzero * std::log(nonzero / k))), 1);
   }
 
   /// The threshold that keeps a little more than k, from 2^15 elements: they give b within 0.6 %, and so the count

@@ -192,8 +192,8 @@ __global__ void mean_of_passthrough(message_state const* states, std::uint32_t s
     for (std::uint32_t u = 1; u < senders; ++u) total = add(total, states[u].passthrough[p]);
     double wide = 0;
     for (std::uint32_t u = 0; !is_finite(total) && u < senders; ++u)
-      wide += static_cast<double>(states[u].passthrough[p]);
-    means[p] = is_finite(total) ? divide(total, divisor) : static_cast<float>(wide / static_cast<double>(divisor));
+      wide += widened(states[u].passthrough[p]);
+    means[p] = is_finite(total) ? divide(total, divisor) : narrowed(wide / widened(divisor));
   });
 }
 

@@ -121,9 +121,9 @@ struct part_sum {
     std::uint32_t const begin = cells[cell];
     std::uint32_t const end = cells[cell + 1];
     auto const at = begin + first_not_below(indices + begin, end - begin, i);
-    if (at < end && indices[at] == i) sum += static_cast<double>(in_global(from.values)[at]);
+    if (at < end && indices[at] == i) sum += widened(in_global(from.values)[at]);
   }
-  return static_cast<float>(sum / static_cast<double>(divisor));
+  return narrowed(sum / widened(divisor));
 }
 
 /// One block a cell: overwrites the gradient with (the sum of the updates, one after the other) / divisor, zero where

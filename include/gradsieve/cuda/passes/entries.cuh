@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(sum_threads) sum_squares(T const* values, std:
   double own = 0;
   for_each(count, [&](std::uint64_t i) {
     float const x = to_float(values[i]);
-    own += is_finite(x) ? static_cast<double>(x) * static_cast<double>(x) : 0.0;
+    own += is_finite(x) ? widened(x) * widened(x) : 0.0;
   });
   double const total = reduce{shared}.Sum(own);
   if (threadIdx.x == 0) parts[blockIdx.x] = total;

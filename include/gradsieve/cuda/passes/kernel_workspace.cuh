@@ -84,7 +84,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
 
   [[nodiscard]] __device__ float mean_abs(accumulator_ref const acc) {
     auto const n = static_cast<double>(acc.values.size());
-    return acc.values.empty() ? 0.0f : static_cast<float>(measure(acc).sum_abs / n);
+    return acc.values.empty() ? 0.0f : narrowed(measure(acc).sum_abs / n);
   }
 
   /// Mean of the largest magnitudes of a segment's bins.

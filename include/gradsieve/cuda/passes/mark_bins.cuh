@@ -151,7 +151,7 @@ __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint3
     double const own = g + lane < last ? b.sums[g + lane] : 0.0;
     for (unsigned from = 0; from < 32; ++from) sum += __shfl_sync(~0u, own, from);
   }
-  return static_cast<float>(sum / (b.groups[last - 1].last - b.groups[first].first));
+  return narrowed(sum / (b.groups[last - 1].last - b.groups[first].first));
 }
 
 /// A warp a tile: lists its marks. Where values are quantised, also the means that they become: a thread a group of
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(bin_threads)
     for (std::uint32_t g = thread; g < b.group_count; g += gridDim.x * bin_threads) {
       double sum = 0;
 #pragma unroll 4
-      for (std::uint32_t at = b.groups[g].first; at < b.groups[g].last; ++at) sum += static_cast<double>(b.maxima[at]);
+      for (std::uint32_t at = b.groups[g].first; at < b.groups[g].last; ++at) sum += widened(b.maxima[at]);
       b.sums[g] = sum;
     }
   for (std::uint32_t at = thread / 32; at < t.tile_count; at += gridDim.x * (bin_threads / 32))

@@ -46,7 +46,7 @@ __device__ double block_sum(std::uint64_t count, Value const& value) {
   return total;
 }
 
-[[nodiscard]] __device__ inline double square_of(float x) { return static_cast<double>(x) * static_cast<double>(x); }
+[[nodiscard]] __device__ inline double square_of(float x) { return widened(x) * widened(x); }
 
 template <class T>
 __global__ void take_samples(moment_view const of, T const* gradient, std::uint64_t seed, std::uint64_t step) {
@@ -77,12 +77,12 @@ __global__ void __launch_bounds__(moment_threads) square_layers(moment_view cons
   auto const& it = of.samples[l];
   if (measures) {
     double const own = block_sum(it.count, [&](std::uint64_t j) { return square_of(of.message[it.first + j]); });
-    if (threadIdx.x == 0) of.message[of.count + l] = static_cast<float>(own);
+    if (threadIdx.x == 0) of.message[of.count + l] = narrowed(own);
   }
   std::uint64_t const first = l == 0 ? 0 : of.tile_ends[l - 1];
   double const all =
       norms ? block_sum(of.tile_ends[l] - first, [&](std::uint64_t t) { return of.tile_squares[first + t]; }) : 0.0;
-  if (threadIdx.x == 0) of.message[of.count + of.layers + l] = static_cast<float>(all);
+  if (threadIdx.x == 0) of.message[of.count + of.layers + l] = narrowed(all);
 }
 
 /// One block a layer: factors from the sums over all ranks.
@@ -96,19 +96,19 @@ __global__ void __launch_bounds__(moment_threads)
   if (threadIdx.x != 0) return;
   if (measures) {
     of.moments[l].add(exact::divide(sums, exact::multiply(ranks, ranks)),
-                      exact::divide(static_cast<double>(of.message[of.count + l]), ranks), window);
+                      exact::divide(widened(of.message[of.count + l]), ranks), window);
     of.factors[l] = of.moments[l].factor(ranks);
   }
   of.layer_squares[l] =
-      exact::multiply(static_cast<double>(of.factors[l]),
-                      exact::divide(static_cast<double>(of.message[of.count + of.layers + l]), ranks));
+      exact::multiply(widened(of.factors[l]),
+                      exact::divide(widened(of.message[of.count + of.layers + l]), ranks));
 }
 
 /// One block.
 template <int = 0>
 __global__ void __launch_bounds__(moment_threads) sum_norm(moment_view const of) {
   double const total = block_sum(of.layers, [&](std::uint64_t l) { return of.layer_squares[l]; });
-  if (threadIdx.x == 0) *of.norm = static_cast<float>(std::sqrt(total));
+  if (threadIdx.x == 0) *of.norm = narrowed(std::sqrt(total));
 }
 
 /// Factors of moments that were restored.
@@ -120,7 +120,7 @@ __global__ void restore_factors(moment_view const of, double ranks) {
 template <class T>
 __global__ void clip_gradient(T* values, std::uint64_t count, float const* norm, float most) {
   float const factor = clipping(*norm, most);
-  if (factor == 1.0f) return;
+  if (magnitude_key(factor) == magnitude_key(1.0f)) return;
   for_each(count, [&](std::uint64_t i) { values[i] = from_float<T>(multiply(to_float(values[i]), factor)); });
 }
 

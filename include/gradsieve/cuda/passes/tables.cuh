@@ -53,7 +53,7 @@ struct tile_sums {
   std::uint64_t nonzero;
 
   __device__ void add(float value) {
-    double const x = abs(value);
+    double const x = widened(abs(value));
     key_type const key = magnitude_key(value);
     sum_abs += x;
     sum_squares += x * x;

@@ -68,7 +68,7 @@ __global__ void settle_exchange(float const* failed, entry_list const sent, bool
                                 std::uint64_t* touched, std::uint64_t* heard) {
   __shared__ bool good;
   if (threadIdx.x == 0) {
-    if (failed != nullptr && *failed > 0) set_first_fault(error, exchange_fault::elsewhere, 0);
+    if (failed != nullptr && magnitude_key(*failed) != 0) set_first_fault(error, exchange_fault::elsewhere, 0);
     auto const found = error == nullptr ? 0 : atomicOr(reinterpret_cast<unsigned long long*>(error), 0ull);
     good = found == 0;
     if (blockIdx.x == 0) {
