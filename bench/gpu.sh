@@ -11,7 +11,7 @@
 # --dry-run, on a machine without a GPU: configures, and has bench/gpu_stub.py say what would be compiled and run.
 # --built: $BUILD_DIR has the programs, built on another machine; neither nvcc nor CMake is asked for.
 # $GRADSIEVE_BENCHMARK_DIR and $GRADSIEVE_CCCL_DIR name other places of the two, $GRADSIEVE_DEVICE_LAUNCHER what runs
-# the programs where there is no GPU, $BUILD_DIR the build tree [build/gpu_bench].
+# the programs where there is no GPU, $BUILD_DIR the build tree [build/gpu_bench], $LIMIT the seconds for all [570].
 set -euo pipefail
 began=$SECONDS
 command="$0 $*"
@@ -130,7 +130,7 @@ if [ $elsewhere = no ]; then
 fi
 echo "bench/gpu.sh: configured in $((SECONDS - began)) s"
 
-most=570 # seconds that all may take
+most=${LIMIT:-570} # seconds that all may take
 [ ${#quick[@]} = 0 ] || most=112
 [ "$gpu" != none ] || most=3600
 # The seconds that are left, at most $1; 8 are for the report.

@@ -247,7 +247,7 @@ finish() {
 
 programs=()
 [ $built = no ] || programs=("$build"/tests/*_test)
-reserve=150 # for the sanitizer
+reserve=$((limit < 300 ? limit / 2 : 150)) # for the sanitizer
 if [ $quick = yes ] || [ $elsewhere = yes ]; then
   [ $quick = no ] || reserve=0
   few=()
