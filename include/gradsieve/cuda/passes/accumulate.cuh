@@ -26,6 +26,12 @@ struct pending_of_cell {
   std::uint32_t is_sent[cell_size / 32];
 };
 
+/// Candidates of one tile, in index order: their values, and where in the cell they are.
+struct candidates_of_tile {
+  float values[cell_size];
+  std::uint16_t places[cell_size];
+};
+
 /// One tile in the registers of a block. A thread has 16 elements of the tile's cell, `width` neighbours `vectors`
 /// times; a bit of `inside_` says whether the tile has an element.
 template <class T, class Residual>
@@ -73,10 +79,9 @@ class tile_registers {
     });
   }
 
-  /// Removes what is pending. By all threads of the block.
-  __device__ __forceinline__ void remove_pending(pending_of_cell& shared, tile const& mine, tables const& t) {
-    std::uint32_t const begin = in_.pending.cells[cell_];
-    std::uint32_t const end = in_.pending.cells[cell_ + 1];
+  /// Removes what is pending, entries [begin, end). By all threads of the block.
+  __device__ __forceinline__ void remove_pending(std::uint32_t begin, std::uint32_t end, pending_of_cell& shared,
+                                                 tile const& mine, tables const& t) {
     if (begin == end) return;
     for (unsigned w = threadIdx.x; w < cell_size / 32; w += accumulate_threads) shared.is_sent[w] = 0;
     __syncthreads();
@@ -156,12 +161,13 @@ class tile_registers {
     return counts;
   }
 
-  /// Writes the elements with a bit, in index order. `to`: where vector v's begin.
-  __device__ __forceinline__ void write(std::uint32_t bits, std::uint32_t (&to)[vectors], tables const& t) const {
+  /// Lists the elements with a bit, in index order. `to`: where vector v's begin.
+  __device__ __forceinline__ void list(std::uint32_t bits, std::uint32_t (&to)[vectors],
+                                       candidates_of_tile& shared) const {
     each([&](unsigned v, unsigned e) {
       if (((bits >> bit(v, e)) & 1u) == 0) return;
-      t.candidate_indices[to[v]] = at(v) + e;
-      t.candidate_values[to[v]] = now_[v][e][0];
+      shared.values[to[v]] = now_[v][e][0];
+      shared.places[to[v]] = static_cast<std::uint16_t>(at(v) % cell_size + e);
       ++to[v];
     });
   }
@@ -220,7 +226,10 @@ struct accumulate_memory {
     typename scanner::TempStorage scan;
     typename reducer::TempStorage reduce;
   };
-  pending_of_cell pending;
+  union {
+    pending_of_cell pending;
+    candidates_of_tile candidates;
+  };
   std::uint32_t place;  // of the tile's candidates
 };
 
@@ -244,12 +253,17 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual> cons
     shared.place = total == 0 ? 0 : atomicAdd(&t.found[mine.segment], total);
     t.places[blockIdx.x] = {shared.place, total};
   }
+  if (candidates != 0) own.list(candidates, to, shared.candidates);
+  std::uint32_t const base = t.segments[mine.segment].base;
+  std::uint32_t const room = t.segments[mine.segment].room;
   __syncthreads();
-  auto const& segment_here = t.segments[mine.segment];
-  if (candidates == 0 || std::uint64_t{shared.place} + total > segment_here.room) return;
-#pragma unroll
-  for (unsigned v = 0; v < vectors; ++v) to[v] += segment_here.base + shared.place;
-  own.write(candidates, to, t);
+  if (std::uint64_t{shared.place} + total > room) return;
+  std::uint32_t const cell = mine.begin / cell_size * cell_size;
+  std::uint32_t const first = base + shared.place;
+  for (std::uint32_t i = threadIdx.x; i < total; i += accumulate_threads) {
+    t.candidate_indices[first + i] = cell + shared.candidates.places[i];
+    t.candidate_values[first + i] = shared.candidates.values[i];
+  }
 }
 
 /// One block a tile: removes what is pending, accumulates the gradient, and keeps, in index order, the elements that
@@ -262,8 +276,12 @@ __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Res
   tile const mine = t.tiles[blockIdx.x];
   bool const outside = mine.excluded != 0 || mine.segment == no_segment;
   tile_registers<T, Residual> own{in, mine};
+  std::uint32_t const* const pending = in.pending.cells + mine.begin / cell_size;
+  std::uint32_t const pending_begin = pending[0];  // read before the loads of many elements, not behind them
+  std::uint32_t const pending_end = pending[1];
+  key_type const threshold = !Collect || outside ? 0 : t.candidate_thresholds[mine.segment];
   own.load();
-  own.remove_pending(shared.pending, mine, t);
+  own.remove_pending(pending_begin, pending_end, shared.pending, mine, t);
   std::uint32_t bad = own.accumulate(t);
   own.store();
   if (__any_sync(~0u, bad != 0)) {
@@ -275,10 +293,8 @@ __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Res
     if (threadIdx.x == 0) t.sums[blockIdx.x] = outside ? tile_sums{} : total;
     __syncthreads();
   }
-  if constexpr (Collect) {
-    key_type const threshold = outside ? 0 : t.candidate_thresholds[mine.segment];
+  if constexpr (Collect)
     if (threshold != 0) list_candidates(own, mine, threshold, t, shared);
-  }
 }
 
 }  // namespace gradsieve::cuda_kernels
