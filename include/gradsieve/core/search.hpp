@@ -28,6 +28,9 @@ class digit_search {
     return inside(key) ? (key - low_) >> shift_ : bins;
   }
 
+  /// The largest key of the current range.
+  [[nodiscard]] GRADSIEVE_HD constexpr key_type high() const noexcept { return low_ + span_; }
+
   /// Whether a key is in the current range.
   [[nodiscard]] GRADSIEVE_HD constexpr bool inside(key_type key) const noexcept { return key - low_ <= span_; }
 

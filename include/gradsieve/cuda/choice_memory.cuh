@@ -23,19 +23,23 @@ class choice_memory {
     using namespace cuda_kernels;
     auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
     std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles);
-    tiles_each_ = write_warps * at_least(tile_count, write_warps * std::uint64_t{most_write_blocks});
-    bool const shares = expected > most_alone;  // else no segment has many more candidates, but by mistake
-    auto const each = at_least(expected, static_cast<std::uint64_t>(work.processors()));
+    auto const processors = static_cast<std::uint64_t>(work.processors());
+    tiles_each_ = std::clamp(at_least(tile_count, write_blocks * processors), least_write_tiles, most_write_tiles);
+    bool const shares = expected > most_alone / 2;  // else no segment has many more candidates, but by mistake
+    // About so many candidates: each multiprocessor has a chunk of them.
+    auto const each = at_least(expected + expected / 2, processors);
     tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
     tables_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
     tables_.shared_count = shares ? at_least(room, tables_.chunk) : 0;
     choices_ = work.zeroed<segment_choice>(segments);
     searches_ = work.zeroed<shared_search>(tables_.shared_count);
+    chunks_ = work.zeroed<chunk_searches>(tables_.shared_count);
     keys_ = cuda_buffer<key_type>(work.where(), shares ? keys_begin(room) + 4 : 0);
     counts_ = work.zeroed<std::uint64_t>(tables_.list_blocks);
     words_ = work.zeroed<std::uint32_t>(3);
     tables_.choices = choices_.data();
     tables_.shared = searches_.data();
+    tables_.chunks = chunks_.data();
     tables_.keys = keys_.data();
     tables_.list_counts = counts_.data();
     tables_.undecided = words_.data();
@@ -52,6 +56,7 @@ class choice_memory {
   std::uint32_t tiles_each_ = 0;
   cuda_buffer<cuda_kernels::segment_choice> choices_;
   cuda_buffer<cuda_kernels::shared_search> searches_;
+  cuda_buffer<cuda_kernels::chunk_searches> chunks_;
   cuda_buffer<key_type> keys_;
   cuda_buffer<std::uint64_t> counts_;
   cuda_buffer<std::uint32_t> words_;

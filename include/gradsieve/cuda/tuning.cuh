@@ -1,7 +1,7 @@
 // The sizes that a device's kernels are tuned by, in one place.
 //
-// None was measured on a GPU yet. They were chosen by what ptxas reports for sm_80 and sm_90 (registers, spills, shared
-// memory; test `spills`) and by the model in bench/device_model.py.
+// Those of accumulate, of searches among candidates and of write_entries were chosen by times on an H200
+// (bench/results/nvidia-h200), the others by what ptxas reports for sm_80 and sm_90: registers, spills, shared memory.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,9 @@ inline constexpr unsigned loads_at_once = FullGrid ? 4 : 1;
 /// Segments up to this size are one block's work, many at a time; larger ones, and a segment that is alone, are that of
 /// all blocks.
 inline constexpr std::uint32_t most_of_block = 1u << 17;
-/// Candidates of a segment that one block searches alone; more of them are divided into chunks.
-inline constexpr std::uint32_t most_alone = 16384;
+/// Candidates of a segment that one block searches alone, in registers; more of them are divided into chunks. Less than
+/// 8 loads of all threads, as the first and the last may be of other segments in part.
+inline constexpr std::uint32_t most_alone = 16384 - 8;
 inline constexpr std::uint32_t least_chunk = 2048;
 inline constexpr std::uint32_t chunk_multiple = 4;  ///< of candidates: a chunk begins where a load does
 /// A search by several blocks stores at most one candidate in 16.
@@ -36,7 +37,7 @@ inline constexpr std::uint32_t candidates_a_key = 16;
 inline constexpr unsigned accumulate_threads = 256;
 inline constexpr unsigned collect_threads = 256;
 inline constexpr unsigned choose_threads = 512;  ///< of a block that searches among candidates
-inline constexpr unsigned choose_blocks = 2;     ///< of them, on a multiprocessor
+inline constexpr unsigned choose_blocks = 1;     ///< of them, on a multiprocessor
 inline constexpr unsigned choose_loads = 2;      ///< of 16 bytes, that a thread of them issues at once
 inline constexpr unsigned group_threads = 256;   ///< of a block that runs a selector
 inline constexpr unsigned group_warps = group_threads / 32;
@@ -47,9 +48,12 @@ inline constexpr unsigned join_polls = 64;     ///< that the first block of a gr
 inline constexpr unsigned most_join_polls = 4096;  ///< the same, for half of them
 inline constexpr unsigned join_pause = 200;    ///< between them, in nanoseconds
 inline constexpr unsigned norm_threads = 512;
-inline constexpr unsigned write_threads = 256;
+inline constexpr unsigned write_threads = 512;
 inline constexpr unsigned write_warps = write_threads / 32;
-inline constexpr std::uint32_t most_write_blocks = 1024;
+inline constexpr unsigned write_blocks = 3;        ///< on a multiprocessor
+inline constexpr unsigned write_loads = 4;         ///< of candidates, that a thread issues at once
+inline constexpr unsigned least_write_tiles = 16;  ///< of a block, where there are as many
+inline constexpr unsigned most_write_tiles = 128;
 inline constexpr unsigned apply_threads = 256;
 inline constexpr unsigned apply_blocks = 5;  ///< on a multiprocessor; with more of them registers would spill
 inline constexpr unsigned bin_threads = 256;

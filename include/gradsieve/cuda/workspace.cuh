@@ -96,10 +96,11 @@ class cuda_workspace : public stream_work {
     auto const places = early_.plan(*this, segments.size(), room_, counts_.data() + words_before_found - 2);
     candidate_indices_ = buffer<index_type>(where(), places);
     candidate_values_ = zeroed<float>((places + 3) / 4 * 4);  // read in loads of 4
-    std::uint64_t const by_size = std::max<std::uint64_t>(n_ / 16384, of_blocks ? segments.size() : 0);
-    blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-        where().search_blocks != 0 ? where().search_blocks : by_size, 1,
-        std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors()), cuda_kernels::most_blocks)));
+    std::uint64_t const by_size = std::max<std::uint64_t>(
+        {std::min<std::uint64_t>(n_ / 2048, 64), n_ / 16384, of_blocks ? segments.size() : 0});
+    auto const most = std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors()), cuda_kernels::most_blocks);
+    blocks_ = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(where().search_blocks != 0 ? where().search_blocks : by_size, 1, most));
     std::uint64_t const of_all = std::min(n_, cuda_kernels::most_samples);
     samples_ = buffer<key_type>(where(), of_all + (of_blocks ? blocks_ * cuda_kernels::samples_of_block : 0));
     memory_ = {grid_state_.data(),
@@ -148,12 +149,11 @@ class cuda_workspace : public stream_work {
       to.k = mine(s) ? segments[s].k : 0;
       std::uint64_t const entries = to.k == 0 ? 0 : std::min<std::uint64_t>(capacity(to.k), expected_ - out);
       std::uint64_t const spare = n_ == 0 ? 0 : 65536 * std::uint64_t{to.size} / n_;
-      std::uint64_t const room = std::min<std::uint64_t>({2 * entries + spare, to.size, room_ - base});
       to.base = static_cast<std::uint32_t>(base);
-      to.room = static_cast<std::uint32_t>(room);
+      to.room = static_cast<std::uint32_t>(std::min<std::uint64_t>({2 * entries + spare, to.size, room_ - base}));
       to.out = static_cast<std::uint32_t>(out);
       to.out_room = static_cast<std::uint32_t>(std::min<std::uint64_t>(entries, to.size));
-      base += room;
+      base += to.room;
       out += to.out_room;
     }
   }

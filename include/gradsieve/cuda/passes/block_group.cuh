@@ -21,7 +21,7 @@ struct block_shared_state {
     typename scanner::TempStorage scan;
     typename reducer::TempStorage reduce;
   };
-  std::uint32_t histogram[digit_search::bins];
+  alignas(16) std::uint32_t histogram[digit_search::bins];
   tile_sums sums;
   std::uint32_t bin;
   std::uint32_t here;

@@ -24,14 +24,29 @@ struct segment_choice {
   warm_threshold warm;  // what settling it has left behind: in place once no block reads the last one any more
 };
 
-/// A segment's search that several blocks share. Zero between steps.
+/// The second round of a search that several blocks share.
+struct open_search {
+  std::uint32_t is_open;  // the first has not ended it
+  std::uint32_t id;       // of the segment
+  std::uint32_t begin;    // of its candidates
+  std::uint32_t end;
+  digit_search search;
+};
+
+/// A segment's search that several blocks share. Zero between steps, but for a second round that is not open.
 struct shared_search {
-  std::uint32_t histogram[digit_search::bins];
+  alignas(16) std::uint32_t histogram[digit_search::bins];
   std::uint32_t above;  // keys above the range of the histogram
   std::uint32_t tickets;
-  std::uint32_t listed;   // keys of the range that `search` is left with
-  std::uint32_t is_open;  // `search` is not done
-  digit_search search;
+  std::uint32_t listed;  // keys of the range that the second round searches
+  open_search second;
+};
+
+/// The segments that several blocks search and that a chunk has candidates of: two at most, as each has more of them
+/// than a chunk. Numbers of the chunks that they begin in.
+struct chunk_searches {
+  std::uint32_t count;
+  std::uint32_t first[2];
 };
 
 /// Where a search by several blocks stores keys: at a multiple of 4, one for each `candidates_a_key` candidates.
@@ -49,6 +64,7 @@ struct choice_tables {
   std::uint32_t chunk = least_chunk;     // candidates that a block of a search by several has, a multiple of 4
   std::uint32_t shared_count = 0;        // chunks of the candidates; 0: no segment is shared out
   shared_search* shared = nullptr;       // of each chunk, for the segment that begins there
+  chunk_searches* chunks = nullptr;      // of each chunk
   key_type* keys = nullptr;              // of candidates that a search by several blocks is left with
   std::uint32_t* tickets = nullptr;      // of the last kernel that searches
   std::uint32_t list_blocks = 0;         // of write_entries()

@@ -9,6 +9,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/block_group.cuh>
 #include <gradsieve/cuda/passes/choices.cuh>
+#include <gradsieve/cuda/passes/chunks.cuh>
 #include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/keys.cuh>
 #include <gradsieve/cuda/passes/last_block.cuh>
@@ -55,6 +56,14 @@ struct segment_candidates {
 
   /// By one thread, with the threshold that keeps what is wanted.
   template <class Selector>
+  __device__ void conclude(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
+    if (k > 0) return wanted.made ? settle(chosen, at, t, c) : leave(c);
+    t.written[id] = 0;
+    c.choices[id] = {entry_source::none, {}, {}};
+  }
+
+  /// The same where something is selected and wanted.
+  template <class Selector>
   __device__ void settle(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
     warm_threshold warm = t.warm_thresholds[id];
     threshold const kept = settle_choice(chosen, accumulator(t, warm), found, k, at);
@@ -72,51 +81,45 @@ struct segment_candidates {
   }
 };
 
-/// Whether a segment's candidates are divided among blocks.
-[[nodiscard]] __device__ inline bool is_shared_out(std::uint64_t found, choice_tables const& c) {
-  return c.shared_count > 0 && found > larger(most_alone, c.chunk);
+/// Where a search looks first: half an octave above the lowest candidate. The k-th largest is there, unless the
+/// prediction was far off; a second round then has single keys.
+inline constexpr key_type near_span = (key_type{1} << 2 * digit_search::digit_bits) - 1;
+
+[[nodiscard]] __device__ inline digit_search near_search(segment_candidates const& mine, std::uint64_t above) {
+  key_type const low = mine.found.threshold;
+  return {low, low + near_span, mine.wanted.rank - static_cast<index_type>(above)};
 }
 
-/// The segments that choose_entries() shares out and that have candidates in a chunk: two at most, as each has more
-/// candidates than a chunk. By all threads of a block.
-struct chunk_segments {
-  std::uint32_t ids[2];
-  std::uint32_t count;
-
-  __device__ void find(tables const& t, choice_tables const& c, std::uint32_t chunk) {
-    if (threadIdx.x == 0) count = 0;
-    __syncthreads();
-    std::uint64_t const begin = std::uint64_t{chunk} * c.chunk;
-    for (std::uint32_t s = threadIdx.x; s < t.segment_count; s += choose_threads) {
-      auto const& mine = t.segments[s];
-      std::uint64_t const found = t.found[s];
-      if (mine.k > 0 && is_shared_out(found, c) && found <= mine.room && t.candidate_thresholds[s] != 0 &&
-          mine.base < begin + c.chunk && mine.base + found > begin)
-        ids[atomicAdd(&count, 1u)] = s;
+/// The threshold of a segment's candidates, by one block.
+[[nodiscard]] __device__ inline threshold search_alone(segment_candidates const& mine, tables const& t,
+                                                       block_group<choose_threads>& group) {
+  block_keys const keys{t.candidate_values, mine.base, mine.end()};
+  digit_search search = near_search(mine, 0);
+  key_type const high = search.high();
+  for (bool is_near = true; !search.done(); is_near = false) {
+    group.clear_histogram();
+    std::uint32_t own = 0;
+    keys.each([&](key_type key) {
+      own += key > high ? 1 : 0;
+      group.count(search.bin(key));
+    });
+    std::uint64_t const above = group.block_sum(own);
+    if (is_near && above >= mine.wanted.rank) {
+      search = {high + 1, infinite_key - 1, mine.wanted.rank};
+      continue;
     }
-    __syncthreads();
+    if (is_near) search = near_search(mine, above);
+    group.find(search);
   }
-};
-
-/// A block's part of a segment's candidates.
-struct chunk_part {
-  std::uint32_t first;  // chunk
-  std::uint32_t blocks;
-  std::uint32_t begin;  // of the candidates
-  std::uint32_t end;
-
-  __device__ chunk_part(segment_candidates const& mine, choice_tables const& c, std::uint32_t chunk)
-      : first{mine.base / c.chunk},
-        blocks{(mine.end() - 1) / c.chunk - first + 1},
-        begin{larger(mine.base, chunk * c.chunk)},
-        end{static_cast<std::uint32_t>(smaller<std::uint64_t>(mine.end(), (std::uint64_t{chunk} + 1) * c.chunk))} {}
-};
+  return search.result();
+}
 
 /// What the blocks of a search share, once all have counted: their histogram, in the last of them.
 __device__ inline std::uint32_t take_histogram(shared_search& all, block_shared_state<choose_threads>& here) {
-  for (unsigned b = threadIdx.x; b < digit_search::bins; b += choose_threads) {
-    here.histogram[b] = all.histogram[b];
-    all.histogram[b] = 0;
+  for (unsigned b = threadIdx.x; b < digit_search::bins / 4; b += choose_threads) {
+    auto& word = reinterpret_cast<uint4*>(all.histogram)[b];
+    reinterpret_cast<uint4*>(here.histogram)[b] = word;
+    word = {0, 0, 0, 0};
   }
   std::uint32_t const above = all.above;
   __syncthreads();
@@ -124,17 +127,15 @@ __device__ inline std::uint32_t take_histogram(shared_search& all, block_shared_
   return above;
 }
 
-/// First round of a large segment's search: its candidates in an octave above the lowest, by key. The last of its
-/// blocks picks the bin; the k-th largest is there, unless the prediction was far off.
+/// First round of a large segment's search. The last of its blocks picks the bin; whether that block ended the search.
 template <class Selector>
-__device__ void begin_search(Selector const& chosen, segment_candidates const& mine, tables const& t,
-                             choice_tables const& c, block_group<choose_threads>& group,
-                             block_shared_state<choose_threads>& here) {
-  chunk_part const part{mine, c, blockIdx.x};
+[[nodiscard]] __device__ bool begin_search(Selector const& chosen, segment_candidates const& mine, tables const& t,
+                                           choice_tables const& c, block_group<choose_threads>& group,
+                                           block_shared_state<choose_threads>& here) {
+  chunk_part const part{mine.base, mine.end(), c, blockIdx.x};
   auto& all = c.shared[part.first];
-  key_type const low = mine.found.threshold;
-  key_type const high = smaller<key_type>(low + ((key_type{1} << 23) - 1), infinite_key - 1);
-  digit_search search{low, high, mine.wanted.rank};
+  digit_search search = near_search(mine, 0);
+  key_type const high = search.high();
   group.clear_histogram();
   std::uint32_t above = 0;
   over_keys(t.candidate_values, part.begin, part.end, [&](thread_keys const& keys) {
@@ -148,61 +149,67 @@ __device__ void begin_search(Selector const& chosen, segment_candidates const& m
   for (unsigned b = threadIdx.x; b < digit_search::bins; b += choose_threads)
     if (here.histogram[b] != 0) atomicAdd(&all.histogram[b], here.histogram[b]);
   if (threadIdx.x == 0 && above_here != 0) atomicAdd(&all.above, above_here);
-  if (!is_last_block(&all.tickets, part.blocks)) return;
+  if (!is_last_block(&all.tickets, part.blocks)) return false;
 
   std::uint32_t const all_above = take_histogram(all, here);
-  if (all_above >= mine.wanted.rank) {
-    if (threadIdx.x == 0) mine.leave(c);
-    return;
+  bool const is_near = all_above < mine.wanted.rank;
+  std::uint32_t left = 0;
+  if (is_near) {
+    search = near_search(mine, all_above);
+    left = group.find(search);
   }
-  search = {low, high, mine.wanted.rank - all_above};
-  std::uint32_t const left = group.find(search);
-  if (threadIdx.x != 0) return;
-  if (search.done())
+  bool const goes_on = is_near && !search.done() && left <= room_for_keys(mine.room);
+  if (threadIdx.x != 0) return !goes_on;
+  if (goes_on)
+    all.second = {1, mine.id, mine.base, mine.end(), search};
+  else if (is_near && search.done())
     mine.settle(chosen, search.result(), t, c);
-  else if (left > room_for_keys(mine.room))
+  else
     mine.leave(c);
-  else {
-    all.search = search;
-    all.is_open = 1;
-  }
+  return !goes_on;
 }
 
 /// Second round of a large segment's search: the keys of the bin are written down, and the last of the segment's blocks
-/// finds the answer among them.
+/// finds the answer among them. Whether this is that block.
 template <class Selector>
-__device__ void end_search(Selector const& chosen, segment_candidates const& mine, tables const& t,
-                           choice_tables const& c, block_group<choose_threads>& group) {
-  chunk_part const part{mine, c, blockIdx.x};
-  auto& all = c.shared[part.first];
-  if (all.is_open == 0) return;
-  digit_search search = all.search;
-  key_type* const listed = c.keys + keys_begin(mine.base);
+[[nodiscard]] __device__ bool end_search(Selector const& chosen, shared_search& all, segment_candidates& mine,
+                                         tables const& t, choice_tables const& c, block_group<choose_threads>& group) {
+  open_search const here = all.second;
+  if (here.is_open == 0) return false;
+  digit_search search = here.search;
+  chunk_part const part{here.begin, here.end, c, blockIdx.x};
+  key_type* const listed = c.keys + keys_begin(here.begin);
   over_keys(t.candidate_values, part.begin, part.end, [&](thread_keys const& keys) {
     std::uint32_t own = 0;
 #pragma unroll
     for (auto const key : keys.values) own += search.inside(key) ? 1 : 0;
+    if (__all_sync(~0u, own == 0)) return;
     std::uint32_t const up_to = warp_prefix_sum(own);
     std::uint32_t to = 0;
-    if (threadIdx.x % 32 == 31 && up_to != 0) to = atomicAdd(&all.listed, up_to);
+    if (threadIdx.x % 32 == 31) to = atomicAdd(&all.listed, up_to);
     to = __shfl_sync(~0u, to, 31) + up_to - own;
 #pragma unroll
     for (auto const key : keys.values)
       if (search.inside(key)) listed[to++] = key;
   });
-  if (!is_last_block(&all.tickets, part.blocks)) return;
+  if (!is_last_block(&all.tickets, part.blocks)) return false;
+  mine.look_at(chosen, t, here.id);
   std::uint32_t const count = all.listed;
   while (!search.done()) narrow(group, search, listed, 0, count);
-  if (threadIdx.x != 0) return;
-  all.listed = all.is_open = 0;
+  if (threadIdx.x != 0) return true;
+  all.listed = all.second.is_open = 0;
   mine.settle(chosen, search.result(), t, c);
+  return true;
 }
 
-/// By the last block of the last kernel that searches: where every segment's candidates do, nothing is left for
-/// select_rest().
-__device__ inline void end_choice(tables const& t, choice_tables const& c, list_end const& end,
+/// Where every segment's candidates do, nothing is left for select_rest(): by the last block of the last kernel that
+/// searches or, of a single segment, the one that has `decided`.
+__device__ inline void end_choice(bool decided, tables const& t, choice_tables const& c, list_end const& end,
                                   block_group<choose_threads>& group) {
-  if (is_last_block(c.tickets) && *c.undecided == 0) begin_list(group, t, c, end);
+  if (t.segment_count != 1) decided = is_last_block(c.tickets);
+  if (!decided) return;
+  __syncthreads();
+  if (*c.undecided == 0) begin_list(group, t, c, end);
 }
 
 /// What every segment wants of its candidates. A block a segment, where they are few, and a block a chunk. `ends`: no
@@ -215,33 +222,35 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
   __shared__ segment_candidates mine;
   __shared__ chunk_segments shared_out;
   block_group<choose_threads> group{here};
+  bool decided = false;
   for (std::uint32_t s = blockIdx.x; s < t.segment_count; s += gridDim.x) {
+    if (is_shared_out(t.found[s], t.segments[s].room, c)) continue;
     mine.look_at(chosen, t, s);
-    if (mine.needs_search() && is_shared_out(mine.found.count, c)) continue;
-    threshold at = every(mine.found);
-    if (mine.needs_search()) {
-      digit_search search{mine.found.threshold, infinite_key - 1, mine.wanted.rank};
-      while (!search.done()) narrow(group, search, t.candidate_values, mine.base, mine.end());
-      at = search.result();
+    decided = true;
+    if (mine.needs_search() && mine.found.count > most_alone) {  // a prediction that was far off
+      if (threadIdx.x == 0) mine.leave(c);
+      continue;
     }
-    if (threadIdx.x != 0) continue;
-    if (mine.k == 0) {
-      t.written[s] = 0;
-      c.choices[s] = {entry_source::none, {}, {}};
-    } else if (mine.wanted.made) {
-      mine.settle(chosen, at, t, c);
-    } else {
-      mine.leave(c);
-    }
+    threshold const at = mine.needs_search() ? search_alone(mine, t, group) : every(mine.found);
+    if (threadIdx.x == 0) mine.conclude(chosen, at, t, c);
   }
   if (blockIdx.x < c.shared_count) {
     shared_out.find(t, c, blockIdx.x);
+    auto& searches = c.chunks[blockIdx.x];
+    if (threadIdx.x == 0) searches.count = shared_out.count;
     for (std::uint32_t i = 0; i < shared_out.count; ++i) {
       mine.look_at(chosen, t, shared_out.ids[i]);
-      if (mine.needs_search()) begin_search(chosen, mine, t, c, group, here);
+      std::uint32_t const first = mine.base / c.chunk;
+      if (threadIdx.x == 0) searches.first[i] = first;
+      if (mine.needs_search()) {
+        decided = begin_search(chosen, mine, t, c, group, here) || decided;
+      } else if (blockIdx.x == first) {
+        if (threadIdx.x == 0) mine.conclude(chosen, every(mine.found), t, c);
+        decided = true;
+      }
     }
   }
-  if (ends) end_choice(t, c, end, group);
+  if (ends || (decided && t.segment_count == 1)) end_choice(decided, t, c, end, group);
 }
 
 /// The rest of the searches that several blocks share. A block a chunk.
@@ -251,14 +260,12 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
   wait_for_previous();
   __shared__ block_shared_state<choose_threads> here;
   __shared__ segment_candidates mine;
-  __shared__ chunk_segments shared_out;
   block_group<choose_threads> group{here};
-  shared_out.find(t, c, blockIdx.x);
-  for (std::uint32_t i = 0; i < shared_out.count; ++i) {
-    mine.look_at(chosen, t, shared_out.ids[i]);
-    end_search(chosen, mine, t, c, group);
-  }
-  end_choice(t, c, end, group);
+  chunk_searches const searches = c.chunks[blockIdx.x];
+  bool decided = false;
+  for (std::uint32_t i = 0; i < searches.count; ++i)
+    decided = end_search(chosen, c.shared[searches.first[i]], mine, t, c, group) || decided;
+  if (t.segment_count != 1 || decided) end_choice(decided, t, c, end, group);
 }
 
 }  // namespace gradsieve::cuda_kernels

@@ -45,6 +45,44 @@ __device__ __forceinline__ void over_keys(T const* from, std::uint32_t begin, st
   }
 }
 
+/// All keys of [begin, end) of an array of values, in the registers of a block. @pre end - begin <= most_alone
+struct block_keys {
+  static constexpr unsigned loads = 8;
+  static_assert(loads * choose_threads * thread_keys::width >= most_alone + 2 * (thread_keys::width - 1));
+  key_type values[loads * thread_keys::width];
+  unsigned used;  // loads that have any
+
+  __device__ __forceinline__ block_keys(float const* from, std::uint32_t begin, std::uint32_t end) {
+    constexpr unsigned width = thread_keys::width;
+    std::uint32_t const first = begin / width;
+    std::uint32_t const last = (end + width - 1) / width;
+    used = (last - first + choose_threads - 1) / choose_threads;
+    pack<float, width> loaded[loads];
+#pragma unroll
+    for (unsigned v = 0; v < loads; ++v)
+      if (std::uint32_t const at = first + v * choose_threads + threadIdx.x; at < last)
+        loaded[v] = reinterpret_cast<pack<float, width> const*>(from)[at];
+#pragma unroll
+    for (unsigned v = 0; v < loads; ++v)
+#pragma unroll
+      for (unsigned e = 0; e < width; ++e) {
+        std::uint32_t const i = width * (first + v * choose_threads + threadIdx.x) + e;
+        values[v * width + e] = i - begin < end - begin ? key_of(loaded[v].values[e]) : 0;
+      }
+  }
+
+  /// Calls body(key) for each, the same number of times in all threads.
+  template <class Body>
+  __device__ __forceinline__ void each(Body const& body) const {
+#pragma unroll
+    for (unsigned v = 0; v < loads; ++v)
+      if (v < used) {
+#pragma unroll
+        for (unsigned e = 0; e < thread_keys::width; ++e) body(values[v * thread_keys::width + e]);
+      }
+  }
+};
+
 /// One round of a search in [begin, end) of an array of values or of keys.
 template <class T>
 __device__ __forceinline__ std::uint32_t narrow(block_group<choose_threads>& group, digit_search& search, T const* from,
