@@ -3,39 +3,36 @@
 device_model.py           writes its tables as Markdown
 device_model.py --counts  kernels and memsets of a warm step at 2^20 elements, which test step_traffic compares
 
-A kernel takes bytes / bandwidth and what it waits for: its start and end, trips, keys, rounds of a search. A trip is
-what a block waits for the loads that its threads issue at once, a key the vote and the atomic in shared memory behind
-it. All constants are assumed, in microseconds and bytes a microsecond. What is waited for may be off by UNCERTAIN
-either way."""
+A kernel takes bytes / bandwidth and what it waits for. Bandwidth and waits are fitted to times of an H200 by kernel
+(microseconds, bytes a microsecond; those of graphs in results/nvidia-h200); for an H100 only the bandwidth differs.
+Between runs and settings times differ by UNCERTAIN either way."""
 
 import argparse
 import math
 import sys
 import typing
 
-GPUS = {"H100": 3.0e6, "H200": 4.3e6}  # what a stream of bytes reaches
+GPUS = {"H100": 3.0e6, "H200": 4.22e6}  # what a stream of bytes reaches
 MULTIPROCESSORS = 132
-UNCERTAIN = 0.4
-GAP = 1.3          # between two nodes of a graph
-EARLY = 0.5        # of it, where the second is a kernel that starts while the first, a kernel, ends
+UNCERTAIN = 0.15
+GAP = 1.3          # between a memset and a kernel
 MEMSET = 1.5
-RAMP = 0.8         # start and end of a kernel
-FROM_L2 = 0.30     # a trip
-FROM_L1 = 0.12
-A_KEY = 1e-4       # of a block; all keys in the first round of a search, few of them later
-ROUND = 1.0        # of a search: clear, sum, find
-BARRIER = 2.0      # between all blocks
-JOIN = 1.5         # until the blocks of a group have met
-END = 2.0          # of a selection, by the last block that searches
-READING = 1.5e6    # of a pass over n by a group of blocks
+FLOOR = 2.6        # start and end of r += lr * g
+ACCUMULATE = 4.3   # the same of accumulate
+SLOWER = 1.05      # its bytes, as a block's loads wait for its tables and its barriers
+SEARCH = 6.4       # of a search by one block, or by the first blocks of several
+END_SEARCH = 8.0
+A_KEY = (3.3e-4, 1.6e-4)  # of a block, in the first round of a search and in the second
+IDLE = 1.8         # select_rest with nothing to do
+WRITE = 4.2        # write_entries, and its bytes:
+SCATTERED = 2.0
+COLD = 40          # `predict`, without a hint
+READING = 2.2e6    # of a pass over n by a group of blocks
 
 # What the library does: cuda/tuning.cuh.
-THREADS = 512      # of a block that searches
-IN_FLIGHT = 8      # candidates that a thread of it loads at once
-ALONE = 16384      # candidates that a block searches alone
+ALONE = 16384 - 8  # candidates that a block searches alone
 CHUNK = 2048       # the least of a block where several do
 MEMSETS = 1        # of a step: the counts
-COLD_BARRIERS = 6  # of `predict`, without a hint
 SPARE = {0.001: 1.5, 0.01: 1.2, 0.1: 1.07}  # candidates / k in a steady state
 
 BUCKET = 25 * 2**20 // 4
@@ -50,44 +47,33 @@ class Kernel(typing.NamedTuple):
     waits: float
 
 
-def trips(count, latency):
-    return math.ceil(count / THREADS / IN_FLIGHT) * latency
-
-
 def step(n, density, bandwidth, cold=False, passes=0.0):
     """The kernels of compress(); `cold`: without a hint, `passes`: over n by a group of blocks."""
     k = density * n
     candidates = SPARE[density] * k
-    # Candidates are stored as single words at rising places: more transactions than bytes.
+    # Candidates are stored at places that many blocks share: more transactions than bytes.
     stored = n * (12 + 8 * (SPARE[density] + 1) * density) * (1 + density)
     kernels = []
     if cold:
         samples = min(max(8192, 32 / density, n / 4096), 131072)
-        kernels.append(Kernel("predict", samples * 4 * 32 / bandwidth, RAMP + JOIN + COLD_BARRIERS * BARRIER))
-    kernels.append(Kernel("accumulate", stored / bandwidth, RAMP + 3.5))
+        kernels.append(Kernel("predict", samples * 4 * 32 / bandwidth, COLD))
+    kernels.append(Kernel("accumulate", SLOWER * stored / bandwidth, ACCUMULATE))
     read = 4 * candidates / bandwidth
-    if k <= ALONE:
-        searched = trips(candidates, FROM_L2) + 2 * trips(candidates, FROM_L1) + candidates * A_KEY + 3 * ROUND
-        kernels.append(Kernel("choose_entries", read, RAMP + 1.2 + searched + END))
+    if k <= ALONE / 2:
+        kernels.append(Kernel("choose_entries", read, SEARCH + candidates * A_KEY[1]))
     else:
-        chunk = max(CHUNK, k / MULTIPROCESSORS)
-        searched = trips(chunk, FROM_L2)
-        kernels.append(Kernel("choose_entries", read, RAMP + 1.2 + searched + chunk * A_KEY + 2.5 + 2.5))
-        kernels.append(Kernel("end_searches", read, RAMP + 0.6 + searched + 0.7 + 2.5 + 0.6 + END))
-    met = JOIN + 2 * BARRIER if passes else 0.5  # a word is read
-    kernels.append(Kernel("select_rest", 4 * passes * n / READING, RAMP + met))
-    kernels.append(Kernel("write_entries", (12 * candidates + 8 * k) / bandwidth, RAMP + 5.5))
+        chunk = max(CHUNK, candidates / MULTIPROCESSORS)
+        kernels.append(Kernel("choose_entries", read, SEARCH + chunk * A_KEY[0]))
+        kernels.append(Kernel("end_searches", read, END_SEARCH + chunk * A_KEY[1]))
+    kernels.append(Kernel("select_rest", 4 * passes * n / READING, IDLE))
+    kernels.append(Kernel("write_entries", SCATTERED * (12 * candidates + 8 * k) / bandwidth, WRITE))
     return kernels
-
-
-def between(kernels):
-    return MEMSETS * GAP + (len(kernels) - 1) * EARLY
 
 
 def waited(n, density, bandwidth, **how):
     """Microseconds that a step in a graph waits, and that it moves bytes."""
     kernels = step(n, density, bandwidth, **how)
-    waits = sum(kernel.waits for kernel in kernels) + MEMSETS * MEMSET + between(kernels)
+    waits = sum(kernel.waits for kernel in kernels) + MEMSETS * (MEMSET + GAP)
     return waits, sum(kernel.bytes for kernel in kernels)
 
 
@@ -98,7 +84,7 @@ def microseconds(n, density, bandwidth, waiting=1.0, **how):
 
 def floor(n, bandwidth, waiting=1.0):
     """r += lr * g in place."""
-    return n * 12 / bandwidth + waiting * (RAMP + 1.2)
+    return n * 12 / bandwidth + waiting * FLOOR
 
 
 def in_floors(n, density, bandwidth, waiting=1.0, **how):
@@ -144,9 +130,7 @@ def write_tables(out):
         found = [kernels.get(name) for kernels in steps]
         cells = [f"{kernel.bytes:.1f} + {kernel.waits:.1f}" if kernel else "–" for kernel in found]
         print(f"| {name} | " + " | ".join(cells) + " |", file=out)
-    print(f"| {MEMSETS} memset" + f" | {MEMSETS * MEMSET:.1f}" * len(points) + " |", file=out)
-    gaps = [f"{between(kernels):.1f}" for kernels in steps]
-    print("| between nodes | " + " | ".join(gaps) + " |", file=out)
+    print(f"| {MEMSETS} memset, and what follows" + f" | {MEMSETS * (MEMSET + GAP):.1f}" * len(points) + " |", file=out)
 
 
 def main():

@@ -261,9 +261,10 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
   __shared__ block_shared_state<choose_threads> here;
   __shared__ segment_candidates mine;
   block_group<choose_threads> group{here};
-  chunk_searches const searches = c.chunks[blockIdx.x];
+  auto const& searches = c.chunks[blockIdx.x];
+  std::uint32_t const count = searches.count;
   bool decided = false;
-  for (std::uint32_t i = 0; i < searches.count; ++i)
+  for (std::uint32_t i = 0; i < count; ++i)
     decided = end_search(chosen, c.shared[searches.first[i]], mine, t, c, group) || decided;
   if (t.segment_count != 1 || decided) end_choice(decided, t, c, end, group);
 }
