@@ -17,7 +17,7 @@ inline constexpr std::uint64_t samples_of_block = 8192;                ///< of o
 
 /// Loads that a thread issues before it uses the first, where segments are large.
 template <bool FullGrid>
-inline constexpr unsigned loads_at_once = FullGrid ? 4 : 1;
+inline constexpr unsigned loads_at_once = FullGrid ? 8 : 1;
 
 // ---- Searches ----------------------------------------------------------------------------------------------------
 

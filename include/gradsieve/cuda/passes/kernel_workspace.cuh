@@ -258,7 +258,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
         auto const next = unpacked(now + 1 < end ? t_.kept[now + 1] : before);
         std::uint64_t to = std::uint64_t{above} + smaller(equal, at.ties);
         if (to == std::uint64_t{next.above} + smaller(next.equal, at.ties) || to >= room) continue;  // nothing here
-        this->template over_either<FromCandidates>(base, now, [&](std::uint32_t index, float value, bool valid) {
+        auto const body = [&](std::uint32_t index, float value, bool valid) {
           key_type const key = magnitude_key(value);
           valid = valid && keep(value);
           std::uint32_t const ties = __ballot_sync(~0u, valid && key == at.key);
@@ -271,7 +271,8 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
           }
           to += __popc(all);
           equal += __popc(ties);
-        });
+        };
+        this->template over_either<FromCandidates, loads_at_once<FullGrid>>(base, now, body);
       }
       __syncthreads();
     }

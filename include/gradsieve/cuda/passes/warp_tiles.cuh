@@ -60,7 +60,7 @@ __device__ void collect_tile(tables const& t, Read const& read, std::uint32_t at
   auto const& about = t.segments[here.segment];
   if (count == 0 || std::uint64_t{to} + count > about.room) return;
   to += about.base;
-  over_tile(here, read, [&](std::uint32_t i, float value, bool valid) {
+  over_tile<Loads>(here, read, [&](std::uint32_t i, float value, bool valid) {
     bool const take = valid && magnitude_key(value) >= reached;
     std::uint32_t const all = __ballot_sync(~0u, take);
     if (take) {
