@@ -131,8 +131,8 @@ fi
 echo "bench/gpu.sh: configured in $((SECONDS - began)) s"
 
 most=${LIMIT:-570} # seconds that all may take
-[ ${#quick[@]} = 0 ] || most=112
-[ "$gpu" != none ] || most=3600
+[ ${#quick[@]} = 0 ] || most=${LIMIT:-112}
+[ "$gpu" != none ] || most=${LIMIT:-3600}
 # The seconds that are left, at most $1; 8 are for the report.
 within() {
   local left=$((most - (SECONDS - began) - 8))

@@ -38,7 +38,7 @@ elsewhere=no
 limit=${LIMIT:-540} # seconds in all, with a margin below the promise
 case "${1-}" in
   "") ;;
-  --quick) quick=yes limit=110 ;;
+  --quick) quick=yes limit=${LIMIT:-110} ;;
   --dry-run) dry=yes ;;
   --built) elsewhere=yes ;;
   --prepare)

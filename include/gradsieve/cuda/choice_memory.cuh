@@ -17,7 +17,7 @@ namespace gradsieve {
 class choice_memory {
  public:
   /// Of so many segments and tiles, of which a step selects at most `expected` entries among `room` candidates.
-  /// Allocates. Memory: at most 8 KiB for each chunk of candidates, and 4 bytes for each 16 candidates.
+  /// Allocates. Memory: 8 KiB for each chunk of candidates, and 4 bytes for each 16 candidates.
   void plan(stream_work const& work, std::size_t segments, std::size_t tiles, std::uint64_t expected,
             std::uint64_t room) {
     using namespace cuda_kernels;

@@ -253,7 +253,7 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual> cons
     shared.place = total == 0 ? 0 : atomicAdd(&t.found[mine.segment], total);
     t.places[blockIdx.x] = {shared.place, total};
   }
-  if (candidates != 0) own.list(candidates, to, shared.candidates);
+  if (candidates != 0) own.list(candidates, to, shared.candidates);  // the scan's barriers: pending was read
   std::uint32_t const base = t.segments[mine.segment].base;
   std::uint32_t const room = t.segments[mine.segment].room;
   __syncthreads();

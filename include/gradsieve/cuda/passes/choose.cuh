@@ -90,7 +90,16 @@ inline constexpr key_type near_span = (key_type{1} << 2 * digit_search::digit_bi
   return {low, low + near_span, mine.wanted.rank - static_cast<index_type>(above)};
 }
 
-/// The threshold of a segment's candidates, by one block.
+/// The threshold of a segment's candidates, by one block that reads them once for each round. Of more than most_alone,
+/// where no chunks are for them or none is as large.
+[[nodiscard]] __device__ inline threshold search_in_memory(segment_candidates const& mine, tables const& t,
+                                                           block_group<choose_threads>& group) {
+  digit_search search{mine.found.threshold, infinite_key - 1, mine.wanted.rank};
+  while (!search.done()) narrow(group, search, t.candidate_values, mine.base, mine.end());
+  return search.result();
+}
+
+/// The same of at most most_alone, in registers.
 [[nodiscard]] __device__ inline threshold search_alone(segment_candidates const& mine, tables const& t,
                                                        block_group<choose_threads>& group) {
   block_keys const keys{t.candidate_values, mine.base, mine.end()};
@@ -160,13 +169,13 @@ template <class Selector>
   }
   bool const goes_on = is_near && !search.done() && left <= room_for_keys(mine.room);
   if (threadIdx.x != 0) return !goes_on;
-  if (goes_on)
-    all.second = {1, mine.id, mine.base, mine.end(), search};
-  else if (is_near && search.done())
+  all.second = {goes_on ? 1u : 0u, mine.id, mine.base, mine.end(), search};
+  if (goes_on) return false;
+  if (is_near && search.done())
     mine.settle(chosen, search.result(), t, c);
   else
     mine.leave(c);
-  return !goes_on;
+  return true;
 }
 
 /// Second round of a large segment's search: the keys of the bin are written down, and the last of the segment's blocks
@@ -226,13 +235,11 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
   for (std::uint32_t s = blockIdx.x; s < t.segment_count; s += gridDim.x) {
     if (is_shared_out(t.found[s], t.segments[s].room, c)) continue;
     mine.look_at(chosen, t, s);
-    decided = true;
-    if (mine.needs_search() && mine.found.count > most_alone) {  // a prediction that was far off
-      if (threadIdx.x == 0) mine.leave(c);
-      continue;
-    }
-    threshold const at = mine.needs_search() ? search_alone(mine, t, group) : every(mine.found);
+    threshold at = every(mine.found);
+    if (mine.needs_search())
+      at = mine.found.count <= most_alone ? search_alone(mine, t, group) : search_in_memory(mine, t, group);
     if (threadIdx.x == 0) mine.conclude(chosen, at, t, c);
+    decided = true;
   }
   if (blockIdx.x < c.shared_count) {
     shared_out.find(t, c, blockIdx.x);
@@ -244,8 +251,12 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
       if (threadIdx.x == 0) searches.first[i] = first;
       if (mine.needs_search()) {
         decided = begin_search(chosen, mine, t, c, group, here) || decided;
-      } else if (blockIdx.x == first) {
-        if (threadIdx.x == 0) mine.conclude(chosen, every(mine.found), t, c);
+      } else if (is_last_block(&c.shared[first].tickets, chunk_part{mine.base, mine.end(), c, blockIdx.x}.blocks)) {
+        // The last: what the step's end changes, no block reads any more.
+        if (threadIdx.x == 0) {
+          c.shared[first].second.is_open = 0;
+          mine.conclude(chosen, every(mine.found), t, c);
+        }
         decided = true;
       }
     }
