@@ -4,6 +4,7 @@ ptx2cpp.py MODULE.ptx FOLDER TAG               writes globals.cpp and manifest.t
 ptx2cpp.py MODULE.ptx FOLDER TAG KERNEL STEM   writes STEM.cpp and STEM.meta of a kernel"""
 
 import os
+import pickle
 import re
 import sys
 
@@ -172,13 +173,26 @@ def globals_cpp(m):
     return '\n'.join(o)
 
 
+def parsed(path, out, tag):
+    """The module, parsed once: each of its kernels is translated by a process of its own."""
+    kept = out + '/module.pickle'
+    try:
+        with open(kept, 'rb') as f:
+            return pickle.load(f)
+    except (OSError, EOFError, pickle.UnpicklingError):
+        m = Mod(open(path).read(), tag)
+    with open(kept + '.%d' % os.getpid(), 'wb') as f:
+        pickle.dump(m, f, -1)
+    os.rename(f.name, kept)
+    return m
+
+
 def main():
-    src = open(sys.argv[1]).read()
     out = sys.argv[2]
     tag = sys.argv[3]
     os.makedirs(out, exist_ok=True)
     want = sys.argv[4] if len(sys.argv) > 4 else None
-    m = Mod(src, tag)
+    m = parsed(sys.argv[1], out, tag)
     if not want:
         pid = '.%d' % os.getpid()
         open(out + '/globals.cpp' + pid, 'w').write(globals_cpp(m))
