@@ -59,7 +59,7 @@ def step(n, density, bandwidth, cold=False, passes=0.0):
         kernels.append(Kernel("predict", samples * 4 * 32 / bandwidth, COLD))
     kernels.append(Kernel("accumulate", SLOWER * stored / bandwidth, ACCUMULATE))
     read = 4 * candidates / bandwidth
-    if k <= ALONE / 2:
+    if k <= ALONE * 3 / 4:
         kernels.append(Kernel("choose_entries", read, SEARCH + candidates * A_KEY[1]))
     else:
         chunk = max(CHUNK, candidates / MULTIPROCESSORS)

@@ -25,7 +25,7 @@ class choice_memory {
     std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles);
     auto const processors = static_cast<std::uint64_t>(work.processors());
     tiles_each_ = std::clamp(at_least(tile_count, write_blocks * processors), least_write_tiles, most_write_tiles);
-    bool const shares = expected > most_alone / 2;  // else no segment has many more candidates, but by mistake
+    bool const shares = expected > most_alone / 4 * 3;  // else no segment has more of them, but by mistake
     // About so many candidates: each multiprocessor has a chunk of them.
     auto const each = at_least(expected + expected / 2, processors);
     tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
