@@ -246,7 +246,15 @@ finish() {
 }
 
 programs=()
-[ $built = no ] || programs=("$build"/tests/*_test)
+if [ $built = yes ]; then
+  for program in "$build"/tests/*_test; do
+    if [ $elsewhere = yes ] && ldd "$program" | grep -q 'not found'; then
+      note "${program##*/} was left out: it needs a library that is not here"
+    else
+      programs+=("$program")
+    fi
+  done
+fi
 reserve=$((limit < 300 ? limit / 2 : 150)) # for the sanitizer
 if [ $quick = yes ] || [ $elsewhere = yes ]; then
   [ $quick = no ] || reserve=0
