@@ -3,9 +3,9 @@
 device_model.py           writes its tables as Markdown
 device_model.py --counts  kernels and memsets of a warm step at 2^20 elements, which test step_traffic compares
 
-A kernel takes bytes / bandwidth and what it waits for. Bandwidth and waits are fitted to times of an H200 by kernel
-(microseconds, bytes a microsecond; those of graphs in results/nvidia-h200); for an H100 only the bandwidth differs.
-Between runs and settings times differ by UNCERTAIN either way."""
+A kernel takes bytes / bandwidth and what it waits for, in microseconds and bytes a microsecond. Both are fitted to kernel
+times that CUPTI gave on an H200 (2026-11-26; whole steps are in results/nvidia-h200). For an H100 only the bandwidth
+differs. What is waited for may be off by UNCERTAIN either way."""
 
 import argparse
 import math

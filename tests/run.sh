@@ -82,7 +82,7 @@ else
     skipped+=("presets clang and clang-fast-math, its optimised builds (--all); in presets debug and tsan clang compiles all but the benchmarks")
   fi
 
-  [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math, of in_bfloat16 and of published selectors (--all)")
+  [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math, of in_bfloat16 and of published selectors, and example train on a device (--all)")
 
   # Device tests run on a GPU, or through a launcher that stands in for one. Where neither is there they are compiled,
   # and each is skipped: exit status 77.

@@ -106,7 +106,7 @@ def register(refusals):
     refusals.expect("has no option 'levels'", call, model, levels=4)
     for value in (None, "much", -1, 1.5, NAN, INF, True, [], {}, object(), float):
         refusals.expect("momentum", call, model, "radix+momentum", momentum=value)
-    for value in ({"*": 0}, {"*": -1}, {"*": 1.5}, {"*": "5"}, {"*": True}, {"*": None}, {5: 5}, {None: 5}, {"a;b": 5},
+    for value in ({"*": 0}, {"*.weight": 0, "*": 64}, {"*": -1}, {"*": 1.5}, {"*": "5"}, {"*": True}, {"*": None}, {5: 5}, {None: 5}, {"a;b": 5},
                   {"a=b": 5}, "", "x", 0, -1, None, [5], {}):
         refusals.expect("bins", call, model, "adacomp", bins=value)
 

@@ -61,10 +61,10 @@ if [ ! -e "$lib/libcudart.so.13" ]; then
   cp "$here"/{ptxrt.h,ptx2cpp.py} "$tmp/"
   cp "$here"/ptx/*.py "$tmp/ptx/"
   echo "$version" >"$tmp/version"
-  # Precompiled for kernels, with the flags that runtime/modules.h compiles them with: a quarter of a second for each.
+  # Precompiled for kernels, with the flags of runtime/modules.h: a quarter of a second for each.
   mkdir "$tmp/ptxrt.h.gch"
   for watch in "" -DPTX_WATCH; do
-    g++ -std=c++17 "${PTXCPU_OPT:--Og}" $watch -w -march=native -fPIC -fno-strict-aliasing -ffp-contract=off -fwrapv \
+    g++ -std=c++17 -Og $watch -w -march=native -fPIC -fno-strict-aliasing -ffp-contract=off -fwrapv \
       -fno-stack-protector -x c++-header "$tmp/ptxrt.h" -o "$tmp/ptxrt.h.gch/kernels$watch" ||
       die "precompiling ptxrt.h failed"
   done
