@@ -28,6 +28,7 @@ set(layers
     "checkpoint recipe"
     "step"
     "step_stages"
+    "host/tuning"
     "host/buffer host/simd/ host/space host/team"
     "host/passes/"
     "host/scratch"

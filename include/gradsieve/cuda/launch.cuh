@@ -12,6 +12,7 @@
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/kernels.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve {
 
@@ -51,16 +52,19 @@ void launch_early(device const& where, unsigned blocks, unsigned threads, Argume
   enqueue(Kernel, arguments...);
 }
 
-/// Enqueues a kernel with these blocks of 256 threads; none where there are no blocks.
+/// Enqueues a kernel with these blocks of launch_threads threads; none where there are no blocks.
 template <auto Kernel, class... Arguments>
 void launch_blocks(device const& where, std::uint64_t blocks, Arguments const&... arguments) {
-  if (blocks > 0) launch_kernel<Kernel>(where, static_cast<unsigned>(blocks), 256, arguments...);
+  if (blocks > 0)
+    launch_kernel<Kernel>(where, static_cast<unsigned>(blocks), cuda_kernels::launch_threads, arguments...);
 }
 
 /// The same for `count` elements: a grid that walks over them.
 template <auto Kernel, class... Arguments>
 void launch_over(device const& where, std::uint64_t count, Arguments const&... arguments) {
-  launch_blocks<Kernel>(where, std::min<std::uint64_t>((count + 255) / 256, 4096), arguments...);
+  constexpr std::uint64_t threads = cuda_kernels::launch_threads;
+  launch_blocks<Kernel>(where, std::min((count + threads - 1) / threads, cuda_kernels::most_launch_blocks),
+                        arguments...);
 }
 
 /// Device memory on the host. Waits.

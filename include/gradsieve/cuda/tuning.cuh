@@ -34,6 +34,8 @@ inline constexpr std::uint32_t candidates_a_key = 16;
 
 // ---- Threads and blocks ------------------------------------------------------------------------------------------
 
+inline constexpr unsigned launch_threads = 256;  ///< of launch_blocks() and launch_over()
+inline constexpr std::uint64_t most_launch_blocks = 4096;  ///< of launch_over(): its threads loop over the rest
 inline constexpr unsigned accumulate_threads = 256;
 inline constexpr unsigned collect_threads = 256;
 inline constexpr unsigned choose_threads = 512;  ///< of a block that searches among candidates
@@ -59,7 +61,7 @@ inline constexpr unsigned apply_blocks = 5;  ///< on a multiprocessor; with more
 inline constexpr unsigned bin_threads = 256;
 inline constexpr unsigned mark_threads = 128;
 inline constexpr unsigned mark_blocks = 5;  ///< on a multiprocessor; with more of them registers would spill
-inline constexpr unsigned moment_threads = 256;
+inline constexpr unsigned moment_threads = launch_threads;
 inline constexpr unsigned part_threads = 512;  ///< of a packed message's parts
 inline constexpr unsigned sum_blocks = 256;    ///< of a sum of squares, whose order is fixed
 inline constexpr unsigned sum_threads = 256;

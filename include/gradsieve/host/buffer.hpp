@@ -6,6 +6,8 @@
 #include <new>
 #include <span>
 
+#include <gradsieve/host/tuning.hpp>
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -39,14 +41,14 @@ class host_buffer {
   };
 
   [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t bytes) noexcept {
-    return std::align_val_t{bytes >= 8 * huge_page ? huge_page : 64};
+    return std::align_val_t{bytes >= host_kernels::huge_bytes ? huge_page : 64};
   }
 
   [[nodiscard]] static T* allocate(std::size_t bytes) {
     if (bytes == 0) return nullptr;
     void* const memory = ::operator new(bytes, alignment_of(bytes));
 #if defined(__linux__)
-    if (bytes >= 8 * huge_page) ::madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: nothing depends on it
+    if (bytes >= host_kernels::huge_bytes) ::madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: nothing depends on it
 #endif
     return static_cast<T*>(memory);
   }

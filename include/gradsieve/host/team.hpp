@@ -10,6 +10,7 @@
 
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/core/process.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve {
 
@@ -36,7 +37,7 @@ class host_team {
   template <class Body>
   void run(std::uint64_t work, Body const& body) const {
 #if defined(_OPENMP)
-    if (size_ > 1 && work >= least_work && may_start()) {
+    if (size_ > 1 && work >= host_kernels::least_team_work && may_start()) {
 #pragma omp parallel for num_threads(size_) schedule(static, 1)
       for (int worker = 0; worker < size_; ++worker) {
         float_environment const standard;
@@ -58,8 +59,6 @@ class host_team {
   }
 
  private:
-  static constexpr std::uint64_t least_work = 32'768;
-
 #if defined(_OPENMP)
   /// Whether the calling thread may enter a parallel region: it has not entered one before in the process that forked
   /// this one. What the caller's own code did there is not known.

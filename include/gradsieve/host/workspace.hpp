@@ -24,6 +24,7 @@
 #include <gradsieve/host/passes/scope.hpp>
 #include <gradsieve/host/scratch.hpp>
 #include <gradsieve/host/space.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve {
 
@@ -46,7 +47,8 @@ class host_workspace : public host_scratch {
             std::span<std::uint32_t const> bins = {}) {
     scope_.tiles.plan(scope_.n, segments, excluded, bins);
     auto const shares = accumulate_.plan(scope_, bins);
-    scope_.found.plan(scope_.team.size(), segments.size(), std::min(scope_.n, 2 * expected + 65536), shares);
+    scope_.found.plan(scope_.team.size(), segments.size(),
+                      std::min(scope_.n, 2 * expected + host_kernels::spare_candidates), shares);
     auto const samples = std::min(scope_.n, host_scope::most_samples) + host_kernels::group;
     if (scope_.keys.size() < samples) scope_.keys = buffer<key_type>(samples);
     ranking_.plan(scope_);

@@ -13,6 +13,7 @@
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/simd/marks.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve::host_kernels {
 
@@ -24,7 +25,8 @@ struct binned_tile {
   std::uint64_t elements = 0;  ///< of all the segment's bins
   index_type k = 0;            ///< entries that the segment is to give
   std::uint64_t phase = 0;     ///< of share_of()
-  std::size_t strip = 512;     ///< elements that are accumulated before the bins among them are looked through
+  /// Elements that are accumulated before the bins among them are looked through.
+  std::size_t strip = streamed_strip;
 };
 
 /// Words for the marks of `count` elements: what put_marks() writes.
@@ -129,7 +131,7 @@ class host_bin {
 
   /// A key that about half as many again as k elements reach; 0 where a sample would not help.
   [[nodiscard]] GRADSIEVE_INLINE key_type sampled_bound(index_type k) const noexcept {
-    constexpr std::size_t samples = 256;
+    constexpr auto samples = bin_samples;
     std::size_t const rank = k * samples * 3 / 2 / size_ + 8;
     if (size_ < 4 * samples || rank >= samples) return 0;
     for (std::size_t i = 0; i < samples; ++i) scratch_[i] = magnitude_key(values_[i * size_ / samples]);

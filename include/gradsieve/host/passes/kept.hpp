@@ -10,11 +10,9 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve::host_kernels {
-
-/// Elements between two requests to memory.
-inline constexpr std::size_t asked = 256;
 
 [[nodiscard]] GRADSIEVE_INLINE std::uint64_t count_at_least(float const* values, std::size_t count,
                                                             key_type key) noexcept {
@@ -27,9 +25,9 @@ struct count_tile {
   template <simd>
   GRADSIEVE_INLINE static std::uint64_t run(float const* values, std::size_t count, key_type key) noexcept {
     std::uint64_t found = 0;
-    for (std::size_t at = 0; at < count; at += asked) {
-      prefetch(values + at + ahead, asked);
-      found += count_at_least(values + at, smaller(asked, count - at), key);
+    for (std::size_t at = 0; at < count; at += count_strip) {
+      prefetch(values + at + prefetch_ahead, count_strip);
+      found += count_at_least(values + at, smaller(count_strip, count - at), key);
     }
     return found;
   }
@@ -60,9 +58,9 @@ struct count_tile_kept {
   template <simd, class Keep>
   GRADSIEVE_INLINE static kept run(float const* values, std::size_t count, key_type key, Keep const keep) noexcept {
     kept found;
-    for (std::size_t at = 0; at < count; at += asked) {
-      prefetch(values + at + ahead, asked);
-      auto const here = count_kept(values + at, smaller(asked, count - at), key, keep);
+    for (std::size_t at = 0; at < count; at += count_strip) {
+      prefetch(values + at + prefetch_ahead, count_strip);
+      auto const here = count_kept(values + at, smaller(count_strip, count - at), key, keep);
       found = {found.above + here.above, found.equal + here.equal};
     }
     return found;

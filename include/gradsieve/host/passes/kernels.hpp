@@ -16,12 +16,11 @@
 #include <gradsieve/host/simd/prefetch.hpp>
 #include <gradsieve/host/simd/settle.hpp>
 #include <gradsieve/host/simd/stream.hpp>
+#include <gradsieve/host/tuning.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::host_kernels {
 
-/// Elements of a tile: gradient and accumulator of one tile fit the first-level cache together.
-inline constexpr std::uint64_t tile_size = 4096;
 static_assert(tile_size == block * marked_strip::blocks);
 
 /// For accumulate_element(): nobody looks at its elements.
@@ -174,16 +173,12 @@ GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, S
 /// gives: of blocks with candidates and without no processor can predict which comes next. In strips shorter than a
 /// tile each block asks memory for one that comes later. Without `Candidates` none are looked for.
 struct accumulate_tile {
-  static constexpr std::size_t remove_ahead = 256;  // a vector load right behind a scalar store would wait for it
-  /// A gradient of so many bytes and its accumulator are near enough: nothing is asked for.
-  static constexpr std::size_t cached_bytes = std::size_t{1} << 21;
-
   /// Elements of a strip, a multiple of a block and at most a tile. In caches long ones, as they have fewer ends, whose
   /// branches are mispredicted. Else short ones: while entries are removed and appended, memory has only that to bring
   /// which was asked for in a strip.
   [[nodiscard]] static constexpr std::size_t strip_for(std::size_t gradient_bytes) noexcept {
     if (gradient_bytes <= cached_bytes) return tile_size;
-    return gradient_bytes < streamed_bytes ? tile_size / 2 : 512;
+    return gradient_bytes < streamed_bytes ? cached_strip : streamed_strip;
   }
 
   template <simd Level, bool Candidates = true, class Residual, class T, std::size_t States, class Seen = unseen>
@@ -206,8 +201,8 @@ struct accumulate_tile {
       for (; i + block <= size; i += block) {
         auto const* const block_of_gradient = readable<Level>(gradient + at + i, room);
         if (asks) {
-          prefetch(gradient + at + i + ahead, block);
-          for (auto const* const state : states) prefetch(state + ahead, block);
+          prefetch(gradient + at + i + prefetch_ahead, block);
+          for (auto const* const state : states) prefetch(state + prefetch_ahead, block);
           bad += accumulate_in_place(policy, states, block_of_gradient, factor, seen);
           if constexpr (Candidates) marked.put(i / block, block_of<Level>::at_least(states[0], least));
         } else {
@@ -255,7 +250,7 @@ struct append_tile {
       marked_strip marked;
       std::size_t i = 0;
       for (; i + block <= size; i += block) {
-        prefetch(from + i + ahead, block);
+        prefetch(from + i + prefetch_ahead, block);
         marked.put(i / block, block_of<Level>::at_least(from + i, candidate_threshold));
       }
       marked.append<Level>(from, start, *list);

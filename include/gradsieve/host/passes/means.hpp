@@ -16,6 +16,7 @@
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
 #include <gradsieve/host/simd/stream.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve::host_kernels {
 
@@ -34,7 +35,6 @@ struct added_entries {
 /// entry is -0; it has room for one more than a tile has elements.
 struct add_entries {
   static constexpr std::uint32_t most_places = block * marked_strip::blocks;  // a tile's elements
-  static constexpr std::size_t ahead_in_update = 192;                         // entries that memory is asked for ahead
 
   template <simd>
   GRADSIEVE_INLINE static added_entries run(selection_view const* updates, std::size_t count, std::size_t* cursors,
@@ -57,8 +57,8 @@ struct add_entries {
         most = larger(most, static_cast<std::int32_t>(magnitude_key(sum)));
       }
       cursors[u] = at;
-      prefetch(indices, block, at + ahead_in_update);
-      prefetch(values, block, at + ahead_in_update);
+      prefetch(indices, block, at + update_ahead);
+      prefetch(values, block, at + update_ahead);
     }
     return {entries,
             least != std::numeric_limits<std::int32_t>::min() && most < static_cast<std::int32_t>(infinite_key)};

@@ -11,6 +11,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/prefetch.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve::host_kernels {
 
@@ -131,7 +132,7 @@ struct measure_tile {
     running_sums<Level> sums;
     std::size_t i = 0;
     for (; i + block <= count; i += block) {
-      prefetch(values + i + ahead, block);
+      prefetch(values + i + prefetch_ahead, block);
       sums.add(values + i, block);
     }
     return sums.end(values + i, count - i);

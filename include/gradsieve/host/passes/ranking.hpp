@@ -18,6 +18,7 @@
 #include <gradsieve/host/passes/scope.hpp>
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/kth.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve {
 
@@ -129,7 +130,7 @@ class host_ranking {
     auto const lowest = scope.found.candidate_threshold_of(acc.id);
     if (k == 0) return {infinite_key - 1, 0};
     if (count < k) return {lowest - 1, 0};
-    if (count <= few_candidates) {
+    if (count <= host_kernels::few_candidates) {
       std::uint64_t taken = 0;
       for (int w = 0; w < scope.team.size(); ++w)
         taken += pack(scope, acc, w, {lowest, infinite_key - 1}, taken, scope.keys.size() - taken).inside;
@@ -165,9 +166,6 @@ class host_ranking {
                                                        between.second, scope.keys.data() + at, room);
   }
 
-  /// Candidates that are searched as they are: to find two keys around the answer would take as long.
-  static constexpr std::uint64_t few_candidates = 4096;
-
   /// The threshold that keeps k of these keys. @pre 1 <= k <= keys.size()
   [[nodiscard]] static threshold kth_of(simd level, std::span<key_type const> keys, index_type k) noexcept {
     auto const key = host_kernels::run<host_kernels::kth_key>(level, keys.data(), keys.size(), std::uint64_t{k});
@@ -176,12 +174,13 @@ class host_ranking {
     return k - above == equal ? threshold{key - 1, 0} : threshold{key, k - above};
   }
 
-  /// Keys that have the k-th largest candidate between them: five standard deviations of a sample's rank apart.
+  /// Keys that have the k-th largest candidate between them: bracket_deviations to each side.
   [[nodiscard]] static std::pair<key_type, key_type> bracket_of_candidates(host_scope const& scope,
                                                                            accumulator_ref const acc, index_type k,
                                                                            std::uint64_t count) noexcept {
-    auto const size =
-        std::min<std::uint64_t>({count, scope.keys.size(), std::clamp<std::uint64_t>(count / 16, 1024, 4096)});
+    auto const wanted = std::clamp(count / host_kernels::bracket_share, host_kernels::least_bracket_samples,
+                                   host_kernels::most_bracket_samples);
+    auto const size = std::min<std::uint64_t>({count, scope.keys.size(), wanted});
     std::size_t taken = 0;
     std::uint64_t passed = 0;
     for (int w = 0; w < scope.team.size(); ++w) {
@@ -192,7 +191,7 @@ class host_ranking {
     }
     double const share = static_cast<double>(k) / static_cast<double>(count);
     double const rank = share * static_cast<double>(size);
-    double const margin = 5 * std::sqrt(rank * std::max(0.0, 1 - share)) + 4;
+    double const margin = host_kernels::bracket_deviations * std::sqrt(rank * std::max(0.0, 1 - share)) + 4;
     auto const ranked = [&](double place, key_type beyond) {
       if (place < 1 || place > static_cast<double>(size)) return beyond;
       return host_kernels::run<host_kernels::kth_key>(scope.level, static_cast<key_type const*>(scope.keys.data()),
@@ -219,11 +218,11 @@ class host_ranking {
   /// find the tie, or narrow the range for a search by digits.
   [[nodiscard]] ranked_range probe_ties(host_scope const& scope, accumulator_ref const acc, ranked_range range) {
     auto const k = range.wanted;
-    auto const keys = draw_sample(scope, acc, 4096, 0, host_kernels::from_memory{acc}).keys();
+    auto const keys = draw_sample(scope, acc, host_kernels::tie_samples, 0, host_kernels::from_memory{acc}).keys();
     std::sort(keys.begin(), keys.end(), std::greater{});
     auto const rank =
         static_cast<std::ptrdiff_t>(static_cast<double>(keys.size()) * k / static_cast<double>(acc.values.size()));
-    for (int pass = 0; pass < 4; ++pass) {
+    for (int pass = 0; pass < host_kernels::tie_passes; ++pass) {
       auto const first = std::partition_point(keys.begin(), keys.end(), [&](key_type key) { return key > range.high; });
       auto const last = std::partition_point(first, keys.end(), [&](key_type key) { return key >= range.low; });
       if (first == last) break;

@@ -15,6 +15,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/scope.hpp>
 #include <gradsieve/host/simd/kth.hpp>
+#include <gradsieve/host/tuning.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve {
@@ -108,7 +109,7 @@ template <class Read>
   std::uint64_t const n = acc.values.size();
   auto const keys = scope.keys.first(std::min({count, n, host_scope::most_samples}));
   sample_places const places{n, keys.size(), mix(seed ^ mix(acc.step ^ mix(acc.first)))};
-  constexpr std::uint64_t ahead = 16;
+  constexpr auto ahead = host_kernels::sample_ahead;
   scope.split(keys.size(), keys.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
     for (auto j = begin; j < std::min(begin + ahead, end); ++j) read.prefetch(acc.first + places[j]);
     for (auto j = begin; j < end; ++j) {

@@ -7,6 +7,7 @@
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve::host_kernels {
 
@@ -30,14 +31,13 @@ inline constexpr std::size_t group = 4 * block;
 template <simd Level, bool Many>
 GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_word marks,
                                     candidate_list& list) noexcept {
-  [[maybe_unused]] constexpr std::size_t few = 4;
   std::size_t const more = count_marks(marks);
   index_type* const indices = list.indices + list.count;
   float* const kept = list.values + list.count;
   list.count += more;
   if constexpr (!Many) {
-    if (more <= few) {  // always `few` iterations: their true number would be mispredicted
-      for (std::size_t j = 0; j < few; ++j, marks &= marks - 1) {
+    if (more <= few_in_block) {  // always so many iterations: their true number would be mispredicted
+      for (std::size_t j = 0; j < few_in_block; ++j, marks &= marks - 1) {
         std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
         indices[j] = first + static_cast<index_type>(i);
         kept[j] = values[i];
@@ -62,8 +62,7 @@ class marked_strip {
   /// Appends the marked elements; `values` and `first` are of the first block.
   template <simd Level>
   GRADSIEVE_INLINE void append(float const* values, index_type first, candidate_list& list) const noexcept {
-    constexpr std::size_t nearly_all = blocks - blocks / 16;  // about three marks a block, where they fall at random
-    if (count_marks(any_) < nearly_all)
+    if (count_marks(any_) < dense_blocks)
       append_blocks<Level, false>(values, first, list);
     else
       append_blocks<Level, true>(values, first, list);

@@ -8,10 +8,6 @@
 
 namespace gradsieve::host_kernels {
 
-/// How many elements ahead of the work memory is asked for: one core's own guesses leave half of what memory could give
-/// unused.
-inline constexpr std::size_t ahead = 2048;
-
 /// Asks for `count` elements from values[first] on that will be needed soon; they may lie behind the array's end.
 template <class T>
 GRADSIEVE_INLINE void prefetch(T const* values, std::size_t count, std::size_t first = 0) noexcept {

@@ -10,10 +10,6 @@
 
 namespace gradsieve::host_kernels {
 
-/// Bytes from which an array that is overwritten whole goes past the caches: a core's share of them holds little of it,
-/// and a store that goes through them first reads what it overwrites.
-inline constexpr std::size_t streamed_bytes = std::size_t{1} << 24;
-
 /// Elements of a cache line.
 template <class T>
 inline constexpr std::size_t line_size = 64 / sizeof(T);
