@@ -117,6 +117,13 @@
 #define GRADSIEVE_LAMBDA_INLINE
 #endif
 
+// For what a kernel hardly ever does: a function of its own, with the arithmetic of kernels.
+#if defined(__GNUC__)
+#define GRADSIEVE_APART GRADSIEVE_UNFUSED __attribute__((noinline))
+#else
+#define GRADSIEVE_APART
+#endif
+
 // Before a loop whose iterations are independent in memory. GCC at -O2 vectorises only loops without a run-time check.
 #if defined(__GNUC__) && !defined(__clang__)
 #define GRADSIEVE_INDEPENDENT _Pragma("GCC ivdep")

@@ -169,9 +169,12 @@ class host_ranking {
   /// The threshold that keeps k of these keys. @pre 1 <= k <= keys.size()
   [[nodiscard]] static threshold kth_of(simd level, std::span<key_type const> keys, index_type k) noexcept {
     auto const key = host_kernels::run<host_kernels::kth_key>(level, keys.data(), keys.size(), std::uint64_t{k});
-    auto const equal = static_cast<index_type>(std::ranges::count(keys, key));
-    auto const above = static_cast<index_type>(std::ranges::count_if(keys, [&](key_type each) { return each > key; }));
-    return k - above == equal ? threshold{key - 1, 0} : threshold{key, k - above};
+    auto const count = [&](key_type least) {
+      return static_cast<index_type>(
+          host_kernels::run<host_kernels::count_least>(level, keys.data(), keys.size(), least));
+    };
+    auto const above = count(key_above(key));
+    return count(key) == k ? threshold{key - 1, 0} : threshold{key, k - above};
   }
 
   /// Keys that have the k-th largest candidate between them: bracket_deviations to each side.

@@ -54,4 +54,12 @@ struct kth_key {
   }
 };
 
+/// Keys of at least `least`.
+struct count_least {
+  template <simd>
+  GRADSIEVE_INLINE static std::uint64_t run(key_type const* keys, std::size_t count, key_type least) noexcept {
+    return count_keys(keys, count, least);
+  }
+};
+
 }  // namespace gradsieve::host_kernels

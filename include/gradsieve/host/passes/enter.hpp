@@ -1,0 +1,168 @@
+// Adding a gradient to the states of its elements: element by element, and a block at once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <gradsieve/core/config.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/simd.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/host/passes/spreads.hpp>
+#include <gradsieve/host/simd/marks.hpp>
+#include <gradsieve/host/simd/settle.hpp>
+#include <gradsieve/residual/accumulate_element.hpp>
+
+namespace gradsieve::host_kernels {
+
+/// For accumulate_element(): nobody looks at its elements.
+struct unseen {
+  GRADSIEVE_INLINE void operator()(std::size_t, float, float) const noexcept {}
+  GRADSIEVE_INLINE void advance(std::size_t) const noexcept {}
+};
+
+/// `seen`, for elements that begin at `first`.
+template <class Seen>
+struct seen_from {
+  Seen const& seen;
+  std::size_t first;
+
+  GRADSIEVE_INLINE void operator()(std::size_t i, float state, float entered) const noexcept {
+    seen(first + i, state, entered);
+  }
+};
+
+/// Adds `count` gradient elements, times `factor`, to their states as `policy` does. A gradient that is not finite
+/// counts as zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is
+/// stored. Returns how many were not finite. seen(i, state, gradient) is called with the new state 0 and the gradient
+/// element as used.
+template <bool Write, class Residual, class T, std::size_t States, class Seen = unseen>
+GRADSIEVE_INLINE std::uint64_t accumulate_element(Residual const& policy, std::array<float*, States> const& states,
+                                                  T const* gradient, float factor, std::size_t count,
+                                                  Seen const& seen = {}) noexcept {
+  float* const* const state = states.data();
+  std::uint32_t bad = 0;
+  GRADSIEVE_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    element_state<States> now{};
+    for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
+    float const entered = multiply(to_float(gradient[i]), factor);
+    bool const finite = accumulate_element(policy, entered, now);
+    bad += finite ? 0u : 1u;
+    seen(i, now[0], entered);
+    if constexpr (Write)
+      for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
+  }
+  return bad;
+}
+
+/// The largest key of a state and another one. No loop: without optimisation GCC does not vectorise around one that
+/// has a choice inside, though it is asked to optimise this function.
+template <std::size_t S = 0, std::size_t States>
+[[nodiscard]] GRADSIEVE_INLINE std::int32_t largest_key(element_state<States> const& state, std::int32_t key) noexcept {
+  if constexpr (S < States)
+    return largest_key<S + 1>(state, larger(key, static_cast<std::int32_t>(magnitude_key(state[S]))));
+  else
+    return key;
+}
+
+/// The state, or NaN where the gradient is not finite. By a mask: GCC takes a choice between floats for a branch around
+/// the loop.
+[[nodiscard]] GRADSIEVE_INLINE float spoilt(float state, float const& gradient) noexcept {
+  bool const finite = static_cast<std::int32_t>(magnitude_key(gradient)) < static_cast<std::int32_t>(infinite_key);
+  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(state) | (finite ? 0u : ~std::uint32_t{0}));
+}
+
+/// The same of elements from `at` on, apart from the loops that hardly ever call it: they keep nothing for it.
+template <class Residual, class T, std::size_t States, class Seen>
+GRADSIEVE_APART std::uint64_t accumulate_again(Residual const& policy, std::array<float*, States> states,
+                                               T const* gradient, float factor, std::size_t at, std::size_t count,
+                                               Seen const& seen) noexcept {
+  for (std::size_t s = 0; s < States; ++s) states.data()[s] += at;
+  return accumulate_element<true>(policy, states, gradient + at, factor, count, seen_from<Seen>{seen, at});
+}
+
+/// The same for a part of a block that registers hold, which is looked at before it is stored: one with an element that
+/// is not finite is entered again, element by element. A policy may so be called with what is not finite; its result is
+/// then thrown away. Marks the elements whose new key is at least `least`, and adds to `bad` how many were not finite.
+template <simd Level, class Residual, class T, std::size_t States, class Seen>
+GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<float*, States> const& states,
+                                           T const* gradient, float factor, std::size_t at, key_type least,
+                                           Seen const& seen, std::uint64_t& bad) noexcept {
+  constexpr std::size_t part = settle_part<Level>::size;
+  float after[States][part];
+  float* state[States];  // a copy: stores of floats cannot change it, whatever the flags say of aliasing
+  for (std::size_t s = 0; s < States; ++s) state[s] = states.data()[s] + at;
+  GRADSIEVE_INDEPENDENT
+  for (std::size_t i = 0; i < part; ++i) {  // a count that the compiler knows: it vectorises this at -O2 too
+    element_state<States> now{};
+    for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
+    float const entered = multiply(to_float(gradient[at + i]), factor);
+    policy.accumulate_element(entered, now);
+    seen(at + i, now[0], entered);
+    if constexpr (!spreads_non_finite<Residual>) now[0] = spoilt(now[0], entered);
+    for (std::size_t s = 0; s < States; ++s) after[s][i] = now[s];
+  }
+  bool finite = true;
+  for (std::size_t s = 1; s < States && !spreads_non_finite<Residual>; ++s)
+    finite = finite && max_key(after[s], part) < infinite_key;
+  mark_word marks = 0;
+  if (finite && settle_part<Level>::run(after[0], state[0], least, marks)) [[likely]] {
+    for (std::size_t s = 1; s < States; ++s) std::copy_n(after[s], part, state[s]);
+    return marks << at;
+  }
+  bad += accumulate_again(policy, states, gradient, factor, at, part, seen);
+  return marks_of(state[0], part, least) << at;
+}
+
+/// The same for a block.
+template <simd Level, class Residual, class T, std::size_t States, class Seen>
+GRADSIEVE_INLINE mark_word accumulate_block(Residual const& policy, std::array<float*, States> const& states,
+                                            T const* gradient, float factor, key_type least, Seen const& seen,
+                                            std::uint64_t& bad) noexcept {
+  mark_word marks = 0;
+  for (std::size_t at = 0; at < block; at += settle_part<Level>::size)
+    marks |= accumulate_part<Level>(policy, states, gradient, factor, at, least, seen, bad);
+  return marks;
+}
+
+/// The same, stored at once: where memory is what a step waits for, that takes less time. Returns how many were not
+/// finite; the caller marks.
+template <class Residual, class T, std::size_t States, class Seen>
+GRADSIEVE_INLINE std::uint64_t accumulate_in_place(Residual const& policy, std::array<float*, States> const& states,
+                                                   T const* gradient, float factor, Seen const& seen) noexcept {
+  constexpr auto finite = static_cast<std::int32_t>(infinite_key - 1);
+  float* state[States];
+  for (std::size_t s = 0; s < States; ++s) state[s] = states.data()[s];
+  std::int32_t most = 0;  // keys fit 31 bits, and signed comparisons vectorise everywhere
+  std::uint32_t bad = 0;
+  GRADSIEVE_INDEPENDENT
+  for (std::size_t i = 0; i < block; ++i) {
+    element_state<States> before{};
+    for (std::size_t s = 0; s < States; ++s) before[s] = state[s][i];
+    float const entered = multiply(to_float(gradient[i]), factor);
+    auto now = before;
+    policy.accumulate_element(entered, now);
+    auto const key = largest_key(now, static_cast<std::int32_t>(magnitude_key(entered)));
+    most = larger(most, key);
+    bad += key > finite ? 1u : 0u;
+    for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s] = key > finite ? before[s] : now[s];
+    seen(i, now[0], entered);
+  }
+  if (most <= finite) [[likely]]
+    return 0;
+  for (std::size_t i = 0; i < block; ++i) {
+    float const entered = multiply(to_float(gradient[i]), factor);
+    if (is_finite(entered)) continue;
+    element_state<States> now{};
+    for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
+    accumulate_element(policy, entered, now);
+    for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
+    seen(i, now[0], entered);
+  }
+  return bad;
+}
+
+}  // namespace gradsieve::host_kernels
