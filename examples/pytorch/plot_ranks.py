@@ -10,11 +10,12 @@ import pathlib
 import statistics
 import sys
 
-KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_weight", "matrix_rank", "every", "elements",
-        "steps")
+KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_weight", "matrix_rank", "every", "options", "task",
+        "elements", "steps")
 CHOICES = {"top": "", "": "", "leader": ", CLT-k's choice", "deft": ", DEFT's choice"}
 NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, top-k of gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
-         "step": "CompressedStep"}
+         "demo": "decoupled momentum, DCT of 64", "step": "CompressedStep"}
+USUAL = {"local_weight": ("", "0.5"), "values": ("", "sign"), "every": ("", "1")}
 
 
 def read(path):
@@ -40,26 +41,39 @@ def best(by_rate):
 
 def gaps(found):
     """(settings, rate, rows by seed, loss, gap to the dense runs of these seeds)."""
-    dense = {key[1:2] + key[-2:]: by_rate for key, by_rate in found.items() if key[0] == "dense"}
+    dense = {key[1:2] + key[-3:]: by_rate for key, by_rate in found.items() if key[0] == "dense"}
     for key, by_rate in found.items():
         rate, rows = best(by_rate)
-        beside = dense.get(key[1:2] + key[-2:], {})
+        beside = dense.get(key[1:2] + key[-3:], {})
         alike = [loss({seed: each[seed] for seed in rows}) for each in beside.values() if rows.keys() <= each.keys()]
         yield dict(zip(KEYS, key)), rate, rows, loss(rows), loss(rows) - min(alike) if alike else float("nan")
 
 
+def title(key):
+    """The method with what differs from the package's settings."""
+    parts = [NAMES[key["method"]] + (f" {key['matrix_rank']}" if key["matrix_rank"] else "") + CHOICES[key["choice"]]]
+    parts += [f"{name} {key[name]}".replace("values ", "") for name, usual in USUAL.items() if key[name] not in usual]
+    parts += key["options"].split()
+    return ", ".join(parts).replace("_", " ").replace("=", " ").replace(" True", "")
+
+
+def order(each):
+    key = each[0]
+    return (key["task"], int(key["elements"]), key["optimizer"], key["method"], key["ranks"].zfill(3),
+            -float(key["density"] or 0), title(key))
+
+
 def main():
-    results = sorted(gaps(read(sys.argv[1])), key=lambda each: (each[0]["optimizer"], each[0]["elements"], each[0]["method"],
-                                                               each[0]["ranks"], -float(each[0]["density"] or 0)))
-    print("| method | optimizer | ranks | density | rate × | bytes per step | fewer | loss | behind dense | seeds |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    results = sorted(gaps(read(sys.argv[1])), key=order)
+    several = len({(key["task"], key["elements"]) for key, *_ in results}) > 1
+    print("| " + "task | parameters | " * several + "method | optimizer | ranks | density | rate × | bytes per step | fewer | "
+          "loss | behind dense | seeds |")
+    print("|" + "---|--:|" * several + "---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for key, rate, rows, mean, gap in results:
         first = next(iter(rows.values()))
-        name = NAMES[key["method"]] + (f" {key['matrix_rank']}" if key["matrix_rank"] else "")
-        name += CHOICES[key["choice"]] + (f", {key['values']}" if key["values"] not in ("", "sign") else "")
-        name += f", every {key['every']}" if key["every"] != "1" else ""
-        print(f"| {name} | {key['optimizer']} | {key['ranks']} | {key['density'] or '-'} | {rate:g} | {int(first['bytes']):,} | "
-              f"{float(first['ratio']):.0f} | {mean:.3f} | {gap:+.3f} | {len(rows)} |")
+        where = f"{key['task']} | {int(key['elements']):,} | " if several else ""
+        print(f"| {where}{title(key)} | {key['optimizer']} | {key['ranks']} | {key['density'] or '-'} | {rate:g} | "
+              f"{int(first['bytes']):,} | {float(first['ratio']):.0f} | {mean:.3f} | {gap:+.3f} | {len(rows)} |")
     if len(sys.argv) > 2:
         draw(results, pathlib.Path(sys.argv[2]))
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Trains a small GPT on the characters of a text with several ways of exchanging, all ranks in this one process.
+"""Trains a small transformer with several ways of exchanging, all ranks in this one process: a GPT on the characters of a
+text, or with --images a classifier of images whose rows are its tokens.
 
     simulated_ranks.py --text FILE --method step --ranks 4 --density 0.06 --csv runs.csv
 
@@ -13,11 +14,14 @@ Methods:
   hook            top-k of gradients with error feedback, one optimizer (gradsieve_ddp.register)
   powersgd        PowerSGD with error feedback (torch's hook): matrices of --matrix-rank, vectors in full
   onebit          1-bit Adam: dense for a tenth of the steps, then signs of momenta, second moments as they were then
+  demo            decoupled momentum: the largest of each rank's momentum in the cosine domain of 64 elements leave it and
+                  are summed; parameters move by the signs
   step            each rank's optimizer steps by itself, top-k of updates (gradsieve_ddp.CompressedStep)
 """
 
 import argparse
 import csv
+import gzip
 import math
 import pathlib
 import time
@@ -35,8 +39,9 @@ WINDOW = 50  # measurements of the factors that are averaged
 def parsed(arguments=None):
     out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = out.add_argument
-    add("--text", type=pathlib.Path, required=True, help="its last tenth is for evaluation")
-    add("--method", choices=("dense", "fp16", "hook", "powersgd", "onebit", "step"), default="dense")
+    add("--text", type=pathlib.Path, help="its last tenth is for evaluation")
+    add("--images", type=pathlib.Path, help="folder with MNIST's test files; the last fifth is for evaluation")
+    add("--method", choices=("dense", "fp16", "hook", "powersgd", "onebit", "demo", "step"), default="dense")
     add("--ranks", type=int, default=4)
     add("--optimizer", choices=tuple(RATES), default="adamw")
     add("--rate", type=float, default=1.0, help="factor of the learning rate, which is 0.002 of adamw [1]")
@@ -50,24 +55,33 @@ def parsed(arguments=None):
     add("--every", type=int, default=1, help="steps of an exchange [1]")
     add("--local-weight", type=float, default=0.5, help="of what a rank has not sent, in the parameters it trains [0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
-    add("--no-second-moments", action="store_true", help="each rank's own")
+    add("--second-moments", choices=("factor", "own", "mean"), default="factor",
+        help="each rank's own times a measured factor per parameter, its own, or those of the mean gradient (which would "
+             "need a dense exchange) [factor]")
+    add("--select", choices=("update", "gradient"), default="update", help="what decides which places are sent [update]")
+    add("--decay", type=float, default=0.0, help="share of what has not been sent that is dropped in each exchange [0]")
     add("--measure-every", type=int, default=4)
     add("--clipping", choices=("mean", "estimate", "own"), default="mean",
         help="by the mean gradient's norm as all ranks estimate it, as each rank does; or by each rank's own [mean]")
-    add("--warmup", type=float, default=0.0, help="share of the steps in which the hook's density falls from 0.25")
+    add("--warmup", type=float, default=0.0, help="share of the steps in which the density falls from 0.25 [0]")
     add("--matrix-rank", type=int, default=4)
     add("--width", type=int, default=128)
     add("--layers", type=int, default=4)
     add("--context", type=int, default=64)
     add("--csv", type=pathlib.Path, help="a row is appended")
-    return out.parse_args(arguments)
+    chosen = out.parse_args(arguments)
+    if (chosen.text is None) == (chosen.images is None):
+        out.error("give one of --text and --images")
+    return chosen
 
 
 class Text:
+    name, pixels = "text", None
+
     def __init__(self, path, seed):
         text = path.read_text(encoding="utf8")
         place = {each: i for i, each in enumerate(sorted(set(text)))}
-        self.characters, self.seed = len(place), seed
+        self.kinds, self.seed = len(place), seed
         values = torch.tensor([place[each] for each in text])
         cut = int(0.9 * len(values))
         self.training, self.evaluation = values[:cut], values[cut:]
@@ -87,14 +101,40 @@ class Text:
             yield self._samples(self.evaluation, 64, context, generator)
 
 
+class Images:
+    """MNIST's format: a row of pixels is a token."""
+
+    name = "images"
+
+    def __init__(self, folder, seed):
+        def values(kind, skipped):
+            path = next(folder.glob(f"t10k-{kind}*"))
+            data = (gzip.decompress if path.suffix == ".gz" else bytes)(path.read_bytes())
+            return torch.frombuffer(bytearray(data), dtype=torch.uint8)[skipped:]
+        self.x = (values("images", 16).float() / 255).view(-1, 28, 28)
+        self.y, self.seed, self.kinds, self.pixels = values("labels", 8).long(), seed, 10, 28
+        self.cut = 4 * len(self.y) // 5
+
+    def batch(self, step, ranks, count, context):
+        of = torch.randint(self.cut, (count,), generator=torch.Generator().manual_seed(7919 * step + self.seed))
+        return self.x[of].view(ranks, -1, 28, 28), self.y[of].view(ranks, -1)
+
+    def evaluations(self, context):
+        for first in range(self.cut, len(self.y), 250):
+            yield self.x[first:first + 250], self.y[first:first + 250]
+
+
 class Gpt:
-    """A GPT of stacked parameters: `weights` is [ranks, elements], and so are its gradients."""
+    """A transformer of stacked parameters: `weights` is [ranks, elements], and so are its gradients. On a text each token
+    sees those before it and names the next; images are classified by the mean of their tokens."""
 
     HEADS = 4
 
-    def __init__(self, characters, width, layers, context):
-        self.characters, self.width, self.layers = characters, width, layers
-        shapes = {"characters": (characters, width), "places": (context, width)}
+    def __init__(self, task, width, layers, context):
+        self.kinds, self.pixels, self.width, self.layers = task.kinds, task.pixels, width, layers
+        shapes = {"kinds": (self.kinds, width), "places": (self.pixels or context, width)}
+        if self.pixels:
+            shapes["pixels"] = (self.pixels, width)
         for i in range(layers):
             shapes |= {f"{i}.norm1": (width,), f"{i}.bias1": (width,), f"{i}.attend": (width, 3 * width),
                        f"{i}.project": (width, width), f"{i}.norm2": (width,), f"{i}.bias2": (width,),
@@ -118,26 +158,31 @@ class Gpt:
 
     def loss(self, weights, x, y):
         """Of each rank's samples the mean, summed over ranks."""
-        ranks, count, context = x.shape
+        ranks, count, context = x.shape[:3]
         part = {name: each.view(ranks, *shape) for (name, shape), each in
                 zip(self.shapes.items(), weights.split(self.sizes, 1))}
 
         def norm(values, scale, shift):
             return torch.addcmul(part[shift][:, None], functional.layer_norm(values, (self.width,)), part[scale][:, None])
 
-        table = part["characters"].reshape(-1, self.width)
-        offset = (self.characters * torch.arange(ranks)).view(ranks, 1, 1)
-        stream = functional.embedding(x + offset, table) + part["places"][:, None, :context]
+        if self.pixels:
+            stream = x @ part["pixels"][:, None]
+        else:
+            table = part["kinds"].reshape(-1, self.width)
+            stream = functional.embedding(x + (self.kinds * torch.arange(ranks)).view(ranks, 1, 1), table)
+        stream = stream + part["places"][:, None, :context]
         stream = stream.view(ranks, count * context, self.width)
         for i in range(self.layers):
             all_three = norm(stream, f"{i}.norm1", f"{i}.bias1") @ part[f"{i}.attend"]
             q, k, v = all_three.view(ranks * count, context, 3, self.HEADS, -1).permute(2, 0, 3, 1, 4)
-            seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            seen = functional.scaled_dot_product_attention(q, k, v, is_causal=not self.pixels)
             stream = stream + seen.transpose(1, 2).reshape(stream.shape) @ part[f"{i}.project"]
             wide = functional.gelu(norm(stream, f"{i}.norm2", f"{i}.bias2") @ part[f"{i}.widen"], approximate="tanh")
             stream = stream + wide @ part[f"{i}.narrow"]
-        logits = norm(stream, "norm", "bias") @ part["characters"].transpose(1, 2)
-        return functional.cross_entropy(logits.reshape(-1, self.characters), y.reshape(-1), reduction="sum") / (count * context)
+        if self.pixels:
+            stream = stream.view(ranks, count, context, self.width).mean(2)
+        logits = norm(stream, "norm", "bias") @ part["kinds"].transpose(1, 2)
+        return functional.cross_entropy(logits.reshape(-1, self.kinds), y.reshape(-1), reduction="sum") / y[0].numel()
 
 
 class Optimizer:
@@ -149,8 +194,8 @@ class Optimizer:
         self.decay = DECAYS[name] * (~is_vector).float()
         self.frozen = False
 
-    def update(self, weights, gradient, rate, factor=1.0):
-        """`factor`: of g^2, on its way into the second moments."""
+    def update(self, weights, gradient, rate, factor=1.0, measure=None):
+        """`factor`: of g^2, on its way into the second moments; `measure`: the gradient of these, if it is another."""
         self.step += 1
         if self.name == "sgd":
             return self.first.mul_(0.9).add_(gradient).mul(-rate)
@@ -160,7 +205,8 @@ class Optimizer:
             return ahead.addcmul_(self.decay, weights).mul_(-rate)
         self.first.lerp_(gradient, 0.1)
         if not self.frozen:
-            self.second.mul_(0.99).add_(gradient.square().mul_(factor), alpha=0.01)
+            square = gradient.square().mul_(factor) if measure is None else measure.square()
+            self.second.mul_(0.99).add_(square, alpha=0.01)
             self.bias = 1 - 0.99 ** self.step
         size = (self.second / self.bias).sqrt_().add_(1e-8)
         return (self.first / size).div_(1 - 0.9 ** self.step).addcmul_(self.decay, weights).mul_(-rate)
@@ -179,13 +225,13 @@ class Sieve:
             raise SystemExit("--passthrough is for --choice top only")
         self.fragments = self.split(model.sizes)
 
-    def __call__(self, rows, density):
-        """What each rank sends of its row, and the bytes of a rank."""
+    def __call__(self, rows, density, by=None):
+        """What each rank sends of its row, where `by` (its row, if none) is largest, and the bytes of a rank."""
         count = max(1, round(density * int((~self.passing).sum())))
-        sent = torch.empty_like(rows)
-        alike = None if self.choice == "top" else self.chosen_for_all(rows, count)
+        sent, by = torch.empty_like(rows), rows if by is None else by
+        alike = None if self.choice == "top" else self.chosen_for_all(by, count)
         for rank, row in enumerate(rows):
-            mine = self.largest(row, count, rank) if alike is None else alike
+            mine = self.largest(by[rank], count, rank) if alike is None else alike
             scale = row[mine].abs().mean()
             value = row.sign() * scale if self.values == "sign" else row.half().float() if self.values == "fp16" else row
             sent[rank] = torch.where(self.passing, row, torch.where(mine, value, 0.0))
@@ -265,7 +311,15 @@ class Ways:
         self.of_mean, self.mean_of, self.measured = torch.zeros(len(model.sizes)), torch.zeros(len(model.sizes)), 0
         self.bases = {name: torch.randn(shape[1], chosen.matrix_rank, generator=self.chance)
                       for name, shape in model.shapes.items() if len(shape) == 2}
-        self.density = chosen.density
+        self.back = torch.zeros_like(self.common)
+        if chosen.method == "demo" and self.model.elements % 64 != 0:
+            raise SystemExit("--method demo needs a multiple of 64 elements: --width 64 or a multiple")
+        angle = math.pi / 64 * torch.outer(torch.arange(64) + 0.5, torch.arange(64))
+        self.cosines = angle.cos() * torch.where(torch.arange(64) == 0, math.sqrt(1 / 64), math.sqrt(2 / 64))
+
+    def density(self, number):
+        last, steps = self.chosen.density, self.chosen.warmup * self.chosen.steps
+        return max(last, 0.25 * (last / 0.25) ** (number / steps)) if number < steps else last
 
     def of_mean_gradient(self, weights, gradient, rate):
         """With one optimizer for all."""
@@ -282,10 +336,8 @@ class Ways:
         return 2 * self.model.elements
 
     def hook(self, weights, gradients, rate, number):
-        warm = self.chosen.warmup * self.chosen.steps
-        density = max(self.density, 0.25 * (self.density / 0.25) ** (number / warm)) if number < warm else self.density
         self.rest += gradients
-        sent, size = self.sieve(self.rest, density)
+        sent, size = self.sieve(self.rest, self.density(number))
         self.rest -= sent
         self.of_mean_gradient(weights, sent.mean(0), rate)
         return size
@@ -314,7 +366,6 @@ class Ways:
         if not self.optimizer.frozen:
             self.optimizer.frozen = True
             self.momenta = self.optimizer.first.repeat(self.ranks, 1)
-            self.back = torch.zeros_like(self.common)
         self.momenta.lerp_(gradients, 0.1)
 
         def signs(values):
@@ -332,21 +383,39 @@ class Ways:
         weights.copy_(self.common.expand_as(weights))
         return self.model.elements / 8
 
+    def demo(self, weights, gradients, rate, number):
+        self.rest.mul_(0.999).add_(gradients)
+        sent, size = self.sieve((self.rest.view(self.ranks, -1, 64) @ self.cosines).flatten(1), self.density(number))
+        back = (sent.view(self.ranks, -1, 64) @ self.cosines.T).flatten(1)
+        self.rest -= back
+        self.common.addcmul_(self.optimizer.decay, self.common, value=-rate).sub_(back.mean(0).sign_(), alpha=rate)
+        weights.copy_(self.common.expand_as(weights))
+        return size
+
     def step(self, weights, gradients, rate, number):
-        size = 0
-        if not self.chosen.no_second_moments and (number // self.chosen.every) % self.chosen.measure_every == 0:
+        size, moments = 0, self.chosen.second_moments
+        if moments == "factor" and (number // self.chosen.every) % self.chosen.measure_every == 0:
             size += self.measure(gradients)
+        if self.chosen.select == "gradient":
+            self.waiting = gradients + (self.waiting if number else 0)
         squares = torch.stack([each.square().sum(1) for each in gradients.split(self.model.sizes, 1)], 1)
         squares = (squares if self.chosen.clipping == "own" else squares * self.factors).sum(1)
+        if moments == "mean":
+            squares = gradients.mean(0).square().sum()[None]
         norms = (squares.mean().expand_as(squares) if self.chosen.clipping == "mean" else squares).sqrt()
         gradients = gradients * (1 / norms).clamp(max=1)[:, None]
-        update = self.optimizer.update(weights, gradients, rate, self.factors[self.model.parameter_of])
+        factor = self.factors[self.model.parameter_of]
+        update = self.optimizer.update(weights, gradients, rate, factor, gradients.mean(0) if moments == "mean" else None)
         self.rest += update
         if (number + 1) % self.chosen.every:
             weights += update
             return size
-        sent, bytes_sent = self.sieve(self.rest, self.density)
+        by = self.waiting if self.chosen.select == "gradient" else None
+        sent, bytes_sent = self.sieve(self.rest, self.density(number), by)
         self.rest -= sent
+        if by is not None:
+            self.waiting.mul_(sent == 0)
+        self.rest *= 1 - self.chosen.decay
         self.common += sent.mean(0)
         weights.copy_(self.common + self.chosen.local_weight * self.rest)
         return size + bytes_sent
@@ -373,17 +442,24 @@ def learning_rate(step, steps):
     return 0.5 * (1 + math.cos(math.pi * (step + 1 - RAMP) / max(1, steps - RAMP)))
 
 
+def options(chosen):
+    """Those of --method step and demo that are not the package's."""
+    usual = {"second_moments": "factor", "select": "update", "decay": 0.0, "warmup": 0.0, "passthrough": False,
+             "clipping": "mean", "measure_every": 4}
+    return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
+
+
 def train(chosen):
     """A row of the table."""
-    text = Text(chosen.text, chosen.seed)
-    model = Gpt(text.characters, chosen.width, chosen.layers, chosen.context)
+    task = Text(chosen.text, chosen.seed) if chosen.text else Images(chosen.images, chosen.seed)
+    model = Gpt(task, chosen.width, chosen.layers, chosen.context)
     begin = model.begin(torch.Generator().manual_seed(1000 + chosen.seed))
     ranks = 1 if chosen.method == "dense" else chosen.ranks  # the mean of the ranks' gradients is that of one rank
     weights = begin.repeat(ranks, 1).requires_grad_()
     ways = Ways(chosen, model, weights.detach())
     sent, last, began = 0, [], time.monotonic()
     for number in range(chosen.steps):
-        x, y = text.batch(number, ranks, chosen.batch, chosen.context)
+        x, y = task.batch(number, ranks, chosen.batch, chosen.context)
         loss = model.loss(weights, x, y)
         gradients, = torch.autograd.grad(loss, weights)
         rate = chosen.rate * RATES[chosen.optimizer] * learning_rate(number, chosen.steps)
@@ -391,16 +467,17 @@ def train(chosen):
             sent += getattr(ways, chosen.method)(weights.detach(), gradients, rate, number)
         last = [*last[-49:], loss.item() / ranks]
     with torch.no_grad():
-        losses = [float(model.loss(ways.common[None], x[None], y[None])) for x, y in text.evaluations(chosen.context)]
+        losses = [float(model.loss(ways.common[None], x[None], y[None])) for x, y in task.evaluations(chosen.context)]
     every = chosen.every if chosen.method == "step" else 1
-    return {"method": chosen.method, "optimizer": chosen.optimizer, "ranks": chosen.ranks, "rate": chosen.rate,
-            "density": chosen.density if chosen.method in ("hook", "step") else "", "every": every,
-            "choice": chosen.choice if chosen.method in ("hook", "step") else "",
-            "values": chosen.values if chosen.method in ("hook", "step") else "",
+    sparse = chosen.method in ("hook", "step", "demo")
+    return {"task": task.name, "method": chosen.method, "optimizer": chosen.optimizer, "ranks": chosen.ranks,
+            "rate": chosen.rate, "density": chosen.density if sparse else "", "every": every,
+            "choice": chosen.choice if sparse else "", "values": chosen.values if sparse else "",
             "local_weight": chosen.local_weight if chosen.method == "step" else "",
-            "matrix_rank": chosen.matrix_rank if chosen.method == "powersgd" else "", "elements": model.elements,
-            "steps": chosen.steps, "seed": chosen.seed, "loss": f"{sum(losses) / len(losses):.4f}",
-            "training_loss": f"{sum(last) / len(last):.4f}", "bytes": round(sent / chosen.steps),
+            "matrix_rank": chosen.matrix_rank if chosen.method == "powersgd" else "", "options": options(chosen),
+            "elements": model.elements, "steps": chosen.steps, "seed": chosen.seed,
+            "loss": f"{sum(losses) / len(losses):.4f}", "training_loss": f"{sum(last) / len(last):.4f}",
+            "bytes": round(sent / chosen.steps),
             "ratio": f"{4 * model.elements * chosen.steps / sent:.1f}", "seconds": f"{time.monotonic() - began:.0f}"}
 
 
