@@ -541,7 +541,7 @@ TEST_CASE("two levels: ranks that disagree are told, and nobody waits") {
   CHECK(n == 4502);
 }
 
-TEST_CASE("two levels: formats of one length that differ inside of a node are told") {
+TEST_CASE("two levels: formats of one length that differ within a node: all throw") {
   auto const n = mixed_layers().size();
   std::vector<std::string> ends(4);
   auto const said = run({2, 2}, [&](pair const& ranks) {

@@ -179,7 +179,7 @@ class two_level_compressor {
            held_failure failure) {
     static_assert(has_all_reduce<Inside, Space, float> && has_all_reduce<Inside, Space, std::uint32_t> &&
                       has_all_gather<Inside, Space>,
-                  "two_level: the communicator inside of a node needs all_reduce for float and std::uint32_t, and "
+                  "two_level: the communicator within a node needs all_reduce for float and std::uint32_t, and "
                   "all_gather, in this space");
     static_assert(stream_ordered_fits<Inside>, "this communicator's stream_ordered must be a static constexpr bool");
     static_assert(!Space::stream_ordered || stream_ordered_communicator<Inside>,

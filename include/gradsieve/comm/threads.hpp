@@ -210,9 +210,9 @@ void run(int ranks, F&& f, std::chrono::milliseconds deadline = {}) {
   for (auto& each : workers) each.join();
 
   if (not_started) std::rethrow_exception(not_started);
-  for (bool const told : {false, true})
+  for (bool const knows : {false, true})
     for (int rank = 0; rank < ranks; ++rank)
-      if (auto const& error = errors[static_cast<std::size_t>(rank)]; error && all.was_told(rank) == told)
+      if (auto const& error = errors[static_cast<std::size_t>(rank)]; error && all.was_told(rank) == knows)
         std::rethrow_exception(error);
 }
 

@@ -16,7 +16,7 @@ namespace gradsieve {
 /// What choose_entries, end_searches, select_rest and write_entries hand over to each other.
 class choice_memory {
  public:
-  /// Of so many segments and tiles, of which a step selects at most `expected` entries among `room` candidates.
+  /// For `segments` and `tiles`, of which a step selects at most `expected` entries among `room` candidates.
   /// Allocates. Memory: 8 KiB for each chunk of candidates, and 4 bytes for each 16 candidates.
   void plan(stream_work const& work, std::size_t segments, std::size_t tiles, std::uint64_t expected,
             std::uint64_t room) {
@@ -26,7 +26,7 @@ class choice_memory {
     auto const processors = static_cast<std::uint64_t>(work.processors());
     tiles_each_ = std::clamp(at_least(tile_count, write_blocks * processors), least_write_tiles, most_write_tiles);
     bool const shares = expected > most_alone / 4 * 3;  // else no segment has more of them, but by mistake
-    // About so many candidates: each multiprocessor has a chunk of them.
+    // The candidates of a chunk, about: one chunk for each multiprocessor.
     auto const each = at_least(expected + expected / 2, processors);
     tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
     tables_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);

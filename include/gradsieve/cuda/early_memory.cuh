@@ -19,7 +19,7 @@ class early_memory {
   /// Passes are to collect by the last step's segments, from the next plan() on.
   void want() noexcept { wanted_ = true; }
 
-  /// For so many segments, whose candidates have `room`; returns the room that there must be for all candidates.
+  /// For `segments`, whose candidates have `room`; returns the room that there must be for all candidates.
   /// `open`: a word that is zero before an accumulate pass. Allocates.
   [[nodiscard]] std::uint64_t plan(stream_work const& work, std::size_t segments, std::uint64_t room,
                                    std::uint32_t* open) {

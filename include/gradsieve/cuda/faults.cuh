@@ -21,13 +21,13 @@ struct device_numbers {
 /// Owns them, and the host's copy of the error.
 class device_faults {
  public:
-  explicit device_faults(cuda_workspace const& work) : numbers_{work.zeroed<device_numbers>(1)}, heard_(1) {}
+  explicit device_faults(cuda_workspace const& work) : numbers_{work.zeroed<device_numbers>(1)}, reported_(1) {}
 
   /// In device memory.
   [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }
   [[nodiscard]] std::uint64_t* touched() const noexcept { return &numbers_.data()->touched; }
   /// The host's copy of the error, where kernels write to it; null if an error is expected.
-  [[nodiscard]] std::uint64_t* heard(bool expected) const noexcept { return expected ? nullptr : heard_.data(); }
+  [[nodiscard]] std::uint64_t* reported(bool expected) const noexcept { return expected ? nullptr : reported_.data(); }
 
   [[nodiscard]] device_numbers const* numbers() const noexcept { return numbers_.data(); }
 
@@ -41,12 +41,12 @@ class device_faults {
     where.wait_for([&] {
       throw_on_error(cudaMemsetAsync(error(), 0, sizeof(std::uint64_t), where.stream), "cudaMemsetAsync");
     });
-    heard_[0] = 0;
+    reported_[0] = 0;
   }
 
   /// The error in the host's copy, which is then cleared (that waits); 0 if there is none.
-  [[nodiscard]] std::uint64_t take_heard(cuda_workspace const& work) const {
-    if (*static_cast<std::uint64_t volatile*>(heard_.data()) == 0) return 0;
+  [[nodiscard]] std::uint64_t take_reported(cuda_workspace const& work) const {
+    if (*static_cast<std::uint64_t volatile*>(reported_.data()) == 0) return 0;
     auto const found = work.download(error());
     forget(work.where());
     return found;
@@ -88,7 +88,7 @@ class device_faults {
 
  private:
   cuda_buffer<device_numbers> numbers_;
-  pinned_array<std::uint64_t> heard_;
+  pinned_array<std::uint64_t> reported_;
 };
 
 }  // namespace gradsieve

@@ -74,7 +74,7 @@ class [[gnu::visibility("hidden")]] kernel_list {
 
  public:
   /// Loads them on the current device, unless they are there. CUDA loads a kernel when it is first used, which may wait
-  /// for all running kernels: for ever, behind a collective that itself waits for a launch by another thread of the
+  /// for all running kernels: a deadlock behind a collective that itself waits for a launch by another thread of the
   /// process.
   static void load() {
     int id = 0;

@@ -52,7 +52,7 @@ __global__ void set_node_fault(std::uint64_t const* fault, bool on_host, std::ui
 /// What a node's ranks know of each other's exchanges.
 class device_node_faults {
  public:
-  explicit device_node_faults(device const& where) : where_{where}, failed_{where, 1}, heard_(1) {
+  explicit device_node_faults(device const& where) : where_{where}, failed_{where, 1}, reported_(1) {
     throw_on_error(cudaMemsetAsync(failed_.data(), 0, sizeof(std::uint32_t), where.stream), "cudaMemsetAsync");
   }
   device_node_faults(device_node_faults const&) = delete;
@@ -63,20 +63,20 @@ class device_node_faults {
   [[nodiscard]] std::uint32_t* failed() const noexcept { return failed_.data(); }
 
   /// Copies it to the host, without waiting.
-  void tell_host() const { where_.copy(std::as_bytes(failed_.span()), std::as_writable_bytes(heard_.span())); }
+  void report_to_host() const { where_.copy(std::as_bytes(failed_.span()), std::as_writable_bytes(reported_.span())); }
 
   /// Whether the host's copy says that a rank has failed; it is then cleared, which waits.
-  [[nodiscard]] bool take_heard() const {
-    if (*static_cast<std::uint32_t volatile*>(heard_.data()) == 0) return false;
+  [[nodiscard]] bool take_reported() const {
+    if (*static_cast<std::uint32_t volatile*>(reported_.data()) == 0) return false;
     where_.synchronize();
-    heard_[0] = 0;
+    reported_[0] = 0;
     return true;
   }
 
   /// Throws if a rank has failed in the last step, once. Waits.
   void raise() const {
     where_.synchronize();
-    if (take_heard()) throw_failed();
+    if (take_reported()) throw_failed();
   }
 
   [[noreturn]] static void throw_failed() {
@@ -87,7 +87,7 @@ class device_node_faults {
  private:
   device where_;
   cuda_buffer<std::uint32_t> failed_;
-  pinned_array<std::uint32_t> heard_;
+  pinned_array<std::uint32_t> reported_;
 };
 
 /// @endcond
@@ -106,7 +106,7 @@ class device_node_report {
     try {
       found = part_.get();
     } catch (...) {
-      static_cast<void>(node_->take_heard());  // the same failure
+      static_cast<void>(node_->take_reported());  // the same failure
       throw;
     }
     node_->raise();
@@ -158,7 +158,7 @@ class device_node_exchange {
   template <class Inside>
   void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, std::uint64_t /*skips*/,
             held_failure& failure) {
-    heard_before_ = faults_->take_heard();
+    reported_before_ = faults_->take_reported();
     if (met_) return;
     where_.refuse_capture("the node's ranks meet");
     failure.attempt([&] {
@@ -220,7 +220,7 @@ class device_node_exchange {
     launch_kernel<cuda_kernels::set_node_fault<>>(where_, 1, 1, compressor.report().fault(), bool{failure},
                                                   faults_->failed());
     inside.all_reduce(where_, std::span<std::uint32_t>{faults_->failed(), 1}, reduction::max);
-    faults_->tell_host();
+    faults_->report_to_host();
     auto const mine = std::as_bytes(room<T>());
     if (is_even()) {
       inside.all_gather(where_, mine, std::as_writable_bytes(gradient));
@@ -231,7 +231,7 @@ class device_node_exchange {
     }
     flat_.write(where_, pieces);
     if (failure) std::rethrow_exception(failure.why());
-    if (heard_before_) device_node_faults::throw_failed();
+    if (reported_before_) device_node_faults::throw_failed();
   }
 
   [[nodiscard]] device_node_report report(device_report const& of_part) const noexcept { return {of_part, *faults_}; }
@@ -261,7 +261,7 @@ class device_node_exchange {
   cuda_buffer<std::byte> halves_;  // the values of shorter formats
   cuda_buffer<float> all_;         // of all ranks' parts, where the gradient itself is not that
   bool met_ = false;
-  bool heard_before_ = false;
+  bool reported_before_ = false;
   std::unique_ptr<device_node_faults> faults_;  // stays where it is, as reports refer to it; goes first, and waits
 };
 

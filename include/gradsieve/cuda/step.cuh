@@ -85,8 +85,8 @@ class device_step : public device_step_parts<Recipe> {
   /// Holds the error of an earlier exchange, if there was one, until end_step(). @throws invalid_argument in a capture,
   /// before anything is enqueued, if the ranks meet or elements are counted first.
   void begin_step(std::size_t value_bytes, step_role const role) {
-    auto const heard = faults_.take_heard(work);
-    if (earlier_fault_ == 0) earlier_fault_ = heard;  // not 0: of before a step that threw
+    auto const reported = faults_.take_reported(work);
+    if (earlier_fault_ == 0) earlier_fault_ = reported;  // not 0: of before a step that threw
     if (recipe.on_non_finite == non_finite::fail || (role.exchanging && !this->met))
       work.where().refuse_capture("it waits for the stream");
     info.rank = static_cast<std::uint32_t>(role.rank);
@@ -185,7 +185,7 @@ class device_step : public device_step_parts<Recipe> {
     auto const cells = work.tables().cell_count;
     work.template over<cuda_kernels::settle_exchange<>>(
         result.senders * (result.unlisted + cells + 1), errors, memory.taken(), result.unlisted > 0, cells,
-        result.updates, result.senders, faults_.error(), faults_.touched(), faults_.heard(failed_here_));
+        result.updates, result.senders, faults_.error(), faults_.touched(), faults_.reported(failed_here_));
     passthrough.settle(faults_.error(), work.stays());
     count_bytes(comm, result);
     return result;

@@ -45,14 +45,14 @@ class device_step_parts : public step_parts<Recipe> {
     return gradient;
   }
 
-  /// The communicator and the space of host memory, for what the ranks tell each other before a step.
+  /// The communicator and the space of host memory, for the handshake before a step.
   template <class Comm>
   [[nodiscard]] through_device<Comm> for_host(Comm const& comm) const {
     return {work.where(), comm, meeting_.span()};
   }
   [[nodiscard]] static host on_host() noexcept { return {}; }
 
-  /// Memory for the words of so many ranks. Allocates.
+  /// Memory for the words of `ranks` ranks. Allocates.
   void reserve_meeting(int ranks) {
     meeting_ = cuda_buffer<std::byte>{
         work.where(), 256 + sizeof(preflight::packed_word) * static_cast<std::uint64_t>(ranks)};

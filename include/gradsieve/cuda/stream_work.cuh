@@ -111,7 +111,7 @@ class stream_work {
     gradsieve::launch_early<Kernel>(where_, blocks, threads, arguments...);
   }
 
-  /// The same with at most so many blocks as can run at the same time.
+  /// The same with at most as many blocks as can run at the same time.
   template <auto Kernel, class... Arguments>
   void together(unsigned most_blocks, unsigned threads, Arguments const&... arguments) const {
     int fit = 0;

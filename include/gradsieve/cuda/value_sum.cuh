@@ -101,8 +101,8 @@ class device_value_sum<fp32> {
  public:
   static void reserve(cuda_workspace const&, std::uint64_t, bool, int) noexcept {}
 
-  /// `sums`, which are `own`'s values, zeros behind them, and last, if reserve() was told so, whether this rank has
-  /// failed, become the ranks' sums. `own` is what this rank gives up for them. Collective.
+  /// `sums`, which are `own`'s values, zeros behind them, and last, if reserve() was called with that flag, whether
+  /// this rank has failed, become the ranks' sums. `own` is what this rank gives up for them. Collective.
   template <class Comm>
   static sum_traffic run(Comm const& comm, cuda_workspace const& work, cuda_kernels::entry_list const&,
                          std::span<float> sums) {

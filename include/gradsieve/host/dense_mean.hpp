@@ -20,7 +20,7 @@ namespace gradsieve {
 
 /// An all-reduce in the gradient's own format, float or double, and a division by the number of ranks; host memory. It
 /// has no state and serves gradients of any size. A rank that fails sends a NaN as its first element; if the first mean
-/// is NaN, a second all-reduce of one value tells all ranks whether one has failed. The sum is plain: it is infinite
+/// is NaN, a second all-reduce of one value reports to all ranks whether one has failed. The sum is plain: infinite
 /// where it exceeds the format.
 struct dense_mean {
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws;

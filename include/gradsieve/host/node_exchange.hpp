@@ -26,7 +26,7 @@
 
 namespace gradsieve {
 
-/// Host memory of two_level_compressor. Ranks tell each other of failures before the sum within the node and after
+/// Host memory of two_level_compressor. Ranks report failures to each other before the sum within the node and after
 /// the exchange: whoever fails, all of a node's ranks throw.
 class host_node_exchange {
  public:
@@ -67,8 +67,8 @@ class host_node_exchange {
                                        ~fold(recipe) & mask,
                                        fold(skips),
                                        ~fold(skips) & mask};
-    held_failure heard;
-    heard.attempt([&] {
+    held_failure reported;
+    reported.attempt([&] {
       inside.all_reduce(where_, std::span<std::uint32_t>{words}, reduction::max);
       if (words[0] != 0)
         throw communication_error("gradsieve: rank " + std::to_string(words[0] - 1) +
@@ -78,7 +78,7 @@ class host_node_exchange {
       if (words[5] != (~words[6] & mask))
         throw mismatch("gradsieve: ranks of one node differ in the layers that they skip");
     });
-    if (!failure) failure = heard;
+    if (!failure) failure = reported;
   }
 
   /// values() becomes this rank's part of the mean of the node's gradients. Collective.

@@ -80,7 +80,7 @@ class host_step : public step_parts<Recipe> {
     return gradient.part(0, 0);
   }
 
-  /// The communicator and the space of host memory, for what the ranks tell each other before a step.
+  /// The communicator and the space of host memory, for the handshake before a step.
   template <class Comm>
   [[nodiscard]] static Comm const& for_host(Comm const& comm) noexcept {
     return comm;

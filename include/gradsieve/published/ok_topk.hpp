@@ -39,7 +39,8 @@ namespace gradsieve {
 /// integers, and values that are not among the k largest sums stay in the residual.
 struct ok_topk {
   static constexpr char const* name = "ok_topk";
-  static constexpr exchange_traits traits{.exact_values = true, .all_to_all = true};  ///< what it needs, and does with values
+  /// What it needs, and does with values.
+  static constexpr exchange_traits traits{.exact_values = true, .all_to_all = true};
   static constexpr std::uint64_t rebalance_every = 64;  ///< steps for which the regions' borders are kept
 
   template <class Workspace>
@@ -133,7 +134,7 @@ struct ok_topk {
       }
     }
 
-    /// Whether all ranks have the same borders, which are not too old. agreed_ is what they told when they met.
+    /// Whether all ranks have the same borders, which are not too old. agreed_ is what the handshake compared.
     template <class Round>
     [[nodiscard]] bool borders_stand(Round const& round) const {
       for (std::size_t r = 0; r < sizes_.size(); ++r)

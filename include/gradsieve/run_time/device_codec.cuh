@@ -76,7 +76,7 @@ class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Sum
   using indices_there = detail::those_of<detail::indices_run_there, type_list<Indices...>>;
   using values_there = detail::those_of<detail::values_run_there, type_list<Values...>>;
 
-  /// Begins anew with the chosen codec: body(its device part, it).
+  /// Replaces the codec by the chosen one: body(its device part, it).
   template <class Body>
   void choose(codec_type const& how, Body const& body) {
     auto const* const parts = std::get_if<packed<any_indices<Indices...>, any_values<Values...>>>(&how.chosen);

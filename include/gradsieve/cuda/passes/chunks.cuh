@@ -10,7 +10,7 @@
 
 namespace gradsieve::cuda_kernels {
 
-/// Whether several blocks search a segment of which so many candidates were found, and for which there was this room.
+/// Whether several blocks search a segment with `found` candidates in a list for `room` of them.
 [[nodiscard]] __device__ inline bool is_shared_out(std::uint64_t found, std::uint32_t room, choice_tables const& c) {
   return c.shared_count > 0 && found > larger(most_alone, c.chunk) && found <= room;
 }

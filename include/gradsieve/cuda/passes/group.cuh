@@ -37,7 +37,7 @@ struct group_place {
   [[nodiscard]] __device__ bool is_late() const { return block >= blocks; }
 };
 
-/// Whether the first block of a group waits on, after so many polls and with so many blocks there: longer for half of
+/// Whether the first block of a group waits on, after `poll` polls, when `come` blocks have come: longer for half of
 /// them, as a device may be busy with other work, and a small group takes long.
 [[nodiscard]] __device__ inline bool waits_for_others(std::uint32_t come, unsigned poll) {
   return come < gridDim.x && poll < (come < gridDim.x / 2 ? most_join_polls : join_polls);

@@ -54,7 +54,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
 
   [[nodiscard]] __device__ candidates collected(accumulator_ref const acc) const { return candidates_of(t_, acc.id); }
 
-  /// Candidates of one segment anew. Cost: one pass over the segment.
+  /// Collects the candidates of one segment once more. Cost: one pass over the segment.
   __device__ __noinline__ void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
     counted_ = false;
     group_.sync();

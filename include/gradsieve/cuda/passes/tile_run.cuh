@@ -134,8 +134,8 @@ class tile_run {
     __syncthreads();
   }
 
-  /// Tells later blocks what this one keeps of its last tile's segment, and waits for what earlier ones keep of its
-  /// first tile's. @pre count_kept()
+  /// Publishes to later blocks the count that this one keeps of its last tile's segment, and waits for the counts that
+  /// earlier ones keep of its first tile's (look-back). @pre count_kept()
   __device__ void exchange() {
     if (threadIdx.x < 32) {
       std::uint64_t const own = threadIdx.x < write_warps ? s_.kept[threadIdx.x].packed() : 0;
@@ -154,10 +154,10 @@ class tile_run {
     }
     kept_count own{};
     for (std::uint32_t run = s_.tiles[0].first_tile / each_ + threadIdx.x; run < s_.turn; run += write_threads) {
-      std::uint64_t told = 0;
-      while (((told = told_by(run)) & present) == 0) {
+      std::uint64_t count = 0;
+      while (((count = published_by(run)) & present) == 0) {
       }
-      own = own + kept_count::unpacked(told & ~present);
+      own = own + kept_count::unpacked(count & ~present);
     }
     own = {warp_sum(own.above), warp_sum(own.equal)};
     if (threadIdx.x % 32 == 0) {
@@ -192,7 +192,7 @@ class tile_run {
   static constexpr std::uint64_t present = std::uint64_t{1} << 63;  // a block has fewer than 2^31 elements
   static constexpr std::uint32_t batch = 32 * write_loads;          // candidates that a warp has in registers
 
-  [[nodiscard]] __device__ std::uint64_t told_by(std::uint32_t run) const {
+  [[nodiscard]] __device__ std::uint64_t published_by(std::uint32_t run) const {
     return *const_cast<std::uint64_t const volatile*>(&c_.list_counts[run]);
   }
 

@@ -60,12 +60,12 @@ __device__ inline void fill_directory(update const& of, std::uint32_t cells, thr
 
 /// The end of an exchange. If it failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is not
 /// zero), nothing is given up and the gradient gets no update; else the updates get their directories, where `fill`.
-/// Writes the error to *heard, and 0 to *touched. `error`, `failed`, `touched`, `heard`, `sent.cells` and, of a
+/// Writes the error to *reported, and 0 to *touched. `error`, `failed`, `touched`, `reported`, `sent.cells` and, of a
 /// gradient without elements, the updates' may be null.
 template <int = 0>
 __global__ void settle_exchange(float const* failed, entry_list const sent, bool fill, std::uint32_t cells,
                                 update const* updates, std::uint32_t senders, std::uint64_t* error,
-                                std::uint64_t* touched, std::uint64_t* heard) {
+                                std::uint64_t* touched, std::uint64_t* reported) {
   __shared__ bool good;
   if (threadIdx.x == 0) {
     if (failed != nullptr && magnitude_key(*failed) != 0) set_first_fault(error, exchange_fault::elsewhere, 0);
@@ -73,7 +73,7 @@ __global__ void settle_exchange(float const* failed, entry_list const sent, bool
     good = found == 0;
     if (blockIdx.x == 0) {
       if (touched != nullptr) *touched = 0;
-      if (heard != nullptr) *heard = found;
+      if (reported != nullptr) *reported = found;
     }
   }
   __syncthreads();

@@ -128,7 +128,7 @@ class host_accumulate {
     sum = total;
   }
 
-  /// The elements of a tile, side by side: where they lie, or copied there where pieces meet inside of the tile.
+  /// The elements of a tile, side by side: where they lie, or copied there where pieces meet within the tile.
   template <class T>
   [[nodiscard]] T const* together(gradient_ref<T const> const gradient, std::uint64_t first, std::size_t count,
                                   int worker) const noexcept {
@@ -171,7 +171,7 @@ class host_accumulate {
     return {all.indices.data() + skipped, all.values.data() + skipped, static_cast<std::uint64_t>(last - first)};
   }
 
-  /// Scratch for bins, with room for so many elements of each worker.
+  /// Scratch for bins, with room for `room` elements of each worker.
   void plan_scratch(std::size_t room, std::size_t workers) {
     std::size_t const words = room == 0 ? 0 : host_kernels::mark_words(room);
     if (values_.size() < room * workers) {

@@ -23,7 +23,7 @@ class host_candidates {
   using list = host_kernels::candidate_list;
 
   /// Room for `capacity` entries of all segments up to one's end, or that segment's are incomplete, whichever workers
-  /// find them. With `shares` the first lists have room for so many of each worker instead. Allocates.
+  /// find them. With `shares` the first lists have room for that many of each worker instead. Allocates.
   void plan(int workers, std::size_t segments, std::uint64_t capacity, std::span<std::uint64_t const> shares = {}) {
     workers_ = static_cast<std::size_t>(workers);
     capacity_ = capacity_again_ = capacity;

@@ -85,7 +85,7 @@ struct host_scope {
     if (found.full()) collect(accumulator, candidate_thresholds);  // what nobody wants any more takes no room
   }
 
-  /// Those of one segment anew.
+  /// Collects those of one segment once more.
   void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
     found.start_again(acc, candidate_threshold);
     over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t, int worker) {
