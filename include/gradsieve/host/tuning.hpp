@@ -19,8 +19,8 @@ inline constexpr std::uint64_t tile_size = 4096;
 inline constexpr std::size_t prefetch_ahead = 2048;
 /// Elements of a pass that counts, between two requests. Zen 5, with prefetch_ahead.
 inline constexpr std::size_t count_strip = 256;
-/// Samples, which lie far from each other, that memory is asked for ahead. EPYC, `hierarchical`.
-inline constexpr std::uint64_t sample_ahead = 16;
+/// Samples, which lie far from each other, that memory is asked for ahead. Zen 5, `hierarchical`.
+inline constexpr std::uint64_t sample_ahead = 64;
 /// Entries of a message that memory is asked for ahead, in apply. Zen 5, 8 messages of 1 %.
 inline constexpr std::size_t update_ahead = 192;
 /// Elements by which pending entries are subtracted before the vector loads: one right behind a scalar store would wait
