@@ -156,14 +156,18 @@ TEST_CASE("sums of whole numbers: magnitudes, squares and logarithms, for any nu
       ++count;
     }
     gs::whole_sums<4> first{};
-    for (int const threads : {1, 2, 5}) {
-      gs::host_workspace work{gs::host{threads}, n};
+    for (gs::host const where :
+         {gs::host{1}, gs::host{2}, gs::host{5}, gs::host{1, gs::simd::avx2}, gs::host{1, gs::simd::portable}}) {
+      gs::host_workspace work{where, n};
       work.plan(std::vector{gs::segment{0, n}}, {}, n);
       gs::accumulator_ref const acc{{values.data(), n}, 0, 0, 0, nullptr};
-      gs::add_exceedance const add{least, {n, max_key}, true};
+      gs::add_exceedance<true> const add{least, {n, max_key}};
       auto const sums = work.add_up<4>(acc, add);
-      if (threads == 1) first = sums;
+      if (first == gs::whole_sums<4>{}) first = sums;
       CHECK(sums == first);
+      auto without = sums;
+      without[3] = 0;
+      CHECK(work.add_up<4>(acc, gs::add_exceedance<false>{least, {n, max_key}}) == without);
       if (sums[0] == 0) continue;
       auto const moments = add.moments(sums, 0);
       CHECK(moments.count == count);

@@ -39,13 +39,14 @@ class magnitude_units {
   }
 
   /// |x| in units.
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t magnitude(key_type key) const noexcept {
-    return shifted(significand_of(key), bits_ - 24 - (top_ - exponent_of(key)));
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t magnitude(key_type key) const noexcept {
+    return shifted(std::uint64_t{significand_of(key)} << 16, 40 - bits_ + (top_ - exponent_of(key)));
   }
 
   /// x^2 in units of square_unit().
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t square(key_type key) const noexcept {
-    return shifted(significand_of(key) * significand_of(key), bits_ - 48 - 2 * (top_ - exponent_of(key)));
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t square(key_type key) const noexcept {
+    return shifted(std::uint64_t{significand_of(key)} * significand_of(key),
+                   48 - bits_ + 2 * (top_ - exponent_of(key)));
   }
 
   /// One unit of magnitude(), as a number.
@@ -56,14 +57,16 @@ class magnitude_units {
   }
 
  private:
-  [[nodiscard]] GRADSIEVE_HD static constexpr int exponent_of(key_type key) noexcept {
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD static constexpr int exponent_of(key_type key) noexcept {
     return static_cast<int>(larger(key >> 23, 1u));
   }
-  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint64_t significand_of(key_type key) noexcept {
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD static constexpr std::uint32_t significand_of(key_type key) noexcept {
     return (key & 0x7F'FFFFu) | (key >> 23 == 0 ? 0u : 0x80'0000u);
   }
-  [[nodiscard]] GRADSIEVE_HD static constexpr std::uint64_t shifted(std::uint64_t x, int left) noexcept {
-    return left >= 0 ? x << left : left > -64 ? x >> -left : 0;
+  /// A number below 2^63 without its last bits. @pre right >= 0
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD static constexpr std::uint64_t shifted(std::uint64_t x,
+                                                                                     int right) noexcept {
+    return x >> smaller(right, 63);
   }
   [[nodiscard]] GRADSIEVE_HD static constexpr double power_of_two(int exponent) noexcept {
     return gradsieve::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
@@ -73,21 +76,24 @@ class magnitude_units {
   int bits_;
 };
 
+/// a * b / 2^23, truncated. @pre that is below 2^32
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint32_t product_23(std::uint32_t a,
+                                                                               std::uint32_t b) noexcept {
+  return static_cast<std::uint32_t>(std::uint64_t{a} * b >> 23);
+}
+
 /// log2(|x|) + 256 in units of 2^-20, with an error below 2^-11. @pre key != 0
-[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t log2_units(key_type key) noexcept {
-  std::uint64_t exponent = 256 - 127 + (key >> 23);
-  std::uint64_t fraction = key & 0x7F'FFFFu;
-  if (key >> 23 == 0) {  // subnormal
-    unsigned const width = bit_width(key);
-    exponent = 256 - 127 + 1 + width - 24;
-    fraction = (std::uint64_t{key} << (24 - width)) & 0x7F'FFFFu;
-  }
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t log2_units(key_type key) noexcept {
+  std::uint32_t const mask = 0u - (key >> 23 == 0 ? 1u : 0u);  // subnormals: as floats their keys are normal and exact
+  auto const whole = gradsieve::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(key)));
+  std::uint32_t const bits = (whole & mask) | (key & ~mask);
+  std::uint32_t const exponent = (bits >> 23) + 129u - (mask & 149u);
+  std::uint32_t const fraction = bits & 0x7F'FFFFu;
   // log2(1 + f) = f + f (1 - f) (0.4427 - 0.2474 f + 0.0834 f^2), f in units of 2^-23
-  constexpr std::uint64_t one = 1u << 23;
-  std::uint64_t const bulge = fraction * (one - fraction) >> 23;
-  std::uint64_t const slope =
-      (3'713'637u + (699'610u * fraction >> 23) * fraction / one) - (2'075'341u * fraction >> 23);
-  return exponent << 20 | (fraction + (bulge * slope >> 23)) >> 3;
+  std::uint32_t const bulge = product_23(fraction, (1u << 23) - fraction);
+  std::uint32_t const slope =
+      3'713'637u + product_23(product_23(699'610u, fraction), fraction) - product_23(2'075'341u, fraction);
+  return exponent << 20 | (fraction + product_23(bulge, slope)) >> 3;
 }
 
 }  // namespace gradsieve

@@ -56,6 +56,9 @@ inline constexpr std::size_t few_in_block = 4;
 /// `chunked`, machine not recorded.
 inline constexpr std::size_t dense_blocks = 60;
 
+/// Elements of a block that add_up() visits one by one. Zen 5, stages of `sidco`.
+inline constexpr std::size_t few_added = 8;
+
 // ---- Ranks -------------------------------------------------------------------------------------------------------
 
 /// Candidates that are ranked as they are: to find two keys around the answer would take as long. Zen 5, 2^16 and 2^20

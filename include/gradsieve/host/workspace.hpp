@@ -183,14 +183,16 @@ class host_workspace : public host_scratch {
     });
   }
 
-  /// N sums over a segment: add(value, sums) is called for every element. Sums of whole numbers are the same for any
-  /// number of threads and in every space. Cost: one pass.
+  /// N sums over a segment: add(value, sums) is called for every element; where `add` has a member `least_key`, it need
+  /// not be called for elements whose key is less, and adds nothing for them. Sums of whole numbers are the same for
+  /// any number of threads and in every space. Cost: one pass.
   template <std::size_t N, class Add>
   [[nodiscard]] whole_sums<N> add_up(accumulator_ref const acc, Add const& add) {
     std::array<std::atomic<std::uint64_t>, N> totals{};
     scope_.split(acc.values.size(), acc.values.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
       whole_sums<N> own{};
-      for (auto i = begin; i < end; ++i) add(acc.values[i], own);
+      host_kernels::run<host_kernels::add_up_values>(scope_.level, acc.values.data() + begin, std::size_t{end - begin},
+                                                     add, &own);
       for (std::size_t s = 0; s < N; ++s) totals[s] += own[s];
     });
     whole_sums<N> sums{};

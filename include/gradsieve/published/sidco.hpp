@@ -77,13 +77,15 @@ struct sidco {
     double const aim = k + (capacity(k) - k) / 2;
     key_type at = 1;
     for (int left = stages; left > 0; --left) {
-      add_exceedance const add{at, {acc.values.size(), max_key}, law == tail_law::gamma && left == stages};
-      auto const sums = work.template add_up<4>(acc, add);
+      magnitude_units const units{acc.values.size(), max_key};
+      auto const sums = law == tail_law::gamma && left == stages
+                            ? work.template add_up<4>(acc, add_exceedance<true>{at, units})
+                            : work.template add_up<4>(acc, add_exceedance<false>{at, units});
       double const ratio = aim / static_cast<double>(sums[0] > 0 ? sums[0] : 1);
       if (!(ratio < 1)) break;  // the threshold before is too high, or about right
       bool const last = left == 1 || (left == stages && ratio >= static_cast<double>(first));
       double const above = left == stages ? 0 : widened(magnitude_of(at));
-      double const next = above + quantile(add.moments(sums, above), left == stages,
+      double const next = above + quantile(add_exceedance<true>{at, units}.moments(sums, above), left == stages,
                                            last             ? ratio
                                            : left == stages ? static_cast<double>(first)
                                                             : std::exp(std::log(ratio) / left));

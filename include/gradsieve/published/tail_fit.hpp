@@ -17,19 +17,19 @@ struct exceedances {
   double mean_log = 0;  ///< of the magnitudes themselves, natural
 };
 
-/// Adds up what reaches `least`: how many, magnitudes, squares and logarithms. For add_up<4>().
+/// Adds up what reaches `least_key`: how many, magnitudes, squares and, if wanted, logarithms. For add_up<4>().
+template <bool Logs>
 struct add_exceedance {
-  key_type least;
+  key_type least_key;
   magnitude_units units;
-  bool logs;  ///< whether they are wanted
 
-  GRADSIEVE_HD void operator()(float value, whole_sums<4>& to) const noexcept {
+  GRADSIEVE_INLINE GRADSIEVE_HD void operator()(float value, whole_sums<4>& to) const noexcept {
     key_type const key = magnitude_key(value);
-    if (key < least) return;
-    to[0] += 1;
-    to[1] += units.magnitude(key);
-    to[2] += units.square(key);
-    if (logs) to[3] += log2_units(key);
+    std::uint64_t const mask = 0 - std::uint64_t{key >= least_key ? 1u : 0u};  // no branch, for vector code
+    to[0] += mask & 1;
+    to[1] += mask & units.magnitude(key);
+    to[2] += mask & units.square(key);
+    if constexpr (Logs) to[3] += mask & log2_units(key);
   }
 
   /// @pre sums[0] > 0

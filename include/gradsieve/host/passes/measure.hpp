@@ -139,4 +139,27 @@ struct measure_tile {
   }
 };
 
+/// Calls add(value, sums) for every element; for an `add` with a member `least_key` not for all of those below it,
+/// to which it adds nothing.
+struct add_up_values {
+  template <simd Level, class Sums, class Add>
+  GRADSIEVE_INLINE static void run(float const* values, std::size_t count, Add const add, Sums* to) noexcept {
+    Sums sums = *to;
+    std::size_t i = 0;
+    for (; i + block <= count; i += block) {
+      prefetch(values + i + prefetch_ahead, block);
+      if constexpr (requires { add.least_key; }) {
+        mark_word marks = block_of<Level>::at_least(values + i, add.least_key);
+        if (count_marks(marks) <= few_added) {
+          for (; marks != 0; marks &= marks - 1) add(values[i + lowest_mark(marks)], sums);
+          continue;
+        }
+      }
+      for (std::size_t j = 0; j < block; ++j) add(values[i + j], sums);
+    }
+    for (; i < count; ++i) add(values[i], sums);
+    *to = sums;
+  }
+};
+
 }  // namespace gradsieve::host_kernels
