@@ -1,7 +1,6 @@
 // The compressor: owns a recipe, its residual and its scratch, and replaces a gradient by the averaged sparse update.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -9,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
-#include <type_traits>
 
 #include <gradsieve/codec/coo.hpp>
 #include <gradsieve/concepts.hpp>

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <span>

@@ -5,7 +5,6 @@
 #include <limits>
 #include <ostream>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 
 #include <gradsieve/core/plain_output.hpp>

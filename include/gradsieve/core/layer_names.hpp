@@ -1,9 +1,9 @@
 // Rules for layer names: parts that wrappers add, and names of biases and norms.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,10 +28,9 @@ namespace gradsieve {
 /// @cond internal
 namespace detail {
 
-/// Calls f(word) for the words of a text in small letters: "LayerNorm_2", "layer_norm2" and "layerNorm" have the words
-/// "layer" and "norm", "BatchNorm2d" has "batch", "norm" and "d". Ends when f returns true, and returns whether it did.
-template <class F>
-bool any_word(std::string_view text, F const& f) {
+/// Whether a text has one of these words, in small letters: "LayerNorm_2", "layer_norm2" and "layerNorm" have the words
+/// "layer" and "norm", "BatchNorm2d" has "batch", "norm" and "d".
+[[nodiscard]] inline bool has_word(std::string_view text, std::span<std::string_view const> words) {
   auto const is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
   auto const is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
   std::string word;
@@ -41,18 +40,14 @@ bool any_word(std::string_view text, F const& f) {
         is_upper(c) && i > 0 &&
         (is_lower(text[i - 1]) || (is_upper(text[i - 1]) && i + 1 < text.size() && is_lower(text[i + 1])));
     if ((begins || !(is_upper(c) || is_lower(c))) && !word.empty()) {
-      if (f(std::string_view{word})) return true;
+      for (auto const& each : words)
+        if (word == each) return true;
       word.clear();
     }
     if (is_upper(c)) word += static_cast<char>(c - 'A' + 'a');
     if (is_lower(c)) word += c;
   }
   return false;
-}
-
-template <std::size_t N>
-[[nodiscard]] bool has_word(std::string_view text, std::array<std::string_view, N> const& words) {
-  return any_word(text, [&](std::string_view word) { return std::ranges::find(words, word) != words.end(); });
 }
 
 }  // namespace detail

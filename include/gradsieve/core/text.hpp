@@ -8,7 +8,6 @@
 #include <ostream>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include <gradsieve/core/plain_output.hpp>
 

@@ -1,7 +1,6 @@
 // Decide, accumulate, select: the part of a step that a rank does alone, on a device.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <exception>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <gradsieve/codec/checked.hpp>

@@ -1,7 +1,6 @@
 // Every rank receives the update of its own shard.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>

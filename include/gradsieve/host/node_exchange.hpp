@@ -9,7 +9,6 @@
 #include <exception>
 #include <span>
 #include <string>
-#include <type_traits>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/config.hpp>

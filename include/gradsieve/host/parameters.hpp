@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include <gradsieve/core/arguments.hpp>
 #include <gradsieve/core/float_environment.hpp>

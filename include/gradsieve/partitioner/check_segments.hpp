@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
-#include <cstdint>
-#include <string>
 #include <utility>
 
 #include <gradsieve/core/error.hpp>

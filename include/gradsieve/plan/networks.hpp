@@ -3,7 +3,6 @@
 
 #include <array>
 #include <charconv>
-#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>

@@ -8,7 +8,6 @@
 #include <exception>
 #include <span>
 #include <string>
-#include <utility>
 
 #include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/limit.hpp>

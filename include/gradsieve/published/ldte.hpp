@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/exchange.cuh>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/core/whole_sums.hpp>

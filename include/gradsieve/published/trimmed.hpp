@@ -1,7 +1,6 @@
 // Top-k among the elements above a threshold that falls in steps.
 #pragma once
 
-#include <cstdint>
 
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/published/mean_to_largest.hpp>

@@ -7,10 +7,8 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/gradsieve.hpp>

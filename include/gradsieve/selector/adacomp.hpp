@@ -1,7 +1,6 @@
 // AdaComp: bins that decide themselves how many entries they send.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include <gradsieve/concepts.hpp>

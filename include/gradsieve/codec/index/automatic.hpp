@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
 #include <span>
 
 #include <gradsieve/codec/index/bitmap.hpp>

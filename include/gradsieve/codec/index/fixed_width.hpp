@@ -7,7 +7,6 @@
 #include <ostream>
 #include <span>
 #include <string>
-#include <utility>
 
 #include <gradsieve/codec/bits.hpp>
 #include <gradsieve/concepts.hpp>

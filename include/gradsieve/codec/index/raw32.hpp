@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <ostream>
 #include <span>
 
 #include <gradsieve/codec/message.hpp>

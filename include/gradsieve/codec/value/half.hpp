@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
 #include <span>
 
 #include <gradsieve/codec/message.hpp>

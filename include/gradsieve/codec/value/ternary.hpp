@@ -1,10 +1,8 @@
 // A sign for each value and one magnitude for each layer.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
 #include <span>
 
 #include <gradsieve/codec/bits.hpp>

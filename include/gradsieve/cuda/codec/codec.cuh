@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include <gradsieve/codec/coo.hpp>
 #include <gradsieve/core/layout.hpp>

@@ -1,10 +1,8 @@
 // Entries by layer, and one magnitude for all entries of a layer: for codecs with a scale per layer, on a device.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <gradsieve/codec/layer_scale.hpp>

@@ -4,9 +4,7 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 
-#include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>

@@ -3,7 +3,6 @@
 
 #include <cub/block/block_scan.cuh>
 
-#include <cstddef>
 #include <cstdint>
 
 #include <gradsieve/core/random.hpp>

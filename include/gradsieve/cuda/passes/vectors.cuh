@@ -1,7 +1,6 @@
 // Several neighbours in one load or store.
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 
 #include <gradsieve/core/types.hpp>

@@ -1,7 +1,6 @@
 // Walks over tiles of elements by the warps of a group.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <gradsieve/core/types.hpp>

@@ -1,8 +1,6 @@
 // A short bin of a tile, as selectors that choose in bins see it on the host.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 

@@ -1,7 +1,6 @@
 // Inner loops of the host space, over one tile that stays in the nearest cache.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

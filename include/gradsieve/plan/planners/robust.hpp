@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <limits>
 #include <ostream>
-#include <string>
 #include <utility>
 #include <vector>
 
