@@ -6,7 +6,12 @@
  *
  * Every function returns GRADSIEVE_OK or an error code; gradsieve_error() then returns a sentence about the last
  * failure on this thread. Nothing throws. A null pointer is refused, unless it comes with a size of 0.
- * Objects are not for concurrent use. */
+ * Objects are not for concurrent use.
+ *
+ * It is for gradients in host memory: kernels are C++ templates, which nvcc compiles for the recipes that a program
+ * uses, so a library in C has none. For gradients on a GPU compile one file of the program with nvcc that includes
+ * gradsieve/run_time.cuh and wraps gradsieve::any_compressor on a gradsieve::device in functions of its own, or copy
+ * them to the host. */
 #ifndef GRADSIEVE_GRADSIEVE_H
 #define GRADSIEVE_GRADSIEVE_H
 

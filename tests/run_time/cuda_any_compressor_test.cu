@@ -22,7 +22,7 @@ struct menu {
   using residuals = gs::type_list<gs::error_feedback>;
   using indices = gs::type_list<gs::automatic, gs::raw32, gs::delta, gs::fixed_width>;
   using values = gs::type_list<gs::fp32, gs::fp16, gs::sbc>;
-  using exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader, gs::gtopk>;
+  using exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader, gs::reduce_scatter, gs::gtopk>;
   using formats = gs::type_list<float, gs::float16>;
 
   template <class Selector, class Partitioner, class>
@@ -87,6 +87,11 @@ TEST_CASE("a recipe by text does on a device what the same recipe in C++ does, b
   same_bits<float>("deft@0.03", gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, 3);
   same_bits<float>("cyclic+packed:raw32,fp32@0.03",
                    gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .codec = gs::packed<gs::raw32>{}}, 2);
+  same_bits<float>("radix+reduce_scatter+packed:fixed_width,fp16@0.03",
+                   gs::recipe{.density = 0.03,
+                              .codec = gs::packed<gs::fixed_width, gs::fp16>{},
+                              .exchange = gs::reduce_scatter{}},
+                   3);
   same_bits<float>("chunked(size=64)@0.05", gs::recipe{.density = 0.05, .selector = gs::chunked{.size = 64}}, 2);
 }
 
