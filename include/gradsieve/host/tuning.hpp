@@ -14,10 +14,10 @@ namespace gradsieve::host_kernels {
 /// Elements of a tile: gradient and accumulator of one fit a first-level cache of 32 KiB. Statistics are added tile by
 /// tile: another size changes their last bits. Machine not recorded.
 inline constexpr std::uint64_t tile_size = 4096;
-/// Elements between the work and what memory is asked for: with the processor's own guesses alone a core used half of
-/// the bandwidth. Zen 5, 2^20 elements and more.
+/// Elements between the work and what memory is asked for ahead of it: the processor's own prefetches leave bandwidth
+/// unused. 2^20 elements and more, machine not recorded.
 inline constexpr std::size_t prefetch_ahead = 2048;
-/// Elements of a pass that counts, between two requests. Zen 5, with prefetch_ahead.
+/// Elements of a pass that counts, between two requests. Machine not recorded.
 inline constexpr std::size_t count_strip = 256;
 /// Samples, which lie far from each other, that memory is asked for ahead. Zen 5, `hierarchical`.
 inline constexpr std::uint64_t sample_ahead = 64;
@@ -61,8 +61,8 @@ inline constexpr std::size_t few_added = 8;
 
 // ---- Ranks -------------------------------------------------------------------------------------------------------
 
-/// Candidates that are ranked as they are: to find two keys around the answer would take as long. Zen 5, 2^16 and 2^20
-/// elements at 1 %.
+/// Candidates that are ranked as they are: to find two keys around the answer would take as long. 2^16 and 2^20
+/// elements at 1 %, machine not recorded.
 inline constexpr std::uint64_t few_candidates = 4096;
 /// A sample that brackets a rank among candidates is one in `bracket_share`, within these bounds. Machine not recorded.
 inline constexpr std::uint64_t bracket_share = 16;
