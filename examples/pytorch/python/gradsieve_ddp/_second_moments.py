@@ -102,9 +102,7 @@ class Factors:
         device = self._parameters[0].device
         square = torch.zeros((), dtype=torch.float64, device=device)
         if gradients:
-            norms = torch.stack([torch.linalg.vector_norm(each.coalesce().values() if each.is_sparse else each,
-                                                          dtype=torch.promote_types(each.dtype, torch.float32)).double()
-                                 for _, each in gradients])
+            norms = _norms([each for _, each in gradients])
             square = norms.square() @ torch.tensor([factor for factor, _ in gradients], dtype=torch.float64, device=device)
         counts = torch.isfinite(square)
         sums = torch.stack([torch.where(counts, square, 0.0), counts.double()])
@@ -113,8 +111,7 @@ class Factors:
         total, ranks = sums.tolist()
         norm = math.sqrt(total / ranks) if ranks else math.inf
         if norm > max_norm:
-            for _, grad in gradients:
-                grad.mul_(max_norm / norm)
+            torch._foreach_mul_([each for _, each in gradients], max_norm / norm)
         return norm
 
     def state(self) -> dict[str, Any]:
@@ -147,6 +144,14 @@ class Factors:
         """Of each parameter's."""
         sums = of_places.new_zeros(len(self._counts))
         return sums.index_add_(0, self._parameter_of.to(of_places.device), of_places)
+
+
+def _norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    if all(each.layout == torch.strided and each.dtype in (torch.float32, torch.float64) for each in gradients):
+        return torch.stack([each.double() for each in torch._foreach_norm(gradients)])
+    return torch.stack([torch.linalg.vector_norm(each.coalesce().values() if each.is_sparse else each,
+                                                 dtype=torch.promote_types(each.dtype, torch.float32)).double()
+                        for each in gradients])
 
 
 def _adds_decay_to_gradient(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bool:
