@@ -84,7 +84,7 @@ def draw(results, path):
     import matplotlib.pyplot as plt
     curves = collections.defaultdict(list)
     for key, _, rows, _, gap in results:
-        if key["optimizer"] == "adamw":
+        if key["optimizer"] == "adamw" and key["local_weight"] in USUAL["local_weight"]:
             label = NAMES[key["method"]] + CHOICES[key["choice"]] + (f", {key['ranks']} ranks" if key["method"] == "step" else "")
             curves[label].append((float(next(iter(rows.values()))["bytes"]), gap))
     figure, axes = plt.subplots(figsize=(7, 4.2))

@@ -53,7 +53,9 @@ def parsed(arguments=None):
         help="each rank's top-k; one rank's for all, in turns (CLT-k); DEFT's, each layer chosen by one rank [top]")
     add("--values", choices=tuple(VALUE_BITS), default="sign", help="how values are coded [sign]")
     add("--every", type=int, default=1, help="steps of an exchange [1]")
-    add("--local-weight", type=float, default=0.5, help="of what a rank has not sent, in the parameters it trains [0.5]")
+    add("--local-weight", type=lambda text: text if text == "measured" else float(text), default=0.5,
+        help="of what a rank has not sent, in the parameters it trains; measured: for each parameter |mean over ranks of "
+             "it|^2 / mean of its |.|^2, from the same samples as the second moments [0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own", "mean"), default="factor",
         help="each rank's own times a measured factor per parameter, its own, or those of the mean gradient (which would "
@@ -295,6 +297,30 @@ def shared(count, squares):
     return out
 
 
+class Coherence:
+    """|mean over ranks of v|^2 / mean over ranks of |v|^2 for each parameter, of samples, as gradsieve_ddp's Factors."""
+
+    def __init__(self, ranks, sizes):
+        self.ranks, self.sizes, self.measured = ranks, sizes, 0
+        self.counts = [min(size, max(16, math.ceil(1e-3 * size))) for size in sizes]
+        self.of_mean, self.mean_of = torch.zeros(len(sizes)), torch.zeros(len(sizes))
+        self.values = torch.ones(len(sizes))
+
+    def measure(self, rows, chance):
+        """Returns the bytes of a rank."""
+        first = 0
+        weight = max(1 / (self.measured + 1), 1 / WINDOW)
+        self.measured += 1
+        for i, (count, size) in enumerate(zip(self.counts, self.sizes)):
+            drawn = rows[:, first + torch.randint(size, (count,), generator=chance)]
+            self.of_mean[i].lerp_(drawn.mean(0).square().sum(), weight)
+            self.mean_of[i].lerp_(drawn.square().sum(1).mean(), weight)
+            first += size
+        ratio = torch.where(self.mean_of > 0, self.of_mean / self.mean_of, 1.0)
+        self.values = ratio.clamp(1 / self.ranks, 1)
+        return 4 * (sum(self.counts) + len(self.counts))
+
+
 class Ways:
     """What each method does in a step: `step` moves the stacked weights, and returns the bytes that a rank has sent."""
 
@@ -308,7 +334,7 @@ class Ways:
         self.sieve = Sieve(chosen, model)
         self.chance = torch.Generator().manual_seed(chosen.seed)
         self.factors = torch.ones(len(model.sizes))
-        self.of_mean, self.mean_of, self.measured = torch.zeros(len(model.sizes)), torch.zeros(len(model.sizes)), 0
+        self.of_gradient, self.of_rest = Coherence(self.ranks, model.sizes), Coherence(self.ranks, model.sizes)
         self.bases = {name: torch.randn(shape[1], chosen.matrix_rank, generator=self.chance)
                       for name, shape in model.shapes.items() if len(shape) == 2}
         self.back = torch.zeros_like(self.common)
@@ -395,7 +421,8 @@ class Ways:
     def step(self, weights, gradients, rate, number):
         size, moments = 0, self.chosen.second_moments
         if moments == "factor" and (number // self.chosen.every) % self.chosen.measure_every == 0:
-            size += self.measure(gradients)
+            size += self.of_gradient.measure(gradients, self.chance)
+            self.factors = self.of_gradient.values
         if self.chosen.select == "gradient":
             self.waiting = gradients + (self.waiting if number else 0)
         squares = torch.stack([each.square().sum(1) for each in gradients.split(self.model.sizes, 1)], 1)
@@ -417,23 +444,13 @@ class Ways:
             self.waiting.mul_(sent == 0)
         self.rest *= 1 - self.chosen.decay
         self.common += sent.mean(0)
-        weights.copy_(self.common + self.chosen.local_weight * self.rest)
+        weight = self.chosen.local_weight
+        if weight == "measured":
+            if (number // self.chosen.every) % self.chosen.measure_every == 0:
+                size += self.of_rest.measure(self.rest, self.chance)
+            weight = self.of_rest.values[self.model.parameter_of]
+        weights.copy_(self.common + weight * self.rest)
         return size + bytes_sent
-
-    def measure(self, gradients):
-        """As gradsieve_ddp's Factors."""
-        counts = [min(size, max(16, math.ceil(1e-3 * size))) for size in self.model.sizes]
-        first = 0
-        weight = max(1 / (self.measured + 1), 1 / WINDOW)
-        self.measured += 1
-        for i, (count, size) in enumerate(zip(counts, self.model.sizes)):
-            drawn = gradients[:, first + torch.randint(size, (count,), generator=self.chance)]
-            self.of_mean[i].lerp_(drawn.mean(0).square().sum(), weight)
-            self.mean_of[i].lerp_(drawn.square().sum(1).mean(), weight)
-            first += size
-        ratio = torch.where(self.mean_of > 0, self.of_mean / self.mean_of, 1.0)
-        self.factors = ratio.clamp(1 / self.ranks, 1)
-        return 4 * (sum(counts) + len(counts))
 
 
 def learning_rate(step, steps):

@@ -304,12 +304,13 @@ def case_several_optimizers_frozen_and_sparse_parameters():
     model["frozen"].requires_grad_(False)
     optimizers = [torch.optim.SparseAdam([model["table"].weight], lr=0.01), torch.optim.AdamW(model["head"].parameters())]
     sync = gradsieve_ddp.CompressedStep(model, optimizers, density=0.1)
-    for _ in range(6):
+    for step in range(6):
         for each in optimizers:
             each.zero_grad()
         x = torch.randint(0, 50, (4,))
-        model["head"](model["frozen"](model["table"](x))).square().mean().backward()
-        sync.clip_grad_norm_(1.0)
+        if step != 3 or dist.get_rank() == 0:  # else this rank has no gradient at all, and clips nothing
+            model["head"](model["frozen"](model["table"](x))).square().mean().backward()
+        sync.clip_grad_norm_(1e-3)
         sync.step()
     assert_same_on_all_ranks(common_of(model, sync), "several optimizers")
     assert torch.isfinite(weights(model)).all()

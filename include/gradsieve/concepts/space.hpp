@@ -87,7 +87,7 @@ concept segment_sums = requires(S const sums) {
 /// - `replace(values, body)`: body(value) in place of each value.
 /// - `mean_of_maxima(acc)`: mean of the largest magnitudes of a segment's bins, for a selector that has bins.
 /// - `add_up<N>(acc, add)`: N sums of whole numbers, to which add(value, sums) adds for each element, or at least for
-///   those whose key reaches `add.least_key`, if it has such a member; a pass.
+///   those whose key reaches `add.least_key`, if it has such a member; a pass. `add` is copied and does not throw.
 /// - `note_threshold(origin, probes)`: for the report, what decided on the segment's threshold.
 template <class W>
 concept selector_workspace = requires(W& work, accumulator_ref const acc, index_type k, key_type key,

@@ -1,7 +1,7 @@
 // The sizes that a host's passes are tuned by, in one place.
 //
 // Each line ends with what it was measured on: EPYC (AVX2) or Zen 5 (AVX-512), two cores each (bench/README.md has the
-// machines), or "machine not recorded". Results depend on tile_size alone, and only in the last bits of statistics.
+// machines), or "machine not recorded". Results depend on tile_size alone: on it hang the last bits of statistics.
 #pragma once
 
 #include <cstddef>

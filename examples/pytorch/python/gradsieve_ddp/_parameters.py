@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import torch
 
@@ -11,6 +11,15 @@ from . import _native
 Named = "list[tuple[str, torch.nn.Parameter]]"
 
 COMPRESSED = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def alike(*lists: Sequence[torch.Tensor]) -> bool:
+    """Whether torch._foreach operations serve them in all versions of torch: some fail with sparse tensors or none at all,
+    and some take tensors of several types, or without elements, for others."""
+    first = next((each for of in lists for each in of), None)
+    return first is not None and all(
+        each.layout == torch.strided and each.numel() > 0 and (each.dtype, each.device) == (first.dtype, first.device)
+        for of in lists for each in of)
 
 
 def of_buckets(model: Any) -> tuple[Named, Named]:

@@ -8,6 +8,8 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 import torch.distributed as dist
 
+from . import _parameters
+
 SHARE = 1e-3  #: of a parameter's elements that are drawn for a measurement
 LEAST = 16  #: but not fewer, where it has as many
 WINDOW = 50  #: measurements that are averaged, the newest with the most weight
@@ -111,7 +113,7 @@ class Factors:
         total, ranks = sums.tolist()
         norm = math.sqrt(total / ranks) if ranks else math.inf
         if norm > max_norm:
-            torch._foreach_mul_([each for _, each in gradients], max_norm / norm)
+            _scale([each for _, each in gradients], max_norm / norm)
         return norm
 
     def state(self) -> dict[str, Any]:
@@ -147,11 +149,19 @@ class Factors:
 
 
 def _norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    if all(each.layout == torch.strided and each.dtype in (torch.float32, torch.float64) for each in gradients):
+    if _parameters.alike(gradients) and gradients[0].dtype in (torch.float32, torch.float64):
         return torch.stack([each.double() for each in torch._foreach_norm(gradients)])
     return torch.stack([torch.linalg.vector_norm(each.coalesce().values() if each.is_sparse else each,
                                                  dtype=torch.promote_types(each.dtype, torch.float32)).double()
                         for each in gradients])
+
+
+def _scale(gradients: Sequence[torch.Tensor], factor: float) -> None:
+    if _parameters.alike(gradients):
+        torch._foreach_mul_(gradients, factor)
+    else:
+        for each in gradients:
+            each.mul_(factor)
 
 
 def _adds_decay_to_gradient(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _arguments, _optimizers, _second_moments
+from . import _arguments, _optimizers, _parameters, _second_moments
 from ._report import Report
 
 STATE_VERSION = 2
@@ -166,7 +166,11 @@ class CompressedStep:
         if self.decay != 1:
             self.hook.rescale(self.decay)
         with torch.no_grad():
-            torch._foreach_sub_(self._start, self._own)
+            if _parameters.alike(self._start, self._own):
+                torch._foreach_sub_(self._start, self._own)
+            else:
+                for start, own in zip(self._start, self._own):
+                    start.sub_(own)
         self._outer.zero_grad(set_to_none=True)
         try:
             self._ddp(self._start).backward()
@@ -381,7 +385,7 @@ def _check_residual(recipe: str, decay: float, outer_momentum: float) -> None:
 
 
 def _copy_all(to: Sequence[torch.Tensor], of: Sequence[torch.Tensor]) -> None:
-    if hasattr(torch, "_foreach_copy_"):  # torch 2.1
+    if hasattr(torch, "_foreach_copy_") and _parameters.alike(to, of):  # torch 2.1
         torch._foreach_copy_(to, of)
     else:
         for each, source in zip(to, of):
