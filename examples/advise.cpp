@@ -85,7 +85,7 @@ char const* loss_with(std::string const& optimizer) {
   if (optimizer == "adam")
     return "adam and others that divide gradients by their size: exchange what the optimizer changes\n"
            "(parameter_exchange; CompressedStep in PyTorch). A GPT of 0.8 million parameters, 1,500 steps of AdamW, loss\n"
-           "behind dense: changes, 6 % as signs, 72 times fewer bytes: 0.02 on 2 ranks, 0.03 on 4 and 8;\n"
+           "behind dense: changes, 6 % as signs, 72 times fewer bytes: 0.02 on 2 ranks, 0.03 on 4, 0.04 on 8;\n"
            "gradients, 6 % as signs: 0.28.\n";
   if (optimizer == "sgd" || optimizer == "momentum")
     return "sgd, also with momentum: gradients or, with less loss, what the optimizer changes (parameter_exchange;\n"
