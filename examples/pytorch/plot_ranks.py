@@ -13,7 +13,7 @@ import sys
 KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_weight", "matrix_rank", "every", "options", "task",
         "elements", "steps")
 CHOICES = {"top": "", "": "", "leader": ", CLT-k's choice", "deft": ", DEFT's choice"}
-NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, top-k of gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
+NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
          "demo": "decoupled momentum, DCT of 64", "step": "CompressedStep"}
 USUAL = {"local_weight": ("", "0.5"), "values": ("", "sign"), "every": ("", "1")}
 
