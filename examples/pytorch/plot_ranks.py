@@ -10,8 +10,8 @@ import pathlib
 import statistics
 import sys
 
-KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_weight", "matrix_rank", "every", "options", "task",
-        "elements", "steps")
+KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_weight", "matrix_rank", "every", "options",
+        "task", "elements", "steps")
 CHOICES = {"top": "", "": "", "leader": ", CLT-k's choice", "deft": ", DEFT's choice"}
 NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
          "demo": "decoupled momentum, DCT of 64", "step": "CompressedStep"}

@@ -14,7 +14,7 @@ COMPRESSED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def alike(*lists: Sequence[torch.Tensor]) -> bool:
-    """Whether torch._foreach operations serve them in all versions of torch: some fail with sparse tensors or none at all,
+    """Whether torch._foreach operations serve them in all versions of torch: some fail with sparse tensors or an empty list,
     and some take tensors of several types, or without elements, for others."""
     first = next((each for of in lists for each in of), None)
     return first is not None and all(
