@@ -15,7 +15,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(density selection laws estimates memories bins unpleasant forms equal sizes schedules links hook networks codec)
+all=(density selection laws estimates selectors times memories learners bins novograd unpleasant forms equal sizes schedules links
+  hook networks codec)
 wanted=()
 quick=
 for argument in "$@"; do
@@ -51,10 +52,12 @@ log=${GRADSIEVE_MGWFBP_LOG:-$(or_nothing ../shared/data/traces/tmp8comm.log)}
 
 out=out/study
 seeds=(1 2 3)
+five=(1 2 3 4 5) # where a verdict hangs on the spread
 steps=400
 if [[ $quick ]]; then
   out=out/study-quick
   seeds=(1)
+  five=(1)
   steps=20
 fi
 out=${GRADSIEVE_STUDY_OUT:-$out}
@@ -112,6 +115,16 @@ laws() { # Laplace or Gauss
     cell "laws-$seed" "$train" --compare radix --workers 4 --density 0.01 --steps "$steps" --seed "$seed" --csv @csv \
       --accumulators @accumulators --accumulators-every 10
   done
+  [[ $quick || -z $mnist ]] && return
+  for seed in "${seeds[@]}"; do # the same of other networks
+    laws_of mnist-256-128 256,128 "$seed"
+    laws_of mnist-1024 1024 "$seed"
+    laws_of mnist-deep 64,64,64,64,64,64 "$seed"
+  done
+}
+laws_of() { # name, widths, seed
+  cell "kinds-$1-$3" "$train" --data "$mnist" --hidden "$2" --compare radix --workers 4 --density 0.01 --steps "$steps" \
+    --seed "$3" --csv @csv --accumulators @accumulators --accumulators-every 20
 }
 estimates() { # selectors that estimate thresholds: entries against k, accuracy
   local seed density
@@ -121,6 +134,26 @@ estimates() { # selectors that estimate thresholds: entries against k, accuracy
       cell "estimates-$density-$seed" "$train" \
         --compare dense,radix,hierarchical,trimmed,threshold_search,ldte,sidco,laplacian --workers 4 --density $density --steps "$steps" --seed "$seed" --csv @csv --trace @steps
     done
+  done
+}
+selectors() { # their accuracy on a task that tells them apart
+  local seed density
+  [[ $mnist ]] || { skipped selectors "no MNIST files: GRADSIEVE_MNIST names their folder"; return; }
+  for seed in "${five[@]}"; do
+    for density in 0.001 0.01; do
+      [[ $quick && $density == 0.01 ]] && continue
+      cell "selectors-$density-$seed" "$train" --data "$mnist" --compare dense,radix,hierarchical,trimmed,ldte,laplacian \
+        --workers 4 --density $density --steps "$steps" --seed "$seed" --csv @csv
+    done
+  done
+}
+times() { # time to a loss: one worker, so that only computation and selection take time
+  local seed
+  [[ $quick ]] && return
+  [[ $mnist ]] || { skipped times "no MNIST files: GRADSIEVE_MNIST names their folder"; return; }
+  for seed in "${seeds[@]}"; do
+    cell "times-$seed" "$train" --data "$mnist" --hidden 2048,1024 --batch 32 --compare radix,hierarchical,trimmed,ldte,laplacian \
+      --workers 1 --density 0.001 --steps "$((steps * 3 / 4))" --seed "$seed" --csv @csv --curves @curves
   done
 }
 memories() { # how alike the ranks' residuals are, and what it is worth
@@ -139,9 +172,33 @@ memories() { # how alike the ranks' residuals are, and what it is worth
       done
     done
   done
-  workers=2,4,8,16
+  workers=2,4,8,16,32,64
   [[ $quick ]] && workers=2,4
   cell memories-bytes "$train" --compare radix,radix+cyclic --workers $workers --density 0.01 --steps 20 --csv @csv
+}
+learners() { # ScaleCom on MNIST: few and many learners, and its low densities
+  local seed workers beta density
+  [[ $mnist ]] || { skipped learners "no MNIST files: GRADSIEVE_MNIST names their folder"; return; }
+  for seed in "${five[@]}"; do
+    for workers in 8 64; do
+      [[ $quick && $workers == 64 ]] && continue
+      cell "learners-$workers-$seed" "$train" --data "$mnist" --compare dense,radix,radix+cyclic --workers $workers \
+        --density 0.01 --batch 1024 --learning-rate 0.1 --steps "$((steps / 2))" --seed "$seed" --csv @csv \
+        --accumulators @accumulators --accumulators-every 20
+      for beta in 0.1 0.3 0.5 0.8; do
+        [[ $quick && $beta != 0.3 ]] && continue
+        cell "learners-$workers-$beta-$seed" "$train" --data "$mnist" --compare radix+cyclic+filtered --beta $beta \
+          --workers $workers --density 0.01 --batch 1024 --learning-rate 0.1 --steps "$((steps / 2))" --seed "$seed" --csv @csv \
+          --accumulators @accumulators --accumulators-every 20
+      done
+    done
+    [[ $quick ]] && continue
+    cell "low-dense-$seed" "$train" --data "$mnist" --compare dense --workers 8 --steps "$steps" --seed "$seed" --csv @csv
+    for density in 0.0075 0.0032 0.0016; do
+      cell "low-$density-$seed" "$train" --data "$mnist" --compare radix+cyclic --workers 8 --density $density \
+        --steps "$steps" --seed "$seed" --csv @csv
+    done
+  done
 }
 bins() { # AdaComp's rate by length of bins, learners, optimiser, and batch
   local seed optimiser workers bins batch
@@ -165,6 +222,22 @@ bins() { # AdaComp's rate by length of bins, learners, optimiser, and batch
   done
   [[ $quick ]] || cell "bins-sgd-128-500-128-1" "$train" --compare dense,adacomp --workers 128 --bins 500 \
     --steps "$((steps / 2))" --csv @csv --trace @steps
+}
+novograd() { # NovoGrad beside SGD and Adam: learning rate and batch, with equal samples, and the scale of the first weights
+  local seed optimiser batch rates=0.0001,0.0003,0.001,0.003,0.01,0.03,0.1,0.3,1 scales=0.1,0.3,1,3,10
+  [[ $mnist ]] || { skipped novograd "no MNIST files: GRADSIEVE_MNIST names their folder"; return; }
+  [[ $quick ]] && rates=0.01 scales=1
+  for seed in "${five[@]}"; do
+    for optimiser in sgd adam novograd; do
+      for batch in 128 512 2048; do
+        [[ $quick && $batch != 128 ]] && continue
+        cell "novograd-$optimiser-$batch-$seed" examples/study/grid.sh --learning-rate $rates @csv "$train" --data "$mnist" \
+          --compare dense --workers 1 --optimiser $optimiser --batch $batch --steps "$((steps * 128 / batch))" --seed "$seed"
+      done
+      cell "initial-$optimiser-$seed" examples/study/grid.sh --init-scale $scales @csv "$train" --data "$mnist" \
+        --compare dense --workers 1 --optimiser $optimiser --steps "$steps" --seed "$seed"
+    done
+  done
 }
 unpleasant() { # where compression fails
   local seed workers density

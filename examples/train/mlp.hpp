@@ -24,8 +24,8 @@ struct score {
 /// ReLU between layers, softmax and cross-entropy at the end, He initialisation.
 class mlp {
  public:
-  /// `widths`: features, hidden layers, classes.
-  mlp(std::vector<int> const& widths, std::uint64_t seed) : values_(widths.size()) {
+  /// `widths`: features, hidden layers, classes; `scale`: of the first weights, over He's deviation.
+  mlp(std::vector<int> const& widths, std::uint64_t seed, double scale = 1) : values_(widths.size()) {
     Eigen::Index offset = 0;
     for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
       blocks_.push_back({.inputs = widths[i], .outputs = widths[i + 1], .offset = offset});
@@ -36,7 +36,7 @@ class mlp {
     auto random = std::mt19937_64{seed};
     for (auto const& each : blocks_) {
       auto draw = std::normal_distribution<float>{0, std::sqrt(2.0f / static_cast<float>(each.inputs))};
-      for (float& weight : weight_of(parameters_, each).reshaped()) weight = draw(random);
+      for (float& weight : weight_of(parameters_, each).reshaped()) weight = static_cast<float>(scale) * draw(random);
     }
   }
 

@@ -81,6 +81,12 @@ class optimiser {
     }
   }
 
+  /// Of what is kept from step to step; 0 before the first step.
+  [[nodiscard]] std::size_t state_bytes() const {
+    return sizeof(float) * (first_.size() + second_.size()) +
+           (is_ == kind::novograd && steps_ > 0 ? sizeof(double) * norms_.size() : 0);
+  }
+
  private:
   enum class kind : std::uint8_t { sgd, adam, novograd };
 

@@ -76,6 +76,7 @@ struct options {
   std::string optimiser = "sgd";
   double learning_rate = -1;  ///< negative: the usual one of the optimiser
   double momentum = 0.9;
+  double init_scale = 1;
   double decay = 0.01;
   double clip = 1;
   double beta = 0.5;
@@ -153,6 +154,8 @@ struct option {
       {"--learning-rate", "X", "[sgd 0.03, adam and adamw 0.001, novograd 0.01]",
        [](o to, s v) { to.learning_rate = number("--learning-rate", v, 1e-12, 1000.0); }},
       {"--momentum", "X", "[0.9]", [](o to, s v) { to.momentum = number("--momentum", v, 0.0, 1.0); }},
+      {"--init-scale", "X", "of the first weights, over He's deviation [1]",
+       [](o to, s v) { to.init_scale = number("--init-scale", v, 1e-12, 1e12); }},
       {"--decay", "X", "of adamw: of weights, not biases [0.01]",
        [](o to, s v) { to.decay = number("--decay", v, 0.0, 1000.0); }},
       {"--clip", "X", "of adamw: the norm that the mean gradient is clipped to [1]",

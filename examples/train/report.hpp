@@ -73,6 +73,7 @@ struct result {
   double build_up = 0;              ///< entries of the update / entries asked for, over the steps after the warm-up
   gs::threshold_counts thresholds;  ///< of rank 0, in all steps
   std::vector<bin_rate> rates;      ///< of codecs that can tell
+  std::size_t optimiser_bytes = 0;  ///< of the optimiser's state, a worker
   std::vector<curve_point> curve;
   trace_rows rows;
 };
@@ -241,7 +242,7 @@ inline void write_csv(std::ostream& out, std::vector<result> const& results, int
   out << "recipe,workers,density,steps,final_loss,test_accuracy,bytes_per_step,dense_bytes_per_step,select_ms,"
          "exchange_ms,step_ms,buildup,overlap,groups,median_step_ms,predicted_ms,compute_ms,received_per_step,entries_"
          "sent,"
-         "entries_updated,thresholds_estimated,thresholds_remembered,thresholds_corrected,probes\n";
+         "entries_updated,thresholds_estimated,thresholds_remembered,thresholds_corrected,probes,optimiser_bytes\n";
   for (auto const& each : results)
     out << each.recipe << ',' << each.workers << ',' << each.density << ',' << steps << ',' << shown(each.loss, 6)
         << ',' << shown(each.accuracy, 6) << ',' << shown(each.sent, 1) << ',' << shown(each.dense_sent, 1) << ','
@@ -250,7 +251,7 @@ inline void write_csv(std::ostream& out, std::vector<result> const& results, int
         << each.predicted.groups << ',' << shown(each.median_step_ms, 4) << ',' << shown(each.predicted.step_ms, 4)
         << ',' << shown(each.predicted.compute_ms, 4) << ',' << shown(each.received, 1) << ','
         << shown(each.entries_sent, 1) << ',' << shown(each.entries_updated, 1) << ',' << each.thresholds.by[0] << ','
-        << each.thresholds.by[1] << ',' << each.thresholds.by[2] << ',' << each.thresholds.probes << '\n';
+        << each.thresholds.by[1] << ',' << each.thresholds.by[2] << ',' << each.thresholds.probes << ',' << each.optimiser_bytes << '\n';
 }
 
 inline void write_curves(std::ostream& out, std::vector<result> const& results) {

@@ -112,6 +112,15 @@ void optimisers() {
   near("novograd, 3 of 5", novograd[1], -0.06, 1e-6);
   near("novograd, 4 of 5", novograd[2], -0.08, 1e-6);
   near("novograd, 2 steps", moved("novograd", 2, {7, 3, 4})[0], -0.1 - 0.15, 1e-5);
+  auto const kept = [&](char const* name) {
+    auto update = example::optimiser{name, 0.1, 0.5, layers};
+    std::vector<float> parameters(3), gradient(3, 1.0f);
+    update.step(parameters, gradient);
+    return static_cast<double>(update.state_bytes());
+  };
+  near("state of sgd", kept("sgd"), 12, 0);  // three binary32, a first moment each
+  near("state of adam", kept("adam"), 24, 0);
+  near("state of novograd", kept("novograd"), 12 + 16, 0);  // and a binary64 for each layer
 }
 
 /// With one entry a step, what is sent is the largest of the accumulator, which the tracer has to know by itself.

@@ -154,7 +154,7 @@ class tally {
   auto widths = chosen.hidden;
   widths.insert(widths.begin(), static_cast<int>(data.train.features.rows()));
   widths.push_back(data.classes);
-  auto model = mlp{widths, chosen.seed};
+  auto model = mlp{widths, chosen.seed, chosen.init_scale};
   auto optimise = optimiser{chosen.optimiser, chosen.learning_rate, recipe.carries_momentum() ? 0.0 : chosen.momentum,
                             model.layers(), chosen.decay};
 
@@ -211,6 +211,7 @@ class tally {
   if (exchange.common) std::ranges::copy(exchange.common(), model.parameters().begin());
   verify_replicas(comm, model.parameters());
   auto made = std::move(sums).finish(accuracy(comm, model, data.test), exchange.predicted());
+  made.optimiser_bytes = optimise.state_bytes();
   made.rows = std::move(rows).take();
   return made;
 }
