@@ -205,6 +205,24 @@ def when_of(step, last):
     return "first tenth" if step <= last / 10 else "last tenth" if step >= last * 0.9 else None
 
 
+def kinds():
+    groups, nearer = grouped(), collections.defaultdict(list)
+    last = max((int(row["step"]) for _, row in rows("kinds-*.accumulators")), default=0)
+    for cell, row in rows("kinds-*.accumulators"):
+        if when := when_of(int(row["step"]), last):
+            key = cell.removeprefix("kinds-").rpartition("-")[0], when
+            if row["layer"] == "all":
+                groups[key]["to Laplace"].append(float(row["emd_laplace"]))
+                groups[key]["to Gauss"].append(float(row["emd_gauss"]))
+            elif row["layer"].endswith(".weight"):
+                nearer[key].append(float(row["emd_laplace"]) < float(row["emd_gauss"]))
+    for key, votes in nearer.items():
+        groups[key]["weights nearer to Laplace %"] = [100 * statistics.fmean(votes)]
+    table("kinds", "The same distances in other networks on MNIST (name: widths of the hidden layers; deep: six of 64), whole "
+          "gradient, and the share of weight matrices and samples nearer to Laplace", ["network", "when"],
+          [("to Laplace", 3), ("to Gauss", 3), ("weights nearer to Laplace %", 0)], dict(sorted(groups.items())))
+
+
 def laws():
     groups, panels, estimate = grouped(), {"Laplace": lines(), "Gauss": lines()}, grouped()
     last = max((int(row["step"]) for _, row in rows("laws-*.accumulators")), default=0)
@@ -264,6 +282,107 @@ def estimates():
               if name in curves}
     picture("estimates", "Entries sent over k, 4 workers, 1 %",
             [("mean of 10 steps and of seeds", {"curves": chosen, "x": "step", "y": "entries / k", "over": 10})])
+
+
+def selectors():
+    groups = grouped()
+    for key, row, behind in with_dense(by_cell("selectors-*.csv"), lambda cell, row: (row["recipe"], cell.split("-")[1])):
+        groups[key]["points over dense"].append(behind)
+        groups[key]["final loss"].append(float(row["final_loss"]))
+        groups[key]["sent / k"].append(float(row["entries_sent"]) / (cell_elements(row) * float(row["density"])))
+    table("selectors", "Selectors on MNIST's test file, 4 workers, 400 steps", ["recipe", "density"],
+          [("points over dense", 2), ("final loss", 4), ("sent / k", 2)], dict(sorted(groups.items())))
+
+
+def cell_elements(row):
+    return float(row["dense_bytes_per_step"]) / 4
+
+
+def times():
+    groups, goals = grouped(), (0.5, 0.3, 0.2)
+    for cell, each in by_cell("times-*.csv").items():
+        for row in each:
+            groups[(row["recipe"],)]["step ms, median"].append(float(row["median_step_ms"]))
+            groups[(row["recipe"],)]["select ms"].append(float(row["select_ms"]))
+    for cell in {cell for cell, _ in rows("times-*.curves")}:
+        curves = collections.defaultdict(list)
+        for _, row in rows(f"{cell}.curves"):
+            curves[row["recipe"]].append((float(row["seconds"]), float(row["loss"])))
+        for recipe, points in curves.items():
+            for goal in goals:
+                means = (statistics.fmean(loss for _, loss in points[i - 19:i + 1]) for i in range(19, len(points)))
+                at = next((i for i, mean in enumerate(means, 19) if mean <= goal), None)
+                groups[(recipe,)][f"steps to {goal}"].append(math.nan if at is None else at + 1)
+                groups[(recipe,)][f"s to {goal}"].append(math.nan if at is None else points[at][0])
+    table("times", "Time to a loss (mean of 20 steps), MNIST, 3.7 million parameters, 0.1 %, batch 32, one worker: median of "
+          "three seeds (least to most)", ["recipe"],
+          [("step ms, median", 1), ("select ms", 2)]
+          + [(f"{what} to {goal}", digits) for goal in goals for what, digits in (("steps", 0), ("s", 2))], groups, middle)
+
+
+def learners():
+    groups, alike = grouped(), collections.defaultdict(list)
+
+    def of(cell, row):
+        parts = cell.split("-")
+        return int(parts[1]), row["recipe"], parts[2] if len(parts) == 4 else "-"
+
+    for cell, row in rows("learners-*.accumulators"):
+        if row["layer"] == "all":
+            alike[of(cell, row), cell].append((float(row["residual_cosine"]), float(row["top_overlap"])))
+    for (key, _), pairs in alike.items():
+        groups[key]["cosine of memories"].append(statistics.fmean(cosine for cosine, _ in pairs))
+        groups[key]["top-k overlap"].append(statistics.fmean(overlap for _, overlap in pairs))
+    for key, row, behind in with_dense(by_cell("learners-*.csv"), of,
+                                       lambda cell: "-".join([*cell.split("-")[:2], cell.split("-")[-1]])):
+        groups[key]["points over dense"].append(behind)
+        groups[key]["sent kB"].append(float(row["bytes_per_step"]) / 1e3)
+        groups[key]["received kB"].append(float(row["received_per_step"]) / 1e3)
+    table("learners", "Few and many learners: MNIST's test file, 1 %, batch 1024, 200 steps; cosine and overlap are means of a "
+          "run's samples", ["learners", "recipe", "beta"],
+          [("points over dense", 2), ("cosine of memories", 3), ("top-k overlap", 3), ("sent kB", 2), ("received kB", 2)],
+          dict(sorted(groups.items())))
+    low = grouped()
+    for key, row, behind in with_dense(by_cell("low-*.csv"), lambda cell, row: (float(row["density"]) * 100,),
+                                       lambda cell: f"low-dense-{cell.split('-')[-1]}"):
+        dense, sent, received = (float(row[each]) for each in ("dense_bytes_per_step", "bytes_per_step", "received_per_step"))
+        low[key]["times fewer bytes sent"] = [dense / sent]
+        low[key]["both ways"] = [2 * dense / (sent + received)]
+        low[key]["points over dense"].append(behind)
+    low = {(f"{key[0]:g}",): group for key, group in sorted(low.items(), reverse=True)}
+    table("low", "CLT-k at low densities: MNIST's test file, 8 workers, 400 steps", ["density %"],
+          [("times fewer bytes sent", 0), ("both ways", 0), ("points over dense", 2)], low)
+
+
+def novograd():
+    grid, chosen, scales = grouped(), grouped(), grouped()
+    state = {}
+    for cell, row in rows("novograd-*.csv"):
+        _, optimiser, batch, _ = cell.split("-")
+        grid[optimiser, int(batch)][row["learning-rate"]].append(100 * float(row["test_accuracy"]))
+        state[optimiser] = float(row["optimiser_bytes"]) / 1e3
+    for (optimiser, batch), accuracies in grid.items():
+        means = {rate: statistics.fmean(values) for rate, values in accuracies.items()}
+        best = max(means, key=means.get)
+        group = chosen[optimiser, batch]
+        group["state kB"] = [state[optimiser]]
+        group["best rate"] = [float(best)]
+        group["accuracy % there"] = accuracies[best]
+        for points in (1, 5, 20):
+            group[f"rates within {points}"] = [sum(mean >= means[best] - points for mean in means.values())]
+    table("novograd", "Optimisers, dense, MNIST's test file, 51,200 samples in all (400 steps of 128, 25 of 2048): the best of nine "
+          "rates, how many are within 1, 5 and 20 points of it, and the bytes that the optimiser keeps", ["optimiser", "batch"],
+          [("best rate", 3), ("accuracy % there", 2)] + [(f"rates within {points}", 0) for points in (1, 5, 20)]
+          + [("state kB", 3)], dict(sorted(chosen.items())))
+    rates = sorted({rate for group in grid.values() for rate in group}, key=float)
+    table("grid", "Their accuracy % by learning rate", ["optimiser", "batch"], [(rate, 2) for rate in rates],
+          dict(sorted(grid.items())))
+    for cell, row in rows("initial-*.csv"):
+        scales[(cell.split("-")[1],)][row["init-scale"]].append(100 * float(row["test_accuracy"]))
+    table("initial", "Their accuracy % by the scale of the first weights, over He's deviation; batch 128, rates 0.03 (sgd), 0.001 "
+          "(adam), 0.01 (novograd)", ["optimiser"],
+          [(scale, 2) for scale in sorted({each for group in scales.values() for each in group}, key=float)],
+          dict(sorted(scales.items())))
 
 
 def memories():
@@ -469,6 +588,21 @@ def links():
           [("groups", 0), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)], groups, middle)
 
 
+def profiled():
+    groups = grouped()
+    for cell, row in rows("profiled-*.csv"):
+        group = groups[int(cell.split("-")[1]), row["overlap"]]
+        group["groups"].append(float(row["groups"]))
+        group["computing ms"].append(float(row["compute_ms"]))
+        group["predicted ms"].append(float(row["predicted_ms"]))
+        group["measured ms"].append(float(row["median_step_ms"]))
+        group["error %"].append(100 * (group["predicted ms"][-1] / group["measured ms"][-1] - 1))
+    table("profiled", "Plans of layers and exchanges measured on this machine, 1 Gbit/s, dense, all ranks on one core: medians of "
+          "iterations, median of the repeats (least to most)", ["ranks", "plan"],
+          [("groups", 0), ("computing ms", 1), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)],
+          dict(sorted(groups.items())), middle)
+
+
 def hook():
     groups = grouped()
     for cell, row in rows("hook-*.csv"):
@@ -526,8 +660,8 @@ def codec():
           [("bytes", 0), ("final loss", 4), ("squares lost %", 2)], groups)
 
 
-for part in (density, selection, laws, estimates, memories, bins, unpleasant, forms, equal, sizes, schedules, published,
-             links, hook, networks, codec):
+for part in (density, selection, laws, kinds, estimates, selectors, times, memories, learners, bins, novograd, unpleasant, forms,
+             equal, sizes, schedules, published, links, profiled, hook, networks, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))
 (folder / "commands.txt").write_text("".join(path.read_text() for path in sorted(folder.glob("*.command"))
