@@ -375,7 +375,7 @@ def novograd():
           [("best rate", 3), ("accuracy % there", 2)] + [(f"rates within {points}", 0) for points in (1, 5, 20)]
           + [("state kB", 3)], dict(sorted(chosen.items())))
     rates = sorted({rate for group in grid.values() for rate in group}, key=float)
-    table("grid", "Their accuracy % by learning rate", ["optimiser", "batch"], [(rate, 2) for rate in rates],
+    table("learning_rates", "Their accuracy % by learning rate", ["optimiser", "batch"], [(rate, 2) for rate in rates],
           dict(sorted(grid.items())))
     for cell, row in rows("initial-*.csv"):
         scales[(cell.split("-")[1],)][row["init-scale"]].append(100 * float(row["test_accuracy"]))
@@ -588,18 +588,16 @@ def links():
           [("groups", 0), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)], groups, middle)
 
 
-def profiled():
+def ranks():
     groups = grouped()
-    for cell, row in rows("profiled-*.csv"):
+    for cell, row in rows("ranks-*.csv"):
         group = groups[int(cell.split("-")[1]), row["overlap"]]
         group["groups"].append(float(row["groups"]))
-        group["computing ms"].append(float(row["compute_ms"]))
         group["predicted ms"].append(float(row["predicted_ms"]))
         group["measured ms"].append(float(row["median_step_ms"]))
         group["error %"].append(100 * (group["predicted ms"][-1] / group["measured ms"][-1] - 1))
-    table("profiled", "Plans of layers and exchanges measured on this machine, 1 Gbit/s, dense, all ranks on one core: medians of "
-          "iterations, median of the repeats (least to most)", ["ranks", "plan"],
-          [("groups", 0), ("computing ms", 1), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)],
+    table("ranks", "The same with 2, 4 and 8 ranks on one busy core, 1 Gbit/s", ["ranks", "plan"],
+          [("groups", 0), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)],
           dict(sorted(groups.items())), middle)
 
 
@@ -661,7 +659,7 @@ def codec():
 
 
 for part in (density, selection, laws, kinds, estimates, selectors, times, memories, learners, bins, novograd, unpleasant, forms,
-             equal, sizes, schedules, published, links, profiled, hook, networks, codec):
+             equal, sizes, schedules, published, links, ranks, hook, networks, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))
 (folder / "commands.txt").write_text("".join(path.read_text() for path in sorted(folder.glob("*.command"))

@@ -10,8 +10,8 @@
 #   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [that of ../shared/data/traces if there]
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
-#   density 1, selection 5, laws 1, estimates 2, memories 3, bins 5, unpleasant 10, forms 30, equal 5, sizes 5, schedules 1,
-#   links 4, hook 2, networks 36, codec 1
+#   density 1, selection 5, laws 2, estimates 2, selectors 5, times 3, memories 3, learners 20, bins 5, novograd 19,
+#   unpleasant 10, forms 36, equal 5, sizes 5, schedules 1, links 13, hook 2, networks 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -319,11 +319,11 @@ schedules() { # MG-WFBP against its peers
 links() { # MG-WFBP on limited links, with plans of layers and exchanges that were measured
   local repeat ranks
   [[ $quick ]] && return # the test `network` runs that script
-  for repeat in 1 2 3; do # layers take the time that they take here, all ranks on the same cores
+  for repeat in 1 2 3; do # the same with more ranks
     for ranks in 2 4 8; do
-      cell "profiled-$ranks-$repeat" bench/network.sh --no-install --program "$train" --ranks $ranks --rates 1gbit --recipes dense \
-        --schedules single,wfbp,mgwfbp,optimal --hidden 512,512,512,512,512,512,512,512 --dense-steps 12 --batch 256 \
-        --measure-seconds 3 --csv @csv
+      cell "ranks-$ranks-$repeat" bench/network.sh --no-install --program "$train" --ranks $ranks --rates 1gbit --recipes dense \
+        --schedules single,wfbp,mgwfbp,optimal --hidden 512,512,512,512,512,512,512,512 --dense-steps 12 \
+        --measure-seconds 3 --compute-ms 100 --csv @csv
     done
   done
   for repeat in 1 2 3; do
