@@ -177,20 +177,13 @@ memories() { # how alike the ranks' residuals are, and what it is worth
   cell memories-bytes "$train" --compare radix,radix+cyclic --workers $workers --density 0.01 --steps 20 --csv @csv
 }
 learners() { # ScaleCom on MNIST: few and many learners, and its low densities
-  local seed workers beta density
+  local seed beta density
   [[ $mnist ]] || { skipped learners "no MNIST files: GRADSIEVE_MNIST names their folder"; return; }
   for seed in "${five[@]}"; do
-    for workers in 8 64; do
-      [[ $quick && $workers == 64 ]] && continue
-      cell "learners-$workers-$seed" "$train" --data "$mnist" --compare dense,radix,radix+cyclic --workers $workers \
-        --density 0.01 --batch 1024 --learning-rate 0.1 --steps "$((steps / 2))" --seed "$seed" --csv @csv \
-        --accumulators @accumulators --accumulators-every 20
-      for beta in 0.1 0.3 0.5 0.8; do
-        [[ $quick && $beta != 0.3 || $workers-$beta == 64-0.[58] ]] && continue
-        cell "learners-$workers-$beta-$seed" "$train" --data "$mnist" --compare radix+cyclic+filtered --beta $beta \
-          --workers $workers --density 0.01 --batch 1024 --learning-rate 0.1 --steps "$((steps / 2))" --seed "$seed" --csv @csv \
-          --accumulators @accumulators --accumulators-every 20
-      done
+    learners_of 8 "$seed" dense,radix,radix+cyclic
+    for beta in 0.1 0.3 0.5 0.8; do
+      [[ $quick && $beta != 0.3 ]] && continue
+      learners_of 8 "$beta-$seed" radix+cyclic+filtered --beta $beta
     done
     [[ $quick ]] && continue
     cell "low-dense-$seed" "$train" --data "$mnist" --compare dense --workers 8 --steps "$steps" --seed "$seed" --csv @csv
@@ -199,6 +192,18 @@ learners() { # ScaleCom on MNIST: few and many learners, and its low densities
         --steps "$steps" --seed "$seed" --csv @csv
     done
   done
+  [[ $quick ]] && return
+  for seed in "${seeds[@]}"; do
+    learners_of 64 "$seed" "dense,$([[ $seed != 1 ]] || echo radix,)radix+cyclic"
+    learners_of 64 "0.1-$seed" radix+cyclic+filtered --beta 0.1
+  done
+}
+learners_of() { # learners, the cell's end, recipes, options
+  local workers=$1 name=$2 recipes=$3
+  shift 3
+  cell "learners-$workers-$name" "$train" --data "$mnist" --compare "$recipes" "$@" --workers "$workers" --density 0.01 --batch 1024 \
+    --learning-rate 0.1 --steps "$((steps / 2))" --seed "${name##*-}" --csv @csv --accumulators @accumulators \
+    --accumulators-every 20
 }
 bins() { # AdaComp's rate by length of bins, learners, optimiser, and batch
   local seed optimiser workers bins batch
