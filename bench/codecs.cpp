@@ -65,7 +65,7 @@ void add_parts(setting const& at) {
 }
 
 /// Zeros past the caches: what any update of a gradient has to write.
-void write_zeros(gs::host_team const& team, std::span<float> to) {
+void write_zeros(gs::detail::host_team const& team, std::span<float> to) {
   namespace kernels = gs::host_kernels;
   std::array<float, kernels::line_size<float>> const zeros{};
   team.run(to.size(), [&](int worker) {
@@ -91,13 +91,13 @@ void add_apply(int ranks, setting const& at) {
       messages.emplace_back(bytes.begin(), bytes.end());
     }
     std::vector<std::span<std::byte const>> const received(messages.begin(), messages.end());
-    auto const update = zeros(gs::host_team{at.threads}, at.n);
+    auto const update = zeros(gs::detail::host_team{at.threads}, at.n);
     auto const time = row.measure(4 * at.n + 8 * at.k() * received.size(), [&](auto) {
       return seconds([&] { averager.apply(std::span{received}, update.span()); });
     });
     std::vector<double> writes;
     for (int i = 0; i < 9; ++i)
-      writes.push_back(seconds([&] { write_zeros(gs::host_team{at.threads}, update.span()); }));
+      writes.push_back(seconds([&] { write_zeros(gs::detail::host_team{at.threads}, update.span()); }));
     row.count("write_ratio", time / median(writes));
   });
 }

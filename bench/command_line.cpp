@@ -157,7 +157,7 @@ options parse_command_line(int argc, char** argv, std::vector<char*>& others) {
     else
       take(chosen, option, std::string_view{argument}.substr(equals + 1));
   }
-  for (int& count : chosen.thread_counts) count = gs::host_team{count}.size();
+  for (int& count : chosen.thread_counts) count = gs::detail::host_team{count}.size();
   chosen.n = chosen.sizes.back();
   chosen.threads = chosen.thread_counts.back();
   if (!chosen.densities.empty() && !chosen.ks.empty()) throw std::invalid_argument{"either --density or --k"};

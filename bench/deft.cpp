@@ -144,10 +144,10 @@ class world {
   setting at_;
   int ranks_;
   Selector selector_;
-  gs::host_team team_{at_.threads};
+  gs::detail::host_team team_{at_.threads};
   gs::host_workspace work_;
   gs::host_buffer<float> residual_;
-  gs::segmentation<gs::deft> segments_;
+  gs::detail::segmentation<gs::deft> segments_;
   std::vector<gs::key_type> candidate_thresholds_;
   std::vector<std::vector<gs::warm_threshold>> warm_thresholds_;  // of each rank
   gs::host_buffer<gs::index_type> indices_;

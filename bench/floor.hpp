@@ -36,7 +36,7 @@ struct accumulate_loop {
 /// residual += gradient, shared out to a team. The least a step must do: 12 bytes an element with binary32 gradients,
 /// 10 with 16 bits.
 template <class T>
-void accumulate(gs::host_team const& team, float* residual, std::span<T const> gradient) noexcept {
+void accumulate(gs::detail::host_team const& team, float* residual, std::span<T const> gradient) noexcept {
   team.run(gradient.size(), [&](int worker) {
     auto const [begin, end] = team.part(gradient.size(), worker);
     gs::host_kernels::run<accumulate_loop>(gs::host_kernels::best_simd(), residual + begin, gradient.data() + begin,
@@ -45,7 +45,7 @@ void accumulate(gs::host_team const& team, float* residual, std::span<T const> g
 }
 
 /// Zeros, first written by the threads that will use them.
-inline gs::host_buffer<float> zeros(gs::host_team const& team, std::size_t n) {
+inline gs::host_buffer<float> zeros(gs::detail::host_team const& team, std::size_t n) {
   gs::host_buffer<float> values(n);
   team.run(n, [&](int worker) {
     auto const [begin, end] = team.part(n, worker);

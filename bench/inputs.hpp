@@ -57,7 +57,7 @@ class gradient_source {
       : copies_{law == "alternating" ? 2u : 1u}, n_{n}, values_(copies_ * (n + shifts)) {
     std::vector<float> pool(std::bit_floor(std::min<std::size_t>(n + shifts, std::size_t{1} << 20)));
     for (std::size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<float>(scale * draw(law, i));
-    gs::host_team const team{threads};
+    gs::detail::host_team const team{threads};
     for (std::size_t c = 0; c < copies_; ++c)
       team.run(n, [&](int worker) {
         auto const [begin, end] = team.part(n + shifts, worker);

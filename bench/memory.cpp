@@ -37,7 +37,7 @@ template <class Selector>
 void add_row(std::string const& selector_name, Selector selector, setting const& at) {
   add("memory/" + selector_name + "/" + at.name(), [=](benchmark::State& state) {
     row<float> row{state, at};
-    gs::host_team const team{at.threads};
+    gs::detail::host_team const team{at.threads};
     accumulate(team, zeros(team, at.n).data(), row.gradients.next());  // the team's own memory is there now
     auto const before = resident_bytes();
     if (before == 0) return state.SkipWithError("/proc/self/statm does not tell");

@@ -32,7 +32,7 @@ class peer_step {
   [[nodiscard]] std::span<float const> values() const { return values_.first(selected_); }
 
  private:
-  gs::host_team team_;
+  gs::detail::host_team team_;
   gs::host_buffer<float> residual_;
   gs::host_buffer<gs::index_type> indices_;
   gs::host_buffer<float> values_;

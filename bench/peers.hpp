@@ -121,7 +121,7 @@ class peer {
 
   std::uint64_t n_;
   gs::index_type k_;
-  gs::host_team team_;
+  gs::detail::host_team team_;
   std::vector<worker_state> workers_;
 };
 

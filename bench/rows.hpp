@@ -247,7 +247,7 @@ class row {
 
   benchmark::State& state_;
   setting at_;
-  gs::host_team team_{at_.threads};
+  gs::detail::host_team team_{at_.threads};
   gs::host_buffer<float> residual_;
   gs::host_buffer<float> floats_;  // the floor's gradient, where the row's is not of floats
   std::vector<double> jobs_;

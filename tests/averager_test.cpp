@@ -77,8 +77,8 @@ std::vector<bytes> sent_by(int ranks, gs::layout const& layers, Recipe const& re
 template <class Codec>
 std::vector<float> documented_mean(std::vector<bytes> const& all, gs::layout const& layers,
                                    gs::passthrough_layers const& passes, Codec const& codec) {
-  gs::layer_split const split{layers, passes};
-  auto const bins = gs::layer_bins_of(gs::adacomp{}, codec, layers);
+  gs::detail::layer_split const split{layers, passes};
+  auto const bins = gs::detail::layer_bins_of(gs::adacomp{}, codec, layers);
   gs::message_info const info{layers.size(), layers.hash(), split.passthrough_elements, &layers, bins};
   std::vector<float> sum(layers.size());
   std::vector<bool> has(layers.size());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/gradsieve.hpp>
 #include <gradsieve/published.hpp>
 
 #include "steps.hpp"

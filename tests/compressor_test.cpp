@@ -273,7 +273,7 @@ TEST_CASE("values that a format or a sum cannot hold are clamped, counted, and k
 
 TEST_CASE("as many summands as ranks have a finite sum, in any order") {
   for (int ranks = 1; ranks <= 1500; ++ranks) {
-    float const each = gs::largest_summand(ranks);
+    float const each = gs::detail::largest_summand(ranks);
     float in_turn = 0;
     for (int r = 0; r < ranks; ++r) in_turn += each;
     std::vector<float> tree(at(ranks), each);

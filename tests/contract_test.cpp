@@ -24,14 +24,15 @@ namespace library {
 
 using work = gs::host_workspace;
 static_assert(gs::space<gs::host> && !gs::space<int> && gs::selector_workspace<work>);
-static_assert(gs::key_sampling<gs::key_sample> && !gs::selector_workspace<gs::host>);
+static_assert(gs::key_sampling<gs::detail::key_sample> && !gs::selector_workspace<gs::host>);
 
 static_assert(gs::direct_selector<gs::radix, work> && gs::predicting_selector<gs::radix, work>);
 static_assert(gs::warm_selector<gs::radix> && !gs::warm_selector<gs::hierarchical>);
 struct own_select : gs::radix {};  // what it inherits may not stand for a select() of its own
 static_assert(gs::candidate_selector<gs::radix> && gs::candidate_selector<gs::laplacian> &&
               gs::candidate_selector<gs::hierarchical> && !gs::candidate_selector<gs::chunked>);
-static_assert(!gs::candidate_selector<own_select> && gs::choose_fits<own_select> && gs::choose_fits<gs::chunked>);
+static_assert(!gs::candidate_selector<own_select> && gs::detail::choose_fits<own_select> &&
+              gs::detail::choose_fits<gs::chunked>);
 static_assert(gs::searching_selector<gs::hierarchical, work> && !gs::searching_selector<gs::radix, work>);
 static_assert(gs::capacity_selector<gs::laplacian> && !gs::capacity_selector<gs::radix>);
 static_assert(gs::scoring_selector<gs::adacomp> && gs::quantising_selector<gs::adacomp> &&
@@ -50,7 +51,7 @@ static_assert(!unsaid<gs::whole>::traits.within_layers && !unsaid<gs::whole>::tr
 static_assert(gs::scaling_residual_store<gs::momentum_correction> && !gs::scaling_residual_store<gs::error_feedback>);
 static_assert(gs::wrapping_residual_store<gs::in_bfloat16<>> && !gs::formatted_residual_store<gs::error_feedback>);
 static_assert(gs::scaling_residual_store<gs::in_bfloat16<gs::momentum_correction>> &&
-              !gs::scaling_residual_store<gs::in_bfloat16<>> && gs::factor_fits<gs::in_bfloat16<>>);
+              !gs::scaling_residual_store<gs::in_bfloat16<>> && gs::detail::factor_fits<gs::in_bfloat16<>>);
 static_assert(std::same_as<gs::stored_t<gs::in_bfloat16<>>, gs::bfloat16> &&
               std::same_as<gs::stored_t<gs::filtered>, float>);
 
@@ -59,8 +60,8 @@ using third = gs::packed<gs::delta, gs::ternary>;
 static_assert(gs::separable_codec<gs::coo> && gs::separable_codec<half> && !gs::separable_codec<third>);
 static_assert(gs::rounding_separable_codec<half> && !gs::rounding_separable_codec<gs::coo>);
 static_assert(gs::quantises<third> && gs::limited_codec<half> && gs::bounded_codec<half>);
-static_assert(gs::accounting_codec<half> && !gs::accounting_codec<third> && gs::account_fits<third>);
-static_assert(!gs::quantises<gs::packed<>> && gs::quantise_fits<gs::packed<>>);
+static_assert(gs::accounting_codec<half> && !gs::accounting_codec<third> && gs::detail::account_fits<third>);
+static_assert(!gs::quantises<gs::packed<>> && gs::detail::quantise_fits<gs::packed<>>);
 static_assert(gs::bin_codec<gs::binned> && gs::accounting_codec<gs::binned> && !gs::bin_codec<half>);
 static_assert(gs::choosing_index_codec<gs::automatic> && !gs::choosing_index_codec<gs::delta>);
 static_assert(gs::choosing_value_codec<gs::automatic_values> && !gs::choosing_value_codec<gs::int8> &&
@@ -104,9 +105,10 @@ struct stray_member : gs::gather {
 struct stray_promise : gs::layerwise {
   bool rotates() const { return true; }
 };
-static_assert(gs::has_stray_trait<stray_field> && gs::has_stray_trait<stray_old> && gs::has_stray_trait<stray_member>);
-static_assert(gs::has_stray_promise<stray_promise> && !gs::has_stray_trait<gs::leader> &&
-              !gs::has_stray_promise<gs::deft>);
+static_assert(gs::detail::has_stray_trait<stray_field> && gs::detail::has_stray_trait<stray_old> &&
+              gs::detail::has_stray_trait<stray_member>);
+static_assert(gs::detail::has_stray_promise<stray_promise> && !gs::detail::has_stray_trait<gs::leader> &&
+              !gs::detail::has_stray_promise<gs::deft>);
 
 /// Layers in turn: rank `step` % world selects, from every layer.
 struct turns {

@@ -52,7 +52,7 @@ class network_reader {
     std::vector<std::string> columns;
     std::vector<std::string> fields;
     std::size_t line = 1;
-    gs::schedule_detail::read_csv_record(file, line, columns);
+    gs::detail::read_csv_record(file, line, columns);
     auto const place = [&](char const* wanted) {
       return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), wanted) - columns.begin());
     };
@@ -60,13 +60,13 @@ class network_reader {
     if (bytes == columns.size() || seconds == columns.size() || columns.size() != (workers < columns.size() ? 3U : 2U))
       fail(1, "names the columns '" + example::joined(columns, ",").substr(0, 60) +
                   "', expected bytes, seconds and perhaps workers, or what osu_allreduce or nccl-tests print");
-    for (std::size_t begin = line; gs::schedule_detail::read_csv_record(file, line, fields); begin = line) {
+    for (std::size_t begin = line; gs::detail::read_csv_record(file, line, fields); begin = line) {
       if (fields.size() == 1 && fields[0].empty()) continue;
       gs::table::point each;
       int of = 0;
-      if (fields.size() != columns.size() || !gs::schedule_detail::parse_number(fields[bytes], each.bytes) ||
-          !gs::schedule_detail::parse_number(fields[seconds], each.seconds) ||
-          (workers < columns.size() && (!gs::schedule_detail::parse_number(fields[workers], of) || of < 1)))
+      if (fields.size() != columns.size() || !gs::detail::parse_number(fields[bytes], each.bytes) ||
+          !gs::detail::parse_number(fields[seconds], each.seconds) ||
+          (workers < columns.size() && (!gs::detail::parse_number(fields[workers], of) || of < 1)))
         fail(begin, "is not '" + example::joined(columns, ",") + "'");
       made_.measured[of].points.push_back(each);
     }
@@ -123,15 +123,15 @@ class network_reader {
     auto size = words[0];
     bool fits = true;
     if (auto const comma = size.find(','); comma != std::string::npos) {
-      fits = gs::schedule_detail::parse_number(std::string_view{size}.substr(0, comma), of) && of >= 1;
+      fits = gs::detail::parse_number(std::string_view{size}.substr(0, comma), of) && of >= 1;
       size.erase(0, comma + 1);
     }
     gs::table::point each;
-    fits = fits && gs::schedule_detail::parse_number(size, each.bytes) && words.size() > time_;
+    fits = fits && gs::detail::parse_number(size, each.bytes) && words.size() > time_;
     // Gradients are reduced in place.
     double microseconds = 0;
-    fits = fits && ((words.size() > in_place_ && gs::schedule_detail::parse_number(words[in_place_], microseconds)) ||
-                    gs::schedule_detail::parse_number(words[time_], microseconds));
+    fits = fits && ((words.size() > in_place_ && gs::detail::parse_number(words[in_place_], microseconds)) ||
+                    gs::detail::parse_number(words[time_], microseconds));
     if (!fits || !(microseconds >= 0)) fail(number, "has no size and time where its columns say so");
     each.seconds = 1e-6 * microseconds;
     auto& points = made_.measured[of].points;

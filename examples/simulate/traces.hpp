@@ -64,7 +64,7 @@ inline gs::trace from_layers(std::vector<json> const& items, std::string const& 
   if (said && std::any_of(layers.begin(), layers.end(), [](auto const& each) { return each.element_bytes == 0; }))
     throw std::runtime_error("'" + name +
                              "' is no trace: some of its layers have 'element_bytes', and others none or 0");
-  if (!said) gs::schedule_detail::guess_element_bytes(layers);
+  if (!said) gs::detail::guess_element_bytes(layers);
   return gs::trace{std::move(layers), name};
 }
 

@@ -61,24 +61,26 @@ class averager {
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
     float_environment const mode;
-    auto const out = writable(checked_gradient(gradient, layers_));
+    auto const out = detail::writable(detail::checked_gradient(gradient, layers_));
     out.check(layers_);
     std::uint64_t entries = 0;
     for (auto const& each : messages) {
       wire::expect(each.size() >= 4 * info_.passthrough, "size", each.size(), "at least ", 4 * info_.passthrough);
-      entries += most_entries(codec_, info_, each, each.size());
+      entries += detail::most_entries(codec_, info_, each, each.size());
     }
     decoded_.reserve(messages.size(), entries, info_.passthrough * messages.size());
     work_.reserve_updates(messages.size());
     if (passthrough_mean_.size() < info_.passthrough)
       passthrough_mean_ = typename workspace::template buffer<float>(info_.passthrough);
-    decoded_.add_all(work_, codec_, info(), messages,
-                     [&](std::size_t m) { return most_entries(codec_, info_, messages[m], messages[m].size()); });
+    decoded_.add_all(work_, codec_, info(), messages, [&](std::size_t m) {
+      return detail::most_entries(codec_, info_, messages[m], messages[m].size());
+    });
     auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
     auto applied = work_.apply(decoded_.messages(), divisor, out);
     for (std::size_t i = 0; i < info_.passthrough; ++i) passthrough_mean_[i] = mean_of_passthrough(i, divisor);
-    applied.saturated += write_ranges(std::span<range const>{split_.passthrough},
-                                      std::span<float const>{passthrough_mean_.first(info_.passthrough)}, 1.0f, out);
+    applied.saturated +=
+        detail::write_ranges(std::span<range const>{split_.passthrough},
+                             std::span<float const>{passthrough_mean_.first(info_.passthrough)}, 1.0f, out);
     return applied;
   }
 
@@ -93,7 +95,7 @@ class averager {
       : layers_{std::move(layers)},
         codec_{codec},
         split_{layers_, passthrough},
-        layer_bins_{layer_bins_of(selector, codec, layers_)},
+        layer_bins_{detail::layer_bins_of(selector, codec, layers_)},
         info_{layers_.size(), layers_.hash(), split_.passthrough_elements},
         work_{where, layers_.size()} {
     check(codec_);
@@ -118,10 +120,10 @@ class averager {
     return about;
   }
 
-  presence here_;
+  detail::presence here_;
   layout layers_;
   Codec codec_;
-  layer_split split_;
+  detail::layer_split split_;
   std::vector<std::uint32_t> layer_bins_;
   message_info info_;
   workspace work_;

@@ -16,6 +16,8 @@
 
 namespace gradsieve {
 
+namespace detail {
+
 /// A number, never 0, for the meaning of a residual store's states: a hash of its name (or of its type's name) and of
 /// its `meaning`, if it has one. Its parameters do not count, as they may change at a restart. A store that wraps
 /// another store and changes only the format has the number of that store.
@@ -28,12 +30,14 @@ template <class Residual>
     if constexpr (described<Residual>)
       name = Residual::name;
     else
-      name = detail::type_name<Residual>();
+      name = type_name<Residual>();
     if constexpr (versioned_residual_store<Residual>) name += Residual::meaning;
     auto const hash = layout{{name, 0}}.hash();
     return static_cast<std::uint32_t>(hash >> 32 ^ hash) | 1u;
   }
 }
+
+}  // namespace detail
 
 /// One rank's state, as compressor::state() writes it. Little-endian: magic u32 | version u16 | states u16 | n u64 |
 /// layout hash u64 | step u64 | warm thresholds u32 | kind of store u32 | checksum u64, then the warm thresholds (key
@@ -94,7 +98,7 @@ struct checkpoint {
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes, Residual const& policy, std::uint64_t n,
                                        std::uint64_t layout_hash) {
     auto found = read(bytes);
-    found.require(Residual::states, kind_of_store(policy), n, layout_hash);
+    found.require(Residual::states, detail::kind_of_store(policy), n, layout_hash);
     return found;
   }
 

@@ -82,7 +82,7 @@ class compressor {
   /// throws mismatch on all ranks: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
-    return runner().exchange(comm, writable(here().gradient_of(gradient)), {}, held_failure{});
+    return runner().exchange(comm, detail::writable(here().gradient_of(gradient)), {}, detail::held_failure{});
   }
 
   /// The same if the caller will not use the update of some layers: no rank used their parameters, or they are frozen.
@@ -98,7 +98,7 @@ class compressor {
   /// every rank if ranks skip different layers.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
-    return runner().exchange(comm, writable(here().gradient_of(gradient)), skipped, held_failure{});
+    return runner().exchange(comm, detail::writable(here().gradient_of(gradient)), skipped, detail::held_failure{});
   }
 
   /// Takes part in an exchange() of the other ranks as a failed rank: they throw, and no rank subtracts anything. This
@@ -108,10 +108,10 @@ class compressor {
   /// failure that this call reports.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {
-    auto const unused = here().without_values(writable(here().gradient_of(gradient)));
+    auto const unused = here().without_values(detail::writable(here().gradient_of(gradient)));
     try {
-      runner().exchange(comm, unused, {}, held_failure::by_caller());
-    } catch (held_failure::called_for const&) {
+      runner().exchange(comm, unused, {}, detail::held_failure::by_caller());
+    } catch (detail::held_failure::called_for const&) {
     }
   }
 
@@ -217,7 +217,7 @@ class compressor {
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe().passthrough); }
 
   /// The recipe as text, with the layers that pass through: their number, elements and names. Allocates.
-  [[nodiscard]] std::string describe() const { return describe_recipe(recipe(), layers()); }
+  [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe(), layers()); }
 
   // ---- Across restarts -------------------------------------------------------------------------------------
 
@@ -226,8 +226,13 @@ class compressor {
   [[nodiscard]] std::vector<std::byte> state() {
     auto& at = here();
     [[maybe_unused]] arithmetic const exact;
-    return checkpoint{residual_type::states, kind_of_store(at.recipe.residual), at.info.n, at.info.layout_hash,
-                      at.selection.steps(),  at.selection.warm_thresholds(),    {}}
+    return checkpoint{residual_type::states,
+                      detail::kind_of_store(at.recipe.residual),
+                      at.info.n,
+                      at.info.layout_hash,
+                      at.selection.steps(),
+                      at.selection.warm_thresholds(),
+                      {}}
         .write([&](std::size_t s) { return at.memory.read(s); });
   }
 
@@ -245,7 +250,7 @@ class compressor {
     }
     at.selection.set_warm_thresholds(std::move(found.warm_thresholds));
     at.selection.set_steps(found.step);
-    at.origin = preflight::origin::restored;
+    at.origin = detail::preflight::origin::restored;
     if constexpr (stages::holds_failures) at.met = false;  // others without an early handshake still get a failure
     at.forget_step();
   }
@@ -273,7 +278,7 @@ class compressor {
     if (!stages_) throw invalid_argument("gradsieve: this compressor was moved from");
     return *stages_;
   }
-  [[nodiscard]] step_runner<Space, Recipe> runner() const { return step_runner<Space, Recipe>{here()}; }
+  [[nodiscard]] detail::step_runner<Space, Recipe> runner() const { return detail::step_runner<Space, Recipe>{here()}; }
 
   [[noreturn]] static void refuse_selection() {
     throw invalid_argument("gradsieve: encode() was given a selection that the last compress() did not return");

@@ -82,6 +82,8 @@ struct recipe {
   }
 };
 
+namespace detail {
+
 /// A recipe, and which layers of a layout pass through by it, as a text. Allocates. @throws invalid_argument
 template <class Recipe>
 [[nodiscard]] std::string describe_recipe(Recipe const& recipe, layout const& layers) {
@@ -89,6 +91,8 @@ template <class Recipe>
   out << recipe << "; " << describe_passing(layers, recipe.passthrough);
   return out.str();
 }
+
+}  // namespace detail
 
 // ---- What fits with what -----------------------------------------------------------------------------------
 
@@ -109,40 +113,40 @@ struct recipe_rules {
   static_assert(policy<selector_type>,
                 "recipe.selector must be a plain value: default-constructible, trivially copyable and comparable (bool "
                 "operator==(...) const = default)");
-  static_assert(detail::is_some_selector<selector_type, view>,
+  static_assert(is_some_selector<selector_type, view>,
                 "recipe.selector needs fit(workspace, accumulator, k) and a noexcept keep(value, threshold), or "
                 "select(workspace, accumulator, k, out), or choose(accumulator, candidates, k) and "
                 "settle(accumulator, candidates, k, threshold), or bin_length(layer) and a noexcept threshold_of(bin)");
-  static_assert(!detail::only_fits<selector_type, view> || detail::calls_fit<selector_type, view>,
+  static_assert(!only_fits<selector_type, view> || calls_fit<selector_type, view>,
                 "recipe.selector's fit must be fit(workspace, accumulator_ref accumulator, index_type k) const, and "
                 "return a threshold; on a device it is marked GRADSIEVE_HD");
   static_assert(
-      detail::keep_is_there<selector_type, view>(),
+      keep_is_there<selector_type, view>(),
       "recipe.selector has fit and needs bool keep(float value, threshold) const noexcept, where threshold is "
       "what fit returns");
-  static_assert(detail::keep_is_noexcept<selector_type, view>(), "recipe.selector's keep must be noexcept");
-  static_assert(detail::select_is_called<selector_type, view>,
+  static_assert(keep_is_noexcept<selector_type, view>(), "recipe.selector's keep must be noexcept");
+  static_assert(select_is_called<selector_type, view>,
                 "recipe.selector's select must be index_type select(workspace, accumulator_ref accumulator, index_type "
                 "k, selection_span out) const; on a device it is marked GRADSIEVE_HD");
-  static_assert(detail::bins_are_called<selector_type>,
+  static_assert(bins_are_called<selector_type>,
                 "recipe.selector's bins need std::uint32_t bin_length(layer const&) const and threshold "
                 "threshold_of(bin) const noexcept");
-  static_assert(selector<selector_type, view> || detail::selector_fault_is_named<selector_type, view>,
+  static_assert(selector<selector_type, view> || selector_fault_is_named<selector_type, view>,
                 "recipe.selector is no selector here: what a step calls on a device is marked GRADSIEVE_HD");
   static_assert(policy<partitioner_type>,
                 "recipe.partitioner must be a plain value: default-constructible, trivially copyable and comparable "
                 "(bool operator==(...) const = default)");
-  static_assert(detail::names_exchange<partitioner_type>,
+  static_assert(names_exchange<partitioner_type>,
                 "recipe.partitioner needs using default_exchange = ..., the exchange of a recipe that names none");
   static_assert(!has_stray_promise<partitioner_type>,
                 "recipe.partitioner has needs_norms, disjoint, rotates, within_layers or single_owner as a member of its "
                 "own, which nothing reads: they are fields of its static constexpr partitioner_traits traits");
-  static_assert(detail::says_promises<partitioner_type>,
+  static_assert(says_promises<partitioner_type>,
                 "recipe.partitioner needs static constexpr partitioner_traits traits{...}, what it promises");
   static_assert(
-      detail::calls_split<partitioner_type>,
+      calls_split<partitioner_type>,
       "recipe.partitioner needs split(std::span<range const> layers, int world, segment_list& segments) const");
-  static_assert(detail::calls_assign<partitioner_type>,
+  static_assert(calls_assign<partitioner_type>,
                 "recipe.partitioner needs assign(std::span<segment> segments, std::span<double const> squared_norms, "
                 "step_budget budget, partition_scratch& scratch) const");
   static_assert(residual_store<residual_type>,

@@ -186,7 +186,8 @@ struct step_report {
   }
 };
 
-/// @cond internal
+namespace detail {
+
 /// Adds the time since the last call to a stage.
 class stopwatch {
  public:
@@ -199,6 +200,7 @@ class stopwatch {
  private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
-/// @endcond
+
+}  // namespace detail
 
 }  // namespace gradsieve

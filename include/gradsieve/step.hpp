@@ -13,7 +13,7 @@
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The world and rank of a step, and whether it exchanges.
 struct step_role {
@@ -96,4 +96,4 @@ struct step_parts {
   ~step_parts() = default;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

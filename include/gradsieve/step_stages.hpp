@@ -35,18 +35,19 @@ concept stage_memory = requires(M& memory, std::size_t state, std::span<float co
 /// Segments, what a step decides about them, the number of steps, and the thresholds stored for the next step. `decide`
 /// and `decide_by_norms` return whether a decision on the host may have changed; the latter is collective.
 template <class S, class Incoming>
-concept stage_selection = requires(S& selection, S const& seen, Incoming const& in, step_role const role,
-                                   held_failure& failure, std::uint64_t steps, std::vector<warm_threshold> thresholds) {
-  selection.segments();
-  { selection.decide(role) } -> std::same_as<bool>;
-  { selection.decide_by_norms(no_ranks{}, role, failure) } -> std::same_as<bool>;
-  { selection.count_non_finite(in) } -> std::same_as<std::uint64_t>;
-  { seen.steps() } -> std::same_as<std::uint64_t>;
-  selection.set_steps(steps);
-  { seen.warm_thresholds() } -> std::same_as<std::vector<warm_threshold>>;
-  selection.set_warm_thresholds(thresholds);
-  selection.forget_warm_thresholds();
-};
+concept stage_selection =
+    requires(S& selection, S const& seen, Incoming const& in, detail::step_role const role,
+             detail::held_failure& failure, std::uint64_t steps, std::vector<warm_threshold> thresholds) {
+      selection.segments();
+      { selection.decide(role) } -> std::same_as<bool>;
+      { selection.decide_by_norms(detail::no_ranks{}, role, failure) } -> std::same_as<bool>;
+      { selection.count_non_finite(in) } -> std::same_as<std::uint64_t>;
+      { seen.steps() } -> std::same_as<std::uint64_t>;
+      selection.set_steps(steps);
+      { seen.warm_thresholds() } -> std::same_as<std::vector<warm_threshold>>;
+      selection.set_warm_thresholds(thresholds);
+      selection.forget_warm_thresholds();
+    };
 
 /// The ranges that are sent in full: `choose` selects those of a step; `saved` returns the values that they had in the
 /// residual, which a rollback restores.
@@ -80,7 +81,7 @@ concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
 /// - `selected`, `is_last`, `encode`: what compress() returns, and its message. `report`: of the last step.
 template <class S, class Space, class Recipe>
 concept step_stages =
-    std::derived_from<S, step_parts<Recipe>> && std::constructible_from<S, Space, layout, Recipe> &&
+    std::derived_from<S, detail::step_parts<Recipe>> && std::constructible_from<S, Space, layout, Recipe> &&
     requires {
       typename std::bool_constant<S::holds_failures>;
       typename S::arithmetic;
@@ -91,22 +92,22 @@ concept step_stages =
     } &&
     requires(S& at, S const& seen, gradient_ref<float> const gradient, gradient_ref<float const> const read,
              typename S::template incoming<float> const& in, typename S::entries const& own,
-             typename S::selection_type const& chosen, step_role const role, held_failure const& failure, float limit,
-             std::size_t bytes, std::span<std::uint32_t const> bins) {
+             typename S::selection_type const& chosen, detail::step_role const role,
+             detail::held_failure const& failure, float limit, std::size_t bytes, std::span<std::uint32_t const> bins) {
       // The parts.
       requires stage_selection<std::remove_cvref_t<decltype(at.selection)>, typename S::template incoming<float>>;
       requires stage_passthrough<std::remove_cvref_t<decltype(at.passthrough)>, decltype(at.selection.segments())>;
       requires stage_memory<std::remove_cvref_t<decltype(at.memory)>, decltype(at.passthrough.saved())>;
-      requires std::same_as<std::remove_cvref_t<decltype(at.ranks)>, preflight>;
+      requires std::same_as<std::remove_cvref_t<decltype(at.ranks)>, detail::preflight>;
       requires std::same_as<std::remove_cvref_t<decltype(at.last)>, typename S::selection_type>;
       { at.work.where() } -> std::same_as<Space const&>;
       at.work.plan(at.selection.segments().all(), at.now.excluded(), at.capacity, bins);
       // A caller's memory and ranks.
       at.check(gradient);
       { at.without_values(gradient) } -> std::same_as<gradient_ref<float>>;
-      at.for_host(no_ranks{});
+      at.for_host(detail::no_ranks{});
       at.on_host();
-      { at.word() } -> std::same_as<preflight::word>;
+      { at.word() } -> std::same_as<detail::preflight::word>;
       // A step.
       at.reserve(int{});
       at.begin_step(bytes, role);
@@ -120,8 +121,8 @@ concept step_stages =
       at.quantise(own, limit);
       at.put_back();
       at.remove(own);
-      at.remove(at.exchange(no_ranks{}, own, limit, failure));
-      at.apply(at.exchange(no_ranks{}, own, limit, failure), gradient);
+      at.remove(at.exchange(detail::no_ranks{}, own, limit, failure));
+      at.apply(at.exchange(detail::no_ranks{}, own, limit, failure), gradient);
       at.end_step();
       at.rollback();
       at.abandon();
@@ -138,16 +139,15 @@ concept step_stages =
 /// `values()`, `collect` gathers the parts of all ranks into the gradient; the last three are collective.
 /// `holds_failures` as in step_stages.
 template <class N, class Space>
-concept node_exchange =
-    std::constructible_from<N, Space, node_share> &&
-    requires(N& node, gradient_ref<float> const gradient, layout const& layers, std::uint64_t hash,
-             held_failure& failure) {
-      typename std::bool_constant<N::holds_failures>;
-      typename N::arithmetic;
-      node.template reserve<true>(gradient, layers);
-      node.meet(no_ranks{}, hash, hash, hash, failure);
-      node.average(no_ranks{}, gradient);
-      { node.template values<float>() } -> std::same_as<std::span<float>>;
-    };
+concept node_exchange = std::constructible_from<N, Space, node_share> &&
+                        requires(N& node, gradient_ref<float> const gradient, layout const& layers, std::uint64_t hash,
+                                 detail::held_failure& failure) {
+                          typename std::bool_constant<N::holds_failures>;
+                          typename N::arithmetic;
+                          node.template reserve<true>(gradient, layers);
+                          node.meet(detail::no_ranks{}, hash, hash, hash, failure);
+                          node.average(detail::no_ranks{}, gradient);
+                          { node.template values<float>() } -> std::same_as<std::span<float>>;
+                        };
 
 }  // namespace gradsieve

@@ -44,7 +44,6 @@ struct two_level {
 template <class Inside, class Across>
 two_level(Inside, Across) -> two_level<Inside, Across>;
 
-/// @cond internal
 namespace detail {
 
 /// The compressor of a recipe; run_time/any_compressor.hpp has that of an any_recipe.
@@ -54,7 +53,6 @@ struct compressor_of {
 };
 
 }  // namespace detail
-/// @endcond
 
 /// A compressor for nodes with several ranks. A step has three parts: a dense reduce-scatter within the node, which
 /// leaves on each rank the mean of one part of the gradient; a compressor's exchange of that part with the ranks that
@@ -116,7 +114,7 @@ class two_level_compressor {
   /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
-    run(ranks, writable(node_part::gradient_of(gradient, layers_)), {}, {});
+    run(ranks, detail::writable(node_part::gradient_of(gradient, layers_)), {}, {});
     return report();
   }
 
@@ -125,7 +123,7 @@ class two_level_compressor {
   /// between ranks of one node.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
-    run(ranks, writable(node_part::gradient_of(gradient, layers_)), skipped, {});
+    run(ranks, detail::writable(node_part::gradient_of(gradient, layers_)), skipped, {});
     return report();
   }
 
@@ -134,8 +132,8 @@ class two_level_compressor {
     requires std::same_as<Space, host>
   void fail(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     try {
-      run(ranks, writable(node_part::gradient_of(gradient, layers_)), {}, held_failure::by_caller());
-    } catch (held_failure::called_for const&) {
+      run(ranks, detail::writable(node_part::gradient_of(gradient, layers_)), {}, detail::held_failure::by_caller());
+    } catch (detail::held_failure::called_for const&) {
     }
   }
 
@@ -165,7 +163,7 @@ class two_level_compressor {
   /// As compressor::passing(), of the whole gradient.
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers_, recipe().passthrough); }
   /// As compressor::describe(), of the whole gradient.
-  [[nodiscard]] std::string describe() const { return describe_recipe(recipe(), layers_); }
+  [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe(), layers_); }
 
  private:
   template <class Across, class T>
@@ -175,12 +173,13 @@ class two_level_compressor {
 
   template <class Inside, class Across, class T>
   void run(two_level<Inside, Across> const& ranks, gradient_ref<T> const gradient, skipped_layers const skipped,
-           held_failure failure) {
+           detail::held_failure failure) {
     static_assert(has_all_reduce<Inside, Space, float> && has_all_reduce<Inside, Space, std::uint32_t> &&
                       has_all_gather<Inside, Space>,
                   "two_level: the communicator within a node needs all_reduce for float and std::uint32_t, and "
                   "all_gather, in this space");
-    static_assert(stream_ordered_fits<Inside>, "this communicator's stream_ordered must be a static constexpr bool");
+    static_assert(detail::stream_ordered_fits<Inside>,
+                  "this communicator's stream_ordered must be a static constexpr bool");
     static_assert(!Space::stream_ordered || stream_ordered_communicator<Inside>,
                   "two_level: the communicator within a node does not work in stream order: pass it as "
                   "staged{comm}");
@@ -214,7 +213,7 @@ class two_level_compressor {
     node_.collect(ranks.inside, gradient, failure, compressor_);
   }
 
-  presence here_;
+  detail::presence here_;
   node_share part_;
   layout layers_;
   std::uint64_t recipe_hash_;

@@ -339,23 +339,24 @@ TEST_CASE("16-bit values stay finite") {
 
 TEST_CASE("a layer's magnitude") {
   std::vector<float> values;
-  CHECK(gs::mean_magnitude(values) == 0.0f);
+  CHECK(gs::detail::mean_magnitude(values) == 0.0f);
   for (float const each : {0.1f, 1.0f / 3, 0x1p-149f, 3 * 0x1p-149f, 0x1.fffffep-127f, 0x1.fffffep127f, 0.0f, 1e-30f})
     for (std::size_t const count : {1u, 2u, 3u, 7u, 1000u, 100'003u}) {  // equal magnitudes: exactly that one
       values.assign(count, each);
       for (std::size_t i = 0; i < count; i += 3) values[i] = -each;
-      CHECK(gs::mean_magnitude(values) == each);
+      CHECK(gs::detail::mean_magnitude(values) == each);
     }
-  CHECK(gs::mean_magnitude(std::vector{1.0f, -2.0f, 6.0f}) == 3.0f);
-  CHECK(gs::mean_magnitude(std::vector{0x1p-149f, 0.0f, 0x1p-149f, 0.0f}) == 0.0f);  // half of the smallest: to even
-  CHECK(gs::mean_magnitude(std::vector{0x1p-149f, 0x1p127f}) == 0x1p126f);
+  CHECK(gs::detail::mean_magnitude(std::vector{1.0f, -2.0f, 6.0f}) == 3.0f);
+  CHECK(gs::detail::mean_magnitude(std::vector{0x1p-149f, 0.0f, 0x1p-149f, 0.0f}) ==
+        0.0f);  // half of the smallest: to even
+  CHECK(gs::detail::mean_magnitude(std::vector{0x1p-149f, 0x1p127f}) == 0x1p126f);
   auto const some = data::make(data::law::student3, 100'000);
   double sum = 0;
   for (float const x : some) sum += std::fabs(static_cast<double>(x));
-  CHECK(gs::mean_magnitude(some) == doctest::Approx(sum / 1e5).epsilon(1e-6));
+  CHECK(gs::detail::mean_magnitude(some) == doctest::Approx(sum / 1e5).epsilon(1e-6));
   auto turned = some;
   std::reverse(turned.begin(), turned.end());
-  CHECK(gs::mean_magnitude(turned) == gs::mean_magnitude(some));  // the order does not matter
+  CHECK(gs::detail::mean_magnitude(turned) == gs::detail::mean_magnitude(some));  // the order does not matter
 }
 
 TEST_CASE("ternary values: one magnitude for each layer, exact where there is one already") {

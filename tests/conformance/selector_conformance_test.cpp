@@ -45,7 +45,7 @@ namespace own {
 struct among {
   [[nodiscard]] gs::candidate_choice choose(gs::accumulator_ref const, gs::candidates const& found,
                                             gs::index_type k) const noexcept {
-    return gs::has_largest(found, k) ? gs::candidate_choice::largest(k) : gs::candidate_choice::none();
+    return gs::detail::has_largest(found, k) ? gs::candidate_choice::largest(k) : gs::candidate_choice::none();
   }
   [[nodiscard]] gs::threshold settle(gs::accumulator_ref const, gs::candidates const&, gs::index_type,
                                      gs::threshold const at) const {
@@ -83,7 +83,7 @@ struct keeps_all : among {
   }
   [[nodiscard]] gs::threshold settle(gs::accumulator_ref const, gs::candidates const& found, gs::index_type,
                                      gs::threshold const) const {
-    return gs::every(found);
+    return gs::detail::every(found);
   }
   [[maybe_unused]] friend bool operator==(keeps_all const&, keeps_all const&) = default;
 };

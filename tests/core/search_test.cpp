@@ -67,9 +67,9 @@ std::vector<gs::index_type> budgets(std::uint64_t n) {
   return some;
 }
 
-gs::threshold run(gs::digit_search search, sorted_keys const& data, int& rounds) {
+gs::threshold run(gs::detail::digit_search search, sorted_keys const& data, int& rounds) {
   for (rounds = 0; !search.done() && rounds < 10; ++rounds) {
-    std::vector<std::uint32_t> histogram(gs::digit_search::bins, 0);
+    std::vector<std::uint32_t> histogram(gs::detail::digit_search::bins, 0);
     for (auto const key : data.keys)
       if (auto const bin = search.bin(key); bin < histogram.size()) ++histogram[bin];
     search.next(histogram);
@@ -103,7 +103,7 @@ TEST_CASE("digit_search keeps exactly k, or all that are not zero, in three roun
 
 TEST_CASE("digit_search takes a bin that somebody else has found") {
   gs::key_type const low = 100;
-  gs::digit_search search{low, low + 4 * gs::digit_search::bins - 1, 10};  // four keys a bin
+  gs::detail::digit_search search{low, low + 4 * gs::detail::digit_search::bins - 1, 10};  // four keys a bin
   CHECK(search.wanted() == 10);
   search.narrow(3, 4, 7);  // 4 above, 7 in [low + 12, low + 15]
   CHECK(!search.done());
@@ -160,7 +160,7 @@ TEST_CASE("bracket_search keeps from k to most, or exactly k, from any guess") {
               CAPTURE(k);
               CAPTURE(most);
               CAPTURE(guess);
-              gs::bracket_search search{guess, high, k, most};
+              gs::detail::bracket_search search{guess, high, k, most};
               while (!search.done()) {
                 REQUIRE(search.probe() >= 1);
                 REQUIRE(search.probe() < high);
@@ -188,7 +188,7 @@ TEST_CASE("bracket_search takes a good guess at once") {
     for (gs::key_type i = 0; i < 1000; ++i) keys[i] = 1000 + i;
     return keys;
   }()};
-  gs::bracket_search search{data.keys[109], gs::infinite_key, 100, 125};
+  gs::detail::bracket_search search{data.keys[109], gs::infinite_key, 100, 125};
   search.next(data.at_least(search.probe()));
   CHECK(search.done());
   CHECK(search.probes() == 1);
@@ -197,12 +197,12 @@ TEST_CASE("bracket_search takes a good guess at once") {
 
 TEST_CASE("bracket_search ends at ties, and without any key") {
   sorted_keys const equal{std::vector<gs::key_type>(50, 77)};
-  gs::bracket_search ties{~0u, 78, 20, 25};  // one counting pass shows that all are equal
+  gs::detail::bracket_search ties{~0u, 78, 20, 25};  // one counting pass shows that all are equal
   ties.next(equal.at_least(ties.probe()));
   CHECK(ties.done());
   CHECK(ties.result() == gs::threshold{77, 20});
 
-  gs::bracket_search const none{5, 1, 20, 25};  // the largest key is 0
+  gs::detail::bracket_search const none{5, 1, 20, 25};  // the largest key is 0
   CHECK(none.done());
   CHECK(none.result() == gs::threshold{0, 0});
 }

@@ -492,15 +492,15 @@ TEST_CASE("patterns of bins go by the same rules") {
 
 TEST_CASE("biases, norms and small layers pass through; the rest is selected from") {
   gs::layout const layers{{"conv", 100}, {"conv.bias", 5}, {"none", 0}, {"batch_norm", 7}, {"fc", 8}};
-  gs::layer_split const split{layers, gs::passthrough_layers{}};
+  gs::detail::layer_split const split{layers, gs::passthrough_layers{}};
   CHECK(split.selected == std::vector<gs::range>{{0, 100}, {112, 8}});
   CHECK(split.passthrough == std::vector<gs::range>{{100, 5}, {105, 7}});
   CHECK(split.selected_elements == 108);
   CHECK(split.passthrough_elements == 12);
-  CHECK(gs::layer_split{layers, gs::passthrough_layers{.patterns = {}}}.passthrough.empty());
-  gs::layer_split const small{layers, gs::passthrough_layers{.patterns = {}, .up_to = 7}};
+  CHECK(gs::detail::layer_split{layers, gs::passthrough_layers{.patterns = {}}}.passthrough.empty());
+  gs::detail::layer_split const small{layers, gs::passthrough_layers{.patterns = {}, .up_to = 7}};
   CHECK(small.passthrough_elements == 12);
-  CHECK(gs::layer_split{layers, gs::passthrough_layers{.patterns = {}, .up_to = 8}}.passthrough_elements == 20);
+  CHECK(gs::detail::layer_split{layers, gs::passthrough_layers{.patterns = {}, .up_to = 8}}.passthrough_elements == 20);
 }
 
 // ---- Densities -------------------------------------------------------------------------------------------
@@ -697,7 +697,7 @@ TEST_CASE("a sample takes one place in each of its strips") {
       if (count > n) continue;
       CAPTURE(n);
       CAPTURE(count);
-      gs::sample_places const places{n, count, gs::mix(n + count)};
+      gs::detail::sample_places const places{n, count, gs::mix(n + count)};
       double const strip = static_cast<double>(n) / static_cast<double>(count);
       std::uint64_t sum = 0;
       for (std::uint64_t j = 0; j < count; ++j) {
@@ -760,7 +760,7 @@ TEST_CASE("a view is a span for both spaces") {
 TEST_CASE("a sample answers by rank and by count") {
   std::vector<gs::key_type> keys{};
   for (float const x : {0.5f, 0.0f, 3.0f, 1.0f, 3.0f}) keys.push_back(gs::magnitude_key(x));
-  gs::key_sample sample{keys};
+  gs::detail::key_sample sample{keys};
   CHECK(sample.size() == 5);
   CHECK(sample.sum_abs() == 7.5);
   CHECK(sample.nonzero() == 4);

@@ -69,7 +69,7 @@ class expected_states {
 /// Elements of the layers that pass through, in order.
 std::vector<std::size_t> passed_elements() {
   std::vector<std::size_t> all;
-  for (auto const& layer : gs::layer_split{layers, gs::passthrough_layers{}}.passthrough)
+  for (auto const& layer : gs::detail::layer_split{layers, gs::passthrough_layers{}}.passthrough)
     for (std::size_t i = 0; i < layer.size; ++i) all.push_back(layer.offset + i);
   return all;
 }

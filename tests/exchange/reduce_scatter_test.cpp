@@ -44,7 +44,7 @@ std::string against_gather(int world, gs::layout const& layers, Recipe const& re
     gs::compressor whole{here, layers, with_exchange(recipe, gs::gather{})};
     gs::compressor shards{here, layers, with_exchange(recipe, gs::reduce_scatter{})};
     auto const mine = gs::shard_of(n, world, comm.rank());
-    gs::layer_split const split{layers, recipe.passthrough};
+    gs::detail::layer_split const split{layers, recipe.passthrough};
     for (std::uint64_t step = 0; step < 5; ++step) {
       auto all = gradient(n, comm.rank(), step);
       auto part = all;

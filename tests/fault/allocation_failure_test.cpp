@@ -26,7 +26,7 @@ namespace {
 gs::host const here{.threads = 1};
 
 // LLVM's OpenMP allocates when it starts, which no test may see fail.
-[[maybe_unused]] int const threads_of_openmp = gs::host_team{0}.size();
+[[maybe_unused]] int const threads_of_openmp = gs::detail::host_team{0}.size();
 
 // Between them they have every exchange and every kind of buffer.
 gs::recipe const plain{.density = 0.02};

@@ -685,7 +685,7 @@ TEST_CASE("restore and absorb refuse what is not theirs, and change nothing") {
         "mismatch: gradsieve: checkpoint is of another residual store, whose states mean something else";
     CHECK(refusal_of(filtered, momentum.state()) == another);
     CHECK(refusal_of(momentum, filtered.state()) == another);
-    CHECK(gs::kind_of_store(memory_itself{}) != gs::kind_of_store(gs::filtered{}));
+    CHECK(gs::detail::kind_of_store(memory_itself{}) != gs::detail::kind_of_store(gs::filtered{}));
     gs::compressor none{here, layers, gs::recipe{.density = 0.1, .residual = gs::none{}}};
     CHECK(refusal_of(none, good) == another);
     gs::compressor fading{here, layers, gs::recipe{.density = 0.1, .residual = gs::error_feedback{.decay = 0.5f}}};

@@ -149,7 +149,7 @@ void add_decisions(gs::fingerprint& all, Partitioner const& how, std::vector<gs:
   std::uint64_t const n = layers.back().offset + layers.back().size;
   gs::density_schedule const ramp{gs::warm_up{.initial = 0.25, .final = 0.001, .steps = 7}};
   for (int const world : {2, 3, 5, 8, 16}) {
-    gs::segmentation<Partitioner> segments;
+    gs::detail::segmentation<Partitioner> segments;
     segments.plan(how, layers, n, ramp.most(), world);
     for (std::uint64_t step = 0; step < 9; ++step) {
       auto const norms = segments.norms();

@@ -37,6 +37,7 @@
 namespace {
 
 using namespace gradsieve;
+using namespace gradsieve::detail;
 using namespace gradsieve::host_kernels;
 
 std::vector<simd> levels() {

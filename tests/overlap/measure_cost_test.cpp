@@ -127,10 +127,10 @@ TEST_CASE("bad times and options are refused") {
 }
 
 TEST_CASE("sizes are spaced evenly on a logarithmic scale and end with the largest") {
-  auto const sizes = gs::schedule_detail::sizes_of({.smallest = 4, .largest = 100});
+  auto const sizes = gs::detail::sizes_of({.smallest = 4, .largest = 100});
   CHECK(sizes == std::vector<std::uint64_t>{4, 8, 16, 32, 64, 100});
-  CHECK(gs::schedule_detail::sizes_of({.smallest = 64, .largest = 64}) == std::vector<std::uint64_t>{64});
-  CHECK(gs::schedule_detail::sizes_of({.smallest = 64, .largest = 1024, .per_octave = 4}).size() == 17);
+  CHECK(gs::detail::sizes_of({.smallest = 64, .largest = 64}) == std::vector<std::uint64_t>{64});
+  CHECK(gs::detail::sizes_of({.smallest = 64, .largest = 1024, .per_octave = 4}).size() == 17);
 }
 
 TEST_CASE("all ranks get the same fit, of the slowest rank's times") {

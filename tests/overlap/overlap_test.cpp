@@ -251,7 +251,7 @@ TEST_CASE("empty layers, groups and layouts, and a world of one") {
 
 TEST_CASE("no group waits for a layer that has no elements") {
   gs::layout const layers{{"a", 0}, {"b", 4}, {"c", 0}, {"d", 0}};
-  gs::tracker counter{plan_of(layers, backwards(4), {1, 3, 4})};  // {d} {c, b} {a}
+  gs::detail::tracker counter{plan_of(layers, backwards(4), {1, 3, 4})};  // {d} {c, b} {a}
   for (int step = 0; step < 2; ++step) {
     CHECK(counter.frontier() == 1);
     CHECK(counter.on_ready(1) == 1);  // c
@@ -439,7 +439,7 @@ TEST_CASE("the tracker counts layers of any number of threads, step after step")
   gs::layout const layers{std::vector<gs::layer>(60, {"", 1})};
   data::generator random{5};
   auto const chosen = plan_of(layers, backwards(60), some_borders(60, random));
-  gs::tracker counter{chosen};
+  gs::detail::tracker counter{chosen};
   for (int step = 0; step < (sanitized ? 20 : 200); ++step) {
     if (step > 0) counter.reset();
     CHECK(counter.frontier() == 0);

@@ -267,12 +267,12 @@ TEST_CASE("predicted speed-ups come within 30 % of those measured on links of li
   std::map<std::pair<std::string, double>, std::vector<double>> measured;
   std::vector<std::string> row;
   std::size_t line = 1;
-  gs::schedule_detail::read_csv_record(file, line, row);
+  gs::detail::read_csv_record(file, line, row);
   REQUIRE(row.at(4) == "measured_ms");
-  while (gs::schedule_detail::read_csv_record(file, line, row)) {
+  while (gs::detail::read_csv_record(file, line, row)) {
     double gbit = 0, milliseconds = 0;
-    REQUIRE(gs::schedule_detail::parse_number(row.at(2), gbit));
-    REQUIRE(gs::schedule_detail::parse_number(row.at(4), milliseconds));
+    REQUIRE(gs::detail::parse_number(row.at(2), gbit));
+    REQUIRE(gs::detail::parse_number(row.at(4), milliseconds));
     measured[{row[0], gbit}].push_back(1e-3 * milliseconds);
   }
   auto const menu = gs::usual_choices(0.01);

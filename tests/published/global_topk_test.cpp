@@ -188,7 +188,7 @@ std::string check_threshold(std::vector<std::vector<gs::key_type>> keys, std::ui
   std::vector<std::uint64_t> took(keys.size());
   auto const said = on_ranks(static_cast<int>(keys.size()), [&](communicator comm) {
     findings found;
-    gs::global_threshold threshold;
+    gs::detail::global_threshold threshold;
     threshold.reserve(comm.size());
     auto const& mine = keys[at(comm.rank())];
     for (int again = 0; again < 2; ++again) {
@@ -315,7 +315,7 @@ TEST_CASE("the threshold of all ranks is exact, in few rounds") {
 TEST_CASE("words that no search gives end it: on any data") {
   auto const said = on_ranks(3, [&](communicator comm) {
     std::vector<gs::key_type> const keys{gs::infinite_key, gs::infinite_key, 7};  // sums of what was damaged or forged
-    gs::global_threshold threshold;
+    gs::detail::global_threshold threshold;
     threshold.reserve(comm.size());
     int calls = 100;
     auto const how = ending([&] { threshold.find(impatient{{comm}, &calls}, here, keys, 5); });

@@ -161,13 +161,13 @@ TEST_CASE("sums of whole numbers: magnitudes, squares and logarithms, for any nu
       gs::host_workspace work{where, n};
       work.plan(std::vector{gs::segment{0, n}}, {}, n);
       gs::accumulator_ref const acc{{values.data(), n}, 0, 0, 0, nullptr};
-      gs::add_exceedance<true> const add{least, {n, max_key}};
+      gs::detail::add_exceedance<true> const add{least, {n, max_key}};
       auto const sums = work.add_up<4>(acc, add);
       if (first == gs::whole_sums<4>{}) first = sums;
       CHECK(sums == first);
       auto without = sums;
       without[3] = 0;
-      CHECK(work.add_up<4>(acc, gs::add_exceedance<false>{least, {n, max_key}}) == without);
+      CHECK(work.add_up<4>(acc, gs::detail::add_exceedance<false>{least, {n, max_key}}) == without);
       if (sums[0] == 0) continue;
       auto const moments = add.moments(sums, 0);
       CHECK(moments.count == count);
@@ -179,25 +179,25 @@ TEST_CASE("sums of whole numbers: magnitudes, squares and logarithms, for any nu
 }
 
 TEST_CASE("quantiles of the laws that sidco fits") {
-  gs::exceedances const of{.count = 1000, .mean = 2, .variance = 4, .mean_log = std::log(2.0) - 0.57721566};
+  gs::detail::exceedances const of{.count = 1000, .mean = 2, .variance = 4, .mean_log = std::log(2.0) - 0.57721566};
   for (double const ratio : {0.5, 0.1, 1e-3, 1e-6}) {
     CAPTURE(ratio);
     double const exponential = -2 * std::log(ratio);
-    CHECK(gs::exponential_quantile(of, ratio) == doctest::Approx(exponential));
-    CHECK(gs::pareto_quantile(of, ratio) == doctest::Approx(exponential));               // of shape 0
-    CHECK(gs::gamma_quantile(of, ratio) == doctest::Approx(exponential).epsilon(0.02));  // of shape 1, nearly
+    CHECK(gs::detail::exponential_quantile(of, ratio) == doctest::Approx(exponential));
+    CHECK(gs::detail::pareto_quantile(of, ratio) == doctest::Approx(exponential));               // of shape 0
+    CHECK(gs::detail::gamma_quantile(of, ratio) == doctest::Approx(exponential).epsilon(0.02));  // of shape 1, nearly
   }
   // Of shape 2 the tail is (1 + x) exp(-x), of shape 1/2 erfc(sqrt(x)).
   for (double const x : {0.1, 1.0, 5.0, 20.0}) {
-    CHECK(gs::gamma_tail(2, x) == doctest::Approx((1 + x) * std::exp(-x)));
-    CHECK(gs::gamma_tail(0.5, x) == doctest::Approx(std::erfc(std::sqrt(x))));
+    CHECK(gs::detail::gamma_tail(2, x) == doctest::Approx((1 + x) * std::exp(-x)));
+    CHECK(gs::detail::gamma_tail(0.5, x) == doctest::Approx(std::erfc(std::sqrt(x))));
   }
-  for (double const x : {0.02, 0.5, 1.0, 7.5, 51.0}) CHECK(gs::log_gamma(x) == doctest::Approx(std::lgamma(x)));
+  for (double const x : {0.02, 0.5, 1.0, 7.5, 51.0}) CHECK(gs::detail::log_gamma(x) == doctest::Approx(std::lgamma(x)));
   // Variance 8 of mean 2: shape -1/4 as here, 1/4 as usual; scale 1.5.
-  gs::exceedances const heavy{.count = 10, .mean = 2, .variance = 8};
-  CHECK(gs::pareto_quantile(heavy, 0.01) == doctest::Approx(1.5 / 0.25 * (std::pow(0.01, -0.25) - 1)));
+  gs::detail::exceedances const heavy{.count = 10, .mean = 2, .variance = 8};
+  CHECK(gs::detail::pareto_quantile(heavy, 0.01) == doctest::Approx(1.5 / 0.25 * (std::pow(0.01, -0.25) - 1)));
   for (double const spread : {0.0, 1e-30, 1e30}) {
-    double const far = gs::pareto_quantile({.count = 1, .mean = 1, .variance = spread}, 1e-3);
+    double const far = gs::detail::pareto_quantile({.count = 1, .mean = 1, .variance = spread}, 1e-3);
     CHECK(std::isfinite(far));
     CHECK(far > 0);
   }

@@ -72,7 +72,7 @@ TEST_CASE("random_places rise, lie in strips, and meet every element") {
   for (std::uint64_t const size : {1u, 7u, 1000u, 4'294'967'295u})
     for (std::uint64_t const k : {1u, 3u, 7u, 1000u}) {
       if (k > size) continue;
-      gs::random_places const places{size, k, 11};
+      gs::detail::random_places const places{size, k, 11};
       for (std::uint64_t j = 0; j < k; ++j) {
         REQUIRE(places[j] >= j * size / k);
         REQUIRE(places[j] < (j + 1) * size / k);
@@ -80,7 +80,7 @@ TEST_CASE("random_places rise, lie in strips, and meet every element") {
     }
   std::array<int, 100> met{};
   for (std::uint64_t step = 0; step < 10'000; ++step) {
-    gs::random_places const places{100, 10, gs::mix(step)};
+    gs::detail::random_places const places{100, 10, gs::mix(step)};
     for (std::uint64_t j = 0; j < 10; ++j) ++met[places[j]];
   }
   for (int const each : met) CHECK(std::abs(each - 1000) < 150);  // five standard deviations

@@ -272,9 +272,9 @@ TEST_CASE("with norms too: the accumulate pass finds the candidates by the last 
   std::array<gs::range, 3> const layers{{{0, 60'000}, {60'000, 40'000}, {100'000, n - 100'000}}};
   gs::recipe const recipe{.density = 0.01, .partitioner = gs::deft{}};
   gs::host_workspace work{gs::host{2}, n};
-  gs::residual_memory<gs::host_workspace, gs::error_feedback> memory{work, recipe.residual, n};
+  gs::detail::residual_memory<gs::host_workspace, gs::error_feedback> memory{work, recipe.residual, n};
   gs::step_report report;
-  gs::host_selection_stage stage{recipe, work, memory, report};
+  gs::detail::host_selection_stage stage{recipe, work, memory, report};
   stage.segments().plan(recipe.partitioner, layers, n, 0.01, 1);
   auto const room = stage.segments().most();
   work.plan(stage.segments().all(), {}, room);
@@ -287,8 +287,8 @@ TEST_CASE("with norms too: the accumulate pass finds the candidates by the last 
     std::vector<std::uint64_t> found;
     for (std::size_t s = 0; s < layers.size(); ++s)
       found.push_back(work.collected(stage.segments().view(memory.state(0), s, step)).count);
-    gs::held_failure none;
-    stage.decide_by_norms(gs::no_ranks{}, {}, none);
+    gs::detail::held_failure none;
+    stage.decide_by_norms(gs::detail::no_ranks{}, {}, none);
     for (std::size_t s = 0; s < layers.size(); ++s) missed += found[s] >= stage.segments()[s].k ? 0 : 1;
     auto const own = stage.select({});
     CHECK(own.indices.size() == 2000);

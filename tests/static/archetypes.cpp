@@ -75,7 +75,7 @@ template <class T>
 struct read_as {};
 
 template <class Recipe>
-struct stages : gs::step_parts<Recipe> {
+struct stages : gs::detail::step_parts<Recipe> {
   static constexpr bool holds_failures = false;
   struct [[maybe_unused]] arithmetic {};
   using entries = found;
@@ -94,10 +94,10 @@ struct stages : gs::step_parts<Recipe> {
     void absorb(std::size_t, std::span<float const>);
   };
   struct selection_part {
-    gs::segmentation<decltype(Recipe::partitioner)>& segments();
-    bool decide(gs::step_role);
+    gs::detail::segmentation<decltype(Recipe::partitioner)>& segments();
+    bool decide(gs::detail::step_role);
     template <class Comm>
-    bool decide_by_norms(Comm const&, gs::step_role, gs::held_failure&);
+    bool decide_by_norms(Comm const&, gs::detail::step_role, gs::detail::held_failure&);
     template <class T>
     std::uint64_t count_non_finite(read_as<T> const&);
     std::uint64_t steps() const;
@@ -122,25 +122,25 @@ struct stages : gs::step_parts<Recipe> {
   template <class Comm>
   Comm const& for_host(Comm const&) const;
   gs::host const& on_host() const;
-  gs::preflight::word word() const;
+  gs::detail::preflight::word word() const;
   void reserve(int);
-  void begin_step(std::size_t, gs::step_role);
+  void begin_step(std::size_t, gs::detail::step_role);
   void end_step();
   void forget_step();
   template <class T>
   read_as<T> prepare(gs::gradient_ref<T const>, int);
   template <class T>
-  void accumulate(read_as<T> const&, gs::step_role);
+  void accumulate(read_as<T> const&, gs::detail::step_role);
   void may_exclude();
   void exclude(std::span<std::uint32_t const>);
   void take_passthrough(float);
 #ifndef WITHOUT_PUT_BACK
   void put_back();
 #endif
-  found select(gs::step_role);
+  found select(gs::detail::step_role);
   void quantise(found const&, float);
   template <class Comm>
-  sent exchange(Comm const&, found const&, float, gs::held_failure const&);
+  sent exchange(Comm const&, found const&, float, gs::detail::held_failure const&);
   void remove(found const&);
   void remove(sent const&);
   template <class T>
@@ -155,7 +155,7 @@ struct stages : gs::step_parts<Recipe> {
   workspace work;
   residual_part memory;
   passthrough_part passthrough;
-  gs::preflight ranks;
+  gs::detail::preflight ranks;
   selection_part selection;
   selection_type last;
 };
@@ -170,7 +170,7 @@ struct node {
   template <bool Scatters, class T>
   void reserve(gs::gradient_ref<T>, gs::layout const&);
   template <class Inside>
-  void meet(Inside const&, std::uint64_t, std::uint64_t, std::uint64_t, gs::held_failure&);
+  void meet(Inside const&, std::uint64_t, std::uint64_t, std::uint64_t, gs::detail::held_failure&);
 #ifndef WITHOUT_AVERAGE
   template <class Inside, class T>
   void average(Inside const&, gs::gradient_ref<T>);
@@ -178,7 +178,7 @@ struct node {
   template <class T>
   std::span<T> values() const;
   template <class Inside, class Compressor, class T>
-  void collect(Inside const&, gs::gradient_ref<T>, gs::held_failure&, Compressor&);
+  void collect(Inside const&, gs::gradient_ref<T>, gs::detail::held_failure&, Compressor&);
   gs::step_report report(gs::step_report const&) const;
 };
 

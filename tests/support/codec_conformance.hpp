@@ -204,7 +204,8 @@ class suite {
     guarded<float> values{room, -77.0f}, passthrough{info.passthrough, -77.0f};
     std::string refusal;
     try {
-      auto const view = gs::decode_checked(codec_, info, from, {indices.span(), values.span(), passthrough.span()});
+      auto const view =
+          gs::detail::decode_checked(codec_, info, from, {indices.span(), values.span(), passthrough.span()});
       bool good = view.indices.size() == view.values.size() && view.indices.size() <= room &&
                   view.passthrough.size() == info.passthrough;
       for (std::size_t i = 0; good && i < view.indices.size(); ++i)

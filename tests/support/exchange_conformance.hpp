@@ -143,7 +143,7 @@ class suite {
       std::vector<unsigned char> skips;
       if (step == 3)
         for (std::size_t l = 0; l < layers.count(); ++l) skips.push_back(l % 2 == 0);
-      bool encode_fails = step == 5 && gs::encodes_values(recipe_.exchange);
+      bool encode_fails = step == 5 && gs::detail::encodes_values(recipe_.exchange);
       bool const rank_fails = step == 7 && world > 1;
       step_of(all, step, [&](auto const& comm, compressor_type& own, values& update) {
         if (rank_fails && comm.rank() == world - 1) return own.fail(comm, std::span{update});

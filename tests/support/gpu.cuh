@@ -177,7 +177,7 @@ bool same_as_host(Recipe const& recipe, gs::layout const& layers, std::uint64_t 
     same = same && report.selected == got.indices.size() && report.budget == host.report().budget &&
            report.non_finite == host.report().non_finite && report.saturated == host.report().saturated &&
            report.passthrough_elements == host.report().passthrough_elements &&
-           (gs::uses_candidates<decltype(recipe.selector)> || report.thresholds == host.report().thresholds);
+           (gs::detail::uses_candidates<decltype(recipe.selector)> || report.thresholds == host.report().thresholds);
   }
   return same && steps::same_bits(steps::states_of(device), steps::states_of(host)) &&
          device.residual_norm() == doctest::Approx(host.residual_norm()).epsilon(1e-12);

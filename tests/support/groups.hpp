@@ -77,7 +77,7 @@ class one_by_one {
   }
 
  private:
-  gs::group_map groups_;
+  gs::detail::group_map groups_;
   std::vector<std::invoke_result_t<Make const&, gs::layout const&>> exchanges_;
 };
 

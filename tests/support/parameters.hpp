@@ -116,7 +116,7 @@ struct member {
     bool same = true;
     for (std::size_t i = 0; i < own.size(); ++i)
       same = same && gs::to_float(own[i]) ==
-                         gs::to_float(gs::own_parameter<T>(exchange.common()[i], unsent[i], exchange.weight()));
+                         gs::to_float(gs::detail::own_parameter<T>(exchange.common()[i], unsent[i], exchange.weight()));
     return same;
   }
 

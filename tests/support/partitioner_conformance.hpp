@@ -51,7 +51,7 @@ class suite {
       gs::segment_list list;
       found_.attempt([&] {
         how_.split(layers, world, list);
-        gs::segment_check<Partitioner>::split(layers, list);
+        gs::detail::segment_check<Partitioner>::split(layers, list);
       });
       check_covered(layers, list);
       gs::segment_list again;
@@ -105,7 +105,7 @@ class suite {
 
   void check(gs::segment_list const& planned, norms const& squared, bool positive, gs::step_budget const budget) {
     auto const list = assigned(planned, squared, budget);
-    gs::segment_check<Partitioner>::assign(how_, planned, list, budget.world);
+    gs::detail::segment_check<Partitioner>::assign(how_, planned, list, budget.world);
     gs::step_budget const other{0.5, budget.elements, budget.step + 17, budget.world};
     auto const again = assigned(assigned(planned, squared, other), squared, budget, 3);
     found_.expect(again == list, "assign() decides otherwise by what segments or scratch hold from the step before");

@@ -260,7 +260,7 @@ class suite {
       if (!predicted) return;
       collect();
       auto const found = work.collected(acc);
-      auto const wanted = gs::choose_among(chosen_, acc, found, k);
+      auto const wanted = gs::detail::choose_among(chosen_, acc, found, k);
       if (!wanted.made) return;
       gs::threshold const at =
           wanted.rank > 0 ? work.kth_largest(acc, wanted.rank) : gs::threshold{found.threshold - 1, 0};

@@ -56,7 +56,7 @@ struct binned {
 
   /// Replaces values by those that a receiver decodes; see quantises.
   void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
-    to_layer_scale(info, indices, values);
+    detail::to_layer_scale(info, indices, values);
   }
 
   /// Writes a message; returns its size. @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
@@ -103,7 +103,7 @@ struct binned {
   [[nodiscard]] byte_breakdown breakdown(message_info const& info, selection_view const in,
                                          std::span<range const> passthrough, std::span<std::byte const>) const {
     auto const& layers = layers_of(info);
-    auto result = breakdown_of_layers(info, passthrough);
+    auto result = detail::breakdown_of_layers(info, passthrough);
     for_each_part(layers, info, in, [&](bin_layer const& part) {
       wire::byte_count size;
       write(part, in, size);
@@ -144,7 +144,7 @@ struct binned {
   template <class F>
   static void for_each_part(layout const& layers, message_info const& info, selection_view const in, F const& f) {
     std::size_t next = 0;
-    for_each_layer(info, in.indices, [&](std::size_t l, std::size_t first, std::size_t last) {
+    detail::for_each_layer(info, in.indices, [&](std::size_t l, std::size_t first, std::size_t last) {
       std::uint64_t skipped = 0;
       for (; next < l; ++next) skipped += layers[next].size > 0 ? 1u : 0u;
       ++next;
@@ -156,7 +156,7 @@ struct binned {
   static void write(bin_layer const& part, selection_view const in, Sink& to) noexcept {
     auto const values = in.values.subspan(part.first, part.last - part.first);
     wire::put_varint(to, part.skipped);
-    to.put(gradsieve::bit_cast<std::uint32_t>(mean_magnitude(values)), 4);
+    to.put(gradsieve::bit_cast<std::uint32_t>(detail::mean_magnitude(values)), 4);
     wire::put_bins(part.bins, part.base, in.indices.subspan(part.first, values.size()), values, to);
   }
 

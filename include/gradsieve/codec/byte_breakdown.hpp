@@ -14,7 +14,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/report.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The bytes of a header, and the elements of each kind of layer: layers with equal bin lengths are one kind, and the
 /// ranges in `passthrough`, at 4 bytes per element, another. @pre info.layers, info.bins
@@ -86,4 +86,4 @@ template <class Selector, class Codec>
   return result;
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -14,7 +14,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Whether two spans have memory in common.
 [[nodiscard]] inline bool shares_memory(std::span<std::byte const> a, std::span<std::byte const> b) noexcept {
@@ -64,4 +64,4 @@ void check_selection(Codec const& how, message_info const& info, std::span<range
   }
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

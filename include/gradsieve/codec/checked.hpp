@@ -38,15 +38,13 @@ template <class T>
          (ordered(whole.data(), part.data()) && ordered(part.data() + part.size(), whole.data() + whole.size()));
 }
 
-}  // namespace detail
-
 /// A codec's encode(); returns the number of bytes. @throws what encode() throws; invalid_argument if it reports more
 /// bytes than `to` has.
 template <codec Codec>
 [[nodiscard]] std::uint64_t encode_checked(Codec const& how, message_info const& info, selection_view const in,
                                            std::span<std::byte> to) {
   std::uint64_t const bytes = how.encode(info, in, to);
-  detail::check_returned<Codec>("codec", "encode()", bytes, "its max_bytes() left room for", to.size());
+  check_returned<Codec>("codec", "encode()", bytes, "its max_bytes() left room for", to.size());
   return bytes;
 }
 
@@ -56,8 +54,8 @@ template <class Indices>
 [[nodiscard]] std::uint64_t encode_indices_checked(Indices const& how, message_info const& info,
                                                    std::span<index_type const> in, std::span<std::byte> to) {
   std::uint64_t const bytes = how.encode(info, in, to);
-  detail::check_returned<Indices>("index codec", "encode()", bytes, "its max_bytes() is",
-                                  smaller<std::uint64_t>(how.max_bytes(info.n, in.size()), to.size()));
+  check_returned<Indices>("index codec", "encode()", bytes, "its max_bytes() is",
+                          smaller<std::uint64_t>(how.max_bytes(info.n, in.size()), to.size()));
   return bytes;
 }
 
@@ -74,9 +72,9 @@ template <codec Codec>
     };
     if (found.indices.size() != found.values.size()) refuse("lists of indices and values that differ in length");
     if (found.passthrough.size() != info.passthrough) refuse("another number of elements that pass through");
-    if (!detail::lies_within(found.indices, std::span{out.indices.data(), out.indices.size()}) ||
-        !detail::lies_within(found.values, std::span{out.values.data(), out.values.size()}) ||
-        !detail::lies_within(found.passthrough, std::span{out.passthrough.data(), out.passthrough.size()}))
+    if (!lies_within(found.indices, std::span{out.indices.data(), out.indices.size()}) ||
+        !lies_within(found.values, std::span{out.values.data(), out.values.size()}) ||
+        !lies_within(found.passthrough, std::span{out.passthrough.data(), out.passthrough.size()}))
       refuse("lists that are not a part of those it was given");
     wire::check_indices(info.n, found.indices);
     wire::check_finite(found.values);
@@ -84,5 +82,7 @@ template <codec Codec>
   }
   return found;
 }
+
+}  // namespace detail
 
 }  // namespace gradsieve

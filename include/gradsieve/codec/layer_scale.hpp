@@ -10,7 +10,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Calls f(layer, first, last) for each layer that has entries: those from `first` to before `last`. Without
 /// info.layers the gradient is one layer. Cost: O(layers + log of the entries for each). @pre the indices increase
@@ -30,7 +30,9 @@ void for_each_layer(message_info const& info, std::span<index_type const> indice
   }
 }
 
-namespace wire {
+}  // namespace gradsieve::detail
+
+namespace gradsieve::wire {
 
 /// |x| in units of 2^-31 of the power of two below 2^(top - 126), rounded down. @pre top is the largest exponent field
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t in_units(key_type key, unsigned top) noexcept {
@@ -47,7 +49,9 @@ namespace wire {
   return narrowed(divide(static_cast<double>(sum), static_cast<double>(count)) * unit);
 }
 
-}  // namespace wire
+}  // namespace gradsieve::wire
+
+namespace gradsieve::detail {
 
 /// The mean magnitude of fewer than 2^32 finite values. If all magnitudes are equal, it is exactly that one. The sum
 /// uses whole numbers, so its order does not matter and all machines get the same bits; magnitudes below 2^-31 of the
@@ -72,4 +76,4 @@ inline void to_layer_scale(message_info const& info, std::span<index_type const>
   });
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -7,7 +7,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The largest magnitude for which the sum of `ranks` values is finite in any order: the largest float / ranks, and for
 /// more than two ranks less the possible rounding. Source: an addition rounds by at most 2^-24 of its result, and a sum
@@ -43,4 +43,4 @@ template <class Values>
   return largest_coded(how, info, limit);
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -39,13 +39,14 @@ struct packed {
       value_codec<Values> || choosing_value_codec<Values>,
       "packed's values need id, max_bytes(count), bytes(info, indices), encode(info, indices, values, to) and "
       "decode(info, indices, from, values); they must be comparable and trivially copyable");
-  static_assert(quantise_fits<Values>,
+  static_assert(detail::quantise_fits<Values>,
                 "packed's values: quantise must be quantise(info, indices, std::span<float>) const noexcept");
-  static_assert(largest_fits<Values>, "packed's values: largest must be float largest() const");
-  static_assert(most_count_fits<Values>, "packed's values: most_count must be std::uint64_t most_count(bytes) const");
-  static_assert(value_bytes_fits<Values>,
+  static_assert(detail::largest_fits<Values>, "packed's values: largest must be float largest() const");
+  static_assert(detail::most_count_fits<Values>,
+                "packed's values: most_count must be std::uint64_t most_count(bytes) const");
+  static_assert(detail::value_bytes_fits<Values>,
                 "packed's values: value_bytes must be std::uint64_t value_bytes() const noexcept");
-  static_assert(name_of_fits<Indices>,
+  static_assert(detail::name_of_fits<Indices>,
                 "packed's indices: name_of must be char const* name_of(std::span<std::byte const>) const");
 
   static constexpr char const* name = "packed";
@@ -106,7 +107,7 @@ struct packed {
     wire::store_one(to.subspan(message_header::bytes + 2), part_id);
     wire::store(to.subspan(start), in.passthrough);
     std::uint64_t at = start + in.passthrough.size_bytes();
-    at += encode_indices_checked(indices, info, in.indices, to.subspan(at));
+    at += detail::encode_indices_checked(indices, info, in.indices, to.subspan(at));
     std::uint64_t const most = smaller<std::uint64_t>(values.max_bytes(in.indices.size()), to.size() - at);
     with_values(part_id, [&]<class Chosen>(Chosen const& how) {
       auto const size = how.bytes(info, in.indices);

@@ -108,7 +108,7 @@ class group {
     std::mutex mutex;
     std::condition_variable all_here;
   };
-  std::unique_ptr<waiting, delete_in_own_process> shared_{new waiting};
+  std::unique_ptr<waiting, gradsieve::detail::delete_in_own_process> shared_{new waiting};
   std::size_t here_ = 0;
   std::uint64_t phase_ = 0;
   int departed_ = nobody;

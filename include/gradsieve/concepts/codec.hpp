@@ -167,7 +167,7 @@ concept rounding_separable_codec =
     separable_codec<C> && requires { requires quantises<std::remove_cvref_t<decltype(C::values)>>; };
 
 // ---- Whether an optional member, where there is one, has the signature that is called ------------------------
-/// @cond internal
+namespace detail {
 
 template <class C>
 inline constexpr bool quantise_fits =
@@ -205,6 +205,6 @@ inline constexpr bool name_of_fits =
     choosing_index_codec<C> ||
     !(requires { &C::name_of; } || requires(C& c, std::span<std::byte const> part) { c.name_of(part); });
 
-/// @endcond
+}  // namespace detail
 
 }  // namespace gradsieve

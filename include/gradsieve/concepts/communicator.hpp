@@ -89,7 +89,8 @@ concept stream_ordered_communicator = communicator<C> && requires { requires det
 template <class C>
 concept staging_communicator = communicator<C> && requires { requires detail::flag<C::stages>; };
 
-/// @cond internal
+namespace detail {
+
 /// Whether it is one. One that stands for several has is_staging() besides.
 template <communicator C>
 [[nodiscard]] constexpr bool is_staging(C const& comm) {
@@ -98,22 +99,22 @@ template <communicator C>
   else
     return staging_communicator<C>;
 }
-/// @endcond
+
+}  // namespace detail
 
 // ---- Whether an optional member, where there is one, has the form that is used -------------------------------
-/// @cond internal
+namespace detail {
 
 template <class C>
 inline constexpr bool require_threads_fits =
     thread_checking_communicator<C> || !(requires { &C::require_threads; } || requires(C& c) { c.require_threads(); });
 template <class C>
-inline constexpr bool stream_ordered_fits = !(
-                                                requires { &C::stream_ordered; } || requires { C::stream_ordered; }) ||
-                                            requires { detail::flag<C::stream_ordered>; };
+inline constexpr bool stream_ordered_fits =
+    !(requires { &C::stream_ordered; } || requires { C::stream_ordered; }) || requires { flag<C::stream_ordered>; };
 template <class C>
 inline constexpr bool stages_fits =
-    !(requires { &C::stages; } || requires { C::stages; }) || requires { detail::flag<C::stages>; };
+    !(requires { &C::stages; } || requires { C::stages; }) || requires { flag<C::stages>; };
 
-/// @endcond
+}  // namespace detail
 
 }  // namespace gradsieve

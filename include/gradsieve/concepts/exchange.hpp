@@ -61,7 +61,7 @@ concept runs_with =
       { buffers.run(round) } -> std::same_as<exchange_result>;
     };
 
-/// @cond internal
+namespace detail {
 
 /// Whether messages of the codec are sent. One that stands for several exchanges has encodes_values() besides.
 template <exchange_policy E>
@@ -86,6 +86,6 @@ concept has_stray_trait =
     requires { &E::needs_broadcast; } || requires { E::needs_broadcast; } || requires { &E::needs_all_to_all; } ||
     requires { E::needs_all_to_all; } || requires { &E::needs_send_receive; } || requires { E::needs_send_receive; };
 
-/// @endcond
+}  // namespace detail
 
 }  // namespace gradsieve

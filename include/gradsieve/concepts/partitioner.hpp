@@ -48,7 +48,7 @@ concept partitioner =
       p.assign(segments, squared_norms, budget, scratch);
     };
 
-/// @cond internal
+namespace detail {
 
 /// Whether no two ranks select from the same segment. One that stands for several partitioners has is_disjoint()
 /// besides.
@@ -68,6 +68,6 @@ concept has_stray_promise =
     requires { &P::within_layers; } || requires { P::within_layers; } || requires { &P::single_owner; } ||
     requires { P::single_owner; };
 
-/// @endcond
+}  // namespace detail
 
 }  // namespace gradsieve

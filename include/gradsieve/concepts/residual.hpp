@@ -65,7 +65,7 @@ concept versioned_residual_store = requires {
 };
 
 // ---- Whether an optional member, where there is one, has the signature that is called ------------------------
-/// @cond internal
+namespace detail {
 
 template <class P>
 inline constexpr bool stored_fits =
@@ -79,6 +79,6 @@ template <class P>
 inline constexpr bool meaning_fits =
     versioned_residual_store<P> || !(requires { &P::meaning; } || requires { P::meaning; });
 
-/// @endcond
+}  // namespace detail
 
 }  // namespace gradsieve

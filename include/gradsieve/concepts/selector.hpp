@@ -160,7 +160,7 @@ concept selector =
     threshold_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P> || choosing_members<P>;
 
 // ---- Whether an optional member, where there is one, has the signature that is called ------------------------
-/// @cond internal
+namespace detail {
 
 template <class P>
 inline constexpr bool capacity_fits =
@@ -191,14 +191,14 @@ template <class P>
 inline constexpr bool bins_within_layers_fits =
     !(
         requires { &P::bins_within_layers; } || requires { P::bins_within_layers; }) ||
-    (bin_selector<P> && requires { detail::flag<P::bins_within_layers>; });
+    (bin_selector<P> && requires { flag<P::bins_within_layers>; });
 
 template <class P>
 inline constexpr bool same_on_all_ranks_fits =
     !(
         requires { &P::same_on_all_ranks; } || requires { P::same_on_all_ranks; }) ||
-    requires { detail::flag<P::same_on_all_ranks>; };
+    requires { flag<P::same_on_all_ranks>; };
 
-/// @endcond
+}  // namespace detail
 
 }  // namespace gradsieve

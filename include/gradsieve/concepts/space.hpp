@@ -16,14 +16,12 @@
 
 namespace gradsieve {
 
-/// @cond internal
 namespace detail {
 
 template <template <class> class>
 struct class_of_one_type {};
 
 }  // namespace detail
-/// @endcond
 
 /// Where memory lives and work runs: `host`, or the CUDA header's `device`. A space is a small value that holds no
 /// gradient. Its members:

@@ -10,7 +10,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// A member that is true until its object is moved from.
 class presence {
@@ -56,4 +56,4 @@ inline void check_gradient_size(std::size_t size, std::uint64_t n) {
                            std::to_string(n));
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -14,6 +14,8 @@ template <class To, class From>
   return __builtin_bit_cast(To, from);
 }
 
+namespace detail {
+
 #if !GRADSIEVE_HAS_ASSOC_BARRIER
 /// A zero that the compiler does not know: bits XORed with it are unknown to the compiler, and loops still vectorise.
 [[nodiscard]] inline std::uint32_t make_unknown_zero() noexcept {
@@ -44,6 +46,8 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
 #endif
   return gradsieve::bit_cast<float>(bits);
 }
+
+}  // namespace detail
 
 /// The bits of x, read back from memory: for input, as opaque_bits() is for loops over elements.
 [[nodiscard]] GRADSIEVE_HD inline std::uint64_t stored_bits(double const& x) noexcept {
@@ -90,7 +94,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
 #elif GRADSIEVE_HAS_ASSOC_BARRIER
   return __builtin_assoc_barrier(a * b);
 #else
-  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(a * b) ^ unknown_zero);
+  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(a * b) ^ detail::unknown_zero);
 #endif
 }
 

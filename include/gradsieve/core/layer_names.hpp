@@ -25,7 +25,6 @@ namespace gradsieve {
   return plain;
 }
 
-/// @cond internal
 namespace detail {
 
 /// Whether a text has one of these words, in small letters: "LayerNorm_2", "layer_norm2" and "layerNorm" have the words
@@ -51,7 +50,6 @@ namespace detail {
 }
 
 }  // namespace detail
-/// @endcond
 
 /// Whether a name is that of a bias or of a parameter of a norm, by whole words of its last part ("q_bias") and, for
 /// norms, of the part before it ("layer1.0.bn1.weight", "encoder/LayerNorm/gamma"). Case and digits do not count.

@@ -32,6 +32,8 @@ struct moment_options {
   friend bool operator==(moment_options const&, moment_options const&) = default;
 };
 
+namespace detail {
+
 /// The sample of one layer: `count` of its `size` elements; the first of them is sample number `first`.
 struct layer_sample {
   std::uint64_t offset;  ///< of the layer
@@ -89,5 +91,7 @@ struct layer_moments {
   if (!is_finite(norm) || !(widened(norm) > widened(most))) return 1.0f;
   return narrowed(exact::divide(widened(most), widened(norm)));
 }
+
+}  // namespace detail
 
 }  // namespace gradsieve

@@ -103,7 +103,8 @@ void check_names(Recipe const& recipe, layout const& layers) {
          std::to_string(elements) + " of " + std::to_string(layers.size()) + " elements" + names;
 }
 
-/// @cond internal
+namespace detail {
+
 /// The layers of a layout in two lists, one range a layer: those selected from and those passed through.
 struct layer_split {
   std::vector<range> selected;
@@ -121,6 +122,7 @@ struct layer_split {
     }
   }
 };
-/// @endcond
+
+}  // namespace detail
 
 }  // namespace gradsieve

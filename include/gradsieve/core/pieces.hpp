@@ -19,7 +19,6 @@
 
 namespace gradsieve {
 
-/// @cond internal
 namespace detail {
 
 /// The type that a list's iterator refers to.
@@ -38,7 +37,6 @@ struct piece_value<List> {
 };
 
 }  // namespace detail
-/// @endcond
 
 /// A gradient that lies in several pieces of memory, such as one buffer per parameter: pass it in place of one flat
 /// buffer. In the layout's order, back to back, the pieces are the gradient; they are read and written in place, at any
@@ -86,14 +84,12 @@ class pieces {
   std::vector<std::uint64_t> starts_;
 };
 
-/// @cond internal
 namespace detail {
 template <class T>
 inline constexpr bool is_pieces = false;
 template <class T>
 inline constexpr bool is_pieces<pieces<T>> = true;
 }  // namespace detail
-/// @endcond
 
 /// Deduces the element type.
 template <class List>
@@ -189,7 +185,7 @@ class gradient_ref {
     if (starts_ == nullptr && parts_ != nullptr)
       throw invalid_argument("gradsieve: the gradient has " + std::to_string(count_) +
                              " pieces given by pointers, the layout has " + std::to_string(layers.count()) + " layers");
-    check_gradient_size(size_, layers.size());
+    detail::check_gradient_size(size_, layers.size());
     for (std::size_t p = 0; parts_ != nullptr && p < count_; ++p)
       if (parts_[p] == nullptr && starts_[p + 1] > starts_[p])
         throw invalid_argument("gradsieve: piece " + std::to_string(p) + " of the gradient is null, it has " +
@@ -231,25 +227,22 @@ gradient_ref(pieces<T> const&) -> gradient_ref<T>;
 template <class Range>
 gradient_ref(Range&&) -> gradient_ref<typename decltype(std::span{std::declval<Range&>()})::element_type>;
 
-/// @cond internal
 namespace detail {
 template <class T>
 inline constexpr bool is_gradient_ref = false;
 template <class T>
 inline constexpr bool is_gradient_ref<gradient_ref<T>> = true;
-}  // namespace detail
-/// @endcond
 
 /// A caller's gradient: pieces, or what checked_span() accepts. @post check() was not called
 template <class Gradient>
 [[nodiscard]] auto checked_gradient(Gradient& gradient, layout const& layers) noexcept {
-  if constexpr (detail::is_pieces<std::remove_cv_t<Gradient>>) {
+  if constexpr (is_pieces<std::remove_cv_t<Gradient>>) {
     using element = std::remove_pointer_t<typename decltype(gradient.data())::value_type>;
     static_assert(gradient_value<std::remove_const_t<element>>,
                   "pieces of a gradient are of float, gradsieve::float16 "
                   "or gradsieve::bfloat16");
     return gradient_ref<element>{gradient}.in(layers);
-  } else if constexpr (detail::is_gradient_ref<std::remove_cv_t<Gradient>>) {
+  } else if constexpr (is_gradient_ref<std::remove_cv_t<Gradient>>) {
     return gradient.in(layers);
   } else {
     auto const values = checked_span(gradient);
@@ -266,5 +259,7 @@ template <class T>
   else
     return gradient;
 }
+
+}  // namespace detail
 
 }  // namespace gradsieve

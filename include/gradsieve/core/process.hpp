@@ -19,6 +19,8 @@ namespace gradsieve {
 #endif
 }
 
+namespace detail {
+
 /// A deleter that does nothing in a child of fork(): for mutexes, which may stay locked there by other threads, and for
 /// threads and communicators, which are in the parent. The object that it does not delete is the child's copy.
 class delete_in_own_process {
@@ -31,5 +33,7 @@ class delete_in_own_process {
  private:
   std::int64_t process_ = process_id();
 };
+
+}  // namespace detail
 
 }  // namespace gradsieve

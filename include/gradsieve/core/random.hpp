@@ -17,6 +17,8 @@ namespace gradsieve {
   return x ^ (x >> 31);
 }
 
+namespace detail {
+
 /// `count` of n positions for a sample: one random position in each of `count` strips of length n / count, rounded up
 /// or down. It does not divide, as a division would cost more than reading the element.
 class sample_places {
@@ -36,5 +38,7 @@ class sample_places {
   std::uint64_t strip_;  // in units of 2^-20 elements
   std::uint64_t stream_;
 };
+
+}  // namespace detail
 
 }  // namespace gradsieve

@@ -8,7 +8,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Radix select, most significant digit first: each round histograms the keys of the current range into
 /// `bins` bins and narrows the range to the bin that holds the k-th largest key. At most three rounds.
@@ -157,4 +157,4 @@ class bracket_search {
   threshold result_{};
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -10,9 +10,8 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// The layers of a step in lists of ranges, one per layer, in order. Without skipped layers they are the recipe's.
 class step_layers {
  public:
@@ -59,6 +58,5 @@ class step_layers {
   std::uint64_t skipped_elements_ = 0;
   std::uint64_t hash_ = 0;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -55,7 +55,7 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
 
 /// Key of |x|.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr key_type magnitude_key(float const& x) noexcept {
-  return opaque_bits(x) & 0x7FFF'FFFFu;
+  return detail::opaque_bits(x) & 0x7FFF'FFFFu;
 }
 
 /// The magnitude that has this key.
@@ -99,7 +99,7 @@ struct bfloat16 {
 
 /// The value as a float. Exact, subnormals and NaN payloads included.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(bfloat16 x) noexcept {
-  return opaque_float(static_cast<std::uint32_t>(x.bits) << 16);
+  return detail::opaque_float(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
 /// The value as a float. Exact, subnormals included, also where the processor flushes subnormals to zero. The payload
@@ -122,7 +122,7 @@ struct bfloat16 {
       gradsieve::bit_cast<float>(smallest_normal | magnitude) - gradsieve::bit_cast<float>(smallest_normal));
   std::uint32_t const finite = magnitude >= 0x0080'0000u ? magnitude + rebias : subnormal;
   std::uint32_t const special = magnitude | infinite_key;
-  return opaque_float(sign | (magnitude >= 0x0F80'0000u ? special : finite));
+  return detail::opaque_float(sign | (magnitude >= 0x0F80'0000u ? special : finite));
 }
 
 /// A float rounded to the nearest value of a storage format, ties to even; NaN stays NaN.
@@ -137,7 +137,7 @@ template <>
 // No branches, so that loops over them vectorise.
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr bfloat16 from_float<bfloat16>(float const& x) noexcept {
-  auto const bits = opaque_bits(x);
+  auto const bits = detail::opaque_bits(x);
   std::uint32_t const rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   return {static_cast<std::uint16_t>(magnitude_key(x) > infinite_key ? (bits >> 16) | 0x40u : rounded)};
 }
@@ -199,7 +199,7 @@ template <>
 
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr bfloat16 to_stored<bfloat16>(float const& x, std::uint32_t noise) noexcept {
-  auto const bits = opaque_bits(x);
+  auto const bits = detail::opaque_bits(x);
   std::uint32_t const carried = bits + noise;
   bool const overflows = (carried & 0x7FFF'FFFFu) >= infinite_key;  // infinity and NaN keep their upper half
   return {static_cast<std::uint16_t>((overflows ? bits : carried) >> 16)};

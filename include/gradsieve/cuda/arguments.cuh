@@ -9,7 +9,7 @@
 
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The library's name for a format that a caller may have in CUDA's.
 template <class T>
@@ -50,4 +50,4 @@ template <class Gradient>
   return std::span<result>{reinterpret_cast<result*>(values.data()), values.size()};
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

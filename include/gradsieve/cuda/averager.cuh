@@ -21,11 +21,15 @@
 
 namespace gradsieve {
 
+namespace detail {
+
 /// What an averager counts in device memory.
 struct averaged_numbers {
   std::uint64_t touched = 0;    ///< elements that have an entry
   std::uint64_t saturated = 0;  ///< means that the output format cannot represent
 };
+
+}  // namespace detail
 
 /// As the primary template, on a GPU: messages and gradients are device memory. Not copyable.
 template <class Codec>
@@ -44,7 +48,7 @@ class averager<device, Codec> {
   averager(device where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})
       : layers_{std::move(layers)}, codec_{codec}, work_{where, layers_.size()} {
     check(codec_);
-    layer_split const split{layers_, passthrough};
+    detail::layer_split const split{layers_, passthrough};
     info_ = {layers_.size(), layers_.hash(), split.passthrough_elements};
     std::vector<cuda_kernels::passthrough_range> ranges;
     std::uint64_t place = 0;
@@ -55,7 +59,7 @@ class averager<device, Codec> {
     }
     ranges_ = work_.template uploaded<cuda_kernels::passthrough_range>(ranges);
     passthrough_mean_ = work_.template zeroed<float>(info_.passthrough);
-    numbers_ = work_.template zeroed<averaged_numbers>(1);
+    numbers_ = work_.template zeroed<detail::averaged_numbers>(1);
   }
 
   /// Of a recipe: its codec and the layers that pass through. @throws invalid_argument, device_error
@@ -70,9 +74,9 @@ class averager<device, Codec> {
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
-    auto const result = writable(checked_device_gradient(gradient, layers_));
+    auto const result = detail::writable(detail::checked_device_gradient(gradient, layers_));
     result.check(layers_);
-    flat_gradient flat;
+    detail::flat_gradient flat;
     auto const senders = static_cast<std::uint32_t>(messages.size());
     std::vector<std::array<std::byte, message_header::bytes>> headers(senders);
     std::vector<std::uint64_t> sizes;
@@ -87,7 +91,7 @@ class averager<device, Codec> {
       auto const here =
           std::span<std::byte const>{headers[m]}.first(std::min<std::size_t>(sizes[m], headers[m].size()));
       static_cast<void>(wire::open(info_, codec_type::id, here));
-      most = std::max(most, most_entries(codec_, info_, here, sizes[m]));
+      most = std::max(most, detail::most_entries(codec_, info_, here, sizes[m]));
       bytes = std::max(bytes, (sizes[m] + 7) / 8 * 8);
     }
     cuda_buffer<std::byte> received;
@@ -102,7 +106,7 @@ class averager<device, Codec> {
     fault = work_.template zeroed<std::uint64_t>(1);
     reader.reserve(work_, codec_, layers_, most, senders);
     reader.read(work_, info(), received.data(), bytes, 0, rooms.data(), fault.data());
-    device_faults::raise(work_.download(fault.data()));
+    detail::device_faults::raise(work_.download(fault.data()));
     auto const divisor = static_cast<float>(std::max<std::size_t>(senders, 1));
     auto* const numbers = numbers_.data();
     work_.zero(numbers_);
@@ -117,7 +121,7 @@ class averager<device, Codec> {
           passthrough_mean_.data(), 1.0f, static_cast<std::uint64_t const*>(nullptr), out.data(), &numbers->saturated);
     }
     flat.write(work_.where(), result);
-    auto const found = work_.download(static_cast<averaged_numbers const*>(numbers));
+    auto const found = work_.download(static_cast<detail::averaged_numbers const*>(numbers));
     return {found.touched, found.saturated};
   }
 
@@ -138,14 +142,14 @@ class averager<device, Codec> {
     return about;
   }
 
-  presence here_;
+  detail::presence here_;
   layout layers_;
   Codec codec_;
   message_info info_;
   cuda_workspace work_;
   cuda_buffer<cuda_kernels::passthrough_range> ranges_;  // of the layers that pass through
   cuda_buffer<float> passthrough_mean_;
-  cuda_buffer<averaged_numbers> numbers_;
+  cuda_buffer<detail::averaged_numbers> numbers_;
 };
 
 }  // namespace gradsieve

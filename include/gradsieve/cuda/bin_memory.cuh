@@ -12,9 +12,8 @@
 #include <gradsieve/cuda/stream_work.cuh>
 #include <gradsieve/host/passes/tiles.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// The bins of each segment, and what a step finds in them. Memory: 20 bytes per bin and a bit per element.
 class bin_memory {
  public:
@@ -75,6 +74,5 @@ class bin_memory {
   cuda_buffer<float> maxima_, means_;
   cuda_buffer<double> sums_;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -10,9 +10,8 @@
 #include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// What choose_entries, end_searches, select_rest and write_entries hand over to each other.
 class choice_memory {
  public:
@@ -61,6 +60,5 @@ class choice_memory {
   cuda_buffer<std::uint64_t> counts_;
   cuda_buffer<std::uint32_t> words_;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -29,14 +29,14 @@ struct device_dense_mean {
   device where;  ///< in whose stream it runs
 
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws; device_error.
-  template <communicator Comm, device_range Gradient>
+  template <communicator Comm, detail::device_range Gradient>
   step_report exchange(Comm const& comm, Gradient&& values) const {
-    std::span<float> const gradient{device_span(values)};
+    std::span<float> const gradient{detail::device_span(values)};
     static_assert(has_all_reduce<Comm, device, float>, "this communicator needs all_reduce for float");
-    kernel_list::load();  // before the collective
+    detail::kernel_list::load();  // before the collective
     comm.all_reduce(where, gradient, reduction::sum);
-    launch_over<cuda_kernels::divide_values<>>(where, gradient.size(), gradient.data(), gradient.size(),
-                                               static_cast<float>(comm.size()));
+    detail::launch_over<cuda_kernels::divide_values<>>(where, gradient.size(), gradient.data(), gradient.size(),
+                                                       static_cast<float>(comm.size()));
     step_report report;
     report.world = comm.size();
     report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();
@@ -45,9 +45,9 @@ struct device_dense_mean {
 
   /// Joins an exchange() of the other ranks as a rank that has failed: their means and this gradient, which has the
   /// same size, become NaN. Collective. @throws what the transport throws; device_error.
-  template <communicator Comm, device_range Gradient>
+  template <communicator Comm, detail::device_range Gradient>
   void fail(Comm const& comm, Gradient&& values) const {
-    std::span<float> const gradient{device_span(values)};
+    std::span<float> const gradient{detail::device_span(values)};
     throw_on_error(cudaMemsetAsync(gradient.data(), 0xFF, gradient.size_bytes(), where.stream), "cudaMemsetAsync");
     comm.all_reduce(where, gradient, reduction::sum);
   }

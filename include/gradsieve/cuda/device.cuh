@@ -41,13 +41,18 @@ class cuda_memory_resource final : public std::pmr::memory_resource {
   /// @endcond
 };
 
-class cuda_workspace;
+namespace detail {
+
 template <class Recipe>
 class device_step;
 class device_node_exchange;  // cuda/node_exchange.cuh
 template <class T>
 class device_parameters;  // cuda/parameters.cuh
 class device_moments;     // cuda/moments.cuh
+
+}  // namespace detail
+
+class cuda_workspace;
 template <class Codec>
 class device_codec;  // cuda/codec/codec.cuh
 template <class Exchange, class Codec>
@@ -69,11 +74,11 @@ struct device {
   /// @cond internal
   using workspace = cuda_workspace;
   template <class Recipe>
-  using step = device_step<Recipe>;
-  using node_exchange = device_node_exchange;
+  using step = detail::device_step<Recipe>;
+  using node_exchange = detail::device_node_exchange;
   template <class T>
-  using parameters = device_parameters<T>;
-  using moments = device_moments;
+  using parameters = detail::device_parameters<T>;
+  using moments = detail::device_moments;
   template <class Stored>
   using selector_view = cuda_kernels::kernel_workspace<true, cuda_kernels::from_memory<Stored>>;
   static constexpr bool stream_ordered = true;

@@ -10,9 +10,8 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// The segments of this step and of the last, by which the pass has collected.
 class early_memory {
  public:
@@ -55,6 +54,5 @@ class early_memory {
   cuda_buffer<cuda_kernels::device_segment> planned_;
   cuda_kernels::early_candidates early_;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -177,7 +177,7 @@ class device_exchange<index_union, Codec> {
     if (cells > 0)
       work.launch<cuda_kernels::write_union<Stored>>(
           cells, cuda_kernels::words_of_cell, bits_.data(), round.accumulator, union_, round.sent, sums_.data(),
-          largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated, update_.data());
+          detail::largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated, update_.data());
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     std::uint64_t const given = disjoint_ ? all_.size() : mine_.size();
     std::uint64_t const got = disjoint_ ? all_.size() : all_.size() - mine_.size();

@@ -9,7 +9,7 @@
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Numbers that a step leaves in device memory.
 struct device_numbers {
@@ -90,4 +90,4 @@ class device_faults {
   pinned_array<std::uint64_t> reported_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

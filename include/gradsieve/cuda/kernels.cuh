@@ -10,9 +10,8 @@
 
 #include <gradsieve/cuda/error.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// All kernels of the library that this program can launch: every launch names its kernel as a template argument, which
 /// is noted here before main(), and forgotten when its library is unloaded. Each shared library has a list of its own,
 /// as it may have a CUDA runtime of its own. A kernel of a static object that is made before main() may be missing.
@@ -98,6 +97,5 @@ class [[gnu::visibility("hidden")]] kernel_list {
     return entry<Kernel>::version >= 90;
   }
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

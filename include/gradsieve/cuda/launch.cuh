@@ -14,9 +14,8 @@
 #include <gradsieve/cuda/kernels.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// Enqueues a kernel, which kernel_list then knows.
 template <auto Kernel, class... Arguments>
 void launch_kernel(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
@@ -91,6 +90,5 @@ void reduce_largest(Comm const& comm, device const& where, std::span<double> val
     where.copy(std::as_bytes(there.span()), std::as_writable_bytes(values));
   });
 }
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

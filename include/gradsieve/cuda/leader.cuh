@@ -118,10 +118,9 @@ class device_exchange<leader, Codec> {
     round.comm.all_reduce(work.where(), all_.span(), reduction::max);
     work.launch<cuda_kernels::count_senders<>>(1, 1, own, world, round.sent);
     work.over<cuda_kernels::check_list<>>(most_, all_.data(), most_, work.size(), sender, round.sent, round.error);
-    work.over<cuda_kernels::gather_list<Stored>>(most_ + 1, all_.data(), most_, round.accumulator, round.error,
-                                                 round.sent, sums_.data(),
-                                                 largest_summed(values_, round.info, round.comm.size(), round.limit),
-                                                 round.saturated);
+    work.over<cuda_kernels::gather_list<Stored>>(
+        most_ + 1, all_.data(), most_, round.accumulator, round.error, round.sent, sums_.data(),
+        detail::largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated);
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     work.launch<cuda_kernels::describe_list<>>(1, 1, most_, sums_.data(), round.sent, update_.data(), round.error);
     std::uint64_t const listed = 4 * all_.size();

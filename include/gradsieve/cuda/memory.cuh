@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// As residual_memory, in device memory and stream order: owns the states, and the list of what the last step took out,
 /// which is pending until the next accumulate pass.
@@ -162,4 +162,4 @@ class device_residual_memory {
   cuda_buffer<float> factor_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

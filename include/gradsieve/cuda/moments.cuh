@@ -15,9 +15,8 @@
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/moments.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// The memory of second_moments on a device, with the members of host_moments. All is enqueued but what says otherwise.
 class device_moments {
  public:
@@ -133,6 +132,5 @@ class device_moments {
   cuda_buffer<double> tile_squares_;
   cuda_buffer<double> layer_squares_;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -24,9 +24,7 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve {
-
-namespace cuda_kernels {
+namespace gradsieve::cuda_kernels {
 
 /// A gradient as binary32, and zeros behind it.
 template <class T>
@@ -46,9 +44,10 @@ __global__ void set_node_fault(std::uint64_t const* fault, bool on_host, std::ui
   *failed = on_host || (fault != nullptr && *fault != 0) ? 1 : 0;
 }
 
-}  // namespace cuda_kernels
+}  // namespace gradsieve::cuda_kernels
 
-/// @cond internal
+namespace gradsieve::detail {
+
 /// What a node's ranks know of each other's exchanges.
 class device_node_faults {
  public:
@@ -90,8 +89,6 @@ class device_node_faults {
   pinned_array<std::uint32_t> reported_;
 };
 
-/// @endcond
-
 /// The report of a two_level_compressor's step on a device: a device_report that also knows of failures of the other
 /// ranks of the node. Reading it synchronises the stream.
 class device_node_report {
@@ -122,7 +119,6 @@ class device_node_report {
   device_node_faults const* node_;
 };
 
-/// @cond internal
 /// The memory of two_level_compressor on a device, in stream order. The node's ranks meet on the host in their first
 /// step; later a failure is a word that is all-reduced after the exchange.
 class device_node_exchange {
@@ -265,6 +261,4 @@ class device_node_exchange {
   std::unique_ptr<device_node_faults> faults_;  // stays where it is, as reports refer to it; goes first, and waits
 };
 
-/// @endcond
-
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

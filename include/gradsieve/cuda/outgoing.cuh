@@ -11,9 +11,8 @@
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// Its memory, as large as a message may be.
 class device_outgoing {
  public:
@@ -53,6 +52,5 @@ template <class Recipe>
   auto const found = recipe.codec.decode(info, message, {indices, values, through});
   return byte_breakdown_of(recipe.selector, recipe.codec, info, found, passed, message);
 }
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

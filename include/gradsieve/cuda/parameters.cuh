@@ -13,9 +13,8 @@
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/parameters.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// The memory of a parameter_exchange on a device, with the members of host_parameters. Passes are enqueued.
 template <class T>
 class device_parameters {
@@ -55,7 +54,7 @@ class device_parameters {
 
   template <class Comm>
   static void reduce_largest(Comm const& comm, device const& where, std::span<double> values) {
-    gradsieve::reduce_largest(comm, where, values);
+    detail::reduce_largest(comm, where, values);
   }
 
   /// A gradient for a rank that has failed, which is overwritten. The first call allocates.
@@ -91,6 +90,5 @@ class device_parameters {
   cuda_buffer<float> update_;  // for 16-bit own parameters
   cuda_buffer<float> unused_;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

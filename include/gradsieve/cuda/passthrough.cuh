@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/host/passthrough.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// As passthrough_part, in device memory and stream order. Kernels find the ranges in a table.
 template <class Residual>
@@ -156,4 +156,4 @@ class device_passthrough_part {
   bool holds_ = false;  // between take() and settle()
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

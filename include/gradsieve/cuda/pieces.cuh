@@ -10,12 +10,12 @@
 #include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// A caller's gradient in device memory: pieces, or what checked_device_span() takes. @post check() was not called
 template <class Gradient>
 [[nodiscard]] auto checked_device_gradient(Gradient& gradient, layout const& layers) {
-  if constexpr (detail::is_pieces<std::remove_cv_t<Gradient>> || detail::is_gradient_ref<std::remove_cv_t<Gradient>>) {
+  if constexpr (is_pieces<std::remove_cv_t<Gradient>> || is_gradient_ref<std::remove_cv_t<Gradient>>) {
     return checked_gradient(gradient, layers);
   } else {
     auto const values = checked_device_span(gradient);
@@ -72,4 +72,4 @@ class flat_gradient {
   cuda_buffer<std::byte> memory_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

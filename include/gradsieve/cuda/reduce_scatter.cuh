@@ -34,7 +34,7 @@ class device_exchange<reduce_scatter, Codec> {
   void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
                std::size_t, bool disjoint) {
     auto const ranks = static_cast<std::uint64_t>(world);
-    shards_ = shard_infos{info, world};
+    shards_ = detail::shard_infos{info, world};
     auto const infos = shards_.infos();
     most_ = most;
     room_ = std::min(most, infos[0].n);
@@ -110,7 +110,7 @@ class device_exchange<reduce_scatter, Codec> {
                                           counts_.data() + 2 * ranks + 1,
                                           indices_.data(),
                                           values_.data()};
-    float const limit = largest_coded(how_, round.info, round.limit);
+    float const limit = detail::largest_coded(how_, round.info, round.limit);
     work.launch<cuda_kernels::find_shards<>>(1, 32, round.sent, slots);
     work.over<cuda_kernels::cut_entries<>>(most_, round.sent, slots, work.step().data(), limit, round.saturated);
     for (std::uint32_t r = 0; r < ranks; ++r) {
@@ -126,7 +126,7 @@ class device_exchange<reduce_scatter, Codec> {
     work.over<cuda_kernels::list_cut<>>(most_ + cells + 1, slots, round.sent, cells);
   }
 
-  shard_infos shards_;
+  detail::shard_infos shards_;
   Codec how_{};
   std::uint64_t most_ = 0;
   std::uint64_t room_ = 0;  // entries of a slot

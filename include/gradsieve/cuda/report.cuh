@@ -17,7 +17,8 @@
 
 namespace gradsieve {
 
-/// @cond internal
+namespace detail {
+
 /// The last step of a compressor as far as the host knows it, and where in device memory the rest is.
 struct device_step_record {
   device where;
@@ -35,7 +36,8 @@ struct device_step_record {
   // Where the message's bytes went; empty if neither codec nor selector counts them.
   std::function<byte_breakdown(std::span<std::byte const>)> breakdown;
 };
-/// @endcond
+
+}  // namespace detail
 
 /// The report of a step on a device. Reading it, by get(), conversion or printing, synchronises the stream and throws
 /// what failed in the step. With a selector whose bins lie within layers, or a codec that has breakdown(), it also
@@ -44,16 +46,16 @@ struct device_step_record {
 class device_report {
  public:
   /// Made by a compressor.
-  explicit device_report(device_step_record const& step) noexcept : step_{&step} {}
+  explicit device_report(detail::device_step_record const& step) noexcept : step_{&step} {}
 
   /// Reads the report. Synchronises the stream. @throws what failed in the step; device_error.
   [[nodiscard]] step_report get() const {
     auto report = step_->known;
     if (step_->faults == nullptr) return report;  // no step yet
     std::uint32_t selected = 0;
-    device_numbers numbers;
+    detail::device_numbers numbers;
     cuda_kernels::message_state message;
-    step_decision words;
+    detail::step_decision words;
     step_->where.wait_for([&] {
       copy_one(step_->selected, selected);
       copy_one(step_->non_finite, report.non_finite);
@@ -62,10 +64,10 @@ class device_report {
       copy_one(step_->thresholds, report.thresholds);
       copy_one(step_->steps, report.step);
       if (step_->message != nullptr) copy_one(step_->message, message);
-      copy_one(reinterpret_cast<step_decision const*>(step_->words), words);
+      copy_one(reinterpret_cast<detail::step_decision const*>(step_->words), words);
     });
     if (numbers.error != 0) step_->faults->forget(step_->where);  // reported now, not again by the next call
-    device_faults::raise(numbers.error);
+    detail::device_faults::raise(numbers.error);
     --report.step;
     report.selected = selected;
     report.budget = static_cast<index_type>(words.budget);
@@ -95,7 +97,7 @@ class device_report {
                    "cudaMemcpyAsync");
   }
 
-  device_step_record const* step_;
+  detail::device_step_record const* step_;
 };
 
 }  // namespace gradsieve

@@ -7,7 +7,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Clamps the values of up to `most` entries to +-limit, and counts those that were larger. Nothing where no finite
 /// number is larger.
@@ -17,4 +17,4 @@ void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const
   if (magnitude_key(limit) < infinite_key - 1) work.over<cuda_kernels::saturate_entries<>>(most, own, limit, beyond);
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

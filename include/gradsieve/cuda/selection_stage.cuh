@@ -27,7 +27,10 @@ struct device_selection {
   std::uint64_t number = 0;              ///< which compress() of this compressor returned it; the first is 1
 };
 
-/// @cond internal
+}  // namespace gradsieve
+
+namespace gradsieve::detail {
+
 /// As host_selection_stage, in stream order.
 template <class Recipe>
 class device_selection_stage {
@@ -237,6 +240,4 @@ class device_selection_stage {
   std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
 };
 
-/// @endcond
-
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

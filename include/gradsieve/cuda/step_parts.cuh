@@ -13,9 +13,8 @@
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// As step_parts, on a device.
 template <class Recipe>
 class device_step_parts : public step_parts<Recipe> {
@@ -63,6 +62,5 @@ class device_step_parts : public step_parts<Recipe> {
  private:
   cuda_buffer<std::byte> meeting_;  // for the ranks' words
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

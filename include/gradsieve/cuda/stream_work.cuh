@@ -13,9 +13,8 @@
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// Makes, fills and copies device memory, and launches kernels, all in the order of a device's stream.
 class stream_work {
  public:
@@ -69,13 +68,13 @@ class stream_work {
   /// From host memory, which may be freed at once. Waits.
   template <class T>
   void upload_now(std::span<T const> from, std::span<T> to) const {
-    gradsieve::upload(where_, from, to);
+    detail::upload(where_, from, to);
   }
 
   /// Device memory on the host. Waits.
   template <class T>
   [[nodiscard]] std::vector<T> downloaded(std::span<T const> from) const {
-    return gradsieve::downloaded(where_, from);
+    return detail::downloaded(where_, from);
   }
 
   /// One value of device memory. Waits.
@@ -103,10 +102,10 @@ class stream_work {
     launch_kernel<Kernel>(where_, blocks, threads, arguments...);
   }
 
-  /// As gradsieve::launch_early().
+  /// As detail::launch_early().
   template <auto Kernel, class... Arguments>
   void launch_early(unsigned blocks, unsigned threads, Arguments const&... arguments) const {
-    gradsieve::launch_early<Kernel>(where_, blocks, threads, arguments...);
+    detail::launch_early<Kernel>(where_, blocks, threads, arguments...);
   }
 
   /// The same with at most as many blocks as can run at the same time.
@@ -123,6 +122,5 @@ class stream_work {
   device where_;
   int processors_ = 1;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

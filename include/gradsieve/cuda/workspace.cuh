@@ -30,11 +30,11 @@ namespace gradsieve {
 /// Owns what kernels need of one gradient: tiles, segments, candidates, samples. Its members enqueue work on the
 /// device's stream, never wait, and allocate in plan() only.
 /// Memory: 9 bytes for each of 2 * expected + 65536 candidates, 56 a tile of 4096 elements, up to 4 MiB for samples.
-class cuda_workspace : public stream_work {
+class cuda_workspace : public detail::stream_work {
  public:
   using entry_list = cuda_kernels::entry_list;
 
-  cuda_workspace(device const& where, std::uint64_t n) : stream_work{where}, n_{n} {
+  cuda_workspace(device const& where, std::uint64_t n) : detail::stream_work{where}, n_{n} {
     cells_ = static_cast<std::uint32_t>((n + cuda_kernels::cell_size - 1) / cuda_kernels::cell_size);
     grid_state_ = zeroed<cuda_kernels::grid_shared_state>(1);
     steps_ = zeroed<std::uint64_t>(1);
@@ -53,7 +53,7 @@ class cuda_workspace : public stream_work {
   /// element more.
   void plan(std::span<segment const> segments, std::span<range const> excluded, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
-    host_tiles tiles;
+    detail::host_tiles tiles;
     tiles.plan(n_, segments, excluded);
     static_assert(host_kernels::tile_size == cuda_kernels::cell_size);
     std::vector<cuda_kernels::tile> table(tiles.size());
@@ -249,7 +249,7 @@ class cuda_workspace : public stream_work {
   void select(Selector const& chosen, Stored const* accumulator, bool measured, bool leaves, entry_list const& out) {
     auto const& choices = choices_.tables();
     cuda_kernels::list_end const end{out.count, leaves};
-    if constexpr (uses_candidates<Selector>) {
+    if constexpr (detail::uses_candidates<Selector>) {
       std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors()));
       bool const shares = candidate_selector<Selector> && choices.shared_count > 0;
       launch_early<cuda_kernels::choose_entries<Selector>>(std::max({several, choices.shared_count, 1u}),
@@ -284,7 +284,7 @@ class cuda_workspace : public stream_work {
   buffer<cuda_kernels::tile> tiles_;
   buffer<std::uint32_t> positions_, cell_tiles_, written_, starts_;
   buffer<cuda_kernels::device_segment> device_segments_;
-  early_memory early_;
+  detail::early_memory early_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_;
   buffer<std::uint32_t> counts_;  // what the step counts, and what was found of each segment
@@ -292,8 +292,8 @@ class cuda_workspace : public stream_work {
   buffer<cuda_kernels::tile_sums> sums_;
   buffer<index_type> candidate_indices_, parts_indices_;
   buffer<float> candidate_values_, parts_values_;
-  choice_memory choices_;
-  bin_memory bins_;
+  detail::choice_memory choices_;
+  detail::bin_memory bins_;
 };
 
 }  // namespace gradsieve

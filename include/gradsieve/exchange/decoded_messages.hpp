@@ -13,6 +13,8 @@
 
 namespace gradsieve {
 
+namespace detail {
+
 /// An upper bound for the number of entries of a message of `size` bytes, whatever they are: from the codec's
 /// most_entries(front, size), if it has one, and from the number of elements that do not pass through. `front` is the
 /// beginning of the message, at least as long as a header. Cost: O(1).
@@ -24,6 +26,8 @@ template <class Codec>
   else
     return info.n - info.passthrough;
 }
+
+}  // namespace detail
 
 /// Decoded messages, in the order in which they were added. Owns their memory.
 template <class Workspace>
@@ -62,9 +66,10 @@ class decoded_messages {
   template <class Codec>
   void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries,
            index_type first = 0) {
-    messages_.push_back(decode_checked(how, info, bytes,
-                                       {indices_.span().subspan(used_, entries), values_.span().subspan(used_, entries),
-                                        passthrough_.span().subspan(used_passthrough_, info.passthrough)}));
+    messages_.push_back(
+        detail::decode_checked(how, info, bytes,
+                               {indices_.span().subspan(used_, entries), values_.span().subspan(used_, entries),
+                                passthrough_.span().subspan(used_passthrough_, info.passthrough)}));
     if (first > 0)
       for (auto& index : indices_.span().subspan(used_, messages_.back().indices.size())) index += first;
     used_ += messages_.back().indices.size();
@@ -85,10 +90,10 @@ class decoded_messages {
     work.run_each(starts_.back() - used_, messages.size(), [&](std::size_t m) {
       std::uint64_t const entries = starts_[m + 1] - starts_[m];
       try {
-        messages_[before + m] =
-            decode_checked(how, info, messages[m],
-                           {indices_.span().subspan(starts_[m], entries), values_.span().subspan(starts_[m], entries),
-                            passthrough_.span().subspan(used_passthrough_ + m * info.passthrough, info.passthrough)});
+        messages_[before + m] = detail::decode_checked(
+            how, info, messages[m],
+            {indices_.span().subspan(starts_[m], entries), values_.span().subspan(starts_[m], entries),
+             passthrough_.span().subspan(used_passthrough_ + m * info.passthrough, info.passthrough)});
       } catch (...) {
         errors_[m] = std::current_exception();
       }

@@ -49,7 +49,7 @@ struct gather {
       auto info = round.info;
       info.passthrough = 0;  // those layers are all-reduced separately
       auto const bytes = round.meet(mine_.size(), [&] {
-        return encode_checked(round.how, info, {round.own.indices, round.own.values, {}}, mine_.span());
+        return detail::encode_checked(round.how, info, {round.own.indices, round.own.values, {}}, mine_.span());
       });
       for (std::size_t r = 0; r < sizes_.size(); ++r) sizes_[r] = round.ranks.size(r);
       auto const all = all_.first(round.ranks.total());

@@ -44,7 +44,7 @@ struct index_union {
       own_ = typename Workspace::template buffer<float>(most);
       sums_ = typename Workspace::template buffer<float>(most);
       if constexpr (separable_codec<Codec>) {
-        list_ = typename Workspace::template buffer<std::byte>(list_capacity(how.indices, info.n, capacity));
+        list_ = typename Workspace::template buffer<std::byte>(detail::list_capacity(how.indices, info.n, capacity));
         arrived_ = typename Workspace::template buffer<std::byte>(4 * listed);
         sum_.reserve(how.values, most, world);
       }
@@ -61,13 +61,13 @@ struct index_union {
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;
       auto const& value_codec = round.how.values;
-      auto const mine = list_size::of(round.meet(~std::uint64_t{0}, [&] {
-        return encode_list(index_codec, round.info, round.own.indices, list_.span()).packed();
+      auto const mine = detail::list_size::of(round.meet(~std::uint64_t{0}, [&] {
+        return detail::encode_list(index_codec, round.info, round.own.indices, list_.span()).packed();
       }));
-      list_size total;
+      detail::list_size total;
       for (std::size_t r = 0; r < sizes_.size(); ++r) {
-        auto const size = list_size::of(round.ranks.size(r));
-        require_fits(size, r, all_.size());
+        auto const size = detail::list_size::of(round.ranks.size(r));
+        detail::require_fits(size, r, all_.size());
         sizes_[r] = size.bytes();
         total.count += size.count;
         total.words += size.words;
@@ -80,8 +80,8 @@ struct index_union {
       std::size_t byte = 0;
       std::size_t at = 0;
       for (std::size_t r = 0; r < sizes_.size(); byte += sizes_[r++]) {
-        auto const list = all_.span().subspan(at, list_size::of(round.ranks.size(r)).count);
-        decode_list(index_codec, round.info, arrived.subspan(byte, sizes_[r]), list);
+        auto const list = all_.span().subspan(at, detail::list_size::of(round.ranks.size(r)).count);
+        detail::decode_list(index_codec, round.info, arrived.subspan(byte, sizes_[r]), list);
         lists_[r] = {list, {}, {}};
         at += list.size();
       }
@@ -90,7 +90,7 @@ struct index_union {
       auto const own = own_.first(count);
       round.work.gather(round.accumulator, indices, own_.span());
       auto const saturated =
-          round.work.saturate(own, largest_summed(value_codec, round.info, round.comm.size(), round.limit));
+          round.work.saturate(own, detail::largest_summed(value_codec, round.info, round.comm.size(), round.limit));
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums_.first(count));
       update_ = {indices, sums_.first(count), {}};
       exchange_result result{{&update_, moved.damage ? 0u : 1u},
@@ -100,7 +100,7 @@ struct index_union {
                              total.bytes() - mine.bytes() + moved.received,
                              {},
                              saturated};
-      result.index_codec = list_codec(index_codec, mine, list_.span());
+      result.index_codec = detail::list_codec(index_codec, mine, list_.span());
       return result;
     }
 
@@ -111,7 +111,7 @@ struct index_union {
     typename Workspace::template buffer<index_type> all_, indices_;
     typename Workspace::template buffer<float> own_, sums_;
     typename Workspace::template buffer<std::byte> list_, arrived_;  // as they are sent
-    value_sum<Workspace> sum_;
+    detail::value_sum<Workspace> sum_;
   };
 
   friend bool operator==(index_union const&, index_union const&) = default;

@@ -41,7 +41,7 @@ struct leader {
       own_ = typename Workspace::template buffer<float>(most + 1);
       sums_ = typename Workspace::template buffer<float>(most + 1);
       if constexpr (separable_codec<Codec>) {
-        list_ = typename Workspace::template buffer<std::byte>(list_capacity(how.indices, info.n, capacity));
+        list_ = typename Workspace::template buffer<std::byte>(detail::list_capacity(how.indices, info.n, capacity));
         sum_.reserve(how.values, most + 1, world);
       }
       work.reserve_updates(1);
@@ -58,13 +58,14 @@ struct leader {
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;
       auto const& value_codec = round.how.values;
-      round.meet(~std::uint64_t{0},
-                 [&] { return encode_list(index_codec, round.info, round.own.indices, list_.span()).packed(); });
+      round.meet(~std::uint64_t{0}, [&] {
+        return detail::encode_list(index_codec, round.info, round.own.indices, list_.span()).packed();
+      });
       int const from = sender(round.ranks, round.comm.size());
       exchange_result result{};
       if (from == nobody) return result;
-      auto const size = list_size::of(round.ranks.size(static_cast<std::size_t>(from)));
-      require_fits(size, static_cast<std::size_t>(from), indices_.size());
+      auto const size = detail::list_size::of(round.ranks.size(static_cast<std::size_t>(from)));
+      detail::require_fits(size, static_cast<std::size_t>(from), indices_.size());
       bool const leads = from == round.comm.rank();
       auto const indices = indices_.first(size.count);
       auto const list = list_.first(size.bytes());
@@ -76,7 +77,7 @@ struct leader {
       else
         round.work.gather(round.accumulator, indices, own_.span());
       result.saturated =
-          round.work.saturate(own, largest_summed(value_codec, round.info, round.comm.size(), round.limit));
+          round.work.saturate(own, detail::largest_summed(value_codec, round.info, round.comm.size(), round.limit));
       own_[size.count] = damaged ? 1.0f : 0.0f;  // passes the damage to all ranks
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own_.first(size.count + 1),
                                   sums_.first(size.count + 1));
@@ -94,7 +95,7 @@ struct leader {
         update_ = {indices, sums_.first(size.count), {}};
         result.updates = {&update_, 1};
         result.sent = {indices, own, {}};
-        if (leads) result.index_codec = list_codec(index_codec, size, list);
+        if (leads) result.index_codec = detail::list_codec(index_codec, size, list);
       }
       return result;
     }
@@ -106,7 +107,7 @@ struct leader {
     [[nodiscard]] static bool is_read(Indices const& how, message_info const& info, std::span<std::byte const> list,
                                       std::span<index_type> to) {
       try {
-        decode_list(how, info, list, to);
+        detail::decode_list(how, info, list, to);
         return true;
       } catch (corrupt_message const&) {
         return false;
@@ -114,7 +115,7 @@ struct leader {
     }
 
     /// The rank that lists entries.
-    [[nodiscard]] static int sender(preflight const& ranks, int world) {
+    [[nodiscard]] static int sender(detail::preflight const& ranks, int world) {
       int found = nobody;
       for (int r = 0; r < world; ++r) {
         auto const size = ranks.size(static_cast<std::size_t>(r));
@@ -132,7 +133,7 @@ struct leader {
     typename Workspace::template buffer<index_type> indices_;
     typename Workspace::template buffer<float> own_, sums_;
     typename Workspace::template buffer<std::byte> list_;  // as it is sent
-    value_sum<Workspace> sum_;
+    detail::value_sum<Workspace> sum_;
   };
 
   friend bool operator==(leader const&, leader const&) = default;

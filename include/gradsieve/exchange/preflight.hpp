@@ -14,7 +14,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// One all-gather of 32 bytes per rank. It is the first collective of every exchange, so that a rank that is new,
 /// restored or failed takes part in it like all others; then all ranks continue or all ranks throw. A rank calls
@@ -183,4 +183,4 @@ class preflight {
   std::uint64_t received_ = 0;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

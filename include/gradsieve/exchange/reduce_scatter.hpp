@@ -25,7 +25,8 @@ namespace gradsieve {
   return {begin, smaller(size, n - begin)};
 }
 
-/// @cond internal
+namespace detail {
+
 /// The ranks' shards, and a message_info for each: its part of each layer is a layer there.
 class shard_infos {
  public:
@@ -70,7 +71,7 @@ class shard_infos {
   std::vector<std::vector<std::uint32_t>> bins_;  // and to these
 };
 
-/// @endcond
+}  // namespace detail
 
 /// Every rank receives the update of its own shard. A rank's selection is cut at the borders of the shards, see
 /// shard_of(), and each piece is sent to the shard's rank. A rank's gradient then has the mean in its own shard and
@@ -98,7 +99,7 @@ struct reduce_scatter {
     /// Allocates buffers for `world` messages in each direction, of at most `capacity` entries.
     template <class Codec>
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
-      shards_ = shard_infos{info, world};
+      shards_ = detail::shard_infos{info, world};
       std::uint64_t bytes = 0;
       for (auto const& each : shards_.infos())
         bytes = larger(bytes, how.max_bytes(each.n, smaller(capacity, each.n), 0));
@@ -118,7 +119,7 @@ struct reduce_scatter {
       auto const values = messages_.copy(round.own.values);
       exchange_result result{};
       round.meet(messages_.capacity(), [&] {
-        result.saturated = round.work.saturate(values, largest_coded(round.how, round.info, round.limit));
+        result.saturated = round.work.saturate(values, detail::largest_coded(round.how, round.info, round.limit));
         return messages_.write(round.how, round.info, shards_.infos(), shards_.borders(), round.own.indices, values);
       });
       auto const moved = messages_.exchange(round.comm, round.work.where());
@@ -134,8 +135,8 @@ struct reduce_scatter {
     }
 
    private:
-    shard_infos shards_;
-    cut_messages<Workspace> messages_;
+    detail::shard_infos shards_;
+    detail::cut_messages<Workspace> messages_;
   };
 
   friend bool operator==(reduce_scatter const&, reduce_scatter const&) = default;

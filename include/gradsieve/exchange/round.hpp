@@ -18,8 +18,8 @@ struct exchange_round {
   Workspace& work;                     ///< this rank's workspace
   Codec const& how;                    ///< the recipe's codec
   message_info info;                   ///< of the whole gradient
-  preflight& ranks;                    ///< for meet(); then has what the ranks sent: `size(rank)`, `total()`
-  preflight::word word;                ///< this rank's layout, recipe and step, as meet() compares them
+  detail::preflight& ranks;            ///< for meet(); then has what the ranks sent: `size(rank)`, `total()`
+  detail::preflight::word word;        ///< this rank's layout, recipe and step, as meet() compares them
   std::uint64_t decision = 0;          ///< compared as well: equal on all ranks
   std::exception_ptr failure;          ///< this rank's failure; null if it has none
   selection_view own;                  ///< what this rank selected; nothing if `failure`

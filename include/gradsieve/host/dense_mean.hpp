@@ -33,7 +33,7 @@ struct dense_mean {
     report.world = comm.size();
     report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();
     report.passthrough_elements = gradient.size();
-    stopwatch watch;
+    detail::stopwatch watch;
     comm.all_reduce(host{}, gradient, reduction::sum);
     if (!gradient.empty() && is_nan(bits_of(gradient.front()))) {
       report.bytes_sent += sizeof(T);

@@ -15,9 +15,7 @@
 #include <gradsieve/host/passes/scope.hpp>
 #include <gradsieve/host/workspace.hpp>
 
-namespace gradsieve {
-
-namespace host_kernels {
+namespace gradsieve::host_kernels {
 
 /// The sum of the squares of some elements, in sixteen lanes whose order depends on nothing.
 struct sum_of_squares {
@@ -52,9 +50,10 @@ struct scale_values {
   }
 };
 
-}  // namespace host_kernels
+}  // namespace gradsieve::host_kernels
 
-/// @cond internal
+namespace gradsieve::detail {
+
 /// The memory of second_moments on the host. What the ranks sum up: samples of the gradient; of each layer this rank's
 /// sum of squares over the samples; and that over all of the layer.
 class host_moments {
@@ -194,6 +193,5 @@ class host_moments {
   std::vector<tile> tiles_;
   float norm_ = 0;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

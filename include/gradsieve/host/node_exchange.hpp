@@ -23,7 +23,7 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Host memory of two_level_compressor. Ranks report failures to each other before the sum within the node and after
 /// the exchange: whoever fails, all of a node's ranks throw.
@@ -182,4 +182,4 @@ class host_node_exchange {
   bool sums_are_there_ = false;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -14,9 +14,7 @@
 #include <gradsieve/host/passes/scope.hpp>
 #include <gradsieve/host/workspace.hpp>
 
-namespace gradsieve {
-
-namespace host_kernels {
+namespace gradsieve::host_kernels {
 
 /// Takes the optimiser's update out of own parameters. `update` may be their memory.
 struct take_updates {
@@ -24,7 +22,7 @@ struct take_updates {
   GRADSIEVE_INLINE static void run(T const* own, float const* common, float const* unsent, float weight, float* update,
                                    std::size_t count) noexcept {
     GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) update[i] = own_update<T>(own[i], common[i], unsent[i], weight);
+    for (std::size_t i = 0; i < count; ++i) update[i] = detail::own_update<T>(own[i], common[i], unsent[i], weight);
   }
 };
 
@@ -35,8 +33,8 @@ struct move_parameters {
                                    std::size_t count) noexcept {
     GRADSIEVE_INDEPENDENT
     for (std::size_t i = 0; i < count; ++i) {
-      float const moved = moved_common(common[i], mean[i]);
-      own[i] = own_parameter<T>(moved, unsent[i], weight);
+      float const moved = detail::moved_common(common[i], mean[i]);
+      own[i] = detail::own_parameter<T>(moved, unsent[i], weight);
       common[i] = moved;
     }
   }
@@ -48,7 +46,7 @@ struct write_own {
   GRADSIEVE_INLINE static void run(T* own, float const* common, float const* unsent, float weight,
                                    std::size_t count) noexcept {
     GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) own[i] = own_parameter<T>(common[i], unsent[i], weight);
+    for (std::size_t i = 0; i < count; ++i) own[i] = detail::own_parameter<T>(common[i], unsent[i], weight);
   }
 };
 
@@ -58,13 +56,14 @@ struct write_updated {
   GRADSIEVE_INLINE static void run(T* own, float const* common, float const* unsent, float weight, float const* update,
                                    std::size_t count) noexcept {
     GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) own[i] = with_update<T>(update[i], common[i], unsent[i], weight);
+    for (std::size_t i = 0; i < count; ++i) own[i] = detail::with_update<T>(update[i], common[i], unsent[i], weight);
   }
 };
 
-}  // namespace host_kernels
+}  // namespace gradsieve::host_kernels
 
-/// @cond internal
+namespace gradsieve::detail {
+
 /// The memory of a parameter_exchange on the host: the common parameters, and for 16-bit own ones the update, which
 /// otherwise takes the own parameters' place.
 template <class T>
@@ -162,6 +161,5 @@ class host_parameters {
   host_buffer<float> common_;
   host_buffer<float> update_;  // for 16-bit own parameters
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -16,7 +16,7 @@
 #include <gradsieve/core/step_layers.hpp>
 #include <gradsieve/host/memory.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Writes sums / divisor. Returns how many are clamped to the largest value of the format. @pre as many sums as places
 template <gradient_value T>
@@ -220,4 +220,4 @@ class passthrough_part {
   bool stays_ = false;  // something of a range is held back, as it was clamped
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -15,7 +15,7 @@
 #include <gradsieve/host/passes/updates.hpp>
 #include <gradsieve/host/space.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The threads and tables of one compressor on the host, and loops that know no segments.
 class host_scratch {
@@ -113,4 +113,4 @@ class host_scratch {
   host_scope scope_;  ///< team, tiles and candidates, also of the workspace
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

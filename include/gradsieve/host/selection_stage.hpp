@@ -23,7 +23,7 @@
 #include <gradsieve/selector/select.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// A gradient to be accumulated. `factor` multiplies it.
 template <class T>
@@ -264,4 +264,4 @@ class host_selection_stage {
   std::uint64_t steps_ = 0;  // so far
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -9,6 +9,9 @@
 namespace gradsieve {
 
 class host_workspace;
+
+namespace detail {
+
 template <class Recipe>
 class host_step;
 class host_node_exchange;  // host/node_exchange.hpp
@@ -16,16 +19,18 @@ template <class T>
 class host_parameters;  // host/parameters.hpp
 class host_moments;     // host/moments.hpp
 
+}  // namespace detail
+
 /// The space of this machine's memory and cores. Results depend on neither field.
 struct host {
   /// @cond internal
   using workspace = host_workspace;
   template <class Recipe>
-  using step = host_step<Recipe>;
-  using node_exchange = host_node_exchange;
+  using step = detail::host_step<Recipe>;
+  using node_exchange = detail::host_node_exchange;
   template <class T>
-  using parameters = host_parameters<T>;
-  using moments = host_moments;
+  using parameters = detail::host_parameters<T>;
+  using moments = detail::host_moments;
   template <class>
   using selector_view = host_workspace;
   static constexpr bool stream_ordered = false;

@@ -24,7 +24,7 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The stages that compressor<host, Recipe> calls in order. Each runs on the whole team and returns when it is done;
 /// failures are thrown.
@@ -286,4 +286,4 @@ class host_step : public step_parts<Recipe> {
   stopwatch watch_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -12,7 +12,7 @@
 #include <gradsieve/core/process.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP.
 /// In a child of fork() the thread that forked runs all workers itself if it had a team before, with the same results:
@@ -77,4 +77,4 @@ class host_team {
   int size_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

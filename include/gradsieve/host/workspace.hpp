@@ -31,10 +31,10 @@ namespace gradsieve {
 /// reads every element of its segment once, runs on all threads, gives the same answer for any number of them, and
 /// allocates nothing. Not for concurrent use. A selector that also runs on a device calls only what selector_workspace
 /// lists.
-class host_workspace : public host_scratch {
+class host_workspace : public detail::host_scratch {
  public:
   /// The scratch for a gradient of n elements. Allocates.
-  host_workspace(host where, std::uint64_t n) : host_scratch{where, n}, ranking_{scope_.team} {}
+  host_workspace(host where, std::uint64_t n) : detail::host_scratch{where, n}, ranking_{scope_.team} {}
 
   /// Prepares for segments that are disjoint and in order. Elements between them, or in an excluded range, are
   /// accumulated but never selected from; accumulators in excluded ranges must be zero when selectors run.
@@ -48,7 +48,7 @@ class host_workspace : public host_scratch {
     auto const shares = accumulate_.plan(scope_, bins);
     scope_.found.plan(scope_.team.size(), segments.size(),
                       std::min(scope_.n, 2 * expected + host_kernels::spare_candidates), shares);
-    auto const samples = std::min(scope_.n, host_scope::most_samples) + host_kernels::group;
+    auto const samples = std::min(scope_.n, detail::host_scope::most_samples) + host_kernels::group;
     if (scope_.keys.size() < samples) scope_.keys = buffer<key_type>(samples);
     ranking_.plan(scope_);
   }
@@ -58,7 +58,7 @@ class host_workspace : public host_scratch {
   /// What a selector's predict() gets before the accumulate pass: it has sample() only. `read`: a
   /// host_kernels::incoming.
   template <class Read, class Flush>
-  [[nodiscard]] host_preview<Read, Flush> preview(Read const& read, Flush const& flush_pending) const {
+  [[nodiscard]] detail::host_preview<Read, Flush> preview(Read const& read, Flush const& flush_pending) const {
     return {scope_, read, flush_pending};
   }
 
@@ -202,8 +202,8 @@ class host_workspace : public host_scratch {
   /// Keys of `count` elements, one at a random place in each of `count` equal strips; all of them if `count`
   /// reaches the size. Depends on `seed`, step and segment only. At most 2^20 samples. Cost: `count` scattered reads.
   /// The sample lives until the next call.
-  [[nodiscard]] key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
-    return draw_sample(scope_, acc, count, seed, host_kernels::from_memory{acc});
+  [[nodiscard]] detail::key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
+    return detail::draw_sample(scope_, acc, count, seed, host_kernels::from_memory{acc});
   }
 
   /// The threshold that keeps exactly k elements of a segment, or all that are not zero if those are fewer. From the
@@ -266,8 +266,8 @@ class host_workspace : public host_scratch {
   }
 
  private:
-  host_accumulate accumulate_;
-  host_ranking ranking_;
+  detail::host_accumulate accumulate_;
+  detail::host_ranking ranking_;
   threshold_counts thresholds_;
 };
 

@@ -12,7 +12,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/plan/plan.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Broadcasts rank 0's plan to every rank; the plans of other ranks are not read. (Plans that ranks make separately may
 /// differ if a rounding decides a tie.) Collective.
@@ -44,4 +44,4 @@ template <communicator Comm, space Space>
   return agreed;
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

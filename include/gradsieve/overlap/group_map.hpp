@@ -21,7 +21,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/plan/plan.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The layers of one group, in the layout's order, and their positions in the gradient.
 struct group_layers {
@@ -133,4 +133,4 @@ class group_map {
   std::vector<group_layers> groups_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -35,7 +35,10 @@ class device_overlap_report {
   Read read_;
 };
 
-/// @cond internal
+}  // namespace gradsieve
+
+namespace gradsieve::detail {
+
 /// On a device: announce() enqueues, and events order the streams. Times are the device's; 0 for a step in a CUDA
 /// graph. Memory: one event per layer, two per group. Threads: written() and announce() from any thread; all else from
 /// one at a time.
@@ -177,6 +180,4 @@ class group_queue<device> {
   std::size_t issued_ = 0;  // groups of this step
 };
 
-/// @endcond
-
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

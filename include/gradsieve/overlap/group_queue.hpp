@@ -19,7 +19,7 @@
 #include <gradsieve/overlap/overlapped_group.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The part of an overlap that depends on the space: runs body(group) for every group in order, each as soon as
 /// may(group) is true. Neither may throw. In a step begin(writer) comes first, then written() and announce(), and
@@ -176,4 +176,4 @@ class group_queue<host> {
   double exposed_ = 0;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

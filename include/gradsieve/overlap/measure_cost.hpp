@@ -43,7 +43,7 @@ struct measure_options {
   }
 };
 
-namespace schedule_detail {
+namespace detail {
 
 /// Sizes from the smallest to the largest, evenly spaced on a logarithmic scale, multiples of 4.
 [[nodiscard]] inline std::vector<std::uint64_t> sizes_of(measure_options const& options) {
@@ -58,7 +58,7 @@ namespace schedule_detail {
   return sizes;
 }
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// Measures and fits the cost of a collective. `prepare(bytes)` returns a callable that makes one collective call of
 /// that size; if the callable returns a double, that counts as its seconds, otherwise it is timed. A sample begins with
@@ -92,7 +92,7 @@ template <communicator Comm, std::invocable<std::uint64_t> Prepare>
     return std::max(taken, 1e-9);  // a clock may stand still
   };
 
-  auto const sizes = schedule_detail::sizes_of(options);
+  auto const sizes = detail::sizes_of(options);
   std::vector<std::invoke_result_t<Prepare const&, std::uint64_t>> runs;
   std::vector<std::vector<double>> taken;
   for (auto const size : sizes) {

@@ -53,7 +53,7 @@ class overlap {
   static_assert(group_exchange<Exchange, Comm, T>,
                 "what makes the exchange of a group must return an object with "
                 "step_report exchange(comm, std::span<T> gradient), such as compressor or dense_mean");
-  using queue = group_queue<Space>;
+  using queue = detail::group_queue<Space>;
 
  public:
   /// The exchange of a group.
@@ -71,14 +71,14 @@ class overlap {
   overlap(Space where, Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
           std::vector<std::size_t> const& ready_order = {})
       : comm_{std::move(comm)},
-        plan_{agree(host{}, queue::setup_communicator(where, comm_), of_rank_0)},
+        plan_{detail::agree(host{}, queue::setup_communicator(where, comm_), of_rank_0)},
         layers_{layers},
         tracker_{plan_},
         queue_{where} {
     std::exception_ptr failure;
     try {
       if constexpr (thread_checking_communicator<Comm>) comm_.require_threads();
-      group_ = group_map{layers, plan_, ready_order, sizeof(T)};
+      group_ = detail::group_map{layers, plan_, ready_order, sizeof(T)};
       step_.skipped.reserve(layers.count());
       for (auto const& each : group_.groups()) parts_.emplace_back(make, queue_, each);
       for (auto const& each : parts_) each.check_names_in(layers);
@@ -89,7 +89,7 @@ class overlap {
     } catch (...) {
       failure = std::current_exception();
     }
-    group_map::require_equal(host{}, queue::setup_communicator(where, comm_), layers, group_, failure);
+    detail::group_map::require_equal(host{}, queue::setup_communicator(where, comm_), layers, group_, failure);
   }
   /// As above, on host{}.
   template <class Make>
@@ -279,11 +279,11 @@ class overlap {
   Comm comm_;
   plan plan_;
   layout layers_;
-  group_map group_;
-  tracker tracker_;
-  std::deque<overlapped_group<Exchange, Comm, T, queue>> parts_;  // a deque, as they do not move
+  detail::group_map group_;
+  detail::tracker tracker_;
+  std::deque<detail::overlapped_group<Exchange, Comm, T, queue>> parts_;  // a deque, as they do not move
 
-  overlap_step<T> step_;
+  detail::overlap_step<T> step_;
   std::size_t last_ = 0;  // the last group with elements
   queue queue_;           // destroyed first: it stops before its data goes
 };

@@ -11,9 +11,8 @@
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// What is not atomic belongs to the caller's thread before begin() and after wait(), to the exchanging one between.
 template <class T>
 struct overlap_step {
@@ -51,6 +50,5 @@ struct overlap_step {
                              std::to_string(count) + " layers");
   }
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -16,7 +16,7 @@
 #include <gradsieve/overlap/group_map.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// A group that is exchanged in place, or in a buffer if its layers are not contiguous.
 template <class Exchange, class Comm, class T, class Queue>
@@ -115,4 +115,4 @@ template <class Groups>
   return all;
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -165,8 +165,8 @@ class parameter_exchange {
   /// included. Local. Waits. Allocates. Cost: some copies.
   [[nodiscard]] std::vector<std::byte> state() {
     auto const common = parts_->read();
-    return parameter_state{common.size(), compressor_.layers().hash(), weight_, {}, {}}.write(common,
-                                                                                              compressor_.state());
+    return detail::parameter_state{common.size(), compressor_.layers().hash(), weight_, {}, {}}.write(
+        common, compressor_.state());
   }
 
   /// Continues from a state(), and writes `own`. Local. Waits. Allocates.
@@ -175,7 +175,7 @@ class parameter_exchange {
   void restore(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
     auto const values = checked(own);
-    auto const found = parameter_state::read(bytes, values.size(), compressor_.layers().hash());
+    auto const found = detail::parameter_state::read(bytes, values.size(), compressor_.layers().hash());
     std::vector<float> common(values.size());
     wire::load(std::span{common}, found.common);
     compressor_.restore(found.compressor);
@@ -200,7 +200,7 @@ class parameter_exchange {
   template <class Own>
   void absorb(std::span<std::byte const> bytes, Own&& own) {
     auto const values = checked(own);
-    auto const found = parameter_state::read(bytes, values.size(), compressor_.layers().hash());
+    auto const found = detail::parameter_state::read(bytes, values.size(), compressor_.layers().hash());
     change(values, [&] { compressor_.absorb(found.compressor); });
   }
 
@@ -276,7 +276,7 @@ class parameter_exchange {
   void change(std::span<Value> own, Body const& body) {
     arithmetic const exact;
     take(own);
-    held_failure failure;
+    detail::held_failure failure;
     failure.attempt(body);
     parts_->write_updated(own, compressor_.residual(), weight_);
     taken_ = false;

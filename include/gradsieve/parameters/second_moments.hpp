@@ -63,7 +63,7 @@ class second_moments {
     if (fits)
       at.write(std::span<typename decltype(values)::value_type const>{values}, step_, measures);
     else if constexpr (Space::stream_ordered)
-      check_gradient_size(values.size(), layers_.size());
+      detail::check_gradient_size(values.size(), layers_.size());
     else
       at.write_nothing();
     ++step_;
@@ -74,7 +74,7 @@ class second_moments {
       at.reduce(comm, where_, message);
       at.read(world_, measures);
     }
-    check_gradient_size(values.size(), layers_.size());
+    detail::check_gradient_size(values.size(), layers_.size());
   }
 
   /// One factor per layer, in the layout's order, in memory of the space; it multiplies the squares of an own gradient.
@@ -139,7 +139,7 @@ class second_moments {
         bytes.size() != header_bytes + 24 * count)
       throw mismatch("gradsieve: second moments' state belongs to another layout");
     auto const world = wire::load_one<std::uint64_t>(bytes.subspan(32));
-    std::vector<layer_moments> moments(count);
+    std::vector<detail::layer_moments> moments(count);
     bool sound = world >= 1 && world < (std::uint64_t{1} << 31);
     for (std::size_t l = 0; l < count; ++l) {
       auto const from = bytes.subspan(header_bytes + 24 * l);

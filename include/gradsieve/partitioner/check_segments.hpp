@@ -10,7 +10,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Checks the results of one partitioner's members; errors name the partitioner.
 template <class Partitioner>
@@ -105,4 +105,4 @@ class segment_check {
   }
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

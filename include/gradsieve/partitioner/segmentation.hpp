@@ -14,7 +14,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/partitioner/check_segments.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Length of the bins in each segment, if the selector has bins. Allocates.
 /// @throws invalid_argument if a segment crosses a layer border that bins must not cross; for a length of 0.
@@ -149,4 +149,4 @@ class segmentation {
   index_type budget_ = 0;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -70,7 +70,7 @@ struct advice {
   std::string sentence;             ///< the result in words
 };
 
-namespace schedule_detail {
+namespace detail {
 
 inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  // also with -ffast-math
 
@@ -120,7 +120,7 @@ inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  
       received = 2 * k;
       break;
     case exchange_kind::gtopk: {
-      double const rounds = schedule_detail::rounds(workers);
+      double const rounds = detail::rounds(workers);
       cost = gtopk_cost(loaded, workers, it.density, it.entry_bytes);
       sent = k * (1 + rounds);
       received = k * (1 + rounds);
@@ -157,7 +157,7 @@ struct beta_interval {
   }
 };
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// Predicts the time of each choice of a menu for a gradient of that many elements, `workers` ranks and such links,
 /// with one exchange after the backward pass (for a model of 2^32 elements or more: the fewest exchanges that hold it):
@@ -166,7 +166,7 @@ struct beta_interval {
 /// @throws invalid_argument unless workers >= 1, the menu has a dense and another choice, and all numbers are in range.
 [[nodiscard]] inline advice advise(model_size const& size, int workers, network_link const& link,
                                    std::span<exchange_choice const> menu, transport_cost const& transport = {}) {
-  (void)schedule_detail::workers_of(link, workers);
+  (void)detail::workers_of(link, workers);
   size.check();
   transport.check();
   for (auto const& each : menu) each.check();
@@ -174,7 +174,7 @@ struct beta_interval {
   std::size_t const none = menu.size();
   std::size_t first_dense = none, dense = none, sparse = none;
   for (std::size_t i = 0; i < menu.size(); ++i) {
-    auto const [exchange, local] = schedule_detail::seconds_of(menu[i], size, workers, link, transport);
+    auto const [exchange, local] = detail::seconds_of(menu[i], size, workers, link, transport);
     made.choices.push_back({menu[i], exchange, local});
     auto& best = menu[i].kind == exchange_kind::dense ? dense : sparse;
     if (best == none || exchange + local < made.choices[best].total()) best = i;
@@ -194,23 +194,23 @@ struct beta_interval {
   auto const at_density = [&](double density) {
     auto at = menu[sparse];
     at.density = density;
-    auto const [exchange, local] = schedule_detail::seconds_of(at, size, workers, link, transport);
+    auto const [exchange, local] = detail::seconds_of(at, size, workers, link, transport);
     return exchange + local;
   };
   double const at_zero = at_density(0);
   double const at_one = at_density(1);
   if (at_zero < dense_seconds)
     made.break_even_density = at_one <= dense_seconds ? 1 : (dense_seconds - at_zero) / (at_one - at_zero);
-  schedule_detail::beta_interval pays;
-  auto const line = schedule_detail::line_of(menu[sparse], size, workers, link, transport);
+  detail::beta_interval pays;
+  auto const line = detail::line_of(menu[sparse], size, workers, link, transport);
   for (auto const& each : menu)
     if (each.kind == exchange_kind::dense)
-      pays.below(line, schedule_detail::line_of(each, size, workers, link, transport));
+      pays.below(line, detail::line_of(each, size, workers, link, transport));
   bool const never = pays.from >= pays.to;
   bool const no_least = !is_finite(pays.to);  // on the slowest links as well
   bool const no_most = pays.from <= 0;
-  made.least_bandwidth = never ? schedule_detail::infinite : no_least ? 0 : 1 / pays.to;
-  made.break_even_bandwidth = never ? 0 : no_most ? schedule_detail::infinite : 1 / pays.from;
+  made.least_bandwidth = never ? detail::infinite : no_least ? 0 : 1 / pays.to;
+  made.break_even_bandwidth = never ? 0 : no_most ? detail::infinite : 1 / pays.from;
 
   auto const time = [](double seconds) {
     auto text = plain_text();

@@ -24,7 +24,7 @@ struct network_link {
   friend bool operator==(network_link const&, network_link const&) = default;
 };
 
-namespace schedule_detail {
+namespace detail {
 
 inline constexpr int most_workers = 1 << 24;
 
@@ -38,38 +38,38 @@ inline double workers_of(network_link const& each, int workers) {
 /// The number of rounds, ceil(log2 workers).
 inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(workers) - 1); }
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 // ---- Dense all-reduce --------------------------------------------------------------------------------------
 
 /// Reduce-scatter and all-gather around a ring. One worker costs nothing. @throws invalid_argument unless 1 <= workers
 /// <= 2^24 and the link is finite and not negative; as all functions below.
 [[nodiscard]] inline affine ring_cost(network_link const& each, int workers) {
-  double const p = schedule_detail::workers_of(each, workers);
+  double const p = detail::workers_of(each, workers);
   return {2 * (p - 1) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
 }
 
 /// Reduction up a binary tree and broadcast down it, of whole messages.
 [[nodiscard]] inline affine tree_cost(network_link const& each, int workers) {
-  (void)schedule_detail::workers_of(each, workers);
-  double const rounds = schedule_detail::rounds(workers);
+  (void)detail::workers_of(each, workers);
+  double const rounds = detail::rounds(workers);
   return {2 * rounds * each.alpha, rounds * (2 * each.beta + each.gamma)};
 }
 
 /// Recursive doubling: in each round every worker exchanges the whole gradient with a partner at twice the distance.
 [[nodiscard]] inline affine recursive_doubling_cost(network_link const& each, int workers) {
-  (void)schedule_detail::workers_of(each, workers);
-  double const rounds = schedule_detail::rounds(workers);
+  (void)detail::workers_of(each, workers);
+  double const rounds = detail::rounds(workers);
   return {rounds * each.alpha, rounds * (each.beta + each.gamma)};
 }
 
 /// Reduce-scatter by recursive halving, all-gather by doubling. If the number of workers is not a power of two, the
 /// surplus workers first send their gradient to a partner and receive the result at the end.
 [[nodiscard]] inline affine halving_doubling_cost(network_link const& each, int workers) {
-  (void)schedule_detail::workers_of(each, workers);
+  (void)detail::workers_of(each, workers);
   auto const floor = static_cast<int>(std::bit_floor(static_cast<unsigned>(workers)));
   double const p = floor;
-  affine cost{2 * schedule_detail::rounds(floor) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
+  affine cost{2 * detail::rounds(floor) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
   if (floor != workers) cost = {cost.a + 2 * each.alpha, cost.b + 2 * each.beta + each.gamma};
   return cost;
 }
@@ -77,10 +77,10 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 /// Two complementary trees, each for half of the bytes, pipelined. A byte passes a port `passes` times: 2 if the link
 /// carries both trees, 1 in the publication.
 [[nodiscard]] inline affine double_tree_cost(network_link const& each, int workers, double passes = 2) {
-  (void)schedule_detail::workers_of(each, workers);
+  (void)detail::workers_of(each, workers);
   require_between("passes of a byte through a port", passes, 1, 4);
   if (workers == 1) return {};
-  return {2 * schedule_detail::rounds(workers) * each.alpha, passes * each.beta + each.gamma};
+  return {2 * detail::rounds(workers) * each.alpha, passes * each.beta + each.gamma};
 }
 
 /// Ring reduce-scatter within each node, ring all-reduce between nodes for each share, all-gather within the node.
@@ -96,7 +96,7 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 // is the codec's size of an entry, index and value. Each exchange begins with an all-gather of 32 bytes per worker, of
 // which only the startups count. Selections are assumed to be spread evenly.
 
-namespace schedule_detail {
+namespace detail {
 
 /// The number of workers, and the startups of a handshake.
 [[nodiscard]] inline std::pair<double, double> handshake(network_link const& each, int workers, double density,
@@ -107,33 +107,33 @@ namespace schedule_detail {
   return {p, (p - 1) * each.alpha};
 }
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// `gather`: an all-gather around a ring; every worker receives the entries of all others.
 [[nodiscard]] inline affine gather_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
-  auto const [p, startups] = schedule_detail::handshake(each, workers, density, entry_bytes);
+  auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
   return {2 * startups, (p - 1) * density * entry_bytes / 4 * each.beta};
 }
 
 /// `index_union` with `deft`: an all-reduce of the norms, the handshake, an all-gather of the disjoint indices (4 bytes
 /// each), an all-reduce of the values. Only its startups grow with the number of workers.
 [[nodiscard]] inline affine index_union_cost(network_link const& each, int workers, double density) {
-  auto const [p, startups] = schedule_detail::handshake(each, workers, density);
+  auto const [p, startups] = detail::handshake(each, workers, density);
   affine const reduce = ring_cost(each, workers);
   return {2 * reduce.a + 2 * startups, density * ((p - 1) / p * each.beta + reduce.b)};
 }
 
 /// `leader`: a pipelined tree for one worker's indices, an all-reduce of the values.
 [[nodiscard]] inline affine leader_cost(network_link const& each, int workers, double density) {
-  auto const [p, startups] = schedule_detail::handshake(each, workers, density);
+  auto const [p, startups] = detail::handshake(each, workers, density);
   affine const reduce = ring_cost(each, workers);
   double const sent = p == 1 ? 0 : each.beta;
-  return {startups + schedule_detail::rounds(workers) * each.alpha + reduce.a, density * (sent + reduce.b)};
+  return {startups + detail::rounds(workers) * each.alpha + reduce.a, density * (sent + reduce.b)};
 }
 
 /// `shared_choice`: an all-reduce of the values.
 [[nodiscard]] inline affine shared_choice_cost(network_link const& each, int workers, double density) {
-  auto const [p, startups] = schedule_detail::handshake(each, workers, density);
+  auto const [p, startups] = detail::handshake(each, workers, density);
   affine const reduce = ring_cost(each, workers);
   return {startups + reduce.a, density * reduce.b};
 }
@@ -141,7 +141,7 @@ namespace schedule_detail {
 /// `reduce_scatter`: two all-to-alls, of sizes and of entries, with each other worker in turn.
 [[nodiscard]] inline affine reduce_scatter_cost(network_link const& each, int workers, double density,
                                                 double entry_bytes = 8) {
-  auto const [p, startups] = schedule_detail::handshake(each, workers, density, entry_bytes);
+  auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
   return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
 }
 
@@ -149,15 +149,15 @@ namespace schedule_detail {
 /// selected.
 [[nodiscard]] inline affine ok_topk_cost(network_link const& each, int workers, double density,
                                          double entry_bytes = 8) {
-  auto const [p, startups] = schedule_detail::handshake(each, workers, density, entry_bytes);
+  auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
   affine const scatter = reduce_scatter_cost(each, workers, density, entry_bytes);
   return {scatter.a + 5 * startups, 2 * scatter.b};
 }
 
 /// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then one bit per entry.
 [[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
-  auto const [p, startups] = schedule_detail::handshake(each, workers, density, entry_bytes);
-  double const rounds = schedule_detail::rounds(workers);
+  auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
+  double const rounds = detail::rounds(workers);
   double const down = p == 1 ? 0 : entry_bytes / 4;
   return {startups + 5 * rounds * each.alpha, density * each.beta * (rounds * (entry_bytes / 4 + 1.0 / 32) + down)};
 }
@@ -168,7 +168,7 @@ namespace schedule_detail {
 /// @throws invalid_argument unless workers >= 2 and the fit is finite and not negative.
 [[nodiscard]] inline network_link link_of_ring(affine const& fit, int workers) {
   fit.check();
-  require_between("workers of the measured cost", workers, 2, schedule_detail::most_workers);
+  require_between("workers of the measured cost", workers, 2, detail::most_workers);
   double const p = workers;
   return {fit.a / (2 * (p - 1)), fit.b * p / (2 * (p - 1)), 0};
 }
@@ -176,8 +176,8 @@ namespace schedule_detail {
 /// The link for which double_tree_cost(link, workers) equals the fitted cost: a tree's startups and a ring's bytes.
 [[nodiscard]] inline network_link link_of_double_tree(affine const& fit, int workers) {
   fit.check();
-  require_between("workers of the measured cost", workers, 2, schedule_detail::most_workers);
-  return {fit.a / (2 * schedule_detail::rounds(workers)), fit.b / 2, 0};
+  require_between("workers of the measured cost", workers, 2, detail::most_workers);
+  return {fit.a / (2 * detail::rounds(workers)), fit.b / 2, 0};
 }
 
 }  // namespace gradsieve

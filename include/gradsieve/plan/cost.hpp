@@ -27,7 +27,7 @@ concept cost_model = std::copy_constructible<C> && requires(C const cost, std::u
   { cost(bytes) } -> std::convertible_to<double>;
 };
 
-namespace schedule_detail {
+namespace detail {
 
 /// The seconds of what is forbidden or has no plan. Not infinity, so that -ffast-math does no harm.
 inline constexpr double never = std::numeric_limits<double>::max();
@@ -61,7 +61,7 @@ template <cost_model Cost>
   return seconds;
 }
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// a + b * bytes. Plans for such a cost take O(L) for L layers.
 struct affine {
@@ -144,8 +144,8 @@ struct table {
     if (points.empty()) throw invalid_argument("gradsieve: a cost table of 0 points; the least is 1");
     for (std::size_t i = 0; i < points.size(); ++i) {
       auto const text = "seconds at " + std::to_string(points[i].bytes) + " bytes in a cost table";
-      if (stored_bits(points[i].seconds) != schedule_detail::infinity_bits)
-        require_between(text, points[i].seconds, i == 0 ? 0 : points[i - 1].seconds, schedule_detail::never);
+      if (stored_bits(points[i].seconds) != detail::infinity_bits)
+        require_between(text, points[i].seconds, i == 0 ? 0 : points[i - 1].seconds, detail::never);
       if (i > 0 && points[i].bytes <= points[i - 1].bytes)
         throw invalid_argument("gradsieve: a cost table has " + std::to_string(points[i].bytes) + " bytes after " +
                                std::to_string(points[i - 1].bytes) + "; sizes rise");
@@ -163,12 +163,12 @@ void check_cost(Cost const& cost) {
 
 static_assert(cost_model<affine> && cost_model<envelope> && cost_model<table>);
 
-namespace schedule_detail {
+namespace detail {
 
 /// Costs for which it is known that a larger group never costs less.
 template <class C>
 concept rising_cost = std::same_as<C, affine> || std::same_as<C, envelope> || std::same_as<C, table>;
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 }  // namespace gradsieve

@@ -21,7 +21,7 @@
 
 namespace gradsieve {
 
-namespace schedule_detail {
+namespace detail {
 
 /// Writes a text as a JSON string. Bytes outside ASCII are treated as UTF-8.
 inline void write_json_text(std::ostream& out, std::string_view text) {
@@ -86,12 +86,12 @@ template <class T>
   return problem == std::errc{} && end == text.data() + text.size();
 }
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// The columns of a trace as CSV: one row per layer, in ready order; sizes in bytes, times in seconds.
 inline constexpr std::string_view trace_columns = "name,bytes,backward,forward,dtype,element_bytes";
 
-namespace schedule_detail {
+namespace detail {
 
 /// The bytes of an element if a file does not have them: 2 for dtypes 2 and 3 and 8 for 8, as simulate numbers float16,
 /// bfloat16 and double; otherwise 4, or 2 if only 2 divides the bytes of each layer of the dtype.
@@ -110,14 +110,14 @@ inline void guess_element_bytes(std::vector<traced_layer>& layers) {
   }
 }
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// Writes a trace as CSV: the columns of `trace_columns`, numbers with the fewest digits that read back as the same.
 inline void write_csv(std::ostream& out, trace const& of) {
   plain_output const plain{out};
   out << trace_columns << '\n';
   for (auto const& each : of) {
-    schedule_detail::write_csv_text(out, each.name);
+    detail::write_csv_text(out, each.name);
     out << ',' << shortest{each.bytes} << ',' << shortest{each.backward} << ',' << shortest{each.forward} << ','
         << shortest{each.dtype} << ',' << shortest{each.element_bytes} << '\n';
   }
@@ -136,7 +136,7 @@ inline void write_csv(std::ostream& out, trace const& of) {
   std::string header;
   std::array<std::size_t, 6> place{};  // of each known column, counted from 1; 0: left out
   bool fits = true;
-  if (schedule_detail::read_csv_record(in, line, fields))
+  if (detail::read_csv_record(in, line, fields))
     for (std::size_t i = 0; i < fields.size(); ++i) {
       header += (header.empty() ? "" : ",") + fields[i];
       auto const at = static_cast<std::size_t>(std::find(known.begin(), known.end(), fields[i]) - known.begin());
@@ -147,11 +147,11 @@ inline void write_csv(std::ostream& out, trace const& of) {
     throw invalid_argument("gradsieve: a trace begins with '" + header.substr(0, 60) + "', expected '" +
                            std::string{trace_columns} + "' in any order, of which bytes and backward are needed");
   std::size_t const columns = fields.size();
-  for (std::size_t begin = line; schedule_detail::read_csv_record(in, line, fields); begin = line) {
+  for (std::size_t begin = line; detail::read_csv_record(in, line, fields); begin = line) {
     if (fields.size() == 1 && fields[0].empty()) continue;
     traced_layer each;
     auto const read = [&](std::size_t column, auto& value) {
-      return place[column] == 0 || schedule_detail::parse_number(fields[place[column] - 1], value);
+      return place[column] == 0 || detail::parse_number(fields[place[column] - 1], value);
     };
     if (fields.size() != columns || !read(1, each.bytes) || !read(2, each.backward) || !read(3, each.forward) ||
         !read(4, each.dtype) || !read(5, each.element_bytes))
@@ -159,7 +159,7 @@ inline void write_csv(std::ostream& out, trace const& of) {
     if (place[0] != 0) each.name = std::move(fields[place[0] - 1]);
     layers.push_back(std::move(each));
   }
-  if (place[5] == 0) schedule_detail::guess_element_bytes(layers);
+  if (place[5] == 0) detail::guess_element_bytes(layers);
   return trace{std::move(layers), std::move(name)};
 }
 
@@ -170,12 +170,12 @@ inline void write_csv(std::ostream& out, trace const& of) {
 inline void write_json(std::ostream& out, trace const& of) {
   plain_output const plain{out};
   out << "{\"name\": ";
-  schedule_detail::write_json_text(out, of.name());
+  detail::write_json_text(out, of.name());
   out << ", \"layers\": [";
   std::string_view separator = "\n";
   for (auto const& each : of) {
     out << separator << "{\"name\": ";
-    schedule_detail::write_json_text(out, each.name);
+    detail::write_json_text(out, each.name);
     out << ", \"bytes\": " << shortest{each.bytes} << ", \"backward\": " << shortest{each.backward}
         << ", \"forward\": " << shortest{each.forward} << ", \"dtype\": " << shortest{each.dtype}
         << ", \"element_bytes\": " << shortest{each.element_bytes} << '}';
@@ -210,9 +210,9 @@ inline void write_json(std::ostream& out, trace const& of) {
     }
     row each;
     std::uint64_t parameter = 0;
-    if (fields.size() != 5 || !schedule_detail::parse_number(fields[0], parameter) ||
-        !schedule_detail::parse_number(fields[1], each.elements) ||
-        !schedule_detail::parse_number(fields[2], each.microseconds))
+    if (fields.size() != 5 || !detail::parse_number(fields[0], parameter) ||
+        !detail::parse_number(fields[1], each.elements) ||
+        !detail::parse_number(fields[2], each.microseconds))
       continue;
     if (parameter == 0 && !rows.empty()) break;  // the same parameters in a later report
     if (parameter != rows.size())

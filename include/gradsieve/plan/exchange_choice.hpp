@@ -85,7 +85,7 @@ struct model_size {
 
   /// The size of a layout. Cost: O(layers).
   [[nodiscard]] static model_size of(layout const& layers, passthrough_layers const& passthrough = {}) {
-    return {layers.size(), layer_split{layers, passthrough}.passthrough_elements};
+    return {layers.size(), detail::layer_split{layers, passthrough}.passthrough_elements};
   }
   /// The size of a trace, by the bytes of its elements. Cost: O(layers log layers).
   /// @throws invalid_argument, naming the layer, if these do not divide its bytes; for a pattern that matches no layer.

@@ -44,7 +44,7 @@ struct affine_fit {
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
-namespace schedule_detail {
+namespace detail {
 
 /// Weighted least squares of a + b x, neither negative.
 [[nodiscard]] inline affine least_squares(std::span<measured_point const> points, std::span<double const> weights) {
@@ -102,7 +102,7 @@ namespace schedule_detail {
   return {std::max(0.0, weighted_median(std::move(startups))), b};
 }
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// Fits a + b * bytes, neither negative, to measured times: starts from the median of the slopes of all pairs, then
 /// does ten rounds of least squares of relative errors, so that all sizes have equal weight, with less weight for
@@ -121,7 +121,7 @@ namespace schedule_detail {
   }
 
   affine_fit fit;
-  fit.cost = schedule_detail::median_line(points);
+  fit.cost = detail::median_line(points);
   std::vector<double> errors(points.size());
   std::vector<double> weights(points.size());
   for (int round = 0; round < 10; ++round) {
@@ -132,7 +132,7 @@ namespace schedule_detail {
     }
     double const limit = std::max(1.345 * 1.4826 * median(errors), 1e-9);
     for (std::size_t i = 0; i < points.size(); ++i) weights[i] *= errors[i] > limit ? limit / errors[i] : 1;
-    fit.cost = schedule_detail::least_squares(points, weights);
+    fit.cost = detail::least_squares(points, weights);
   }
 
   for (std::size_t i = 0; i < points.size(); ++i) {

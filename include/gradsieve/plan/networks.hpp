@@ -40,7 +40,7 @@ struct network {
   }
 };
 
-namespace schedule_detail {
+namespace detail {
 
 // Measured all-reduces, as published with MG-WFBP: up to 4 workers within a node, 4 workers a node.
 inline constexpr std::array<network::measured, 6> v100_10gbe{
@@ -48,12 +48,12 @@ inline constexpr std::array<network::measured, 6> v100_10gbe{
 inline constexpr std::array<network::measured, 6> v100_56gib{
     {{2, {2.55e-6, 9.84e-11}}, {4, {4.20e-5, 2.06e-10}}, {8, {9.75e-5, 3.06e-10}}, {16, {2.36e-4, 4.06e-10}}}};
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// The networks that `network_named` knows.
 [[nodiscard]] inline std::span<network const> networks() {
   using enum network::algorithm;
-  using schedule_detail::v100_10gbe, schedule_detail::v100_56gib;
+  using detail::v100_10gbe, detail::v100_56gib;
   static std::array const all{
       network{"infocom-ring",
               "MG-WFBP (INFOCOM 2019), simulator of K80 nodes on 10 Gbit/s Ethernet",

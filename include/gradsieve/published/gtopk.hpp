@@ -69,7 +69,7 @@ struct gtopk {
       budget_ = smaller<std::uint64_t>(round.budget, capacity_);
       auto const values = own_.first(round.own.values.size());
       std::ranges::copy(round.own.values, values.begin());
-      result.saturated = round.work.saturate(values, largest_coded(round.how, info, round.limit));
+      result.saturated = round.work.saturate(values, detail::largest_coded(round.how, info, round.limit));
       list_.begin(round.own.indices, values, own_share, budget_);
 
       std::exception_ptr failure;
@@ -97,7 +97,7 @@ struct gtopk {
     template <class Codec>
     [[nodiscard]] std::uint64_t write(Codec const& how, message_info const& info, std::exception_ptr& failure) {
       if (!failure && list_.list().count > 0) try {
-          return encode_checked(how, info, list_.view(), bytes_.span());
+          return detail::encode_checked(how, info, list_.view(), bytes_.span());
         } catch (...) {
           failure = std::current_exception();
         }
@@ -114,8 +114,8 @@ struct gtopk {
     template <class Codec>
     [[nodiscard]] selection_view read(Codec const& how, message_info const& info, std::uint64_t size) {
       if (size == 0) return {};
-      return decode_checked(how, info, bytes_.first(size),
-                            {other_.indices.first(budget_), other_.values.first(budget_), {}});
+      return detail::decode_checked(how, info, bytes_.first(size),
+                                    {other_.indices.first(budget_), other_.values.first(budget_), {}});
     }
 
     /// Up the tree: rank 0 ends with the last list.
@@ -125,7 +125,7 @@ struct gtopk {
       auto const& where = round.work.where();
       std::uint32_t share = 2 * own_share;
       for (int distance = 1; distance < comm.size(); distance *= 2, share *= 2) {
-        auto const at = place_at(distance, comm.rank(), comm.size());
+        auto const at = detail::place_at(distance, comm.rank(), comm.size());
         std::uint64_t size = at.is_child ? write(round.how, info, failure) : 0;
         auto const word = std::as_writable_bytes(std::span{&size, 1});
         comm.send_receive(where, std::span<std::byte const>{word.first(at.is_child ? sizeof size : 0)}, at.peer,
@@ -196,7 +196,7 @@ struct gtopk {
       std::uint32_t share = 2 * own_share;
       for (; distance < comm.size(); distance *= 2) share *= 2;
       for (distance /= 2, share /= 2; distance >= 1; distance /= 2, share /= 2) {
-        auto const at = place_at(distance, comm.rank(), comm.size());
+        auto const at = detail::place_at(distance, comm.rank(), comm.size());
         if (at.is_parent) {
           std::ranges::fill(part, std::byte{});
           for (std::size_t i = 0; i < count; ++i)
@@ -236,8 +236,8 @@ struct gtopk {
     std::uint64_t message_ = 0;   // bytes of one message at most
     std::uint64_t budget_ = 0;    // entries of a list in this step
     selection_view update_;
-    merged_list<Workspace> list_;
-    shared_entries<Workspace> other_;
+    detail::merged_list<Workspace> list_;
+    detail::shared_entries<Workspace> other_;
     typename Workspace::template buffer<std::uint32_t> shares_;
     typename Workspace::template buffer<float> own_;
     typename Workspace::template buffer<std::byte> bytes_, mask_, part_;

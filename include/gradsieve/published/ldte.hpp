@@ -25,7 +25,7 @@ struct ldte {
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
-    return end_of_band(k, tolerance);
+    return detail::end_of_band(k, tolerance);
   }
 
   GRADSIEVE_EITHER_SPACE
@@ -35,8 +35,8 @@ struct ldte {
     if (sums.nonzero <= k) return work.compact(acc, {0, 0}, out);
     auto const n = static_cast<double>(acc.values.size());
     auto const estimate = magnitude_key(narrowed(sums.sum_abs / n * std::log(n / k)));
-    bracket_search search{larger<key_type>(estimate, 1), sums.max_key + 1, k, capacity(k)};
-    count_until_done(work, acc, search);
+    detail::bracket_search search{larger<key_type>(estimate, 1), sums.max_key + 1, k, capacity(k)};
+    detail::count_until_done(work, acc, search);
     return work.compact(acc, search.result(), out);
   }
 

@@ -6,7 +6,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The line t(r) = mean + r * (largest - mean) over a segment's magnitudes, r in [0, 1].
 class mean_to_largest {
@@ -37,4 +37,4 @@ template <class Workspace>
   return found.complete ? found.count : acc.values.size();
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -11,9 +11,8 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
-/// @cond internal
 /// Entries in index order, each with a bit for every rank that has a part in its value.
 template <class Workspace>
 struct shared_entries {
@@ -126,6 +125,5 @@ class merged_list {
   typename Workspace::template buffer<key_type> keys_;
   std::uint64_t budget_ = 0;
 };
-/// @endcond
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

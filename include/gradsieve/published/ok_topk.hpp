@@ -92,7 +92,7 @@ struct ok_topk {
 
       auto const values = cut_.copy(round.own.values);
       auto const write = failure_of([&] {
-        result.saturated = round.work.saturate(values, largest_coded(round.how, round.info, round.limit));
+        result.saturated = round.work.saturate(values, detail::largest_coded(round.how, round.info, round.limit));
         cut_.write(round.how, round.info, infos_, borders_, round.own.indices, values);
       });
       auto const moved = cut_.exchange(round.comm, where, write);
@@ -204,7 +204,7 @@ struct ok_topk {
         ++kept;
       }
       if (kept == 0) return 0;
-      return encode_checked(how, infos_[me], {indices_.first(kept), sums_.first(kept), {}}, mine_.span());
+      return detail::encode_checked(how, infos_[me], {indices_.first(kept), sums_.first(kept), {}}, mine_.span());
     }
 
     /// Of all ranks' last messages. @throws communication_error, mismatch
@@ -256,8 +256,8 @@ struct ok_topk {
     std::uint64_t capacity_ = 0;  // entries of one selection at most
     std::uint64_t message_ = 0;   // bytes of one message at most
     std::uint64_t agreed_ = 0;    // the step of the borders, counted from 1; 0: there are none
-    cut_messages<Workspace> cut_;
-    global_threshold threshold_;
+    detail::cut_messages<Workspace> cut_;
+    detail::global_threshold threshold_;
     std::vector<double> quantiles_;
     std::vector<std::uint64_t> borders_, words_;
     std::vector<message_info> infos_;

@@ -9,6 +9,8 @@
 
 namespace gradsieve {
 
+namespace detail {
+
 /// k of n positions, increasing: one at random in each of k strips of length n / k, rounded up or down.
 class random_places {
  public:
@@ -27,6 +29,8 @@ class random_places {
   std::uint64_t k_;
   std::uint64_t stream_;
 };
+
+}  // namespace detail
 
 /// Sends k elements of a segment at random positions among those that can be selected: one in each of k strips of equal
 /// length, whatever its value. Seed, step, segment and layers determine the positions, so that all ranks choose alike
@@ -49,7 +53,8 @@ struct random_k {
                                                selection_span out) const {
     std::uint64_t const n = work.selectable(acc);
     std::uint64_t const count = smaller<std::uint64_t>(k, n);
-    return work.take_places(acc, count, random_places{n, count, mix(seed ^ mix(acc.step ^ mix(acc.first)))}, out);
+    return work.take_places(acc, count, detail::random_places{n, count, mix(seed ^ mix(acc.step ^ mix(acc.first)))},
+                            out);
   }
 
   friend bool operator==(random_k const&, random_k const&) = default;

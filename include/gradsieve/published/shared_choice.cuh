@@ -64,7 +64,7 @@ class device_exchange<shared_choice, Codec> {
     round.comm.all_reduce(work.where(), words_.span(), reduction::max);
     work.launch<cuda_kernels::count_votes<>>(1, 1, own);
     work.over<cuda_kernels::copy_values<>>(most_, most_, round.error, round.sent, sums_.data(),
-                                           largest_summed(values_, round.info, round.comm.size(), round.limit),
+                                           detail::largest_summed(values_, round.info, round.comm.size(), round.limit),
                                            round.saturated);
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     work.launch<cuda_kernels::describe_sums<>>(1, 1, sums_.data(), round.error, round.sent, update_.data());

@@ -59,7 +59,7 @@ struct shared_choice {
       std::ranges::copy(round.own.values, own.begin());
       exchange_result result{};
       result.saturated =
-          round.work.saturate(own, largest_summed(value_codec, round.info, round.comm.size(), round.limit));
+          round.work.saturate(own, detail::largest_summed(value_codec, round.info, round.comm.size(), round.limit));
       auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums);
       update_ = {indices, sums, {}};
       result.damage = moved.damage;
@@ -74,7 +74,7 @@ struct shared_choice {
    private:
     selection_view update_;
     typename Workspace::template buffer<float> own_, sums_;
-    value_sum<Workspace> sum_;
+    detail::value_sum<Workspace> sum_;
   };
 
   friend bool operator==(shared_choice const&, shared_choice const&) = default;

@@ -52,7 +52,7 @@ struct sidco {
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
-    return end_of_band(k, tolerance);
+    return detail::end_of_band(k, tolerance);
   }
 
   GRADSIEVE_EITHER_SPACE
@@ -60,8 +60,8 @@ struct sidco {
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return work.compact(acc, {0, 0}, out);
-    bracket_search search{estimate(work, acc, k, sums.max_key), sums.max_key + 1, k, capacity(k)};
-    count_until_done(work, acc, search);
+    detail::bracket_search search{estimate(work, acc, k, sums.max_key), sums.max_key + 1, k, capacity(k)};
+    detail::count_until_done(work, acc, search);
     return work.compact(acc, search.result(), out);
   }
 
@@ -78,13 +78,13 @@ struct sidco {
     for (int left = stages; left > 0; --left) {
       magnitude_units const units{acc.values.size(), max_key};
       auto const sums = law == tail_law::gamma && left == stages
-                            ? work.template add_up<4>(acc, add_exceedance<true>{at, units})
-                            : work.template add_up<4>(acc, add_exceedance<false>{at, units});
+                            ? work.template add_up<4>(acc, detail::add_exceedance<true>{at, units})
+                            : work.template add_up<4>(acc, detail::add_exceedance<false>{at, units});
       double const ratio = aim / static_cast<double>(sums[0] > 0 ? sums[0] : 1);
       if (!(ratio < 1)) break;  // the threshold before is too high, or about right
       bool const last = left == 1 || (left == stages && ratio >= static_cast<double>(first));
       double const above = left == stages ? 0 : widened(magnitude_of(at));
-      double const next = above + quantile(add_exceedance<true>{at, units}.moments(sums, above), left == stages,
+      double const next = above + quantile(detail::add_exceedance<true>{at, units}.moments(sums, above), left == stages,
                                            last             ? ratio
                                            : left == stages ? static_cast<double>(first)
                                                             : std::exp(std::log(ratio) / left));
@@ -96,10 +96,11 @@ struct sidco {
     return at;
   }
 
-  [[nodiscard]] GRADSIEVE_HD double quantile(exceedances const& of, bool is_first, double ratio) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD double quantile(detail::exceedances const& of, bool is_first,
+                                             double ratio) const noexcept {
     if (!(of.mean > 0)) return 0;
-    if (law == tail_law::exponential) return exponential_quantile(of, ratio);
-    return law == tail_law::gamma && is_first ? gamma_quantile(of, ratio) : pareto_quantile(of, ratio);
+    if (law == tail_law::exponential) return detail::exponential_quantile(of, ratio);
+    return law == tail_law::gamma && is_first ? detail::gamma_quantile(of, ratio) : detail::pareto_quantile(of, ratio);
   }
 
   /// The key of a magnitude in steps of 2^-11, in which the last bits of a logarithm do not show: libraries differ

@@ -6,7 +6,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/core/whole_sums.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The magnitudes from a threshold on, less the threshold.
 struct exceedances {
@@ -90,4 +90,4 @@ struct add_exceedance {
   return of.mean / shape * high;
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -32,12 +32,12 @@ struct threshold_search {
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return work.compact(acc, {0, 0}, out);
-    mean_to_largest const line{sums, acc.values.size()};
+    detail::mean_to_largest const line{sums, acc.values.size()};
     double low = 0;
     double high = 1;
     while (high - low > static_cast<double>(tolerance)) {
       double const r = low + (high - low) / 2;
-      std::uint64_t const count = count_above(work, acc, line, r);
+      std::uint64_t const count = detail::count_above(work, acc, line, r);
       if (count >= k && count <= capacity(k)) return work.compact(acc, {line.key_above_line(r) - 1, 0}, out);
       (count < k ? high : low) = r;
     }

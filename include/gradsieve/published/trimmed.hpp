@@ -1,7 +1,6 @@
 // Top-k among the elements above a threshold that falls in steps.
 #pragma once
 
-
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/published/mean_to_largest.hpp>
 
@@ -24,9 +23,9 @@ struct trimmed {
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return work.compact(acc, {0, 0}, out);
-    mean_to_largest const line{sums, acc.values.size()};
+    detail::mean_to_largest const line{sums, acc.values.size()};
     for (int tries = 1; tries * static_cast<double>(step) < 1; ++tries)
-      if (count_above(work, acc, line, 1 - tries * static_cast<double>(step)) >= k) break;
+      if (detail::count_above(work, acc, line, 1 - tries * static_cast<double>(step)) >= k) break;
     return work.compact(acc, work.kth_largest(acc, k), out);
   }
 

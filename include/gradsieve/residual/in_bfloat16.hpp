@@ -20,7 +20,7 @@ namespace gradsieve {
 template <class Store = error_feedback>
 struct in_bfloat16 {
   static_assert(
-      factor_fits<Store>,
+      detail::factor_fits<Store>,
       "in_bfloat16's store: factor and needs_norm must be float factor(double norm, int world) const noexcept "
       "and bool needs_norm() const noexcept");
 

@@ -127,7 +127,7 @@ class any_compressor {
   /// As compressor::passing().
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe_.passthrough); }
   /// As compressor::describe().
-  [[nodiscard]] std::string describe() const { return describe_recipe(recipe_, layers()); }
+  [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe_, layers()); }
 
  private:
   [[nodiscard]] base& here() const {
@@ -139,9 +139,9 @@ class any_compressor {
   [[nodiscard]] auto gradient_of(Gradient& gradient) const {
     auto const check = [&] {
       if constexpr (on_host)
-        return checked_gradient(gradient, layers());
+        return detail::checked_gradient(gradient, layers());
       else
-        return checked_device_gradient(gradient, layers());
+        return detail::checked_device_gradient(gradient, layers());
     };
     using value = typename decltype(check())::value_type;
     static_assert(detail::holds<value, typename Menu::formats>,

@@ -24,6 +24,9 @@ using any_nodes = two_level<any_communicator_of<Space>, any_communicator_of<Spac
 
 namespace detail {
 
+template <class Gradient>
+auto checked_device_gradient(Gradient& gradient, layout const& layers);  // cuda/pieces.cuh
+
 template <class T, class List>
 inline constexpr bool holds = false;
 template <class T, class... Types>

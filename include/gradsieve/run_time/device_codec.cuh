@@ -58,7 +58,7 @@ class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Sum
           if constexpr (requires { how.quantise(work, info, own, limit, beyond); })
             how.quantise(work, info, own, limit, beyond);
           else
-            saturate_entries(work, own, most_, limit, beyond);
+            detail::saturate_entries(work, own, most_, limit, beyond);
         },
         chosen_);
   }

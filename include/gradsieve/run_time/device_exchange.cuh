@@ -58,7 +58,7 @@ class device_exchange<any_exchange<Types...>, Codec> {
 
   /// Whether slots() and full() are those of an exchange that has them; otherwise they are empty.
   [[nodiscard]] bool has_places() const noexcept {
-    return std::visit([]<class E>(E const&) { return placing_device_exchange<E>; }, chosen_);
+    return std::visit([]<class E>(E const&) { return detail::placing_device_exchange<E>; }, chosen_);
   }
   [[nodiscard]] std::span<std::uint32_t> slots() const noexcept {
     return places([](auto const& it) { return it.slots(); });
@@ -78,7 +78,7 @@ class device_exchange<any_exchange<Types...>, Codec> {
     using result = decltype(of(device_exchange<index_union, Codec>{}));
     return std::visit(
         [&]<class E>(E const& it) -> result {
-          if constexpr (placing_device_exchange<E>)
+          if constexpr (detail::placing_device_exchange<E>)
             return of(it);
           else
             return {};

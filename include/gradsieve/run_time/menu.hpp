@@ -38,7 +38,6 @@ struct full_menu {
   using formats = type_list<float, float16, bfloat16>;
 };
 
-/// @cond internal
 namespace detail {
 
 /// Whether a menu offers these together.
@@ -51,6 +50,5 @@ consteval bool offers() {
 }
 
 }  // namespace detail
-/// @endcond
 
 }  // namespace gradsieve

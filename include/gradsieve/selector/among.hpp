@@ -4,7 +4,7 @@
 #include <gradsieve/concepts/selector.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Writes the entries that a selector's choose() and settle() keep of a segment, and returns how many. Where the
 /// candidates do not suffice: the threshold of its search(), or, without one, candidates from a sampled bound and then
@@ -27,4 +27,4 @@ GRADSIEVE_HD index_type select_among(Selector const& chosen, Workspace& work, ac
   return work.compact(acc, chosen.settle(acc, found, k, at), out);
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

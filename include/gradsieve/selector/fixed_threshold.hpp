@@ -45,7 +45,7 @@ struct fixed_threshold {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    return select_among(*this, work, acc, k, out);
+    return detail::select_among(*this, work, acc, k, out);
   }
 
   [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,

@@ -49,7 +49,7 @@ struct hierarchical {
     auto const found = work.collected(acc);
     if (found.count > k) return work.kth_largest(acc, k);
     auto const band = static_cast<index_type>(smaller(4294967295.0, static_cast<double>(most) * k));
-    bracket_search counts{found.threshold, infinite_key, fewest(k), larger(band, k)};
+    detail::bracket_search counts{found.threshold, infinite_key, fewest(k), larger(band, k)};
     std::uint64_t count = 0;
     while (!counts.done()) {
       count = work.count_at_least(acc, counts.probe());
@@ -62,7 +62,7 @@ struct hierarchical {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    return select_among(*this, work, acc, k, out);
+    return detail::select_among(*this, work, acc, k, out);
   }
 
   [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,

@@ -56,7 +56,7 @@ struct laplacian {
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
     if (is_warm(acc, k)) return acc.warm->key;
-    return is_small(k) ? sampled_lower_bound(work, acc, k).key : sampled_estimate(work, acc, k);
+    return is_small(k) ? detail::sampled_lower_bound(work, acc, k).key : sampled_estimate(work, acc, k);
   }
 
   GRADSIEVE_EITHER_SPACE
@@ -64,20 +64,20 @@ struct laplacian {
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
     bool const was_warm = is_warm(acc, k);
     auto const predicted = work.collected(acc).threshold;
-    auto const found = ensure_candidates(work, acc, k);
+    auto const found = detail::ensure_candidates(work, acc, k);
     threshold at{};
     if (auto const wanted = choose(acc, found, k); wanted.made) {
-      at = settle(acc, found, k, wanted.rank > 0 ? work.kth_largest(acc, wanted.rank) : every(found));
+      at = settle(acc, found, k, wanted.rank > 0 ? work.kth_largest(acc, wanted.rank) : detail::every(found));
       bool const again = found.threshold != predicted;
       if (found.count > k || found.threshold > 1)
-        work.note_threshold(again || at != every(found) ? threshold_origin::corrected
-                            : was_warm                  ? threshold_origin::remembered
-                                                        : threshold_origin::estimated,
+        work.note_threshold(again || at != detail::every(found) ? threshold_origin::corrected
+                            : was_warm                          ? threshold_origin::remembered
+                                                                : threshold_origin::estimated,
                             again ? 1 : 0);
     } else {
       at = fit_threshold(work, acc, k);
       if (sends_k(k) && at.ties == 0) at = work.kth_largest(acc, k, key_above(at.key));
-      if (warm && sends_k(k)) remember(acc, work.collected(acc), at, k, spare_share(acc, k));
+      if (warm && sends_k(k)) detail::remember(acc, work.collected(acc), at, k, detail::spare_share(acc, k));
       if (warm && !sends_k(k)) remember_threshold(acc, at, k);
     }
     return work.compact(acc, at, out);
@@ -85,19 +85,19 @@ struct laplacian {
 
   [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,
                                                      index_type k) const noexcept {
-    if (!has_largest(found, k)) return candidate_choice::none();
+    if (!detail::has_largest(found, k)) return candidate_choice::none();
     if (sends_k(k) || is_near_lower_end(found, k)) return candidate_choice::largest(k);
     return found.count > capacity(k) ? candidate_choice::largest(aim(k)) : candidate_choice::all();
   }
   [[nodiscard]] GRADSIEVE_HD threshold settle(accumulator_ref const acc, candidates const& found, index_type k,
                                               threshold const at) const {
     if (sends_k(k)) {
-      if (warm) remember(acc, found, at, k, spare_share(acc, k));
+      if (warm) detail::remember(acc, found, at, k, detail::spare_share(acc, k));
       return at;
     }
     if (is_near_lower_end(found, k)) {
-      remember(acc, found, at, k, static_cast<double>(tolerance) / 2);
-      return every(found);
+      detail::remember(acc, found, at, k, static_cast<double>(tolerance) / 2);
+      return detail::every(found);
     }
     if (warm && (found.count > capacity(k) || !is_warm(acc, k))) remember_threshold(acc, at, k);
     return at;
@@ -117,7 +117,7 @@ struct laplacian {
   }
 
   [[nodiscard]] GRADSIEVE_HD constexpr index_type band(index_type k) const noexcept {
-    return end_of_band(k, tolerance);
+    return detail::end_of_band(k, tolerance);
   }
 
   /// The middle of the band: a threshold there stays within the band for a step or more.
@@ -133,7 +133,7 @@ struct laplacian {
   }
 
   [[nodiscard]] GRADSIEVE_HD bool is_warm(accumulator_ref const acc, index_type k) const noexcept {
-    return warm && warm_threshold_fits(acc, k);
+    return warm && detail::warm_threshold_fits(acc, k);
   }
 
   /// b * ln(nonzero / k), the threshold that keeps k of Laplace data, b being the mean of `sum` over `nonzero`.
@@ -156,7 +156,7 @@ struct laplacian {
     auto const estimate = laplace_key(keys.sum_abs() * each, static_cast<double>(keys.nonzero()) * each, aimed);
     auto const reached = static_cast<double>(keys.count_at_least(estimate));
     bool const laplace = std::abs(reached - aimed / each) <= 3 * std::sqrt(aimed / each) + 3;
-    return laplace ? estimate : sampled_lower_bound(work, acc, k).key;
+    return laplace ? estimate : detail::sampled_lower_bound(work, acc, k).key;
   }
 
   /// What no list of candidates gave, as ties are in the way. Cold: bisection, whose every probe collects what it
@@ -171,8 +171,8 @@ struct laplacian {
     auto const sums = work.measure(acc);
     if (sums.nonzero <= k) return {0, 0};
     auto const guess = laplace_key(sums.sum_abs, static_cast<double>(sums.nonzero), k);
-    bracket_search search{guess, sums.max_key + 1, k, band(k)};
-    count_until_done(work, acc, search);
+    detail::bracket_search search{guess, sums.max_key + 1, k, band(k)};
+    detail::count_until_done(work, acc, search);
     return search.result();
   }
 };

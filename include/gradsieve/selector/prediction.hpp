@@ -8,7 +8,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The key that at least k elements of a segment reach with near certainty, and about 2 k: from a sample in which k
 /// has rank 32 or more, five standard deviations below that rank. Never 0. `tied`: it is also the key expected at k.
@@ -104,4 +104,4 @@ GRADSIEVE_HD inline void remember(accumulator_ref const acc, candidates const& f
   acc.warm->key = static_cast<key_type>(larger(1.0, at.key - step));
 }
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

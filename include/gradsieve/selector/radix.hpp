@@ -20,22 +20,22 @@ struct radix {
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
-    return warm_threshold_fits(acc, k) ? acc.warm->key : sampled_lower_bound(work, acc, k).key;
+    return detail::warm_threshold_fits(acc, k) ? acc.warm->key : detail::sampled_lower_bound(work, acc, k).key;
   }
 
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   GRADSIEVE_HD index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    return select_among(*this, work, acc, k, out);
+    return detail::select_among(*this, work, acc, k, out);
   }
 
   [[nodiscard]] GRADSIEVE_HD candidate_choice choose(accumulator_ref const, candidates const& found,
                                                      index_type k) const noexcept {
-    return has_largest(found, k) ? candidate_choice::largest(k) : candidate_choice::none();
+    return detail::has_largest(found, k) ? candidate_choice::largest(k) : candidate_choice::none();
   }
   [[nodiscard]] GRADSIEVE_HD threshold settle(accumulator_ref const acc, candidates const& found, index_type k,
                                               threshold const at) const {
-    remember(acc, found, at, k, spare_share(acc, k));
+    detail::remember(acc, found, at, k, detail::spare_share(acc, k));
     return at;
   }
 

@@ -33,6 +33,8 @@ template <class Selector, class Workspace>
   }
 }
 
+namespace detail {
+
 /// Whether complete candidates may be all that a selector needs: choose_among().
 template <class Selector>
 inline constexpr bool uses_candidates = candidate_selector<Selector> || bin_selector<Selector>;
@@ -92,6 +94,8 @@ struct value_sent {
   }
 };
 
+}  // namespace detail
+
 /// Writes the selector's entries of a segment and returns how many. A threshold that keeps more than k gives its k
 /// largest, bins that do give the segment's; zeros are never sent. Cost: the selector's; for a threshold, its fit and
 /// two passes (five if over k); for bins O(what they kept), and a pass if over k.
@@ -104,18 +108,18 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
     return chosen.select(work, acc, k, out);
   } else if constexpr (bin_selector<Selector>) {
     auto const found = work.collected(acc);
-    value_sent<Selector> const sent{chosen, work, acc};
-    if (choose_among(chosen, acc, found, k).made) return work.take_candidates(acc, out, sent);
+    detail::value_sent<Selector> const sent{chosen, work, acc};
+    if (detail::choose_among(chosen, acc, found, k).made) return work.take_candidates(acc, out, sent);
     // Not a choice among what bins keep: there may be room for a part of it only.
-    work.collect_again(acc, sampled_lower_bound(work, acc, k).key);
+    work.collect_again(acc, detail::sampled_lower_bound(work, acc, k).key);
     index_type const count = work.compact(acc, work.kth_largest(acc, k), out);
     work.replace({out.values.data(), smaller<std::uint64_t>(count, out.values.size())}, sent);
     return count;
   } else if constexpr (choosing_members<Selector>) {
-    return select_among(chosen, work, acc, k, out);
+    return detail::select_among(chosen, work, acc, k, out);
   } else {
     auto const fitted = chosen.fit(work, acc, k);
-    fitted_keep const keep{chosen, fitted};
+    detail::fitted_keep const keep{chosen, fitted};
     index_type const kept = work.compact(acc, threshold{}, out, keep);
     return kept <= k ? kept : work.compact(acc, work.kth_largest(acc, k, 1, keep), out, keep);
   }

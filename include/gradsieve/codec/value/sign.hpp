@@ -39,7 +39,7 @@ struct sign {
   void quantise(message_info const&, std::span<index_type const>, std::span<float> values) const noexcept {
     for (std::size_t first = 0; first < values.size(); first += block) {
       auto const here = values.subspan(first, smaller<std::size_t>(block, values.size() - first));
-      float const scale = mean_magnitude(here);
+      float const scale = detail::mean_magnitude(here);
       for (float& x : here) x = with_sign_of(x, scale);
     }
   }
@@ -48,8 +48,8 @@ struct sign {
               std::span<std::byte> to) const noexcept {
     std::size_t at = 0;
     for (std::size_t first = 0; first < values.size(); first += block, at += 4)
-      wire::store_one(to.subspan(at),
-                      mean_magnitude(values.subspan(first, smaller<std::size_t>(block, values.size() - first))));
+      wire::store_one(to.subspan(at), detail::mean_magnitude(
+                                          values.subspan(first, smaller<std::size_t>(block, values.size() - first))));
     wire::pack_signs(values, to.subspan(at));
   }
 

@@ -30,19 +30,19 @@ struct ternary {
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const> indices) const noexcept {
     std::uint64_t scales = 0;
-    for_each_layer(info, indices, [&](std::size_t, std::size_t, std::size_t) { ++scales; });
+    detail::for_each_layer(info, indices, [&](std::size_t, std::size_t, std::size_t) { ++scales; });
     return 4 * scales + wire::packed_bytes(indices.size(), 1);
   }
 
   void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
-    to_layer_scale(info, indices, values);
+    detail::to_layer_scale(info, indices, values);
   }
 
   void encode(message_info const& info, std::span<index_type const> indices, std::span<float const> values,
               std::span<std::byte> to) const noexcept {
     std::size_t at = 0;
-    for_each_layer(info, indices, [&](std::size_t, std::size_t first, std::size_t last) {
-      wire::store_one(to.subspan(at), mean_magnitude(values.subspan(first, last - first)));
+    detail::for_each_layer(info, indices, [&](std::size_t, std::size_t first, std::size_t last) {
+      wire::store_one(to.subspan(at), detail::mean_magnitude(values.subspan(first, last - first)));
       at += 4;
     });
     wire::pack_signs(values, to.subspan(at));
@@ -53,7 +53,7 @@ struct ternary {
     auto const signs = from.last(wire::packed_bytes(values.size(), 1));
     wire::expect(wire::padding_is_zero(signs, values.size(), 1), "padding of signs", 1, "", 0);
     std::size_t at = 0;
-    for_each_layer(info, indices, [&](std::size_t, std::size_t first, std::size_t last) {
+    detail::for_each_layer(info, indices, [&](std::size_t, std::size_t first, std::size_t last) {
       auto const scale = wire::load_scale(from.subspan(at), "scale of a layer, as bits,");
       at += 4;
       for (std::size_t i = first; i < last; ++i) values[i] = wire::signed_value(scale, wire::is_negative(signs, i));

@@ -85,7 +85,7 @@ class device_values<ternary> {
   template <int = 0>
   void quantise(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const {
-    saturate_entries(work, own, most_, limit, beyond);
+    detail::saturate_entries(work, own, most_, limit, beyond);
     scales_.apply(work, layers_.table(), own);
   }
   template <int = 0>

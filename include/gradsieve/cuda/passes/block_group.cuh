@@ -21,7 +21,7 @@ struct block_shared_state {
     typename scanner::TempStorage scan;
     typename reducer::TempStorage reduce;
   };
-  alignas(16) std::uint32_t histogram[digit_search::bins];
+  alignas(16) std::uint32_t histogram[detail::digit_search::bins];
   tile_sums sums;
   std::uint32_t bin;
   std::uint32_t here;
@@ -62,7 +62,7 @@ class block_group {
   // ---- A round of a search
 
   __device__ void clear_histogram() {
-    for (unsigned b = threadIdx.x; b < digit_search::bins; b += Threads) here_.histogram[b] = 0;
+    for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += Threads) here_.histogram[b] = 0;
     __syncthreads();
   }
 
@@ -70,16 +70,16 @@ class block_group {
   __device__ void count(std::uint32_t bin) {
     std::uint32_t const first = __shfl_sync(~0u, bin, 0);
     if (__all_sync(~0u, bin == first)) {
-      if (threadIdx.x % 32 == 0 && bin < digit_search::bins) atomicAdd(&here_.histogram[bin], 32u);
-    } else if (bin < digit_search::bins) {
+      if (threadIdx.x % 32 == 0 && bin < detail::digit_search::bins) atomicAdd(&here_.histogram[bin], 32u);
+    } else if (bin < detail::digit_search::bins) {
       atomicAdd(&here_.histogram[bin], 1u);
     }
   }
 
   /// Narrows the search to the bin that has the wanted rank; returns how many keys are in it. Thread 0 looks at the
   /// topmost bins.
-  __device__ std::uint32_t find(digit_search& search) {
-    std::uint32_t const top = digit_search::bins - threadIdx.x * bins_each;
+  __device__ std::uint32_t find(detail::digit_search& search) {
+    std::uint32_t const top = detail::digit_search::bins - threadIdx.x * bins_each;
     std::uint64_t own = 0;
     for (unsigned b = 1; b <= bins_each; ++b) own += here_.histogram[top - b];
     std::uint64_t above = 0;
@@ -107,7 +107,7 @@ class block_group {
   block_shared_state<Threads>& here_;
 
  private:
-  static constexpr unsigned bins_each = digit_search::bins / Threads;
+  static constexpr unsigned bins_each = detail::digit_search::bins / Threads;
 };
 
 }  // namespace gradsieve::cuda_kernels

@@ -30,12 +30,12 @@ struct open_search {
   std::uint32_t id;       // of the segment
   std::uint32_t begin;    // of its candidates
   std::uint32_t end;
-  digit_search search;
+  detail::digit_search search;
 };
 
 /// A segment's search that several blocks share. Zero between steps, but for a second round that is not open.
 struct shared_search {
-  alignas(16) std::uint32_t histogram[digit_search::bins];
+  alignas(16) std::uint32_t histogram[detail::digit_search::bins];
   std::uint32_t above;  // keys above the range of the histogram
   std::uint32_t tickets;
   std::uint32_t listed;  // keys of the range that the second round searches

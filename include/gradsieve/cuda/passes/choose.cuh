@@ -42,7 +42,7 @@ struct segment_candidates {
       k = about.k;
       found = candidates_of(t, s);
       warm_threshold warm = t.warm_thresholds[s];
-      wanted = choose_among(chosen, accumulator(t, warm), found, k);
+      wanted = detail::choose_among(chosen, accumulator(t, warm), found, k);
     }
     __syncthreads();
   }
@@ -66,8 +66,8 @@ struct segment_candidates {
   template <class Selector>
   __device__ void settle(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
     warm_threshold warm = t.warm_thresholds[id];
-    threshold const kept = settle_choice(chosen, accumulator(t, warm), found, k, at);
-    bool const all = kept == every(found);
+    threshold const kept = detail::settle_choice(chosen, accumulator(t, warm), found, k, at);
+    bool const all = kept == detail::every(found);
     if (!all && !(kept == at)) return leave(c);
     t.written[id] =
         static_cast<std::uint32_t>(smaller<std::uint64_t>(all ? found.count : wanted.rank, t.segments[id].out_room));
@@ -83,9 +83,9 @@ struct segment_candidates {
 
 /// Where a search looks first: half an octave above the lowest candidate. The k-th largest is there, unless the
 /// prediction was far off; a second round then has single keys.
-inline constexpr key_type near_span = (key_type{1} << 2 * digit_search::digit_bits) - 1;
+inline constexpr key_type near_span = (key_type{1} << 2 * detail::digit_search::digit_bits) - 1;
 
-[[nodiscard]] __device__ inline digit_search near_search(segment_candidates const& mine, std::uint64_t above) {
+[[nodiscard]] __device__ inline detail::digit_search near_search(segment_candidates const& mine, std::uint64_t above) {
   key_type const low = mine.found.threshold;
   return {low, low + near_span, mine.wanted.rank - static_cast<index_type>(above)};
 }
@@ -94,7 +94,7 @@ inline constexpr key_type near_span = (key_type{1} << 2 * digit_search::digit_bi
 /// where no chunks are for them or none is as large.
 [[nodiscard]] __device__ inline threshold search_in_memory(segment_candidates const& mine, tables const& t,
                                                            block_group<choose_threads>& group) {
-  digit_search search{mine.found.threshold, infinite_key - 1, mine.wanted.rank};
+  detail::digit_search search{mine.found.threshold, infinite_key - 1, mine.wanted.rank};
   while (!search.done()) narrow(group, search, t.candidate_values, mine.base, mine.end());
   return search.result();
 }
@@ -103,7 +103,7 @@ inline constexpr key_type near_span = (key_type{1} << 2 * digit_search::digit_bi
 [[nodiscard]] __device__ inline threshold search_alone(segment_candidates const& mine, tables const& t,
                                                        block_group<choose_threads>& group) {
   block_keys const keys{t.candidate_values, mine.base, mine.end()};
-  digit_search search = near_search(mine, 0);
+  detail::digit_search search = near_search(mine, 0);
   key_type const high = search.high();
   for (bool is_near = true; !search.done(); is_near = false) {
     group.clear_histogram();
@@ -125,7 +125,7 @@ inline constexpr key_type near_span = (key_type{1} << 2 * digit_search::digit_bi
 
 /// What the blocks of a search share, once all have counted: their histogram, in the last of them.
 __device__ inline std::uint32_t take_histogram(shared_search& all, block_shared_state<choose_threads>& here) {
-  for (unsigned b = threadIdx.x; b < digit_search::bins / 4; b += choose_threads) {
+  for (unsigned b = threadIdx.x; b < detail::digit_search::bins / 4; b += choose_threads) {
     auto& word = reinterpret_cast<uint4*>(all.histogram)[b];
     reinterpret_cast<uint4*>(here.histogram)[b] = word;
     word = {0, 0, 0, 0};
@@ -143,7 +143,7 @@ template <class Selector>
                                            block_shared_state<choose_threads>& here) {
   chunk_part const part{mine.base, mine.end(), c, blockIdx.x};
   auto& all = c.shared[part.first];
-  digit_search search = near_search(mine, 0);
+  detail::digit_search search = near_search(mine, 0);
   key_type const high = search.high();
   group.clear_histogram();
   std::uint32_t above = 0;
@@ -155,7 +155,7 @@ template <class Selector>
     }
   });
   auto const above_here = static_cast<std::uint32_t>(group.block_sum(above));
-  for (unsigned b = threadIdx.x; b < digit_search::bins; b += choose_threads)
+  for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += choose_threads)
     if (here.histogram[b] != 0) atomicAdd(&all.histogram[b], here.histogram[b]);
   if (threadIdx.x == 0 && above_here != 0) atomicAdd(&all.above, above_here);
   if (!is_last_block(&all.tickets, part.blocks)) return false;
@@ -185,7 +185,7 @@ template <class Selector>
                                          tables const& t, choice_tables const& c, block_group<choose_threads>& group) {
   open_search const here = all.second;
   if (here.is_open == 0) return false;
-  digit_search search = here.search;
+  detail::digit_search search = here.search;
   chunk_part const part{here.begin, here.end, c, blockIdx.x};
   key_type* const listed = c.keys + keys_begin(here.begin);
   over_keys(t.candidate_values, part.begin, part.end, [&](thread_keys const& keys) {
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
   for (std::uint32_t s = blockIdx.x; s < t.segment_count; s += gridDim.x) {
     if (is_shared_out(t.found[s], t.segments[s].room, c)) continue;
     mine.look_at(chosen, t, s);
-    threshold at = every(mine.found);
+    threshold at = detail::every(mine.found);
     if (mine.needs_search())
       at = mine.found.count <= most_alone ? search_alone(mine, t, group) : search_in_memory(mine, t, group);
     if (threadIdx.x == 0) mine.conclude(chosen, at, t, c);
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
         // The last: what the step's end changes, no block reads any more.
         if (threadIdx.x == 0) {
           c.shared[first].second.is_open = 0;
-          mine.conclude(chosen, every(mine.found), t, c);
+          mine.conclude(chosen, detail::every(mine.found), t, c);
         }
         decided = true;
       }

@@ -22,7 +22,7 @@ class device_sample {
 
   /// The key of this rank, 1 being the largest.
   [[nodiscard]] __device__ __noinline__ key_type kth_largest(std::uint64_t rank) {
-    digit_search search{1, 0x7FFF'FFFFu, static_cast<index_type>(rank)};
+    detail::digit_search search{1, 0x7FFF'FFFFu, static_cast<index_type>(rank)};
     while (!search.done())
       group_.narrow(search, [&](auto const& add) {
         each(

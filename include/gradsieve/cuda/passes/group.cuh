@@ -15,7 +15,7 @@ namespace gradsieve::cuda_kernels {
 /// Device memory that the blocks of a launch share. Zero at first. A launch leaves the histogram of the next turn zero,
 /// and what its blocks meet by.
 struct grid_shared_state {
-  std::uint32_t histogram[3][digit_search::bins];
+  std::uint32_t histogram[3][detail::digit_search::bins];
   std::uint32_t turn;
   std::uint32_t come;     // blocks so far, and whether the group is closed
   std::uint32_t size;     // blocks of the group; 0: it is not closed yet
@@ -158,18 +158,18 @@ class thread_group : public block_group<group_threads> {
   /// One round of a search: `count(add)` calls add(bin) for each key of the thread's own that is in the search's
   /// range, and add(bins) where it has none, so that whole warps stay together. Cost: the reads, and one sync().
   template <class Count>
-  __device__ void narrow(digit_search& search, Count const& count) {
+  __device__ void narrow(detail::digit_search& search, Count const& count) {
     clear_histogram();
     count([&](std::uint32_t bin) { this->count(bin); });
     __syncthreads();
     if constexpr (Blocks) {
       auto* const mine = all_->histogram[turn_];
       turn_ = (turn_ + 1) % 3;
-      for (unsigned b = threadIdx.x; b < digit_search::bins; b += group_threads)
+      for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += group_threads)
         if (here_.histogram[b] != 0) atomicAdd(&mine[b], here_.histogram[b]);
-      for (std::uint32_t b = thread(); b < digit_search::bins; b += threads()) all_->histogram[turn_][b] = 0;
+      for (std::uint32_t b = thread(); b < detail::digit_search::bins; b += threads()) all_->histogram[turn_][b] = 0;
       sync();
-      for (unsigned b = threadIdx.x; b < digit_search::bins; b += group_threads) here_.histogram[b] = mine[b];
+      for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += group_threads) here_.histogram[b] = mine[b];
       __syncthreads();
     }
     find(search);

@@ -44,7 +44,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
                                                                        std::uint64_t seed = 0) {
     std::uint64_t const n = acc.values.size();
     count = smaller(count, smaller(n, room_.size));
-    sample_places const places{n, count, mix(seed ^ mix(acc.step ^ mix(acc.first)))};
+    detail::sample_places const places{n, count, mix(seed ^ mix(acc.step ^ mix(acc.first)))};
     group_.sync();  // whoever still reads the last sample
     for (std::uint64_t j = group_.thread(); j < count; j += group_.threads())
       room_.keys[j] = magnitude_key(read_(static_cast<std::uint32_t>(acc.first + places[j])));
@@ -162,7 +162,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
       auto const found = collected(acc);
       if (found.complete && (found.count >= k || found.threshold == 1)) {
         float const* const values = t_.candidate_values + of(acc).base;
-        digit_search search{found.threshold, high, k};
+        detail::digit_search search{found.threshold, high, k};
         while (!search.done())
           group_.narrow(search, [&](auto const& add) {
             each(
@@ -185,7 +185,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
         high = probe - 1;
       }
     }
-    digit_search search{low, high, k};
+    detail::digit_search search{low, high, k};
     while (!search.done())
       group_.narrow(search, [&](auto const& add) {
         each(

@@ -85,8 +85,8 @@ struct block_keys {
 
 /// One round of a search in [begin, end) of an array of values or of keys.
 template <class T>
-__device__ __forceinline__ std::uint32_t narrow(block_group<choose_threads>& group, digit_search& search, T const* from,
-                                                std::uint32_t begin, std::uint32_t end) {
+__device__ __forceinline__ std::uint32_t narrow(block_group<choose_threads>& group, detail::digit_search& search,
+                                                T const* from, std::uint32_t begin, std::uint32_t end) {
   group.clear_histogram();
   over_keys(from, begin, end, [&](thread_keys const& keys) {
 #pragma unroll

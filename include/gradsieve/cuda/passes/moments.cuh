@@ -21,14 +21,14 @@ struct moment_tile {
 
 /// What the kernels work on: tables, and the message of the ranks.
 struct moment_view {
-  layer_sample const* samples;
+  detail::layer_sample const* samples;
   std::uint64_t layers;
   std::uint64_t count;             // samples of all layers
   moment_tile const* tiles;        // in order of the layers
   std::uint64_t const* tile_ends;  // of each layer
   double* tile_squares;
   float* message;  // samples, the ranks' own squares over them, and over all elements
-  layer_moments* moments;
+  detail::layer_moments* moments;
   float* factors;
   double* layer_squares;  // of the mean gradient, as estimated
   float* norm;
@@ -119,7 +119,7 @@ __global__ void restore_factors(moment_view const of, double ranks) {
 
 template <class T>
 __global__ void clip_gradient(T* values, std::uint64_t count, float const* norm, float most) {
-  float const factor = clipping(*norm, most);
+  float const factor = detail::clipping(*norm, most);
   if (magnitude_key(factor) == magnitude_key(1.0f)) return;
   for_each(count, [&](std::uint64_t i) { values[i] = from_float<T>(multiply(to_float(values[i]), factor)); });
 }

@@ -21,7 +21,8 @@ __global__ void start_common(T const* own, std::uint64_t n, float* common, std::
 template <class T, class Stored>
 __global__ void take_updates(T const* own, std::uint64_t n, float const* common, Stored const* unsent, float weight,
                              float* update) {
-  for_each(n, [&](std::uint64_t i) { update[i] = own_update<T>(own[i], common[i], to_float(unsent[i]), weight); });
+  for_each(n,
+           [&](std::uint64_t i) { update[i] = detail::own_update<T>(own[i], common[i], to_float(unsent[i]), weight); });
 }
 
 /// Moves the common parameters by the mean and writes own ones. `own` may be the mean's memory.
@@ -29,8 +30,8 @@ template <class T, class Stored>
 __global__ void move_parameters(T* own, std::uint64_t n, float* common, Stored const* unsent, float weight,
                                 float const* mean) {
   for_each(n, [&](std::uint64_t i) {
-    float const moved = moved_common(common[i], mean[i]);
-    own[i] = own_parameter<T>(moved, to_float(unsent[i]), weight);
+    float const moved = detail::moved_common(common[i], mean[i]);
+    own[i] = detail::own_parameter<T>(moved, to_float(unsent[i]), weight);
     common[i] = moved;
   });
 }
@@ -38,14 +39,15 @@ __global__ void move_parameters(T* own, std::uint64_t n, float* common, Stored c
 /// Writes own parameters of common ones.
 template <class T, class Stored>
 __global__ void write_own(T* own, std::uint64_t n, float const* common, Stored const* unsent, float weight) {
-  for_each(n, [&](std::uint64_t i) { own[i] = own_parameter<T>(common[i], to_float(unsent[i]), weight); });
+  for_each(n, [&](std::uint64_t i) { own[i] = detail::own_parameter<T>(common[i], to_float(unsent[i]), weight); });
 }
 
 /// The same with updates that were taken out. `own` may be the updates' memory.
 template <class T, class Stored>
 __global__ void write_updated(T* own, std::uint64_t n, float const* common, Stored const* unsent, float weight,
                               float const* update) {
-  for_each(n, [&](std::uint64_t i) { own[i] = with_update<T>(update[i], common[i], to_float(unsent[i]), weight); });
+  for_each(
+      n, [&](std::uint64_t i) { own[i] = detail::with_update<T>(update[i], common[i], to_float(unsent[i]), weight); });
 }
 
 }  // namespace gradsieve::cuda_kernels

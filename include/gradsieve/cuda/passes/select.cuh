@@ -119,9 +119,9 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
                 choice_tables const c, bool measured, entry_list const lists, list_end const end) {
   wait_for_previous();
   __shared__ block_shared_state<group_threads> here;
-  if (uses_candidates<Selector> && *c.undecided == 0) return;
+  if (detail::uses_candidates<Selector> && *c.undecided == 0) return;
   bool const is_last = each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
-    if (uses_candidates<Selector> && c.choices[s].source != entry_source::list) return;
+    if (detail::uses_candidates<Selector> && c.choices[s].source != entry_source::list) return;
     warm_threshold remembered;
     auto const acc = accumulator_of(t, accumulator, s, remembered);
     auto const mine = t.segments[s];

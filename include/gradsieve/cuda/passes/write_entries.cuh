@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(write_threads, write_blocks)
   run.exchange();
   run.each_entry([&](listed_tile const& mine, std::uint32_t to, index_type index, float value) {
     out.indices[mine.start + to] = index;
-    out.values[mine.start + to] = value_sent<Selector>{chosen, mine.mean}(value);
+    out.values[mine.start + to] = detail::value_sent<Selector>{chosen, mine.mean}(value);
   });
   write_cells(run, t, lists, out);
   if (lists.indices != out.indices) copy_lists(run, t, lists, out);

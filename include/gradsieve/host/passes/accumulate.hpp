@@ -16,7 +16,7 @@
 #include <gradsieve/host/passes/sample.hpp>
 #include <gradsieve/host/passes/scope.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The pass, its sums by tile, and the scratch that it needs for bins.
 class host_accumulate {
@@ -202,4 +202,4 @@ class host_accumulate {
   std::vector<host_kernels::mark_word> marks_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

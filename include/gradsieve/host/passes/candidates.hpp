@@ -13,7 +13,7 @@
 #include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Candidates of all segments, in one index-ordered list for each worker, and a second list for each worker for
 /// the segment that was collected again last. Where a second pass completes a first one, its part of a list is ordered
@@ -153,4 +153,4 @@ class host_candidates {
   host_buffer<float> values_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

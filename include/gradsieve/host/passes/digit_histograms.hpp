@@ -12,7 +12,7 @@
 #include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/team.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// A histogram of digits for each worker, and their sum. Memory: 8 KiB a worker.
 class digit_histograms {
@@ -48,4 +48,4 @@ class digit_histograms {
   host_buffer<std::uint32_t> counts_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -20,7 +20,7 @@
 #include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Ranks the candidates where they suffice, else the elements themselves.
 class host_ranking {
@@ -282,4 +282,4 @@ class host_ranking {
   digit_histograms histograms_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

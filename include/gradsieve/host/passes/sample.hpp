@@ -17,7 +17,7 @@
 #include <gradsieve/host/tuning.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// Keys from a segment, in memory of the workspace that has drawn them. A question costs one look at each, where it
 /// does not say otherwise.
@@ -61,7 +61,9 @@ class key_sample {
   simd level_;
 };
 
-namespace host_kernels {
+}  // namespace gradsieve::detail
+
+namespace gradsieve::host_kernels {
 
 /// Reads an accumulator as it is.
 struct from_memory {
@@ -98,7 +100,9 @@ struct incoming {
   }
 };
 
-}  // namespace host_kernels
+}  // namespace gradsieve::host_kernels
+
+namespace gradsieve::detail {
 
 /// As host_workspace::sample(), of what read(i) gives for the elements i of the gradient that lie in the segment. They
 /// are far from each other: memory is asked for some of them ahead.
@@ -151,4 +155,4 @@ class host_preview {
   bool settled_ = false;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

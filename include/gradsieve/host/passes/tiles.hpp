@@ -10,7 +10,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 
-namespace gradsieve {
+namespace gradsieve::detail {
 
 /// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of an
 /// excluded range, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads.
@@ -115,4 +115,4 @@ class host_tiles {
   std::vector<std::uint64_t> elements_;  // of each segment
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -28,6 +28,10 @@ struct applied_update {
   std::uint64_t saturated = 0;
 };
 
+}  // namespace gradsieve
+
+namespace gradsieve::detail {
+
 /// Several index-ordered updates, walked together tile by tile: no scratch of the gradient's size, no sorting, no
 /// atomics, and sums in the order of the updates.
 class host_updates {
@@ -175,4 +179,4 @@ class host_updates {
   std::vector<applied_update> counts_;  // of each worker
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::detail

@@ -125,7 +125,7 @@ template <cost_model Cost>
   std::size_t begin = 0;
   for (auto const end : ends) {
     double const start = std::max(finish, in.ready(end - 1));
-    finish = start + schedule_detail::planned_seconds_of(cost, in.bytes(begin, end));
+    finish = start + detail::planned_seconds_of(cost, in.bytes(begin, end));
     times.push_back({start, finish});
     begin = end;
   }
@@ -138,7 +138,7 @@ template <cost_model Cost>
   double finish = 0;
   std::size_t begin = 0;
   for (auto const end : ends) {
-    finish = std::max(finish, in.ready(end - 1)) + schedule_detail::planned_seconds_of(cost, in.bytes(begin, end));
+    finish = std::max(finish, in.ready(end - 1)) + detail::planned_seconds_of(cost, in.bytes(begin, end));
     begin = end;
   }
   return finish;
@@ -165,7 +165,7 @@ template <cost_model Cost>
   return {std::move(ends), known, {}};
 }
 
-namespace schedule_detail {
+namespace detail {
 
 /// Makes groups by a rule that does not use the cost: gradient `end` joins those from `begin` on if joins(begin, end)
 /// and the constraints allow it. A group of infinite or NaN cost is shortened to the last gradient up to which its cost
@@ -191,6 +191,6 @@ template <cost_model Cost, class Joins>
       " layers only");
 }
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 }  // namespace gradsieve

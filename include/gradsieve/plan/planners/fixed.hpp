@@ -20,7 +20,7 @@ namespace gradsieve {
 struct wfbp {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    return schedule_detail::grown(in, cost, [](std::size_t, std::size_t) { return false; });
+    return detail::grown(in, cost, [](std::size_t, std::size_t) { return false; });
   }
   friend bool operator==(wfbp const&, wfbp const&) = default;
   friend std::ostream& operator<<(std::ostream& out, wfbp const&) { return describe(out, "wfbp"); }
@@ -32,7 +32,7 @@ struct wfbp {
 struct single {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    return schedule_detail::grown(in, cost, [](std::size_t, std::size_t) { return true; });
+    return detail::grown(in, cost, [](std::size_t, std::size_t) { return true; });
   }
   friend bool operator==(single const&, single const&) = default;
   friend std::ostream& operator<<(std::ostream& out, single const&) { return describe(out, "single"); }
@@ -46,7 +46,7 @@ struct fixed_bucket {
 
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    return schedule_detail::grown(in, cost, [&](std::size_t begin, std::size_t end) {
+    return detail::grown(in, cost, [&](std::size_t begin, std::size_t end) {
       return in.bytes(begin, end) < (begin == 0 ? first : cap);
     });
   }
@@ -68,7 +68,7 @@ struct fusion_buffer {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
     check();
-    return schedule_detail::grown(in, cost, [&](std::size_t begin, std::size_t end) {
+    return detail::grown(in, cost, [&](std::size_t begin, std::size_t end) {
       bool const same_cycle = std::ceil(in.ready(end) / cycle) == std::ceil(in.ready(begin) / cycle);
       return same_cycle && in.bytes(begin, end + 1) <= cap;
     });

@@ -36,7 +36,7 @@ struct mgwfbp {
         waited += std::max(0.0, ready - start);
         start = std::max(start, ready);
       } else {
-        start = std::max(start + schedule_detail::planned_seconds_of(cost, in.bytes(begin, i)), ready);
+        start = std::max(start + detail::planned_seconds_of(cost, in.bytes(begin, i)), ready);
         ends.push_back(begin = i);
       }
     }
@@ -54,7 +54,7 @@ struct mgwfbp {
     if constexpr (std::same_as<Cost, affine>) {
       return ready - start < cost.a;
     } else {
-      using schedule_detail::never, schedule_detail::seconds_of;
+      using detail::never, detail::seconds_of;
       double const open = seconds_of(cost, in.bytes(begin, i));
       double const next = seconds_of(cost, in.bytes(i, i + 1));
       double const merged = seconds_of(cost, in.bytes(begin, i + 1));
@@ -78,7 +78,7 @@ struct free_merge {
     double start = in.ready(0);
     for (std::size_t i = 1; i < in.count(); ++i) {
       if (in.ready(i) <= start && in.first_with(i + 1) <= begin && may_join(in, cost, begin, i)) continue;
-      start = std::max(start + schedule_detail::planned_seconds_of(cost, in.bytes(begin, i)), in.ready(i));
+      start = std::max(start + detail::planned_seconds_of(cost, in.bytes(begin, i)), in.ready(i));
       ends.push_back(begin = i);
     }
     ends.push_back(in.count());
@@ -90,7 +90,7 @@ struct free_merge {
  private:
   template <cost_model Cost>
   static bool may_join(arrivals const& in, Cost const& cost, std::size_t begin, std::size_t i) {
-    using schedule_detail::never, schedule_detail::seconds_of;
+    using detail::never, detail::seconds_of;
     return seconds_of(cost, in.bytes(begin, i + 1)) < never || !(seconds_of(cost, in.bytes(begin, i)) < never);
   }
 };

@@ -21,7 +21,7 @@ enum class ties {
   latest
 };
 
-namespace schedule_detail {
+namespace detail {
 
 /// The least finish F(j) of the first j gradients, for each j; `never` if no groups of them have finite costs. F(0) =
 /// 0, and F(j) = min over i < j of max(F(i), ready(j - 1)) + cost(bytes(i, j)). Examines all pairs, except for groups
@@ -173,7 +173,7 @@ class groups_in_time {
   std::vector<double> const& least_;
 };
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// Merges so that the last group finishes as early as possible, for one stream and the given constraints.
 /// The default. Exact for any cost, also one that decreases with the size; no group has an infinite or NaN
@@ -188,14 +188,14 @@ struct optimal {
 
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    using schedule_detail::never, schedule_detail::tolerance;
-    auto const least = schedule_detail::least_finishes(in, cost);
+    using detail::never, detail::tolerance;
+    auto const least = detail::least_finishes(in, cost);
     if (!(least.back() < never)) {
       std::size_t planned = in.count();
       while (!(least[planned] < never)) --planned;
-      schedule_detail::refuse_infinite(in, planned);
+      detail::refuse_infinite(in, planned);
     }
-    schedule_detail::groups_in_time<Cost> const chosen{in, cost, least};
+    detail::groups_in_time<Cost> const chosen{in, cost, least};
     auto ends = rule == ties::latest ? chosen.latest() : chosen.fewest();
     double const behind = finish_of(in, ends, cost) - least.back();
     return {std::move(ends), behind > tolerance * least.back() ? behind : 0.0, {}};

@@ -35,12 +35,12 @@ struct optimal_rs_ag {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
     check();
-    using times = schedule_detail::two_times;  // finish of the reduce-scatters; from the all-gathers' start to the
+    using times = detail::two_times;  // finish of the reduce-scatters; from the all-gathers' start to the
                                                // end of the forward pass
     auto const extend = [&](times const& at, std::size_t, std::size_t j, double all) {
       return extended(in, at, j, all);
     };
-    auto made = schedule_detail::pareto_grouping(
+    auto made = detail::pareto_grouping(
         in, cost, most_labels, extend, [&](times const& at) { return std::max(at.first, in.backward()) + at.second; });
     made.times = times_of(in, made.ends, [&](std::uint64_t bytes) { return share * cost(bytes); });
     return made;
@@ -49,10 +49,10 @@ struct optimal_rs_ag {
   /// Seconds from one backward pass to the next with these groups. @throws invalid_argument as times_of().
   template <cost_model Cost>
   [[nodiscard]] double period(arrivals const& in, std::vector<std::size_t> const& ends, Cost const& cost) const {
-    schedule_detail::two_times at;
+    detail::two_times at;
     std::size_t begin = 0;
     for (auto const end : ends) {
-      at = extended(in, at, end, schedule_detail::planned_seconds_of(cost, in.bytes(begin, end)));
+      at = extended(in, at, end, detail::planned_seconds_of(cost, in.bytes(begin, end)));
       begin = end;
     }
     return std::max(at.first, in.backward()) + at.second;
@@ -65,7 +65,7 @@ struct optimal_rs_ag {
 
  private:
   /// After one more group, which ends before j and costs `all` seconds.
-  [[nodiscard]] schedule_detail::two_times extended(arrivals const& in, schedule_detail::two_times const& at,
+  [[nodiscard]] detail::two_times extended(arrivals const& in, detail::two_times const& at,
                                                     std::size_t j, double all) const {
     return {std::max(at.first, in.ready(j - 1)) + share * all, std::max(at.second, in.forward(j)) + (1 - share) * all};
   }

@@ -52,7 +52,7 @@ template <cost_model Cost>
     auto const bytes = in.bytes(begin, end);
     selected += selection(bytes);
     double const start = std::max(finish, in.ready(end - 1) + selected);
-    finish = start + schedule_detail::planned_seconds_of(cost, bytes);
+    finish = start + detail::planned_seconds_of(cost, bytes);
     times.push_back({start, finish});
     begin = end;
   }
@@ -78,13 +78,13 @@ struct optimal_sparse {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
     check();
-    using times = schedule_detail::two_times;  // seconds selected so far; finish
+    using times = detail::two_times;  // seconds selected so far; finish
     auto const extend = [&](times const& at, std::size_t i, std::size_t j, double seconds) {
       double const selected = at.first + selection(in.bytes(i, j));
       return times{selected, std::max(at.second, in.ready(j - 1) + selected) + seconds};
     };
     auto made =
-        schedule_detail::pareto_grouping(in, cost, most_labels, extend, [](times const& at) { return at.second; });
+        detail::pareto_grouping(in, cost, most_labels, extend, [](times const& at) { return at.second; });
     made.times = sparse_times_of(in, made.ends, cost, selection);
     return made;
   }

@@ -10,7 +10,7 @@
 
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve::schedule_detail {
+namespace gradsieve::detail {
 
 /// Two times of a plan for a prefix; smaller is better for both.
 struct two_times {
@@ -85,4 +85,4 @@ template <cost_model Cost, class Extend, class Value>
   return {std::move(ends), thinned ? std::nullopt : std::optional{0.0}, {}};
 }
 
-}  // namespace gradsieve::schedule_detail
+}  // namespace gradsieve::detail

@@ -21,7 +21,7 @@ namespace gradsieve {
 /// the names of process and lanes; an arrow from the last event before a group's exchange to it. `rank` is the process.
 inline void write_chrome_trace(std::ostream& out, timeline const& run, trace const& of, plan const& by, int rank = 0) {
   plain_output const plain{out};
-  auto const text = [&out](std::string_view value) { schedule_detail::write_json_text(out, value); };
+  auto const text = [&out](std::string_view value) { detail::write_json_text(out, value); };
   std::string_view separator = "\n";
   auto const open = [&](char const* phase, std::uint32_t lane) {
     out << separator << "{\"ph\": \"" << phase << "\", \"pid\": " << rank << ", \"tid\": " << lane;

@@ -47,7 +47,7 @@ struct simulation_options {
   }
 };
 
-namespace schedule_detail {
+namespace detail {
 
 /// A loop over the next event that ends, on the compute lane or on one of the streams.
 template <cost_model Cost>
@@ -251,7 +251,7 @@ class simulation {
   double last_backward_ = 0;
 };
 
-}  // namespace schedule_detail
+}  // namespace detail
 
 /// Simulates some iterations of forward pass, backward pass and exchange. With one stream, whole groups and no
 /// disturbance, an iteration takes the forward seconds plus the later of finish() and the end of the backward pass. If
@@ -270,7 +270,7 @@ template <cost_model Cost>
   if (!same)
     throw invalid_argument("gradsieve: a plan for " + std::to_string(by.count()) + " layers and a trace of " +
                            std::to_string(of.count()) + " do not have the same layers");
-  return schedule_detail::simulation<Cost>{of, by, cost, options}.run();
+  return detail::simulation<Cost>{of, by, cost, options}.run();
 }
 
 }  // namespace gradsieve
