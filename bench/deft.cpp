@@ -1,51 +1,9 @@
 // DEFT: which part of the selection is left to each rank? On the layers of ResNet-50.
-#include <numeric>
-
+#include "resnet50.hpp"
 #include "rows.hpp"
 
 namespace bench {
 namespace {
-
-/// Sizes of ResNet-50's 161 parameter tensors, in order.
-std::vector<std::uint64_t> resnet50() {
-  std::vector<std::uint64_t> sizes;
-  auto const convolution = [&](std::uint64_t in, std::uint64_t out, std::uint64_t width) {
-    for (auto const size : {in * out * width * width, out, out}) sizes.push_back(size);  // batch norm's two with it
-  };
-  convolution(3, 64, 7);
-  std::uint64_t in = 64;
-  std::uint64_t planes = 64;
-  for (int const blocks : {3, 4, 6, 3}) {
-    for (int block = 0; block < blocks; ++block) {
-      convolution(in, planes, 1);
-      convolution(planes, planes, 3);
-      convolution(planes, 4 * planes, 1);
-      if (block == 0) convolution(in, 4 * planes, 1);
-      in = 4 * planes;
-    }
-    planes *= 2;
-  }
-  for (auto const size : {in * 1000, std::uint64_t{1000}}) sizes.push_back(size);
-  return sizes;
-}
-
-std::uint64_t const parameters = [] {
-  auto const sizes = resnet50();
-  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
-}();
-
-/// The same layers, scaled so that they have n elements together; those that vanish are left out.
-std::vector<gs::range> layers_of(std::uint64_t n) {
-  std::vector<gs::range> layers;
-  std::uint64_t end = 0;
-  for (std::uint64_t before = 0; auto const size : resnet50()) {
-    before += size;
-    auto const next = static_cast<std::uint64_t>(static_cast<long double>(before) * n / parameters + 0.5L);
-    if (next > end) layers.push_back({end, next - end});  // none is empty, as in a compressor
-    end = next;
-  }
-  return layers;
-}
 
 /// A world whose ranks all hold the same gradient, and so the same residual: one array stands for all of theirs. They
 /// select one after the other, each on the whole team, as compressor::exchange has each of them do.
@@ -54,7 +12,7 @@ class world {
  public:
   world(setting const& at, int ranks, Selector selector)
       : at_{at}, ranks_{ranks}, selector_{selector}, work_{gs::host{at.threads}, at.n}, residual_{zeros(team_, at.n)} {
-    segments_.plan(gs::deft{}, layers_of(at.n), at.n, at.density, ranks);
+    segments_.plan(gs::deft{}, resnet50_layers(at.n), at.n, at.density, ranks);
     auto const room = gs::selection_capacity(selector, static_cast<gs::index_type>(segments_.most()));
     work_.plan(segments_.all(), {}, room);
     indices_ = gs::host_buffer<gs::index_type>(room);
@@ -111,7 +69,7 @@ class world {
   void start() {
     gradient_source<float> triangle{"triangle", at_.n, at_.threads};
     auto const values = triangle.next();
-    auto const layers = layers_of(at_.n);
+    auto const layers = resnet50_layers(at_.n);
     double total = 0;
     for (auto const& each : layers) total += std::pow(static_cast<double>(each.size), 2.0 / 3);
     for (auto const& each : segments_.all()) {
@@ -189,10 +147,8 @@ void add_shares(std::string const& selector_name, Selector selector, int ranks, 
 /// A whole step with deft on one rank: the statistics in the accumulate pass, and a selection from every fragment.
 void add_deft_step(setting const& at) {
   add("step/radix_deft/" + at.name(), [=](benchmark::State& state) {
-    std::vector<gs::layer> layers;
-    for (auto const& each : layers_of(at.n)) layers.push_back({"layer", each.size});
     gs::recipe const recipe{.density = at.density, .partitioner = gs::deft{}};
-    gs::compressor reducer{gs::host{at.threads}, gs::layout{layers}, recipe};
+    gs::compressor reducer{gs::host{at.threads}, resnet50_layout(at.n), recipe};
     row<float> row{state, at};
     auto const step = [&](std::span<float const> gradient) {
       return seconds([&] { benchmark::DoNotOptimize(reducer.compress(gradient).indices.data()); });
@@ -206,7 +162,7 @@ void add_deft_step(setting const& at) {
 
 void add_deft(options const& chosen) {
   auto at = usual(chosen, 0.001);
-  at.n = std::min(at.n, parameters);
+  at.n = std::min(at.n, resnet50_parameters);
   for (int ranks = 1; ranks <= 64; ranks *= 2) add_shares("radix", gs::radix{}, ranks, at);
   add_deft_step(at);
   if (!chosen.full) return;

@@ -1,4 +1,5 @@
 // The whole step: accumulate, select, emit, residual.
+#include "resnet50.hpp"
 #include "step_rows.hpp"
 
 namespace bench {
@@ -22,6 +23,34 @@ void add_cold(std::string const& selector_name, Selector selector, setting const
       reducer.rescale(0.0f);  // forgets the residual and the hints
       return compress(reducer, gradient);
     });
+  });
+}
+
+/// A step whose gradient lies in a buffer for each of ResNet-50's tensors, in turn with one whose gradient is flat.
+void add_pieces(setting at) {
+  at.n = std::min(at.n, resnet50_parameters);
+  add("pieces/radix/" + at.name(), [=](benchmark::State& state) {
+    gs::recipe const recipe{.density = at.density};
+    gs::compressor flat{gs::host{at.threads}, resnet50_layout(at.n), recipe};
+    gs::compressor split{gs::host{at.threads}, resnet50_layout(at.n), recipe};
+    std::vector<std::vector<float>> buffers;
+    for (auto const& each : resnet50_layers(at.n)) buffers.emplace_back(each.size);
+    gs::pieces<float const> const gradient{buffers};
+    row<float> row{state, at};
+    std::vector<double> alone;
+    auto const step = [&](std::span<float const> values) {
+      auto from = values.begin();
+      for (auto& each : buffers) {
+        std::copy_n(from, each.size(), each.begin());
+        from += static_cast<std::ptrdiff_t>(each.size());
+      }
+      alone.push_back(compress(flat, values));
+      return seconds([&] { benchmark::DoNotOptimize(split.compress(gradient).indices.data()); });
+    };
+    settle(at, row.gradients, step);
+    alone.clear();
+    auto const time = row.measure(12 * at.n, step);
+    row.count("flat_ratio", time / median(alone));
   });
 }
 
@@ -50,6 +79,7 @@ void add_steps(options const& chosen) {
   add_cold<float>("radix", gs::radix{}, usual(chosen, 0.001));
   add_cold<float>("laplacian", gs::laplacian{}, usual(chosen, 0.001));
   add_step<float>("radix", gs::radix{}, with([](setting& at) { at.threads = 1; }));
+  add_pieces(usual(chosen, 0.001));
   for (int power = 12; std::uint64_t{1} << power <= chosen.n; power += 2)
     add_steps_with(with([&](setting& at) { at.n = std::uint64_t{1} << power; }), false);
   add_step<float>("radix", gs::radix{}, with([](setting& at) { at.n *= 4; }));
