@@ -33,6 +33,8 @@ class Compressor:
         self._call = ctypes.CDLL(library)
         self._call.gradsieve_error.restype = ctypes.c_char_p
         self._call.gradsieve_destroy.restype = None
+        if "\0" in recipe or any("\0" in name or not 0 <= size < 2**32 for name, size in layers):
+            raise ValueError("a recipe or a name has a zero byte, or a size is not below 2**32")
         self.size = sum(size for _, size in layers)
         table = (_Layer * len(layers))(*[_Layer(name.encode(), size) for name, size in layers])
         self._do("create", recipe.encode(), table, ctypes.c_size_t(len(layers)), ctypes.byref(self._at))
@@ -54,6 +56,8 @@ class Compressor:
 
     def apply(self, messages: Sequence[bytes]) -> np.ndarray:
         """The mean of messages, one of each rank."""
+        if isinstance(messages, (bytes, bytearray)):
+            raise TypeError("apply() takes a list of messages")
         mean = np.empty(self.size, dtype=np.float32)
         table = (ctypes.c_char_p * len(messages))(*messages)
         sizes = (ctypes.c_size_t * len(messages))(*[len(each) for each in messages])
@@ -75,7 +79,7 @@ class Compressor:
 
     def _do(self, what: str, *arguments: object) -> None:
         if getattr(self._call, "gradsieve_" + what)(*arguments) != 0:
-            raise Error(self._call.gradsieve_error().decode())
+            raise Error(self._call.gradsieve_error().decode(errors="replace"))
 
 
 def main() -> None:

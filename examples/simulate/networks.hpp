@@ -22,7 +22,7 @@ namespace simulation {
 
 inline std::ifstream opened(std::filesystem::path const& path) {
   std::ifstream file{path, std::ios::binary};
-  if (!file) throw std::runtime_error("cannot read '" + path.string() + "'");
+  if (!file || std::filesystem::is_directory(path)) throw std::runtime_error("cannot read '" + path.string() + "'");
   return file;
 }
 
@@ -52,6 +52,7 @@ class network_reader {
     std::vector<std::string> columns;
     std::vector<std::string> fields;
     std::size_t line = 1;
+    gs::detail::skip_byte_order_mark(file);
     gs::detail::read_csv_record(file, line, columns);
     auto const place = [&](char const* wanted) {
       return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), wanted) - columns.begin());

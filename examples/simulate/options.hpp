@@ -39,6 +39,7 @@ struct settings {
   bool exchange_given = false;
   bool workers_given = false;
   bool bytes_given = false;
+  bool density_given = false;
   bool help = false;
 };
 
@@ -163,8 +164,10 @@ inline std::vector<option> option_table() {
              {"dense", "gather", "index_union", "leader", "shared_choice", "reduce_scatter", "ok_topk", "gtopk"});
        }},
       {"--density", "X", "of a sparse exchange [0.01]",
-       real(
-           "--density", 0, 1, [](o t) -> auto& { return t.density; })},
+       [](o to, s v) {
+         to.density_given = true;
+         to.density = example::number("--density", v, 0.0, 1.0);
+       }},
       {"--bytes", "X", "bytes of an element in a dense exchange, such as 2 for half precision [as the trace has it]",
        [](o to, s v) {
          to.bytes_given = true;
@@ -223,13 +226,16 @@ inline settings parse(names const& arguments) {
     auto const found = std::find_if(table.begin(), table.end(), [&](option const& each) { return each.name == name; });
     if (found == table.end()) throw usage_error("unknown option '" + name + "'; --help lists them");
     bool const attached = equals != std::string::npos;
-    if (found->value.empty() ? attached : !attached && i + 1 == arguments.size())
+    bool const follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
+    if (found->value.empty() ? attached : !attached && !follows)
       throw usage_error(name + (found->value.empty() ? " takes no value" : " needs a value: " + found->value));
     found->set(chosen, found->value.empty() ? "" : attached ? arguments[i].substr(equals + 1) : arguments[++i]);
   }
   if (chosen.bytes_given && chosen.exchange != "dense")
     throw usage_error("--bytes: goes with dense exchanges; '" + chosen.exchange +
                       "' sends entries of binary32 gradients");
+  if (chosen.density_given && chosen.exchange == "dense")
+    throw usage_error("--density: goes with a sparse --exchange, such as gather");
   if (chosen.traces.empty() && chosen.logs.empty()) chosen.traces = {"resnet50"};
   if (chosen.networks.empty()) chosen.networks = {"v100-10gbe"};
   if (chosen.networks == names{"all"}) {

@@ -215,4 +215,14 @@ takes 0 '*9.0 (33)' --trace short.csv --network net.csv --planners wfbp --select
 takes 0 'optimal_sparse' --trace short.csv --planners all --selection 0.001,1e-9,1e-10
 takes 2 'two or three numbers' --trace short.csv --selection 1
 takes 0 'of one exchange of gradients of so many' --help
+
+# Options that would have no effect.
+takes 2 '--density: goes with a sparse' --trace short.csv --density 0.1
+takes 2 '--sizes: goes with a profile' --trace short.csv --sizes 1,2
+takes 2 '--csv needs a value' --trace short.csv --csv --planners wfbp
+takes 1 "cannot read '/tmp'" --trace /tmp
+
+# A byte order mark, as spreadsheets write it.
+for file in short net; do printf '\357\273\277' | cat - $file.csv >${file}_mark.csv; done
+takes 0 '*7.0 (43)' --trace short_mark.csv --network net_mark.csv --planners wfbp
 exit $failed

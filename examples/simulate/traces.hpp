@@ -84,6 +84,7 @@ inline gs::trace from_json(std::istream& in, std::string const& name, std::vecto
   bool const listed = is_list(&whole);
   if (is_list(events)) return from_profile(events->items, name, sizes);
   if (listed && begins_with("ph")) return from_profile(whole.items, name, sizes);
+  if (!sizes.empty()) throw usage_error("--sizes: goes with a profile of PyTorch; '" + name + "' is none");
   if (is_list(layers)) return from_layers(layers->items, called && !called->text.empty() ? called->text : name);
   if (listed && begins_with("bytes")) return from_layers(whole.items, name);
   throw std::runtime_error("'" + name +
@@ -103,6 +104,8 @@ inline gs::trace load(std::string const& text, std::vector<std::uint64_t> const&
   }
   auto file = opened(path);
   auto const name = path.stem().string();
+  if (!sizes.empty() && path.extension() != ".json")
+    throw usage_error("--sizes: goes with a profile of PyTorch; '" + text + "' has the sizes of its gradients");
   return path.extension() == ".json" ? from_json(file, name, sizes) : gs::read_csv(file, name);
 }
 
@@ -119,6 +122,7 @@ inline std::vector<gs::trace> load_all(settings const& chosen) {
     std::sort(paths.begin(), paths.end());
     for (auto const& path : paths) traces.push_back(load(path.stem().string(), chosen.sizes));
   }
+  if (!chosen.logs.empty() && !chosen.sizes.empty()) throw usage_error("--sizes: goes with a profile, not with --log");
   for (auto const& each : chosen.logs) {
     auto file = opened(each);
     traces.push_back(gs::read_mgwfbp_log(file, std::filesystem::path{each}.stem().string()));

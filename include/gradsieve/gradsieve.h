@@ -230,7 +230,9 @@ gradsieve_status gradsieve_create_moments(const gradsieve_layer* layers, size_t 
                                           gradsieve_moments** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_moments(gradsieve_moments* which);
-/** Measures this step's gradient, before it is clipped. Call it in each step. Collective. */
+/** Measures this step's gradient, before it is clipped. Call it in each step. Collective. If a rank's gradient has the
+ * wrong size, its call returns GRADSIEVE_INVALID_ARGUMENT, and on all ranks the norm is unknown until the next call:
+ * gradsieve_clip() then clips nothing. */
 gradsieve_status gradsieve_measure_moments(gradsieve_moments* which, const gradsieve_communicator* comm,
                                            const float* gradient, size_t size);
 /** Writes the address of the factors, one per layer, the same on all ranks: with Adam,

@@ -226,6 +226,12 @@ TEST_CASE("a trace comes back from CSV") {
   std::stringstream text;
   gs::write_csv(text, sample);
   CHECK(gs::read_csv(text) == sample);
+  std::stringstream marked;  // as spreadsheets write it
+  marked << "\xEF\xBB\xBF";
+  gs::write_csv(marked, sample);
+  CHECK(gs::read_csv(marked) == sample);
+  std::stringstream damaged{"\xEF\xBB,bytes,backward\n"};
+  CHECK_THROWS_AS((void)gs::read_csv(damaged), gs::invalid_argument);
   data::generator random{3};
   for (int n = 0; n < 200; ++n) {
     auto layers = random_trace(random, 10, false).layers();

@@ -50,6 +50,14 @@ inline void write_csv_text(std::ostream& out, std::string_view text) {
   out << '"';
 }
 
+/// Passes over UTF-8's byte order mark, if the text begins with it.
+inline void skip_byte_order_mark(std::istream& in) {
+  if (in.peek() != 0xEF) return;
+  std::array<char, 3> mark{};
+  if (!in.read(mark.data(), 3) || std::string_view{mark.data(), 3} != "\xEF\xBB\xBF")
+    throw invalid_argument("gradsieve: a CSV begins with bytes that are no text in UTF-8");
+}
+
 /// Reads the fields of the next record, which may span several lines within quotes. False at the end of the text.
 /// @throws invalid_argument if a quote is not closed.
 inline bool read_csv_record(std::istream& in, std::size_t& line, std::vector<std::string>& fields) {
@@ -136,6 +144,7 @@ inline void write_csv(std::ostream& out, trace const& of) {
   std::string header;
   std::array<std::size_t, 6> place{};  // of each known column, counted from 1; 0: left out
   bool fits = true;
+  detail::skip_byte_order_mark(in);
   if (detail::read_csv_record(in, line, fields))
     for (std::size_t i = 0; i < fields.size(); ++i) {
       header += (header.empty() ? "" : ",") + fields[i];
