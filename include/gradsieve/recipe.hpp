@@ -21,7 +21,7 @@
 
 namespace gradsieve {
 
-/// What a gradient element that is NaN or infinite does to its step.
+/// What a gradient element that is NaN or infinite, or by which the residual would overflow, does to its step.
 enum class non_finite {
   skip,  ///< the element keeps its residual, counts as zero, and is counted in the report
   fail   ///< the step throws non_finite_gradient on every rank before anything changes; costs a reading pass

@@ -38,6 +38,7 @@ class step_runner {
     step_role const role{comm.size(), comm.rank(), true};
     float const most = largest_value<T>;
     float const most_in_sum = std::min(largest_summand(role.world), most);
+    at_.ranks.template set_format<T>();
     attempt(failure, [&] { at_.ranks.reserve(role.world); });
     attempt(failure, [&] { at_.check(gradient); });
     at_.info.rank = static_cast<std::uint32_t>(role.rank);
@@ -215,7 +216,7 @@ class step_runner {
   }
 
   [[nodiscard]] static std::string non_finite_text(std::uint64_t count) {
-    return "gradsieve: " + std::to_string(count) + " gradient elements are NaN or infinite";
+    return "gradsieve: " + std::to_string(count) + " gradient elements are NaN or infinite, or would overflow the residual";
   }
 
   stages& at_;

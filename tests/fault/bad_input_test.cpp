@@ -59,7 +59,10 @@ TEST_CASE("density") {
     return ending([&] { gs::compressor{here, gs::layout::flat(10), gs::recipe{.density = density}}; });
   };
   CHECK(made(-0.25) == "invalid_argument: gradsieve: density is -0.25, expected 0 to 1");
+  CHECK(ending([] { gs::compressor{gs::host{.threads = -3}, gs::layout::flat(4), gs::recipe{}}; }) ==
+        "invalid_argument: gradsieve: a host's number of threads is -3, expected at least 0");
   CHECK(made(1.5) == "invalid_argument: gradsieve: density is 1.5, expected 0 to 1");
+  CHECK(made(1.0000001) == "invalid_argument: gradsieve: density is 1.0000001, expected 0 to 1");
   CHECK(contains(made(std::numeric_limits<double>::quiet_NaN()), "invalid_argument: gradsieve: density is nan"));
   CHECK(contains(made(std::numeric_limits<double>::infinity()), "invalid_argument: gradsieve: density is inf"));
   CHECK(made(gs::warm_up{.initial = 2.0, .final = 0.01, .steps = 5}) ==
@@ -325,6 +328,28 @@ TEST_CASE("ranks that disagree") {
       });
     });
     CHECK(said == std::vector<std::string>(2, recipe));
+  }
+  SUBCASE("on the format of their gradients") {
+    auto const said = on_ranks(3, [&](communicator comm) {
+      gs::compressor reducer{here, layers, gs::recipe{.density = 0.1}};
+      std::vector<float> floats(120, 1);
+      std::vector<gs::float16> halfs(120, gs::from_float<gs::float16>(1));
+      std::vector<gs::bfloat16> brains(120, gs::from_float<gs::bfloat16>(1));
+      auto const format = start + "the format of their gradients: float, float16 or bfloat16";
+      for (int const odd : {1, 2}) {
+        auto const how = ending([&] {
+          if (comm.rank() != 1)
+            reducer.exchange(comm, std::span{floats});
+          else if (odd == 1)
+            reducer.exchange(comm, std::span{halfs});
+          else
+            reducer.exchange(comm, std::span{brains});
+        });
+        if (how != format) return how;
+      }
+      return ending([&] { reducer.exchange(comm, std::span{halfs}); });  // now all of them
+    });
+    CHECK(said == std::vector<std::string>(3, ""));
   }
   SUBCASE("on the step") {
     CHECK(difference([&](bool differs) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <limits>
 #include <new>
@@ -323,6 +324,24 @@ TEST_CASE("micro: equal parts across layers, k shared out alike, rank (part + st
   auto wide = scratch_for(100, 100);
   gs::micro{}.assign(few, {}, {0.1, 41, 3, 100}, wide);
   for (auto const& each : few) CHECK(each.k == each.size);
+}
+
+TEST_CASE("micro: a part that is sent in full across a layer that passes through") {
+  gs::layout const layers{{"a.weight", 6}, {"a.bias", 1000}, {"b.weight", 15}};
+  gs::compressor reducer{gs::host{1}, layers, gs::recipe{.density = 0.571, .partitioner = gs::micro{}}};
+  std::vector<gs::range> const ranges{{0, 6}, {1006, 15}};
+  gs::detail::segmentation<gs::micro> parts;
+  for (int world = 1; world <= 16; ++world) {
+    parts.plan(gs::micro{}, ranges, 21, 0.571, world);
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      parts.assign(gs::micro{}, 0.571, step, world);
+      CHECK(parts.budget() >= gs::budget_of(0.571, 21));
+      CHECK(parts.budget() <= parts.most());
+    }
+  }
+  std::vector<float> gradient(layers.size(), 1);
+  reducer.exchange(gs::self{}, std::span{gradient});
+  CHECK(reducer.report().budget <= 21 + 1000);
 }
 
 TEST_CASE("micro's parts hold every element of the layers once, in equal numbers") {

@@ -147,7 +147,7 @@ TEST_CASE("A recipe that is filled by hand is checked like one that is read") {
   }
   CHECK(
       why ==
-      "gradsieve: recipe: deft's exchange, index_union, sums values one by one: the codec is coo here, or packed with "
+      "gradsieve: recipe: index_union sums values one by one: the codec is coo with it, or packed with "
       "values fp32, fp16, bf16, not int8");
   made.exchange = gs::gather{};
   gs::any_compressor<menu> const works{gs::host{}, layers(), made};
@@ -345,7 +345,7 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("random_k(seed=-1)", "expected a whole number");
   says("deft(sharing=none)", "expected one of by_");
   says("deft+packed:delta,int8",
-       "deft's exchange, index_union, sums values one by one: the codec is coo here, or packed with values fp32, fp16, "
+       "index_union sums values one by one: the codec is coo with it, or packed with values fp32, fp16, "
        "bf16, not int8");
   says("packed:delta,automatic_values+deft", "fp16, bf16, not automatic_values");
   says("cyclic", "'cyclic' is not one");  // not on this menu

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <gradsieve/core/plain_output.hpp>
+#include <gradsieve/core/text.hpp>
 #include <gradsieve/core/types.hpp>
 
 namespace gradsieve {
@@ -110,7 +111,7 @@ class interval {
 inline void require_in(std::string_view what, double value, interval const& allowed) {
   if (allowed.contains(value)) return;
   auto message = plain_text();
-  message << "gradsieve: " << what << " is " << value << ", expected " << allowed;
+  message << "gradsieve: " << what << " is " << shortest{value} << ", expected " << allowed;
   throw invalid_argument(message.str());
 }
 

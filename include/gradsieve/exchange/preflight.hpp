@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/types.hpp>
 
 namespace gradsieve::detail {
 
@@ -38,6 +40,12 @@ class preflight {
     origin from = origin::continued;
   };
 
+  /// Gradients of this format are exchanged next.
+  template <gradient_value T>
+  void set_format() noexcept {
+    format_ = std::same_as<T, float> ? 0 : std::same_as<T, float16> ? 1 : 2;
+  }
+
   /// Reserves memory for that many ranks. Allocates beyond 32. @throws std::bad_alloc; up to 2048 ranks the next
   /// handshake can still report that as this rank's failure; with more, the other ranks wait.
   void reserve(int world) {
@@ -47,7 +55,7 @@ class preflight {
   /// A handshake before anything changes: finds failures and differences. total() is then the sum of all ranks'
   /// `count`, if all ranks were early. Collective. @pre reserve()
   /// @throws this rank's `failure`; communication_error if another rank failed; mismatch if ranks differ in layout,
-  /// recipe or step, naming the rank: on every rank.
+  /// recipe, gradient format or step, naming the rank: on every rank.
   template <class Comm, class Space>
   void meet_early(Comm const& comm, Space const& where, word const& mine, std::uint64_t count,
                   std::exception_ptr const& failure) {
@@ -97,7 +105,7 @@ class preflight {
   /// A word as it is sent.
   struct packed_word {
     std::uint64_t layout_and_recipe = 0;  // 32 bits each
-    std::uint64_t step_and_flags = 0;  // step: 40 bits; arithmetic: 8; wire version: 8; origin: 6; early: 1; failed: 1
+    std::uint64_t step_and_flags = 0;  // step: 40 bits; arithmetic, wire version: 8; origin, format: 3; early, failed: 1
     std::uint64_t size = 0;
     std::uint64_t decision = 0;
 
@@ -106,9 +114,10 @@ class preflight {
     [[nodiscard]] std::uint64_t step() const noexcept { return step_and_flags & step_mask; }
     [[nodiscard]] unsigned arithmetic() const noexcept { return static_cast<unsigned>(step_and_flags >> 40 & 0xFFu); }
     [[nodiscard]] unsigned version() const noexcept { return static_cast<unsigned>(step_and_flags >> 48 & 0xFFu); }
+    [[nodiscard]] std::size_t format() const noexcept { return step_and_flags >> 59 & 0x7u; }
     [[nodiscard]] std::string step_text() const {
       constexpr std::array origins{"", ", made anew", ", restored from a checkpoint"};
-      std::size_t const from = step_and_flags >> 56 & 0x3Fu;
+      std::size_t const from = step_and_flags >> 56 & 0x7u;
       return std::to_string(step()) + (from < origins.size() ? origins[from] : "");
     }
   };
@@ -118,8 +127,8 @@ class preflight {
                                  bool failed) const noexcept {
     return {layout_and_recipe_,
             (mine.step & step_mask) | std::uint64_t{arithmetic_} << 40 | std::uint64_t{message_version & 0xFFu} << 48 |
-                std::uint64_t{static_cast<std::uint8_t>(mine.from)} << 56 | std::uint64_t{early ? 1u : 0u} << 62 |
-                std::uint64_t{failed ? 1u : 0u} << 63,
+                std::uint64_t{static_cast<std::uint8_t>(mine.from)} << 56 | std::uint64_t{format_} << 59 |
+                std::uint64_t{early ? 1u : 0u} << 62 | std::uint64_t{failed ? 1u : 0u} << 63,
             failed ? 0 : size, decision};
   }
 
@@ -171,11 +180,13 @@ class preflight {
     if (it.layout_and_recipe != zero.layout_and_recipe) refuse("recipe or density");
     if (it.arithmetic() != zero.arithmetic())
       refuse("arithmetic: they were built otherwise, or their processors round differently");
+    if (it.format() != zero.format()) refuse("the format of their gradients: float, float16 or bfloat16");
     if (it.step() != zero.step()) refuse("step: " + it.step_text() + "; and " + zero.step_text());
   }
 
   std::uint64_t layout_and_recipe_ = 0;
   std::uint8_t arithmetic_ = 0;
+  std::uint8_t format_ = 0;  // of the gradients that are exchanged
   std::array<packed_word, 32> few_{};
   std::vector<packed_word> many_;
   std::span<packed_word> all_;  // of the last handshake: a part of few_ or many_

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include <gradsieve/core/error.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
@@ -24,8 +25,10 @@ class host_scratch {
   template <class T>
   using buffer = host_buffer<T>;
 
-  /// For a gradient of n elements. Allocates a little.
-  host_scratch(host where, std::uint64_t n) : where_{where}, scope_{where.threads, n, where.simd_limit} {}
+  /// For a gradient of n elements. Allocates a little. @throws invalid_argument for a negative number of threads.
+  host_scratch(host where, std::uint64_t n) : where_{where}, scope_{where.threads, n, where.simd_limit} {
+    require_in("a host's number of threads", where.threads, at_least(0));
+  }
 
   [[nodiscard]] host const& where() const noexcept { return where_; }  ///< its space
 

@@ -76,6 +76,7 @@ class segmentation {
     segment_check<Partitioner>::split(layers, segments_);
     for (auto& each : segments_) each.k = 0;
     planned_ = segments_;
+    count_elements(layers);
     most_ = std::min<std::uint64_t>(budget_of(most_density, elements) + segments_.size(), elements);
     norms_.assign(segments_.size() + 1, 0);
     scratch_.order.assign(segments_.size(), 0);
@@ -93,9 +94,9 @@ class segmentation {
                  scratch_);
       segment_check<Partitioner>::assign(how, planned_, segments_, world);
       std::uint64_t total = 0;
-      for (auto const& each : segments_) total += each.k;
-      budget_ = static_cast<index_type>(
-          std::min(total, elements_));  // passthrough ranges within a segment that is sent in full
+      for (std::size_t s = 0; s < segments_.size(); ++s)
+        total += sent_in_full(segments_[s]) ? selectable_[s] : segments_[s].k;
+      budget_ = static_cast<index_type>(std::min(total, elements_));
       if (budget_ > most_)
         throw invalid_argument("gradsieve: " + segment_check<Partitioner>::who() + " gives " + std::to_string(total) +
                                " entries, the density allows " + std::to_string(most_));
@@ -139,11 +140,25 @@ class segmentation {
   }
 
  private:
+  /// Counts each segment's elements that lie in layers; both are in order. Allocates.
+  void count_elements(std::span<range const> layers) {
+    selectable_.assign(segments_.size(), 0);
+    std::size_t first = 0;  // layer that does not end before the segment
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      auto const begin = segments_[s].offset;
+      auto const end = begin + segments_[s].size;
+      while (first < layers.size() && layers[first].offset + layers[first].size <= begin) ++first;
+      for (std::size_t l = first; l < layers.size() && layers[l].offset < end; ++l)
+        selectable_[s] += std::min(end, layers[l].offset + layers[l].size) - std::max(begin, layers[l].offset);
+    }
+  }
+
   segment_list segments_;
   segment_list planned_;  // as split() returned them, with no entries
   partition_scratch scratch_;
   std::vector<double> norms_;
   std::vector<warm_threshold> warm_thresholds_;  // of each segment
+  std::vector<std::uint64_t> selectable_;        // elements of each segment that do not pass through
   std::uint64_t elements_ = 0;
   std::uint64_t most_ = 0;
   index_type budget_ = 0;

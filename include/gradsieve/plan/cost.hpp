@@ -33,7 +33,7 @@ namespace detail {
 inline constexpr double never = std::numeric_limits<double>::max();
 
 /// The relative tolerance of a certificate, as a fraction of the finish: the rounding of some thousand sums.
-inline constexpr double tolerance = 1e-12;
+inline constexpr double time_tolerance = 1e-12;
 
 inline constexpr std::uint64_t infinity_bits = 0x7FF0'0000'0000'0000u;
 inline constexpr std::uint64_t minus_infinity_bits = 0xFFF0'0000'0000'0000u;

@@ -132,7 +132,7 @@ inline void write_csv(std::ostream& out, trace const& of) {
 }
 
 /// Reads a trace from CSV. Columns come in any order; without `name`, `forward` or `dtype` these are empty, 0 and 0.
-/// Without `element_bytes` (files before version 0.3) they are 2 for the dtypes 2 and 3, 8 for 8, and otherwise 4, or 2
+/// Without the column `element_bytes` they are 2 for the dtypes 2 and 3, 8 for 8, and otherwise 4, or 2
 /// if of these only 2 divides the bytes of all layers of that dtype.
 /// @throws invalid_argument, naming the line, unless the first line names columns of `trace_columns`, among them bytes
 /// and backward, none of them twice, and all other lines are such rows.
@@ -144,6 +144,7 @@ inline void write_csv(std::ostream& out, trace const& of) {
   std::string header;
   std::array<std::size_t, 6> place{};  // of each known column, counted from 1; 0: left out
   bool fits = true;
+  if (!in) throw invalid_argument("gradsieve: the stream of a trace cannot be read");
   detail::skip_byte_order_mark(in);
   if (detail::read_csv_record(in, line, fields))
     for (std::size_t i = 0; i < fields.size(); ++i) {

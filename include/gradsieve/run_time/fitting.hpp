@@ -97,9 +97,9 @@ class fitting {
                                                        " sends sums on: the codec must lose no bits: coo, or "
                                                        "packed with fp32, not " +
                                                        codec_);
-    require(!sums_ || (summed_ && !binned_), partitioner_ + "'s exchange, " + exchange_ +
-                                                 ", sums values one by one: the codec is coo here, or packed "
-                                                 "with values fp32, fp16, bf16, not " +
+    require(!sums_ || (summed_ && !binned_), exchange_ +
+                                                 " sums values one by one: the codec is coo with it, or packed with "
+                                                 "values fp32, fp16, bf16, not " +
                                                  codec_);
   }
 

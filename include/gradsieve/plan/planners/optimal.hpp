@@ -144,7 +144,7 @@ class groups_in_time {
   }
 
  private:
-  [[nodiscard]] double slack() const noexcept { return 0.5 * tolerance * least_.back(); }
+  [[nodiscard]] double slack() const noexcept { return 0.5 * time_tolerance * least_.back(); }
 
   /// The finish of a last group of gradients i to before j; `never` if that is forbidden.
   [[nodiscard]] double finish_of_last(std::size_t i, std::size_t j) const {
@@ -188,7 +188,7 @@ struct optimal {
 
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    using detail::never, detail::tolerance;
+    using detail::never, detail::time_tolerance;
     auto const least = detail::least_finishes(in, cost);
     if (!(least.back() < never)) {
       std::size_t planned = in.count();
@@ -198,7 +198,7 @@ struct optimal {
     detail::groups_in_time<Cost> const chosen{in, cost, least};
     auto ends = rule == ties::latest ? chosen.latest() : chosen.fewest();
     double const behind = finish_of(in, ends, cost) - least.back();
-    return {std::move(ends), behind > tolerance * least.back() ? behind : 0.0, {}};
+    return {std::move(ends), behind > time_tolerance * least.back() ? behind : 0.0, {}};
   }
   friend bool operator==(optimal const&, optimal const&) = default;
   friend std::ostream& operator<<(std::ostream& out, optimal const& it) {
