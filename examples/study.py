@@ -343,14 +343,16 @@ def learners():
           [("points over dense", 2), ("cosine of memories", 3), ("top-k overlap", 3), ("sent kB", 2), ("received kB", 2)],
           dict(sorted(groups.items())))
     low = grouped()
-    for key, row, behind in with_dense(by_cell("low-*.csv"), lambda cell, row: (float(row["density"]) * 100,),
+    for key, row, behind in with_dense(by_cell("low-*.csv") | by_cell("filtered-*.csv"),
+                                       lambda cell, row: (float(row["density"]) * 100, row["recipe"]),
                                        lambda cell: f"low-dense-{cell.split('-')[-1]}"):
         dense, sent, received = (float(row[each]) for each in ("dense_bytes_per_step", "bytes_per_step", "received_per_step"))
         low[key]["times fewer bytes sent"] = [dense / sent]
         low[key]["both ways"] = [2 * dense / (sent + received)]
         low[key]["points over dense"].append(behind)
-    low = {(f"{key[0]:g}",): group for key, group in sorted(low.items(), reverse=True)}
-    table("low", "CLT-k at low densities: MNIST's test file, 8 workers, 400 steps", ["density %"],
+    low = {(f"{density:g}", recipe): low[density, recipe] for density, recipe in sorted(low, reverse=True)}
+    table("low", "CLT-k at low densities: MNIST's test file, 8 workers, batch 128, 400 steps; filtered: beta 0.1",
+          ["density %", "recipe"],
           [("times fewer bytes sent", 0), ("both ways", 0), ("points over dense", 2)], low)
 
 
