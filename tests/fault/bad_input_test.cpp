@@ -333,7 +333,7 @@ TEST_CASE("ranks that disagree") {
     auto const said = on_ranks(3, [&](communicator comm) {
       gs::compressor reducer{here, layers, gs::recipe{.density = 0.1}};
       std::vector<float> floats(120, 1);
-      std::vector<gs::float16> halfs(120, gs::from_float<gs::float16>(1));
+      std::vector<gs::float16> halves(120, gs::from_float<gs::float16>(1));
       std::vector<gs::bfloat16> brains(120, gs::from_float<gs::bfloat16>(1));
       auto const format = start + "the format of their gradients: float, float16 or bfloat16";
       for (int const odd : {1, 2}) {
@@ -341,13 +341,13 @@ TEST_CASE("ranks that disagree") {
           if (comm.rank() != 1)
             reducer.exchange(comm, std::span{floats});
           else if (odd == 1)
-            reducer.exchange(comm, std::span{halfs});
+            reducer.exchange(comm, std::span{halves});
           else
             reducer.exchange(comm, std::span{brains});
         });
-        if (how != format) return how;
+        if (how != format) return "ended with " + how;
       }
-      return ending([&] { reducer.exchange(comm, std::span{halfs}); });  // now all of them
+      return ending([&] { reducer.exchange(comm, std::span{halves}); });  // now all of them
     });
     CHECK(said == std::vector<std::string>(3, ""));
   }
