@@ -265,7 +265,7 @@ forms() { # DEFT by default and as published, beside top-k that gathers entries 
     for density in 0.001 0.01 0.1; do
       [[ $quick && $workers-$density != 4-0.001 ]] && continue
       of=("${seeds[@]}")
-      [[ $density-$workers == 0.1-4 || $density-$workers == 0.01-4 ]] && of=("${five[@]}")
+      [[ $density-$workers == 0.1-@(4|16) || $density-$workers == 0.01-@(4|8) ]] && of=("${five[@]}")
       for seed in "${of[@]}"; do
         cell "forms-default-$density-$workers-$seed" "$train" --data "$mnist" --steps "$steps" --density $density \
           --workers $workers --compare dense,radix,radix+index_union,radix+deft --seed "$seed" --csv @csv
