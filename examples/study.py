@@ -219,7 +219,7 @@ def kinds():
     for key, votes in nearer.items():
         groups[key]["weights nearer to Laplace %"] = [100 * statistics.fmean(votes)]
     table("kinds", "The same distances in other networks on MNIST (name: widths of the hidden layers; deep: six of 64), whole "
-          "gradient, and the share of weight matrices and samples nearer to Laplace", ["network", "when"],
+          "gradient, and the share of weight matrices nearer to Laplace (n: samples)", ["network", "when"],
           [("to Laplace", 3), ("to Gauss", 3), ("weights nearer to Laplace %", 0)], dict(sorted(groups.items())))
 
 
