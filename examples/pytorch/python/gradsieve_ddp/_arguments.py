@@ -246,12 +246,15 @@ def is_groups(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and all(is_group(each) for each in value)
 
 
+def grad_scaler(found: Any, calls: Sequence[str], swapped: str = "") -> None:
+    """An object with these calls. `swapped`: what to write in place of an optimizer."""
+    if isinstance(found, type) or not all(callable(getattr(found, name, None)) for name in calls):
+        raise refused("scaler", found, "a GradScaler" + (swapped if isinstance(found, torch.optim.Optimizer) else ""))
+
+
 def scaler(found: Any, optimizer_found: Any, on_non_finite: str) -> None:
     """What scaler_step() works with."""
-    calls = ("get_scale", "step", "update")
-    if isinstance(found, type) or not all(callable(getattr(found, name, None)) for name in calls):
-        swapped = ": scaler_step(scaler, optimizer)" if isinstance(found, torch.optim.Optimizer) else ""
-        raise refused("scaler", found, f"a GradScaler{swapped}")
+    grad_scaler(found, ("get_scale", "step", "update"), ": scaler_step(scaler, optimizer)")
     optimizer(optimizer_found)
     looks = getattr(found, "is_enabled", lambda: True)()
     if looks and on_non_finite != "propagate":

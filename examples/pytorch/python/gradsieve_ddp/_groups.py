@@ -38,7 +38,7 @@ def peers_of(model_group: dist.ProcessGroup, process_group: Any, inside: Any, ac
         return Peers(process_group, None, [])
     made = like(model_group, device)
     # No rank leaves before all are connected: one that ends its group at once would break into the others' new_group().
-    dist.all_reduce(torch.zeros(1, device=device), group=made)
+    dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=device), group=made)
     return Peers(made, None, [made])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -23,6 +24,21 @@ def all_of(value: Any) -> list[torch.optim.Optimizer]:
     for each in found:
         _arguments.optimizer(each)
     return found
+
+
+def inner(optimizer: Any) -> Any:
+    """Of one that Accelerate, Lightning or another has wrapped: what it wraps."""
+    found = (getattr(optimizer, name, None) for name in ("optimizer", "_optimizer"))
+    return next((each for each in found if isinstance(each, torch.optim.Optimizer)), optimizer)
+
+
+def needs_closure(optimizer: Any) -> bool:
+    """Whether its step() calls the loss itself, as LBFGS does."""
+    try:
+        closure = inspect.signature(type(inner(optimizer)).step).parameters.get("closure")
+    except (TypeError, ValueError):  # it has no signature
+        return False
+    return closure is not None and closure.default is closure.empty
 
 
 def normalises(optimizer: torch.optim.Optimizer) -> bool:

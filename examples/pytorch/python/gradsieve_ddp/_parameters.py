@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any, Iterator, Sequence
 
 import torch
+import torch.distributed as dist
 
-from . import _native
+from . import _groups, _native
 
 Named = "list[tuple[str, torch.nn.Parameter]]"
 
@@ -20,6 +22,34 @@ def alike(*lists: Sequence[torch.Tensor]) -> bool:
     return first is not None and all(
         each.layout == torch.strided and each.numel() > 0 and (each.dtype, each.device) == (first.dtype, first.device)
         for of in lists for each in of)
+
+
+def values_of(gradient: torch.Tensor) -> torch.Tensor:
+    """All that are not zero by its layout."""
+    return gradient.coalesce().values() if gradient.layout == torch.sparse_coo else gradient
+
+
+def make_common(model: torch.nn.Module, group: dist.ProcessGroup, device: torch.device) -> None:
+    """Frozen parameters and buffers become those of the group's first rank; sparse ones stay. Collective: one small
+    all-reduce, a broadcast for each on `device`. ValueError on every rank if ranks have different ones."""
+    frozen = [(name, each) for name, each in model.named_parameters() if not each.requires_grad]
+    named = [(name, each.detach()) for name, each in [*frozen, *model.named_buffers()] if not torch.nn.parameter.is_lazy(each) and
+             each.layout == torch.strided and not each.is_meta]
+    kinds = zlib.crc32(repr([(name, tuple(each.shape), str(each.dtype)) for name, each in named]).encode())
+    ends = torch.tensor([kinds, -kinds], dtype=torch.int64, device=device)
+    dist.all_reduce(ends, dist.ReduceOp.MAX, group=group)
+    if ends.sum() != 0:
+        raise ValueError("gradsieve: the ranks' models have different frozen parameters or buffers: other names, shapes or "
+                         "types")
+    first = _groups.ranks_of(group)[0]
+    for _, each in named:
+        once = each[tuple(slice(None, 1 if stride == 0 else None) for stride in each.stride())]  # what is expanded
+        if once.numel() == 0:
+            continue
+        sent = once.contiguous().to(device)
+        dist.broadcast(sent.reshape(-1).view(torch.uint8), first, group=group)  # as bytes, of any type
+        with torch.no_grad():
+            once.copy_(sent)
 
 
 def of_buckets(model: Any) -> tuple[Named, Named]:

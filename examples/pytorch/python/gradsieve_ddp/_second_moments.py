@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any, Callable, Mapping, Sequence
 
@@ -23,10 +24,22 @@ def _of_square_avg(group: Mapping[str, Any]) -> float | None:
 
 #: A second moment's name in an optimizer's state, and how much of it a step keeps; None: not known.
 KEPT: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
-    "exp_avg_sq": lambda group: float(group["betas"][1]) if "betas" in group else None,  # Adam, AdamW, NAdam, RAdam
+    "exp_avg_sq": lambda group: float(group["betas"][1]) if "betas" in group else None,
     "square_avg": _of_square_avg,
-    "sum": lambda group: 1.0,  # Adagrad
+    "sum": lambda group: 1.0,
 }
+
+#: Whose steps keep so much of a second moment, and add the rest of g^2.
+KNOWN: tuple[type, ...] = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.RMSprop,
+                           torch.optim.Adadelta, torch.optim.Adagrad)
+
+
+def is_known(optimizer: Any, further: Sequence[type] = ()) -> bool:
+    """Whether an optimizer is one of KNOWN or of `further`, or of a subclass with KNOWN's own step()."""
+    if isinstance(optimizer, tuple(further)):
+        return True
+    step = inspect.unwrap(type(optimizer).step)  # torch wraps it at the first optimizer of a class
+    return any(isinstance(optimizer, each) and step is inspect.unwrap(each.step) for each in KNOWN)
 
 
 class Factors:
@@ -76,8 +89,8 @@ class Factors:
         self._find_values()
 
     def scale_second_moments(self, optimizers: Sequence[torch.optim.Optimizer]) -> int:
-        """Before a step of the optimizers: lets factor * g^2 enter their second moments in place of g^2. Returns of how
-        many parameters. An optimizer that has none, or keeps them in another form, is left as it is."""
+        """Before a step of optimizers that is_known() knows: lets factor * g^2 enter their second moments in place of
+        g^2. Returns of how many parameters."""
         factor_of = {id(each): factor for each, factor in zip(self._parameters, self.values)}
         scaled = 0
         for optimizer in optimizers:
@@ -139,7 +152,7 @@ class Factors:
     def _drawn(parameter: torch.Tensor, places: torch.Tensor, device: torch.device) -> torch.Tensor:
         grad = parameter.grad
         if grad is None or grad.is_sparse:
-            return torch.zeros(len(places), device=device)
+            return torch.zeros(len(places), dtype=torch.float32, device=device)
         return torch.take(grad, places).float()
 
     def _sums(self, of_places: torch.Tensor) -> torch.Tensor:
@@ -151,7 +164,7 @@ class Factors:
 def _norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     if _parameters.alike(gradients) and gradients[0].dtype in (torch.float32, torch.float64):
         return torch.stack([each.double() for each in torch._foreach_norm(gradients)])
-    return torch.stack([torch.linalg.vector_norm(each.coalesce().values() if each.is_sparse else each,
+    return torch.stack([torch.linalg.vector_norm(_parameters.values_of(each),
                                                  dtype=torch.promote_types(each.dtype, torch.float32)).double()
                         for each in gradients])
 

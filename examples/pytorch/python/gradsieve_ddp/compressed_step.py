@@ -20,13 +20,17 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _arguments, _optimizers, _parameters, _second_moments
+from . import _arguments, _optimizers, _parameters, _passthrough, _second_moments
 from ._report import Report
 
 STATE_VERSION = 2
 DENSITY = 0.06
 LOCAL_WEIGHT = 0.5
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
+
+DROPPED = ("gradsieve: the changes of this rank or of another, or parameters, are NaN or infinite: the steps since the last "
+           "exchange are dropped on all ranks, which have the parameters that they began with, and may go on. Look after "
+           "the state of an optimizer that was given NaN: load an earlier one, or make a new optimizer and CompressedStep")
 
 Optimizers = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer]"
 
@@ -47,9 +51,12 @@ class CompressedStep:
     would. Compressing gradients instead fails with Adam: it divides by their size, so that an element that has waited a
     hundred steps comes out as one step.
 
-    model: the bare module, not in DDP or FSDP; all ranks begin with rank 0's parameters. What is no parameter with a
-        gradient, such as statistics of a batch norm, is not averaged.
-    optimizer: any of torch.optim, or a list of them, over the model's parameters; its state stays on its rank.
+    model: the bare module, not in DDP or FSDP, with its weights loaded: a later model.load_state_dict() counts as a change
+        of this rank. All ranks begin with the parameters and buffers of the group's first rank, frozen ones included,
+        sparse buffers not. What is no parameter with a gradient, such as statistics of a batch norm, is not averaged
+        later. After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
+    optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank.
+        What bounds weights after its steps, such as clamp_(), does not bound the common parameters.
     recipe, density, passthrough and other options: as register() has them; density [0.06, where the recipe has one]. An
         optimizer that normalises makes changes of one size in all parameters, so that none need pass through.
     every: steps of an exchange, at least 1. With more, ranks train alone in between.
@@ -57,12 +64,15 @@ class CompressedStep:
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.5, of a rank alone 1;
         0 with nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
-        measured factor for each parameter: `exp_avg_sq` of Adam and its kin, `square_avg`, `sum`. Others are left alone.
+        measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered`, Adadelta and
+        Adagrad, and of their subclasses without a step() of their own; other optimizers are left alone. A list names
+        further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean.
     decay: in [0, 1]; what has not been sent is multiplied with it before each exchange. Below 1 what is old fades. Not
         with recipes that carry momentum, nor with filtered.
     process_group: of the ranks that train together; None: all. hook_group: another one of the same ranks for the
-        exchange alone; None: a new one with the same timeout, which ends with this object.
+        exchange alone; None: a new one with the same timeout, which ends with this object. Where process_group is not of
+        all ranks, see register() for when new groups are made.
 
     Collective: the constructor, and the step() that ends with an exchange.
     Cost: of an exchange, beside a compressed gradient's, seven passes over the parameters, and in every fourth one an
@@ -76,8 +86,9 @@ class CompressedStep:
 
     def __init__(self, model: nn.Module, optimizer: Optimizers, recipe: str = "radix+sign",
                  density: float | None = None, *, passthrough: Sequence[str] = (), every: int = 1,
-                 local_weight: float | None = None, second_moments: bool = True, outer_lr: float = 1.0,
-                 outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0, process_group: Any = None, hook_group: Any = None, **options: Any) -> None:
+                 local_weight: float | None = None, second_moments: bool | Sequence[type] = True, outer_lr: float = 1.0,
+                 outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0, process_group: Any = None,
+                 hook_group: Any = None, **options: Any) -> None:
         from . import _groups, register
 
         self._optimizers = _stepped_here(optimizer)
@@ -86,8 +97,8 @@ class CompressedStep:
         self.decay = _arguments.number("decay", decay, 0, 1)
         outer_lr = _arguments.number("outer_lr", outer_lr, 0)
         outer_momentum = _arguments.number("outer_momentum", outer_momentum, 0)
-        for name, value in (("nesterov", nesterov), ("second_moments", second_moments)):
-            _arguments.flag(name, value)
+        _arguments.flag("nesterov", nesterov)
+        self._scales, self._scaled = second_moments is not False, _scaled(second_moments, self._optimizers)
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
             _arguments.group(name, group)
         recipe = _arguments.recipe(recipe)
@@ -97,10 +108,13 @@ class CompressedStep:
             raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
                              "NaN: choose \"skip\" or \"fail\"; a GradScaler goes into step(scaler=scaler)")
         options.setdefault("undo", self.every > 1)
-        self._undoes = _arguments.flag("undo", options["undo"]) or options.get("on_non_finite") == "fail"
+        self._fails = options.get("on_non_finite") == "fail"
+        self._undoes = _arguments.flag("undo", options["undo"]) or self._fails
         self._done = 0  # steps since the last exchange
         self._number = 0  # of the step, for the choice of places
-        self._own = [each for _, each in trained]
+        self._names, self._own = [name for name, _ in trained], [each for _, each in trained]
+        self._trained = {id(each) for each in self._own}
+        self._kept: list[torch.Tensor] | None = None  # what _own is outside of common_parameters()
         self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group,
                                             gradient_as_bucket_view=True)
         self._common = list(self._ddp.parameters())
@@ -108,6 +122,7 @@ class CompressedStep:
         self._outer = torch.optim.SGD(self._common, lr=outer_lr, momentum=outer_momentum,
                                       nesterov=nesterov and outer_momentum != 0)
         group = self._ddp.process_group
+        _parameters.make_common(model, group, self._common[0].device)
         if hook_group is not None:
             _groups.check_same_ranks("hook_group", hook_group, group)
         if density is None and "adacomp" not in recipe.split("+"):
@@ -117,8 +132,9 @@ class CompressedStep:
         alone = torch.distributed.get_world_size(group) == 1
         if alone and local_weight is None and self.local_weight:
             self.local_weight = 1.0
-        self._factors = _second_moments.Factors(self._own, group) if second_moments and not alone else None
-        self._measured, self._measured_bytes = False, 0
+        self._factors = None if alone else _second_moments.Factors(self._own, group)
+        self._measured = False  # in this step
+        self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
         self._begin_round()
 
     # ---- training ---------------------------------------------------------------------------------------------------
@@ -130,28 +146,35 @@ class CompressedStep:
         before it was limited. Collective with every = 1: an all-reduce of 16 bytes."""
         max_norm = _arguments.number("max_norm", max_norm, 0)
         if self._factors is None:
-            norm = nn.utils.clip_grad_norm_(self._own, max_norm)
-            return float(norm)
+            return float(nn.utils.clip_grad_norm_(self._own, max_norm))
         self._measure()
         return self._factors.clip(max_norm, self.every == 1)
 
     def step(self, *, scaler: Any = None) -> bool:
         """The optimizer's step; True if an exchange has ended it. With a GradScaler it is scaler.step(optimizer) and
         scaler.update(), after scaler.unscale_(optimizer) where that was not called. A step that the scaler skips changes
-        nothing, and the rank takes part in the exchange. Optimizers that need a closure are not served.
-        @throws as exchange(), in its place."""
-        skips = scaler is not None and not self._unscaled(scaler)
-        if self._factors is not None:
-            self._measure()
-            if not skips:
-                self._factors.scale_second_moments(self._optimizers)
-        for optimizer in self._optimizers:
-            optimizer.step() if scaler is None else scaler.step(optimizer)
+        nothing, and the rank takes part in the exchange.
+        @throws as exchange(), in its place. ValueError, before anything has happened, if an optimizer has a parameter with
+        a gradient that was not there, or frozen, when this object was made."""
+        self._check_outside("step()")
         if scaler is not None:
-            scaler.update()
+            _arguments.grad_scaler(scaler, ("unscale_", "step", "update"))
+        if not all(id(each) in self._trained for optimizer in self._optimizers for group in optimizer.param_groups
+                   for each in group["params"] if each.requires_grad):
+            raise ValueError("gradsieve: an optimizer has a parameter with a gradient that is not exchanged: make a new "
+                             "CompressedStep after unfreezing, add_param_group() or replacing parameters")
+        with torch.inference_mode(False), torch.enable_grad():
+            skips = scaler is not None and not self._unscaled(scaler)
+            if self._factors is not None and self._scaled:
+                self._measure()
+                if not skips:
+                    self._factors.scale_second_moments(self._scaled)
+            for optimizer in self._optimizers:
+                optimizer.step() if scaler is None else scaler.step(optimizer)
+            if scaler is not None:
+                scaler.update()
         self._done += 1
         self._number += 1
-        self._measured = False
         if self._done < self.every:
             return False
         self.exchange()
@@ -159,9 +182,17 @@ class CompressedStep:
 
     def exchange(self) -> None:
         """Exchanges what the steps so far have changed. Collective. RuntimeError on every rank where it fails. With
-        on_non_finite="fail" or undo=True parameters and what was not sent are then as they were before it, and it may be
-        called again; otherwise restart from a checkpoint. An update that is not finite counts as zero with "skip", and
-        the rank's parameters are finite afterwards; look after its optimizer's state."""
+        undo=True or on_non_finite="fail" parameters and what was not sent are then as they were before it, and it may be
+        called again; otherwise restart from a checkpoint. A change that is not finite counts as zero with "skip", and the
+        rank's parameters are finite afterwards. With "fail" it is an error which drops the steps since the last exchange:
+        all ranks have the parameters that those began with, and go on. With both look after the optimizer's state of the
+        rank whose gradient was not finite."""
+        self._check_outside("exchange()")
+        with torch.inference_mode(False), torch.enable_grad():
+            self._exchange()
+
+    def _exchange(self) -> None:
+        measured, self._measured = self._measured, False
         before = self.hook.state_dict() if self.decay != 1 and self._undoes else None
         if self.decay != 1:
             self.hook.rescale(self.decay)
@@ -174,16 +205,21 @@ class CompressedStep:
         self._outer.zero_grad(set_to_none=True)
         try:
             self._ddp(self._start).backward()
-        except Exception:  # some buckets may have been exchanged
+        except Exception as error:  # some buckets may have been exchanged
             self._outer.zero_grad(set_to_none=True)
             if before is not None:
                 self.hook.load_state_dict(before)
             elif self._undoes:
                 self.hook.undo_step()
+            if self._fails and "NaN or infinite" in str(error):  # on all ranks
+                self._done = 0
+                self._begin_round()
+                raise RuntimeError(DROPPED) from error
             self._find_start()
             raise
         self._outer.step()
         self._outer.zero_grad(set_to_none=True)
+        self._last_bytes = self._factors.bytes if self._factors and measured else 0
         self._done = 0
         self.rounds += 1
         self._begin_round()
@@ -191,30 +227,31 @@ class CompressedStep:
     @contextlib.contextmanager
     def common_parameters(self) -> Iterator[None]:
         """`with sync.common_parameters():` the model has the common parameters, which are the same on all ranks; after it
-        this rank's own again. Do not train inside. Local. Memory: a copy of the parameters."""
+        this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a copy of the parameters."""
+        if self._kept is not None:  # inside another one
+            yield
+            return
+        self._kept = [each.detach().clone() for each in self._own]
         with torch.no_grad():
-            kept = [each.detach().clone() for each in self._own]
-            for own, common in zip(self._own, self._common):
-                own.copy_(common)
+            _copy_all(self._own, self._common)
         try:
             yield
         finally:
             with torch.no_grad():
-                for own, each in zip(self._own, kept):
-                    own.copy_(each)
+                _copy_all(self._own, self._kept)
+            self._kept = None
 
     # ---- what has happened ------------------------------------------------------------------------------------------
 
     def factors(self) -> dict[str, float]:
-        """By which second moments are multiplied, for each parameter: 1 / P to 1; empty with second_moments=False."""
-        return {} if self._factors is None else dict(zip(self._ddp.module.order, self._factors.values))
+        """By which second moments are multiplied, for each parameter, as last measured: 1 / P to 1; empty with
+        second_moments=False. Measured in clip_grad_norm_(), and in step() if it scales second moments."""
+        return dict(zip(self._names, self._factors.values)) if self._factors and self._scales else {}
 
     def report(self) -> Report:
         """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`)."""
         report = self.hook.report()
-        sent = {"": self._factors.bytes if self._factors and self._measures(self.rounds - 1) else 0,
-                "total_": self._measured_bytes}
-        for prefix, count in sent.items():
+        for prefix, count in (("", self._last_bytes), ("total_", self._total_bytes)):
             report[prefix + "bytes_measured"] = count
             report[prefix + "bytes_sent"] += count
             report[prefix + "bytes_received"] += count
@@ -230,12 +267,14 @@ class CompressedStep:
 
     def state_dict(self) -> dict[str, Any]:
         """What the next steps depend on beside the optimizer's state, at any step; of this rank."""
+        own = self._own if self._kept is None else self._kept
         return {
             "version": STATE_VERSION,
             "done": self._done,
             "rounds": self.rounds,
+            "number": self._number,
             "common": [each.detach().clone() for each in self._common],
-            "own": [each.detach().clone() for each in self._own] if self._done else [],
+            "own": [each.detach().clone() for each in own] if self._done else [],
             "outer": self._outer.state_dict(),
             "hook": self.hook.state_dict(),
             "factors": self._factors.state() if self._factors else {},
@@ -249,6 +288,7 @@ class CompressedStep:
         Hook.load_state_dict(). A rank that is new takes the optimizer's state of any other.
         ValueError or RuntimeError if it does not fit.
         """
+        self._check_outside("load_state_dict()")
         alone = isinstance(state, Mapping)
         states = _arguments.states(state, (STATE_VERSION,), STATE_PARTS, "sync.state_dict()")
         if not alone and any(each["done"] != 0 for each in states):
@@ -257,6 +297,9 @@ class CompressedStep:
         shapes = [each.shape for each in self._common]
         if any([each.shape for each in found] != shapes for found in ([first["common"]] + [first["own"]] * (first["done"] > 0))):
             raise ValueError("gradsieve: the state is of other parameters")
+        number = first.get("number", first["rounds"] * self.every + first["done"])  # older states have none
+        if not _arguments.is_count(number) or not _is_outer(first["outer"], shapes):
+            raise ValueError("gradsieve: 'number' or 'outer' of the state is damaged, or of other parameters")
         if self._factors and first["factors"] and not self._factors.is_state(first["factors"]):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
@@ -264,7 +307,7 @@ class CompressedStep:
         if self._factors and first["factors"]:
             self._factors.restore(first["factors"])
         self._done, self.rounds = first["done"], first["rounds"]
-        self._number = self.rounds * self.every + self._done
+        self._number = number
         with torch.no_grad():
             for common, saved in zip(self._common, first["common"]):
                 common.copy_(saved)
@@ -286,19 +329,22 @@ class CompressedStep:
             except RuntimeError as error:
                 if "already been called" not in str(error):
                     raise
-        return all(bool(torch.isfinite(each.grad).all()) for each in self._own if each.grad is not None)
+        return all(bool(torch.isfinite(_parameters.values_of(each.grad)).all()) for each in self._own
+                   if each.grad is not None)
 
-    def _measures(self, exchange: int) -> bool:
-        return exchange % MEASURE_EVERY == 0
+    def _check_outside(self, call: str) -> None:
+        if self._kept is not None:
+            raise RuntimeError(f"gradsieve: {call} inside common_parameters(), where the model has not this rank's "
+                               "parameters: call it outside")
 
     def _measure(self) -> None:
         """Once in the step that an exchange ends, where it is due."""
         assert self._factors is not None
-        if self._measured or self._done + 1 < self.every or not self._measures(self.rounds):
+        if self._measured or self._done + 1 < self.every or self.rounds % MEASURE_EVERY != 0:
             return
         self._factors.measure(self._number)
         self._measured = True
-        self._measured_bytes += self._factors.bytes
+        self._total_bytes += self._factors.bytes
 
     def _begin_round(self) -> None:
         """This rank's parameters become the common ones with its share of what it has not sent."""
@@ -336,7 +382,22 @@ def _stepped_here(value: Any) -> list[torch.optim.Optimizer]:
     if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in found):
         raise ValueError("gradsieve: a ZeroRedundancyOptimizer sends parameters from rank to rank in each step: give "
                          "CompressedStep the optimizer itself, or shard the model with FSDP and use register()")
+    closed = next((each for each in found if _optimizers.needs_closure(each)), None)
+    if closed is not None:
+        raise ValueError(f"gradsieve: {type(closed).__name__} needs a closure in each step, which CompressedStep does not "
+                         "pass: take another optimizer")
     return found
+
+
+def _scaled(second_moments: Any, optimizers: Sequence[Any]) -> list[Any]:
+    """The optimizers whose second moments are scaled."""
+    further = second_moments
+    if isinstance(further, bool):
+        further = ()
+    elif not (isinstance(further, (list, tuple)) and further and all(isinstance(each, type) for each in further)):
+        raise _arguments.refused("second_moments", second_moments, "True, False or a list of classes of optimizers")
+    known = [_optimizers.inner(each) for each in optimizers] if second_moments else []
+    return [each for each in known if _second_moments.is_known(each, further)]
 
 
 def _trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tuple[str, nn.Parameter]]:
@@ -384,6 +445,18 @@ def _check_residual(recipe: str, decay: float, outer_momentum: float) -> None:
         raise ValueError(f"gradsieve: recipe '{recipe}' carries the momentum: choose outer_momentum=0")
 
 
+def _is_outer(state: Mapping[str, Any], shapes: Sequence[torch.Size]) -> bool:
+    """Whether it is an SGD's, of parameters of these shapes."""
+    groups, kept = state.get("param_groups"), state.get("state")
+    if not (isinstance(groups, list) and len(groups) == 1 and isinstance(groups[0], Mapping) and isinstance(kept, Mapping)):
+        return False
+    whole = {"params", "lr", "momentum", "nesterov"} <= groups[0].keys() and isinstance(groups[0]["params"], list)
+    buffers = [(i, each.get("momentum_buffer") if isinstance(each, Mapping) else 0) for i, each in kept.items()]
+    return whole and len(groups[0]["params"]) == len(shapes) and all(
+        i in range(len(shapes)) and (each is None or isinstance(each, torch.Tensor) and each.shape == shapes[i])
+        for i, each in buffers)
+
+
 def _copy_all(to: Sequence[torch.Tensor], of: Sequence[torch.Tensor]) -> None:
     if hasattr(torch, "_foreach_copy_") and _parameters.alike(to, of):  # torch 2.1
         torch._foreach_copy_(to, of)
@@ -398,22 +471,22 @@ class _Common(nn.Module):
 
     def __init__(self, trained: list[tuple[str, nn.Parameter]], model: nn.Module) -> None:
         super().__init__()
-        self.stands_for = (model,)  # in a tuple it is no submodule
-        for name, each in trained:
+        setattr(self, _passthrough.STANDS_FOR, (model,))  # in a tuple it is no submodule
+        self._in_order = tuple(nn.Parameter(_as_common(each)) for _, each in trained)  # named_parameters() takes a ms
+        for (name, _), copy in zip(trained, self._in_order):
             *path, last = name.split(".")
             place: nn.Module = self
-            for part in path:
-                if part not in place._modules:
-                    place.add_module(part, nn.Module())
-                place = place._modules[part]  # type: ignore[assignment]
-            copy = each.detach().clone(memory_format=torch.contiguous_format)
-            place.register_parameter(last, nn.Parameter(copy.float() if copy.dtype in (torch.float16, torch.bfloat16) else copy))
-        self.order = [name for name, _ in trained]
-        mine = dict(self.named_parameters())
-        self._in_order = tuple(mine[name] for name in self.order)  # named_parameters() takes a millisecond
+            for part in path:  # into the dicts, as add_module() refuses names of methods, which modules may have
+                place = place._modules.setdefault(part, nn.Module())  # type: ignore[assignment]
+            place._parameters[last] = copy
 
     def forward(self, ways: Sequence[torch.Tensor]) -> torch.Tensor:
         return _Given.apply(len(ways), *ways, *self._in_order)
+
+
+def _as_common(parameter: torch.Tensor) -> torch.Tensor:
+    copy = parameter.detach().clone(memory_format=torch.contiguous_format)
+    return copy.float() if copy.dtype in (torch.float16, torch.bfloat16) else copy
 
 
 class _Given(torch.autograd.Function):
