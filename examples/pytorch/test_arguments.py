@@ -274,6 +274,7 @@ def compressed_step(refusals):
     refusals.each("local_weight", (*NO_NUMBER[1:], -1, 1.5, NAN, INF), call, **good)
     for name in ("nesterov", "second_moments", "undo"):
         refusals.each(name, (None, 0, 1, "yes", [], bool), call, **good)
+    refusals.each("second_moments", ([True], [good["optimizer"]], torch.optim.SGD), call, **good)
     for name in ("process_group", "hook_group"):
         refusals.each(name, NO_GROUP, call, **good)
     refusals.each("recipe", (*NO_TEXT, "", "best"), call, **good)
@@ -295,14 +296,22 @@ def compressed_step(refusals):
         refusals.expect("state", sync.load_state_dict, value)
     garbage = {
         "version": (None, 3, "1"), "done": (None, "0", -1, 1.5, True), "rounds": (None, "0", -1, []),
-        "common": (None, 0, [1], [None], "common", [torch.zeros(3)], []), "outer": (None, 0, [], "sgd"),
+        "common": (None, 0, [1], [None], "common", [torch.zeros(3)], []),
+        "outer": (None, 0, [], "sgd", {}, {"state": {}, "param_groups": []}), "number": (None, "1", -1),
         "own": (None, 0, [1], "own"), "hook": (None, 0, [], "hook", {}, {"version": 2}), "factors": (None, 0, []),
     }
     for name, values in garbage.items():
-        refusals.expect("state", sync.load_state_dict, {key: value for key, value in saved.items() if key != name})
+        if name != "number":  # which older states have not
+            refusals.expect("state", sync.load_state_dict, {key: value for key, value in saved.items() if key != name})
         for value in values:
             refusals.expect("state", sync.load_state_dict, {**saved, name: value})
     refusals.expect("state", sync.load_state_dict, {**saved, "done": 1})
+    refusals.each("scaler", (0, 3, "scaler", torch.optim.SGD, good["optimizer"]), sync.step)
+    lbfgs = torch.optim.LBFGS(good["model"].parameters())
+    refusals.expect("LBFGS needs a closure", call, **{**good, "optimizer": lbfgs})
+    with sync.common_parameters():
+        for inside in (sync.step, sync.exchange, lambda: sync.load_state_dict(saved)):
+            refusals.expect("outside", inside)
     refusals.expect("between exchanges", sync.load_state_dict, [{**saved, "done": 1}])
     sync.load_state_dict(saved)
 

@@ -129,11 +129,14 @@ def case_ranks_agree_after_each_exchange():
 
 
 def case_stopped_and_continued_is_as_if_not():
-    for steps, every in ((9, 1), (20, 4), (22, 4)):  # after an exchange, and between two
+    for steps, every, early in ((9, 1, False), (20, 4, False), (22, 4, False), (23, 4, True)):
         through, optimizer, sync = started(every=every, outer_momentum=0.5)
         train(through, sync, optimizer, steps, seed=1, clip=1.0)
+        if early:
+            sync.exchange()
         file = io.BytesIO()
-        torch.save([optimizer.state_dict(), sync.state_dict()], file)
+        with sync.common_parameters(), sync.common_parameters():
+            torch.save([optimizer.state_dict(), sync.state_dict()], file)
         train(through, sync, optimizer, 14, seed=2, clip=1.0)
 
         file.seek(0)
@@ -157,29 +160,198 @@ def case_decay_lets_the_old_fade():
     assert 0 < after <= before / 2 * 1.000001, (before, after)
 
 
+class Lost:
+    """Instead of a DistributedDataParallel: its backward pass ends with an error."""
+
+    def __init__(self, ddp):
+        self.ddp = ddp
+
+    def __call__(self, ways):
+        self.end = self.ddp(ways)
+        return self
+
+    def backward(self):
+        self.end.backward()
+        raise RuntimeError("lost")
+
+
 def case_an_exchange_that_failed_is_tried_again():
-    """As if it had not failed, to the bit, though some of its buckets were exchanged."""
-    ends = []
-    for fails in (False, True):
-        model, optimizer, sync = started(every=100, decay=0.5, on_non_finite="fail")
-        train(model, sync, optimizer, 3)
-        sync.exchange()
-        train(model, sync, optimizer, 3, seed=1)
-        if fails:
-            norm, before = sync.hook.residual_norm(), weights(model)
-            first = next(model.parameters())
-            kept = first.detach().clone()
-            if dist.get_rank() == 1:
-                first.data.fill_(float("nan"))
-            assert_raises(RuntimeError, "NaN or infinite", sync.exchange)
-            first.data.copy_(kept)
-            assert torch.equal(weights(model), before) and sync.rounds == 1
-            assert abs(sync.hook.residual_norm() - norm) < 1e-9 * norm  # whose buckets were formed anew meanwhile
-        sync.exchange()
-        assert_same_on_all_ranks(common_of(model, sync), "second attempt")
-        assert sync.rounds == 2
-        ends.append((weights(model), sync.hook.residual_norm()))
-    assert torch.equal(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
+    """As if it had not failed, to the bit, though its buckets were exchanged."""
+    for decay in (0.5, 1):
+        ends = []
+        for fails in (False, True):
+            model, optimizer, sync = started(every=100, decay=decay)
+            train(model, sync, optimizer, 3)
+            sync.exchange()
+            train(model, sync, optimizer, 3, seed=1)
+            if fails:
+                norm, before, ddp = sync.hook.residual_norm(), weights(model), sync._ddp
+                sync._ddp = Lost(ddp)
+                assert_raises(RuntimeError, "lost", sync.exchange)
+                sync._ddp = ddp
+                assert torch.equal(weights(model), before) and sync.rounds == 1
+                assert abs(sync.hook.residual_norm() - norm) < 1e-9 * norm  # whose buckets were formed anew meanwhile
+            sync.exchange()
+            assert_same_on_all_ranks(common_of(model, sync), "second attempt")
+            assert sync.rounds == 2
+            ends.append((weights(model), sync.hook.residual_norm()))
+        assert torch.equal(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
+
+
+def case_with_fail_steps_with_nan_are_dropped():
+    for every, options in ((1, {}), (2, {"decay": 0.5})):
+        model, optimizer, sync = started(of=lambda model: torch.optim.SGD(model.parameters(), lr=0.05), every=every,
+                                         on_non_finite="fail", **options)
+        train(model, sync, optimizer, 2 * every)
+        begun, norm = weights(model), sync.hook.residual_norm()
+        for step, (x, y) in enumerate(batches(every, seed=1)):
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            if step == 0 and dist.get_rank() == 1:
+                next(model.parameters()).grad[0, 0] = float("nan")
+            if step == every - 1:
+                assert_raises(RuntimeError, "are dropped on all ranks", sync.step)
+            else:
+                sync.step()
+        assert torch.equal(weights(model), begun) and sync.rounds == 2
+        assert abs(sync.hook.residual_norm() - norm) < 1e-9 * norm
+        train(model, sync, optimizer, 2 * every, seed=2)
+        assert sync.rounds == 4 and torch.isfinite(weights(model)).all()
+        assert_same_on_all_ranks(common_of(model, sync), "after a dropped round")
+
+
+class Kinds(nn.Module):
+    """Frozen parameters and buffers of many types and layouts, and modules with names that nn.Module has, too."""
+
+    def __init__(self, names=("order", "type", "half", "float", "apply", "stands_for", "_in_order", "module")):
+        super().__init__()
+        for name in names:
+            self._modules[name] = nn.Linear(6, 6)
+        self._modules["order"].requires_grad_(False)
+        self.conv = nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(6)
+        for name, each in {"whole": torch.randint(0, 999, (5,)), "short": torch.randint(0, 999, (5,)).short(),
+                           "flags": torch.rand(40) < 0.5, "number": torch.randint(0, 999, ()),
+                           "empty": torch.zeros(0, 3), "wide": torch.rand(3, 1).expand(3, 4),
+                           "half_": torch.rand(4).bfloat16(),
+                           "double_": torch.rand(4).double(), "complex_": torch.rand(4) + 1j, "none": None}.items():
+            self.register_buffer(name, each)
+
+    def forward(self, x):
+        for each in [each for each in self._modules.values() if isinstance(each, nn.Linear)]:
+            x = each(x).tanh()
+        return self.norm(x)
+
+    def whatever(self):
+        return torch.cat([torch.view_as_real(each.detach().to(torch.complex128)).flatten() for each in
+                          [*self.parameters(), *self.buffers()]])
+
+
+def case_all_begin_with_the_first_rank():
+    """Frozen parameters and buffers too; what is unfrozen, added or different is refused."""
+    torch.manual_seed(dist.get_rank())
+    model = Kinds()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.1)
+    assert_same_on_all_ranks(model.whatever(), "at the beginning")
+    assert set(sync.factors()) == {name for name, each in model.named_parameters() if each.requires_grad}
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        return sync.step()
+    assert step() and step()
+    assert_same_on_all_ranks(common_of(model, sync), "names of methods")
+    for changes in (lambda: model._modules["order"].requires_grad_(True),
+                    lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})):
+        before = weights(model)
+        changes()
+        assert_raises(ValueError, "make a new CompressedStep", step)
+        assert torch.equal(weights(model), before)
+        model._modules["order"].requires_grad_(False)
+    other = Kinds()
+    other.whole = other.whole[:4 + dist.get_rank() % 2]
+    assert_raises(ValueError, "different frozen parameters or buffers", lambda: gradsieve_ddp.CompressedStep(
+        other, sgd(other)))
+
+
+def case_a_group_without_rank_0():
+    groups = [dist.new_group([1, 2]) for _ in range(2)]
+    if dist.get_rank() == 0:
+        return
+    torch.manual_seed(dist.get_rank())
+    model = Kinds()
+    expected = model.whatever()
+    gradsieve_ddp.CompressedStep(model, sgd(model), process_group=groups[0], hook_group=groups[1])
+    if dist.get_rank() == 2:
+        torch.manual_seed(1)
+        expected = Kinds().whatever()
+    assert torch.equal(model.whatever(), expected)
+
+
+class OtherRule(torch.optim.Optimizer):
+    """With names of Adam, and a second moment of its own."""
+
+    enters = 1e-4
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 1e-3, "betas": (0.9, 0.99)})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for each in self.param_groups[0]["params"]:
+            moment = self.state[each].setdefault("exp_avg_sq", torch.zeros_like(each))
+            moment.mul_(0.99).addcmul_(each.grad, each.grad, value=self.enters)
+            each.addcdiv_(each.grad, moment.sqrt() + 1e-8, value=-1e-3)
+
+
+class AdamsRule(OtherRule):
+    enters = 0.01
+
+
+class TorchsOwn(torch.optim.AdamW):
+    pass
+
+
+def case_only_second_moments_of_known_rules_are_scaled():
+    for rule, further in ((OtherRule, True), (AdamsRule, True), (AdamsRule, [AdamsRule])):
+        model, optimizer, sync = started(of=lambda model: rule(model.parameters()), second_moments=further)
+        first, expected = next(model.parameters()), 0
+        for x, y in batches(20):
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            expected = 0.99 * expected + rule.enters * first.grad.square()
+            sync.step()
+        found = optimizer.state[first]["exp_avg_sq"]
+        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-12) == (further is True), (rule, further)
+        assert (found >= 0).all() and sync.report()["non_finite"] == 0, (rule, further)
+    known = {name: _second_moments.is_known(of([nn.Parameter(torch.zeros(1))])) for name, of in OPTIMIZERS.items()}
+    assert all(is_known == (name != "SGD") for name, is_known in known.items()), known
+    assert _second_moments.is_known(TorchsOwn(small_model().parameters()))
+
+
+def case_without_gradients_and_with_another_default():
+    for mode in (torch.no_grad, torch.inference_mode):
+        model, optimizer, sync = started()
+        for x, y in batches(3):
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            with mode():
+                sync.clip_grad_norm_(1.0)
+                assert sync.step()
+        assert_same_on_all_ranks(common_of(model, sync), mode.__name__)
+    model, optimizer, sync = started()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        for step in range(2):
+            optimizer.zero_grad()
+            if step or dist.get_rank() == 0:  # else this rank has no gradient at all
+                model(torch.randn(4, 16, dtype=torch.float32)).square().mean().backward()
+            sync.clip_grad_norm_(1.0)
+            sync.step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_same_on_all_ranks(common_of(model, sync), "default dtype")
 
 
 def case_updates_that_are_not_finite_count_as_zero():
@@ -296,6 +468,15 @@ def case_loss_scale():
     assert scaler.get_scale() == (512.0 if dist.get_rank() == 1 else 1024.0)
     assert all(torch.isfinite(state["exp_avg_sq"]).all() for state in optimizer.state.values())
     assert_same_on_all_ranks(common_of(model, sync), "loss scale")
+    table = nn.Embedding(50, 8, sparse=True)
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+    sync = gradsieve_ddp.CompressedStep(table, optimizer, density=0.1)
+    for factor in (1.0, float("inf")):
+        before = weights(table)
+        optimizer.zero_grad()
+        scaler.scale(table(torch.randint(0, 50, (4,))).square().mean() * factor).backward()
+        sync.step(scaler=scaler)
+        assert torch.isfinite(weights(table)).all() and not torch.equal(weights(table), before)
 
 
 def case_several_optimizers_frozen_and_sparse_parameters():
@@ -359,6 +540,15 @@ def case_reports_count_measurements():
     assert report["bytes_measured"] == sync._factors.bytes > 0
     assert report["total_bytes_measured"] == 2 * sync._factors.bytes
     assert report["total_bytes_sent"] == sync.hook.report()["total_bytes_sent"] + 2 * sync._factors.bytes
+    for clips in (False, True):  # with the ranks' own second moments it is for clipping alone
+        other, optimizer, plain = started(second_moments=False)
+        train(other, plain, optimizer, 5, clip=1.0 if clips else None)
+        assert plain.report()["total_bytes_measured"] == clips * 2 * plain._factors.bytes and plain.factors() == {}
+        if clips:
+            for each in other.parameters():
+                each.grad.fill_(float(dist.get_rank()))
+            norms = torch.tensor([plain.clip_grad_norm_(1e9)])
+            assert_same_on_all_ranks(norms, "norms with the ranks' own second moments")
     assert "bytes" not in sync.factors() and set(sync.factors()) == {name for name, _ in model.named_parameters()}
 
 
@@ -443,6 +633,10 @@ test_hook.TWO_RANKS = [
     case_stopped_and_continued_is_as_if_not,
     case_decay_lets_the_old_fade,
     case_an_exchange_that_failed_is_tried_again,
+    case_with_fail_steps_with_nan_are_dropped,
+    case_all_begin_with_the_first_rank,
+    case_only_second_moments_of_known_rules_are_scaled,
+    case_without_gradients_and_with_another_default,
     case_updates_that_are_not_finite_count_as_zero,
     case_factors_are_those_of_the_gradients,
     case_factors_know_noise_from_signal,
@@ -458,7 +652,7 @@ test_hook.TWO_RANKS = [
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_dense_exchange_is_the_mean, case_what_is_updated_is_sent_or_pending,
-                         case_factors_know_noise_from_signal, case_ranks_join_and_leave]
+                         case_factors_know_noise_from_signal, case_ranks_join_and_leave, case_a_group_without_rank_0]
 test_hook.FOUR_RANKS = [case_nodes_of_two_ranks]
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ class non_finite_watch {
              "hook.scaler_step(scaler, optimizer) does";
     return found +
            "which on_non_finite=\"skip\" counts as zero, so that no loss scale follows: with a GradScaler use "
-           "register(..., on_non_finite=\"propagate\") and hook.scaler_step(scaler, optimizer); without one lower the "
-           "learning rate";
+           "register(..., on_non_finite=\"propagate\") and hook.scaler_step(scaler, optimizer), in a CompressedStep "
+           "step(scaler=scaler); without one lower the learning rate";
   }
 
  private:

@@ -167,7 +167,10 @@ class Hook:
         shared out among those that stay, and what all hold is scaled by new / old size, so that the pending update
         stays what it was. New ranks begin with nothing pending. A hook of nodes or of a sharded model takes states of
         as many ranks only.
-        ValueError or RuntimeError if it is of other parameters, another recipe, or damaged.
+        What was not sent lies in the state in the parameters' order in memory: load it into a model of the same memory
+        format, as nothing tells a channels_last one from another.
+        ValueError or RuntimeError if it is of other parameters, of a recipe with another residual, or damaged; a recipe
+        that differs in selector, partitioner or codecs goes on from it.
         """
         rank, world = self._rank, self._world
         alone = isinstance(state, Mapping)
@@ -280,7 +283,9 @@ def register(
     threads: that one exchange works with, on the host, at least 1. route: "python", DDP's public one; or "cpp", below
         Python, without its lock.
     process_group: of exactly the model's ranks, and used by nothing else; None: a new one with the backend and timeout
-        of the model's, which is destroyed when model and hook are gone.
+        of the model's, which is destroyed when model and hook are gone. For a model of some of the ranks these alone
+        make it, and torch counts the groups that a rank has made: if all ranks make another group later, they wait for
+        each other until the timeout. Make all groups before, or hand one over that all ranks have made.
     inside, across: instead of process_group, for nodes of several ranks: the ranks of a node add up their gradients in
         full, each a part of it, and exchange compressed parts with those of their place in other nodes. Used by nothing
         else; nodes() makes both. A sharded model is sharded among the ranks of a node then (hybrid sharding), with all

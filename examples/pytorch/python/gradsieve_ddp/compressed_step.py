@@ -334,8 +334,8 @@ class CompressedStep:
 
     def _check_outside(self, call: str) -> None:
         if self._kept is not None:
-            raise RuntimeError(f"gradsieve: {call} inside common_parameters(), where the model has not this rank's "
-                               "parameters: call it outside")
+            raise ValueError(f"gradsieve: {call} inside common_parameters(), where the model has not this rank's "
+                             "parameters: call it outside")
 
     def _measure(self) -> None:
         """Once in the step that an exchange ends, where it is due."""
