@@ -298,28 +298,6 @@ def cell_elements(row):
     return float(row["dense_bytes_per_step"]) / 4
 
 
-def times():
-    groups, goals = grouped(), (0.5, 0.3, 0.2)
-    for cell, each in by_cell("times-*.csv").items():
-        for row in each:
-            groups[(row["recipe"],)]["step ms, median"].append(float(row["median_step_ms"]))
-            groups[(row["recipe"],)]["select ms"].append(float(row["select_ms"]))
-    for cell in {cell for cell, _ in rows("times-*.curves")}:
-        curves = collections.defaultdict(list)
-        for _, row in rows(f"{cell}.curves"):
-            curves[row["recipe"]].append((float(row["seconds"]), float(row["loss"])))
-        for recipe, points in curves.items():
-            for goal in goals:
-                means = (statistics.fmean(loss for _, loss in points[i - 19:i + 1]) for i in range(19, len(points)))
-                at = next((i for i, mean in enumerate(means, 19) if mean <= goal), None)
-                groups[(recipe,)][f"steps to {goal}"].append(math.nan if at is None else at + 1)
-                groups[(recipe,)][f"s to {goal}"].append(math.nan if at is None else points[at][0])
-    table("times", "Time to a loss (mean of 20 steps), MNIST, 3.7 million parameters, 0.1 %, batch 32, one worker: median of "
-          "three seeds (least to most)", ["recipe"],
-          [("step ms, median", 1), ("select ms", 2)]
-          + [(f"{what} to {goal}", digits) for goal in goals for what, digits in (("steps", 0), ("s", 2))], groups, middle)
-
-
 def learners():
     groups, alike = grouped(), collections.defaultdict(list)
 
@@ -598,7 +576,7 @@ def ranks():
         group["predicted ms"].append(float(row["predicted_ms"]))
         group["measured ms"].append(float(row["median_step_ms"]))
         group["error %"].append(100 * (group["predicted ms"][-1] / group["measured ms"][-1] - 1))
-    table("ranks", "The same with 2, 4 and 8 ranks on one busy core, 1 Gbit/s", ["ranks", "plan"],
+    table("ranks", "The same with 2, 4 and 8 ranks on two busy cores, 1 Gbit/s", ["ranks", "plan"],
           [("groups", 0), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)],
           dict(sorted(groups.items())), middle)
 
@@ -660,7 +638,7 @@ def codec():
           [("bytes", 0), ("final loss", 4), ("squares lost %", 2)], groups)
 
 
-for part in (density, selection, laws, kinds, estimates, selectors, times, memories, learners, bins, novograd, unpleasant, forms,
+for part in (density, selection, laws, kinds, estimates, selectors, memories, learners, bins, novograd, unpleasant, forms,
              equal, sizes, schedules, published, links, ranks, hook, networks, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))

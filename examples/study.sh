@@ -10,12 +10,12 @@
 #   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [that of ../shared/data/traces if there]
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
-#   density 1, selection 5, laws 2, estimates 2, selectors 5, times 3, memories 3, learners 20, bins 5, novograd 19,
-#   unpleasant 10, forms 36, equal 5, sizes 5, schedules 1, links 13, hook 2, networks 36, codec 1
+#   density 1, selection 5, laws 7, estimates 2, selectors 10, memories 3, learners 20, bins 5, novograd 19,
+#   unpleasant 10, forms 36, equal 5, sizes 5, schedules 1, links 11, hook 2, networks 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(density selection laws estimates selectors times memories learners bins novograd unpleasant forms equal sizes schedules links
+all=(density selection laws estimates selectors memories learners bins novograd unpleasant forms equal sizes schedules links
   hook networks codec)
 wanted=()
 quick=
@@ -142,15 +142,6 @@ selectors() { # their accuracy on a task that tells them apart
   for seed in "${five[@]}"; do
     cell "selectors-0.001-$seed" "$train" --data "$mnist" --compare dense,radix,hierarchical,trimmed,ldte,laplacian --workers 4 \
       --density 0.001 --steps "$steps" --seed "$seed" --csv @csv
-  done
-}
-times() { # time to a loss: one worker, so that only computation and selection take time
-  local seed
-  [[ $quick ]] && return
-  [[ $mnist ]] || { skipped times "no MNIST files: GRADSIEVE_MNIST names their folder"; return; }
-  for seed in "${seeds[@]}"; do
-    cell "times-$seed" "$train" --data "$mnist" --hidden 2048,1024 --batch 32 --compare radix,hierarchical,trimmed,ldte,laplacian \
-      --workers 1 --density 0.001 --steps "$((steps * 3 / 4))" --seed "$seed" --csv @csv --curves @curves
   done
 }
 memories() { # how alike the ranks' residuals are, and what it is worth
@@ -324,7 +315,7 @@ schedules() { # MG-WFBP against its peers
 links() { # MG-WFBP on limited links, with plans of layers and exchanges that were measured
   local repeat ranks
   [[ $quick ]] && return # the test `network` runs that script
-  for repeat in 1 2 3; do # the same with more ranks
+  for repeat in 1 2; do # the same with more ranks
     for ranks in 2 4 8; do
       cell "ranks-$ranks-$repeat" bench/network.sh --no-install --program "$train" --ranks $ranks --rates 1gbit --recipes dense \
         --schedules single,wfbp,mgwfbp,optimal --hidden 512,512,512,512,512,512,512,512 --dense-steps 12 \
