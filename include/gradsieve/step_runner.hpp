@@ -116,6 +116,7 @@ class step_runner {
   template <class Comm>
   void connect(Comm const& comm) {
     held_failure failure;
+    at_.ranks.template set_format<void>();
     attempt(failure, [&] { at_.ranks.reserve(comm.size()); });
     at_.info.rank = static_cast<std::uint32_t>(comm.rank());
     attempt(failure, [&] { plan(comm.size()); });

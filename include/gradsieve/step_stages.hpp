@@ -58,17 +58,17 @@ concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
 };
 
 /// Everything that a compressor calls in a space, in the order of a step; `Recipe` is its recipe. A model derives from
-/// step_parts<Recipe> and has the parts `work` (the space's workspace), `memory`, `passthrough`, `ranks`, `selection`
-/// and `last`. When a call returns, its work is either done or enqueued.
-/// - `holds_failures`: every exchange begins with the handshake of `preflight` on the host. A rank's failure is held
-///   until then, and no call of a step throws before. Otherwise it is thrown at once, and other ranks learn of it in
+/// detail::step_parts<Recipe> and has the parts `work` (the space's workspace), `memory`, `passthrough`, `ranks`,
+/// `selection` and `last`. When a call returns, its work is either done or enqueued.
+/// - `holds_failures`: every exchange begins with the handshake of `detail::preflight` on the host. A rank's failure is
+///   held until then, and no call of a step throws before. Otherwise it is thrown at once, and other ranks learn of it in
 ///   stream order.
 /// - Types: `arithmetic`, an object that every call that computes holds and that may set how the processor rounds;
 ///   `entries`, what a rank has selected; `incoming<T>`, a gradient as the accumulate pass reads it.
 /// - `gradient_of(gradient)` converts a caller's gradient to a gradient_ref; `check` throws unless its size is the
 ///   layout's; `without_values` returns what fail() exchanges in its place.
 /// - `for_host(comm)`, `on_host()`: communicator and space of the handshake. `word`: what this rank sends in it.
-/// - A `step_role` has the number of ranks, this rank, and whether the step exchanges or is a compress().
+/// - A `detail::step_role` has the number of ranks, this rank, and whether the step exchanges or is a compress().
 /// - `reserve` allocates for a number of ranks. Then, in each step: `begin_step`; `prepare` and `accumulate` (the
 ///   gradient); `take_passthrough`; `select`; `quantise`; `exchange` (collective); `put_back`; `remove` (what was
 ///   sent); `apply` (the update); `end_step`.

@@ -111,7 +111,13 @@ class interval {
 inline void require_in(std::string_view what, double value, interval const& allowed) {
   if (allowed.contains(value)) return;
   auto message = plain_text();
-  message << "gradsieve: " << what << " is " << shortest{value} << ", expected " << allowed;
+  message << "gradsieve: " << what << " is ";
+  auto const as_float = static_cast<float>(value);
+  if (stored_bits(static_cast<double>(as_float)) == stored_bits(value))
+    message << shortest{as_float};  // a field of a policy: 1.1, and not 1.100000023841858
+  else
+    message << shortest{value};
+  message << ", expected " << allowed;
   throw invalid_argument(message.str());
 }
 

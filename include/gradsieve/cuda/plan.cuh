@@ -220,7 +220,7 @@ class step_plan {
       to.slots[s] = static_cast<std::uint32_t>(slot);
       to.full[s] = is_listed;
       to.table[s].full = is_listed ? 1 : 0;
-      slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), all[s].size), most_);
+      slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), work_.selectable(s)), most_);
       if (is_listed) listed += all[s].size;
     }
     step_decision const decision{preflight::decision(segments_.decision(0), skips_),

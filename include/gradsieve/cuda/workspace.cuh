@@ -146,7 +146,8 @@ class cuda_workspace : public detail::stream_work {
       auto& to = table[s];
       to = segments_[s];
       to.k = mine(s) ? segments[s].k : 0;
-      std::uint64_t const entries = to.k == 0 ? 0 : std::min<std::uint64_t>(capacity(to.k), expected_ - out);
+      std::uint64_t const entries =
+          to.k == 0 ? 0 : std::min<std::uint64_t>({capacity(to.k), selectable_[s], expected_ - out});
       std::uint64_t const spare = n_ == 0 ? 0 : 65536 * std::uint64_t{to.size} / n_;
       to.base = static_cast<std::uint32_t>(base);
       to.room = static_cast<std::uint32_t>(std::min<std::uint64_t>({2 * entries + spare, to.size, room_ - base}));

@@ -40,10 +40,10 @@ class preflight {
     origin from = origin::continued;
   };
 
-  /// Gradients of this format are exchanged next.
-  template <gradient_value T>
+  /// Gradients of this format are exchanged next; void: of any.
+  template <class T>
   void set_format() noexcept {
-    format_ = std::same_as<T, float> ? 0 : std::same_as<T, float16> ? 1 : 2;
+    format_ = std::same_as<T, float> ? 1 : std::same_as<T, float16> ? 2 : std::same_as<T, bfloat16> ? 3 : 0;
   }
 
   /// Reserves memory for that many ranks. Allocates beyond 32. @throws std::bad_alloc; up to 2048 ranks the next
@@ -180,7 +180,8 @@ class preflight {
     if (it.layout_and_recipe != zero.layout_and_recipe) refuse("recipe or density");
     if (it.arithmetic() != zero.arithmetic())
       refuse("arithmetic: they were built otherwise, or their processors round differently");
-    if (it.format() != zero.format()) refuse("the format of their gradients: float, float16 or bfloat16");
+    if (it.format() != zero.format() && it.format() != 0 && zero.format() != 0)
+      refuse("the format of their gradients: float, float16 or bfloat16");
     if (it.step() != zero.step()) refuse("step: " + it.step_text() + "; and " + zero.step_text());
   }
 
