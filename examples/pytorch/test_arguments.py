@@ -284,6 +284,9 @@ def compressed_step(refusals):
     refusals.expect("choose outer_momentum=0", call, **good, recipe="radix + MOMENTUM", outer_momentum=0.9)
     refusals.expect("is for gradients", call, **good, on_non_finite="propagate")
     refusals.expect("leave local_weight out", call, **good, recipe="radix+momentum", local_weight=0.5)
+    world = dist.group.WORLD
+    refusals.expect("does not go with nodes", call, **good, on_non_finite="fail", inside=world, across=world)
+    refusals.expect("no optimizer is one", call, **good, second_moments=[torch.optim.LBFGS])
     frozen = fresh()
     frozen["model"].requires_grad_(False)
     refusals.expect("nothing to train", call, **frozen)

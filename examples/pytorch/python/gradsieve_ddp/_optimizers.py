@@ -36,7 +36,7 @@ def needs_closure(optimizer: Any) -> bool:
     """Whether its step() calls the loss itself, as LBFGS does."""
     try:
         closure = inspect.signature(type(inner(optimizer)).step).parameters.get("closure")
-    except (TypeError, ValueError):  # it has no signature
+    except (AttributeError, TypeError, ValueError):  # of an object that passes calls on, or without a signature
         return False
     return closure is not None and closure.default is closure.empty
 

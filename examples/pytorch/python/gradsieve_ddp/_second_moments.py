@@ -38,7 +38,8 @@ def is_known(optimizer: Any, further: Sequence[type] = ()) -> bool:
     """Whether an optimizer is one of KNOWN or of `further`, or of a subclass with KNOWN's own step()."""
     if isinstance(optimizer, tuple(further)):
         return True
-    step = inspect.unwrap(type(optimizer).step)  # torch wraps it at the first optimizer of a class
+    step = getattr(type(optimizer), "step", None)  # None: an object that passes calls on
+    step = step and inspect.unwrap(step)  # torch wraps it at the first optimizer of a class
     return any(isinstance(optimizer, each) and step is inspect.unwrap(each.step) for each in KNOWN)
 
 

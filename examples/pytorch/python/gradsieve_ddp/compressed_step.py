@@ -107,6 +107,10 @@ class CompressedStep:
         if options.get("on_non_finite") == "propagate":
             raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
                              "NaN: choose \"skip\" or \"fail\"; a GradScaler goes into step(scaler=scaler)")
+        if options.get("on_non_finite") == "fail" and options.get("inside") is not None:
+            raise ValueError("gradsieve: on_non_finite=\"fail\" does not go with nodes in CompressedStep: each rank of a node "
+                             "exchanges a part, and only those of the part with a NaN would drop the round; choose "
+                             "\"skip\"")
         options.setdefault("undo", self.every > 1)
         self._fails = options.get("on_non_finite") == "fail"
         self._undoes = _arguments.flag("undo", options["undo"]) or self._fails
@@ -143,7 +147,8 @@ class CompressedStep:
         """Before step(): limits the norm of the mean gradient, which the ranks estimate together from their own and the
         measured factors. A rank's own norm is up to sqrt(P) times as large: clipping by it cuts where one rank with all
         samples would not, and cuts ranks by their noise. With every > 1 each rank estimates alone. Returns the estimate
-        before it was limited. Collective with every = 1: an all-reduce of 16 bytes."""
+        before it was limited. Collective with every = 1, an all-reduce of 16 bytes; and as step() is, in a step that ends
+        with an exchange: all ranks clip in it, or none does."""
         max_norm = _arguments.number("max_norm", max_norm, 0)
         if self._factors is None:
             return float(nn.utils.clip_grad_norm_(self._own, max_norm))
@@ -397,6 +402,9 @@ def _scaled(second_moments: Any, optimizers: Sequence[Any]) -> list[Any]:
     elif not (isinstance(further, (list, tuple)) and further and all(isinstance(each, type) for each in further)):
         raise _arguments.refused("second_moments", second_moments, "True, False or a list of classes of optimizers")
     known = [_optimizers.inner(each) for each in optimizers] if second_moments else []
+    for kind in further:
+        if not any(isinstance(each, kind) for each in known):
+            raise ValueError(f"gradsieve: second_moments names {kind.__name__}, and no optimizer is one")
     return [each for each in known if _second_moments.is_known(each, further)]
 
 
