@@ -503,6 +503,7 @@ class LocalSequence:
             on_non_finite=self.bad, hook_group=group, **options_of(recipe))
         self.begin = self.common()
         self.hooked, self.ledger = Hooked(self.outer.hook, recipe, sizes), Ledger(sizes)
+        self.round = []  # gradients since the last exchange
         torch.manual_seed(1000 * seed + dist.get_rank())
 
     def common(self):
@@ -520,9 +521,7 @@ class LocalSequence:
             name = self.chance.choice(sorted(self.parameters))
             waiting, common = self.hooked.kept(), self.common()
             if dist.get_rank() == where:
-                good = self.parameters[name].grad.clone()
                 self.parameters[name].grad[0] = float("nan")
-            last = {name: each.detach().clone() for name, each in self.parameters.items()}
             try:
                 self.outer.step()
             except RuntimeError as error:
@@ -531,14 +530,16 @@ class LocalSequence:
                 raise AssertionError("a round with NaN did not fail")
             DdpSequence.same_waits(self, waiting)
             assert all(torch.equal(common[name], each) for name, each in self.common().items())
-            if dist.get_rank() == where:
-                with torch.no_grad():
-                    self.parameters[name].copy_(last[name] - good)
-            self.outer.exchange()
-        else:
-            self.outer.step()
-        for name, gradient in told.items():
-            self.ledger.take_in(name, gradient.double())
+            assert all(torch.isfinite(each).all() for each in self.parameters.values())
+            self.round = []  # all ranks drop it
+            return
+        self.outer.step()
+        self.round.append(told)
+        if ends:
+            for told in self.round:
+                for name, gradient in told.items():
+                    self.ledger.take_in(name, gradient.double())
+            self.round = []
 
     def run(self):
         for _ in range(self.chance.randint(2, 6)):
