@@ -36,28 +36,27 @@ class OneParameter(torch.nn.Module):
 STAGES = ("accumulate", "partition", "select", "exchange", "apply")
 
 
+class TimedParallel(DistributedDataParallel):
+    """Puts a clock around the hook that is registered."""
+
+    def register_comm_hook(self, state, hook):
+        self.spent = []
+
+        def timed(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            began = time.perf_counter()
+            future = hook(state, bucket)
+            future.wait()
+            self.spent.append(time.perf_counter() - began)
+            return future
+
+        super().register_comm_hook(state, timed)
+
+
 def measure(recipe, elements, density, steps, pool):
     """Seconds of floor, hook, and the hook's stages: medians."""
-    model = DistributedDataParallel(OneParameter(elements), bucket_cap_mb=4 * elements / 2**20 + 1)
-    spent = []
-
-    class Timed:
-        """Stands in for the model when the hook is registered, to put a clock around it."""
-
-        module, process_group = model.module, model.process_group
-
-        @staticmethod
-        def register_comm_hook(state, hook):
-            def timed(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-                began = time.perf_counter()
-                future = hook(state, bucket)
-                future.wait()
-                spent.append(time.perf_counter() - began)
-                return future
-
-            model.register_comm_hook(state, timed)
-
-    hook = gradsieve_ddp.register(Timed, recipe=recipe, density=None if recipe == "adacomp" else density)
+    model = TimedParallel(OneParameter(elements), bucket_cap_mb=4 * elements / 2**20 + 1)
+    hook = gradsieve_ddp.register(model, recipe=recipe, density=None if recipe == "adacomp" else density,
+                                  passthrough=())  # the parameter is a vector, which would pass through
     residual = torch.zeros(elements)
     floors, stages = [], []
     warm = int(2 / density)
@@ -72,7 +71,7 @@ def measure(recipe, elements, density, steps, pool):
         report = hook.report()
         stages.append({stage: report[f"seconds_{stage}"] for stage in STAGES})
     middle = {name: statistics.median(each[name] for each in stages[warm:]) for name in stages[0]}
-    return statistics.median(floors[warm:]), statistics.median(spent[warm:]), middle
+    return statistics.median(floors[warm:]), statistics.median(model.spent[warm:]), middle
 
 
 def main():
