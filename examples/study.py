@@ -576,7 +576,7 @@ def ranks():
         group["predicted ms"].append(float(row["predicted_ms"]))
         group["measured ms"].append(float(row["median_step_ms"]))
         group["error %"].append(100 * (group["predicted ms"][-1] / group["measured ms"][-1] - 1))
-    table("ranks", "The same with 2, 4 and 8 ranks on two busy cores, 1 Gbit/s", ["ranks", "plan"],
+    table("ranks", "The same with 2, 4 and 8 ranks on two cores, 1 Gbit/s", ["ranks", "plan"],
           [("groups", 0), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)],
           dict(sorted(groups.items())), middle)
 

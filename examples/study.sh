@@ -315,7 +315,7 @@ schedules() { # MG-WFBP against its peers
 links() { # MG-WFBP on limited links, with plans of layers and exchanges that were measured
   local repeat ranks
   [[ $quick ]] && return # the test `network` runs that script
-  for repeat in 1 2; do # the same with more ranks
+  for repeat in 1 2 3; do # the same with more ranks
     for ranks in 2 4 8; do
       cell "ranks-$ranks-$repeat" bench/network.sh --no-install --program "$train" --ranks $ranks --rates 1gbit --recipes dense \
         --schedules single,wfbp,mgwfbp,optimal --hidden 512,512,512,512,512,512,512,512 --dense-steps 12 \
