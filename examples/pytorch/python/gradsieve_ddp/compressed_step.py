@@ -208,13 +208,16 @@ class CompressedStep:
                 for start, own in zip(self._start, self._own):
                     start.sub_(own)
         self._outer.zero_grad(set_to_none=True)
+        begun = False
         try:
-            self._ddp(self._start).backward()
-        except Exception as error:  # some buckets may have been exchanged
+            told = self._ddp(self._start)
+            begun = True
+            told.backward()
+        except Exception as error:  # some buckets may have been exchanged, in the backward pass
             self._outer.zero_grad(set_to_none=True)
             if before is not None:
                 self.hook.load_state_dict(before)
-            elif self._undoes:
+            elif self._undoes and begun:  # otherwise the last step is that of the exchange before
                 self.hook.undo_step()
             if self._fails and "NaN or infinite" in str(error):  # on all ranks
                 self._done = 0
