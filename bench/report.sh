@@ -2,7 +2,7 @@
 # Measures this machine: builds, runs the sweep, draws it and writes the table of the goals.
 #   bench/report.sh [--full] [--peers] [DIR] [-- options of gradsieve_bench...]
 # DIR [bench/results/<processor and cores>] gets bench.json, report.md and the pictures. --peers installs libtorch.
-# Takes 4 minutes on two cores, with --peers 6, with --full about 40. Let the machine do nothing else meanwhile: with
+# Takes 5 minutes on two cores with --peers, with --full about 40. Let the machine do nothing else meanwhile: with
 # more runnable threads than cores, every parallel pass waits for the scheduler.
 set -euo pipefail
 directory=

@@ -251,7 +251,8 @@ inline void write_csv(std::ostream& out, std::vector<result> const& results, int
         << each.predicted.groups << ',' << shown(each.median_step_ms, 4) << ',' << shown(each.predicted.step_ms, 4)
         << ',' << shown(each.predicted.compute_ms, 4) << ',' << shown(each.received, 1) << ','
         << shown(each.entries_sent, 1) << ',' << shown(each.entries_updated, 1) << ',' << each.thresholds.by[0] << ','
-        << each.thresholds.by[1] << ',' << each.thresholds.by[2] << ',' << each.thresholds.probes << ',' << each.optimiser_bytes << '\n';
+        << each.thresholds.by[1] << ',' << each.thresholds.by[2] << ',' << each.thresholds.probes << ','
+        << each.optimiser_bytes << '\n';
 }
 
 inline void write_curves(std::ostream& out, std::vector<result> const& results) {

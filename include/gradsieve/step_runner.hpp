@@ -217,7 +217,8 @@ class step_runner {
   }
 
   [[nodiscard]] static std::string non_finite_text(std::uint64_t count) {
-    return "gradsieve: " + std::to_string(count) + " gradient elements are NaN or infinite, or would overflow the residual";
+    return "gradsieve: " + std::to_string(count) +
+           " gradient elements are NaN or infinite, or would overflow the residual";
   }
 
   stages& at_;

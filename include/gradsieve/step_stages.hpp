@@ -61,8 +61,8 @@ concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
 /// detail::step_parts<Recipe> and has the parts `work` (the space's workspace), `memory`, `passthrough`, `ranks`,
 /// `selection` and `last`. When a call returns, its work is either done or enqueued.
 /// - `holds_failures`: every exchange begins with the handshake of `detail::preflight` on the host. A rank's failure is
-///   held until then, and no call of a step throws before. Otherwise it is thrown at once, and other ranks learn of it in
-///   stream order.
+///   held until then, and no call of a step throws before. Otherwise it is thrown at once, and other ranks learn of it
+///   in stream order.
 /// - Types: `arithmetic`, an object that every call that computes holds and that may set how the processor rounds;
 ///   `entries`, what a rank has selected; `incoming<T>`, a gradient as the accumulate pass reads it.
 /// - `gradient_of(gradient)` converts a caller's gradient to a gradient_ref; `check` throws unless its size is the
