@@ -314,6 +314,37 @@ def case_a_forked_child_that_exits():
         assert (said.returncode, said.stdout.strip()) == (0, "7"), said
 
 
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+ENDS = """
+import sys, time, torch, torch.distributed as dist, gradsieve_ddp
+from torch.nn.parallel import DistributedDataParallel
+plain = gradsieve_ddp.host_hook
+class Slow:  # what is called when a bucket is done takes long
+    def __init__(self, native):
+        self.native = native
+    def start(self, bucket, done):
+        self.native.start(bucket, lambda why: (done(why), time.sleep(float(sys.argv[2]))))
+gradsieve_ddp.host_hook = lambda native, bucket: plain(Slow(native), bucket)
+gradsieve_ddp.host_hook.__annotations__ = plain.__annotations__
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+model = DistributedDataParallel(torch.nn.Linear(8, 8))
+hook = gradsieve_ddp.register(model, density=0.5)
+model(torch.ones(2, 8)).sum().backward()
+"""
+
+
+def case_a_program_that_ends_with_its_last_backward_pass():
+    """While the hook's thread is still in Python."""
+    if dist.get_rank() != 0:
+        return
+    for seconds in ("0.001", "0.1"):
+        with tempfile.TemporaryDirectory() as folder:
+            said = subprocess.run([sys.executable, "-c", ENDS, os.path.join(folder, "store"), seconds], timeout=60,
+                                  capture_output=True, text=True)
+        assert said.returncode == 0, said
+
+
 # ---- copies ----------------------------------------------------------------------------------------------------------
 
 
@@ -581,6 +612,7 @@ test_hook.TWO_RANKS = [
     case_a_forked_child_drops_what_it_has,
     case_a_worker_of_a_data_loader_collects_an_old_hook,
     case_a_forked_child_that_exits,
+    case_a_program_that_ends_with_its_last_backward_pass,
     case_copies_of_a_model_have_no_hook,
     case_other_hooks_stay_in_a_copy,
     case_a_layer_frozen_before_register,

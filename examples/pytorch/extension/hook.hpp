@@ -65,7 +65,7 @@ class hook : public std::enable_shared_from_this<hook> {
   }
 
   /// Begins to replace the bucket's buffer by the ranks' mean. Takes no time.
-  /// @throws gs::communication_error in a child of fork(), which has not the thread.
+  /// @throws gs::communication_error in a child of fork(), which has not the thread, and after end_calls().
   void start(c10d::GradBucket const& bucket, done when_done) {
     if (process_ != gs::process_id())
       throw gs::communication_error(
@@ -80,10 +80,21 @@ class hook : public std::enable_shared_from_this<hook> {
     }
     {
       std::scoped_lock const lock{mutex_};
+      if (ended_) throw gs::communication_error("gradsieve: the interpreter is about to end: no bucket can start");
       if (next.about.begins) failure_ = nullptr;
       queue_.push_back(std::move(next));
     }
     changed_.notify_all();
+  }
+
+  /// For the end of an interpreter that `done` and tensors need: waits until no `done` is being called, and calls none
+  /// from then on. Buckets that are under way are exchanged for the other ranks' sake, and their memory is not freed.
+  /// In a child of fork() nothing is done.
+  void end_calls() {
+    if (process_ != gs::process_id()) return;
+    std::unique_lock lock{mutex_};
+    ended_ = true;
+    changed_.wait(lock, [&] { return !calling_; });
   }
 
   /// body(bucket_exchange) when no bucket is under way.
@@ -149,29 +160,45 @@ class hook : public std::enable_shared_from_this<hook> {
       std::unique_lock lock{mutex_};
       changed_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
       if (stopped_) return;
-      job const next = queue_.front();  // shared, so that nothing of torch's is destroyed under the lock
+      auto next = std::make_unique<job const>(queue_.front());  // a copy: nothing of torch's dies under the lock
       queue_.pop_front();
       busy_ = true;
       lock.unlock();
-      auto failure = next.failure;
+      auto failure = next->failure;
       auto const begin = now();
       try {
-        if (!failure) exchange(next);
+        if (!failure) exchange(*next);
       } catch (...) {
         failure = std::current_exception();
       }
       auto const end = now();
       lock.lock();
-      if (keeps_times_) try_to_keep(next.bucket.getBuffer().nbytes(), begin, end);
-      if (next.throws_later && failure) {
+      if (keeps_times_) try_to_keep(next->bucket.getBuffer().nbytes(), begin, end);
+      if (next->throws_later && failure) {
         if (!failure_) failure_ = failure;
         failure = nullptr;
       }
       busy_ = false;
+      calling_ = !ended_;
       lock.unlock();
       changed_.notify_all();
-      next.when_done(failure);
+      call(std::move(next), failure);
     }
+  }
+
+  /// when_done, if it may still be called. The job goes before calling_ does: its tensors may need the interpreter.
+  void call(std::unique_ptr<job const> one, std::exception_ptr const& failure) noexcept {
+    if (!calling_) {
+      static_cast<void>(one.release());
+      return;
+    }
+    one->when_done(failure);
+    one.reset();
+    {
+      std::scoped_lock const lock{mutex_};
+      calling_ = false;
+    }
+    changed_.notify_all();
   }
 
   [[nodiscard]] static double now() noexcept {
@@ -203,6 +230,8 @@ class hook : public std::enable_shared_from_this<hook> {
   bool keeps_times_ = false;
   std::exception_ptr failure_;  // of this backward pass, the first
   bool busy_ = false;
+  bool calling_ = false;  // written by the thread alone
+  bool ended_ = false;
   bool stopped_ = false;
   std::int64_t process_ = gs::process_id();
   std::thread thread_;

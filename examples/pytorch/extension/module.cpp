@@ -411,6 +411,7 @@ PYBIND11_MODULE(_native, module) {
            py::kw_only(), py::arg("reducer"), py::arg("wishes"), py::arg("group"), py::arg("inside"),
            py::arg("parameters"), py::arg("names"), py::arg("threads"))
       .def("start", &start)
+      .def("end_calls", &hook::end_calls, py::call_guard<py::gil_scoped_release>())
       .def("keep_times",
            [](hook& target, bool keep) {
              auto const found = [&] {

@@ -26,7 +26,7 @@ if torch.__version__ != built_for:
                       "with pip install --force-reinstall --no-deps ./examples/pytorch")
 
 from . import _arguments, _groups, _native, _optimizers, _parameters, _passthrough, _shards
-from ._buckets import device_hook, host_hook
+from ._buckets import device_hook, end_with_interpreter, host_hook
 from ._groups import nodes
 from ._passthrough import BIASES_AND_NORMS
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
@@ -355,6 +355,8 @@ def register(
         names=names,
         threads=threads,
     )
+    if not on_device:
+        end_with_interpreter(native)
     try:
         if route == "cpp":
             native.attach(model.reducer)

@@ -1,9 +1,25 @@
 """What DDP calls with a bucket. DDP looks at the types of the arguments, which may not be strings therefore."""
 
+import atexit
+import weakref
 from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
+
+_with_threads: "weakref.WeakSet[Any]" = weakref.WeakSet()  #: native hooks whose thread calls Python
+
+
+def end_with_interpreter(native: Any) -> None:
+    """A thread that wants Python's lock after the interpreter's end would abort the process: before it, the hook's
+    thread stops calling Python."""
+    _with_threads.add(native)
+
+
+@atexit.register
+def _end_calls() -> None:
+    for each in list(_with_threads):
+        each.end_calls()
 
 
 def host_hook(native: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
