@@ -182,6 +182,12 @@ class Gradsieve(Plain):
         return [*counts, *(count / n for count in counts), found["union_size"] / max(1, found["budget"]),
                 self.engine.residual_norm(), *(found[f"seconds_{stage}"] for stage in STAGES)]
 
+    def pending(self) -> dict[str, np.ndarray]:
+        """What this rank has not sent, by name, of the layers that do not pass through."""
+        found = {name: torch.zeros(each.numel()) for name, each in self.ddp.module.named_parameters()}
+        self.engine._native.copy_residual(list(found.values()))
+        return {name: each.numpy() for name, each in found.items() if name not in self.engine.passthrough}
+
     def state(self) -> dict[str, Any]:
         return self.engine.state_dict()
 

@@ -151,6 +151,8 @@ def parser() -> Parser:
                           "0.01, of the lstm 0.03]")
     how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9,
                      help="of sgd and novograd, and the first moment's decay of adam and adamw [0.9]")
+    how.add_argument("--interleave", action="store_true",
+                     help="the hooks take each step in turn, so that other work on the machine slows all alike")
     how.add_argument("--seed", type=whole(0, 2**63 - 1), metavar="N", default=1,
                      help="of weights and samples [1]")
 
@@ -179,6 +181,10 @@ def parser() -> Parser:
     kept.add_argument("--trace", type=pathlib.Path, metavar="FILE",
                       help="one row a hook of gradsieve's and step: elements asked for, sent and updated, norm of the "
                            "residual, seconds of each part")
+    kept.add_argument("--accumulators", type=pathlib.Path, metavar="FILE",
+                      help="one row a hook of gradsieve's, sampled step and layer that does not pass through: how far "
+                           "rank 0's gradient, alone and with what was not sent, is from Laplace's and Gauss's law")
+    kept.add_argument("--accumulators-every", type=whole(1, many), metavar="N", default=50, help="steps [50]")
     kept.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="loss against bytes and against time (PNG)")
     kept.add_argument("--save", type=pathlib.Path, metavar="FILE", help="checkpoint, written after the last step")
     kept.add_argument("--resume", type=pathlib.Path, metavar="FILE", help="goes on from there, to the same bits")
@@ -228,7 +234,8 @@ def check(chosen: argparse.Namespace) -> None:
         raise UsageError(f"--stop {chosen.stop} lies beyond --steps {chosen.steps}")
     kinds = {hook.kind for hook in chosen.hook}
     for option, needs, why in (("outer_lr", "step", "is of CompressedStep"), ("outer_momentum", "step", "is of CompressedStep"),
-                               ("trace", "gradsieve", "has rows of gradsieve's hook")):
+                               ("trace", "gradsieve", "has rows of gradsieve's hook"),
+                               ("accumulators", "gradsieve", "has rows of gradsieve's hook")):
         if getattr(chosen, option) is not None and needs not in kinds:
             raise UsageError(f"--{option.replace('_', '-')} {why}: no --hook here is {needs}")
     if chosen.warmup is not None and not kinds & {"powersgd", "gradsieve"}:
@@ -241,6 +248,8 @@ def check(chosen: argparse.Namespace) -> None:
     if (chosen.save or chosen.resume) and chosen.hook[0].kind == "step":
         raise UsageError("--save and --resume: with step each rank has weights of its own, which this program does "
                          "not keep")
+    if chosen.interleave and (len(chosen.hook) < 2 or chosen.plan is not None):
+        raise UsageError("--interleave is for several hooks, and does not go with --plan, which times one")
     for hook in chosen.hook:
         if chosen.plan is not None and hook.kind != "gradsieve":
             raise UsageError(f"--plan is for gradsieve's hook, which times its exchanges; --hook {hook.name} does not")

@@ -7,6 +7,7 @@ import statistics
 import sys
 from typing import Iterable, Iterator, TextIO
 
+import accumulators
 from hooks import COUNTED, TRACED
 from trainer import Result
 
@@ -84,6 +85,14 @@ def traces(results: list[Result]) -> Iterator[list[object]]:
         for i, row in enumerate(each.traced):
             if row:
                 yield [each.hook, each.first + i + 1, repr(each.losses[i]), *row]
+
+
+def shapes(results: list[Result]) -> Iterator[list[object]]:
+    """One row a hook of gradsieve's, sampled step and layer, of rank 0."""
+    yield ["hook", *accumulators.COLUMNS]
+    for each in results:
+        for row in each.shapes:
+            yield [each.hook, *row]
 
 
 def summary(results: list[Result]) -> Iterator[list[object]]:

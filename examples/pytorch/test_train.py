@@ -178,6 +178,32 @@ class NovoGradTest(unittest.TestCase):
         np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-7)
 
 
+class AccumulatorsTest(unittest.TestCase):
+    def test_a_law_is_near_itself(self) -> None:
+        import accumulators
+        laplace, gauss = accumulators.laws()
+        to_laplace, to_gauss, kurtosis = accumulators.shape(3 + 7 * laplace)
+        self.assertLess(to_laplace, 0.002)
+        self.assertGreater(to_gauss, 0.1)
+        self.assertAlmostEqual(kurtosis, 6, delta=0.3)
+        to_laplace, to_gauss, kurtosis = accumulators.shape(7 * gauss)
+        self.assertLess(to_gauss, 0.002)
+        self.assertGreater(to_laplace, 0.1)
+        self.assertAlmostEqual(kurtosis, 3, delta=0.05)
+        self.assertEqual(accumulators.shape(np.zeros(5)), (0, 0, 0))
+        np.testing.assert_allclose(accumulators.shape(2 * gauss), accumulators.shape(gauss))  # in mean magnitudes
+
+    def test_rows_are_of_the_gradient_and_of_what_waits_with_it(self) -> None:
+        import accumulators
+        one, two = np.linspace(-1, 1, 101), np.linspace(-2, 2, 11)
+        rows = list(accumulators.rows(4, {"one": (one, -one), "two": (two, two)}))
+        self.assertEqual([row[:4] for row in rows], [[4, values, layer, count] for values in ("gradient", "accumulator")
+                                                     for layer, count in (("all", 112), ("one", 101), ("two", 11))])
+        self.assertEqual(rows[2][4:], rows[5][4:])  # twice as large, and of the same shape
+        self.assertEqual(rows[4][4:], ["0", "0", "0"])
+        self.assertEqual(list(accumulators.rows(1, {})), [])
+
+
 class OptionsTest(unittest.TestCase):
     def refuse(self, *arguments: str) -> str:
         said = io.StringIO()
@@ -211,6 +237,9 @@ class OptionsTest(unittest.TestCase):
                 (["--save", "file", "--hook", "step:4"], "each rank has weights of its own"),
                 (["--hook", "none", "--outer-lr", "1"], "--outer-lr is of CompressedStep"),
                 (["--hook", "none", "--trace", "file"], "--trace has rows of gradsieve's hook"),
+                (["--hook", "none", "--accumulators", "file"], "--accumulators has rows of gradsieve's hook"),
+                (["--hook", "none", "--interleave"], "--interleave is for several hooks"),
+                (["--hook", "gradsieve:radix,gradsieve:ldte", "--plan", "wfbp", "--interleave"], "not go with --plan"),
                 (["--hook", "step:4", "--warmup", "5"], "--warmup is of powersgd and gradsieve"),
                 (["--save", "file"], "--save goes with one --hook, not with 3"),
                 (["--sped"], "unrecognized arguments: --sped")):
@@ -320,6 +349,24 @@ class TwoRanksTest(InAFolder):
         self.assertGreater(float(summed_up["predicted_ms"]), 0)
         self.assertGreater(float(summed_up["measured_ms"]), 0)
         self.assertLess(int(summed_up["buckets"]), 4)
+
+    @unittest.skipUnless(importlib.util.find_spec("gradsieve_ddp"), "this Python has no gradsieve_ddp")
+    def test_steps_in_turn_and_samples_change_no_bit(self) -> None:
+        hooks, found = "none,gradsieve:radix,gradsieve:ldte", self.folder / "accumulators.csv"
+        made = [self.folder / "alone.csv", self.folder / "in_turn.csv"]
+        for path, more in zip(made, (["--accumulators", found, "--accumulators-every", "4"], ["--interleave"])):
+            done = train(*SMALL, "--hook", hooks, "--table", path, *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        alone, in_turn = ([(row["hook"], row["weights"]) for row in read_rows(path)] for path in made)
+        self.assertEqual(alone, in_turn)
+        self.assertEqual(len({weights for _, weights in alone}), 3)
+        self.assertEqual(alone[0][1], self.whole["none"]["weights"])
+        whole = [row for row in read_rows(found) if row["layer"] == "all"]
+        self.assertEqual([(row["hook"], row["step"], row["values"]) for row in whole],
+                         [(f"gradsieve:{name}", step, values) for name in ("radix", "ldte") for step in "15"
+                          for values in ("gradient", "accumulator")])
+        self.assertEqual(whole[0]["emd_laplace"], whole[1]["emd_laplace"])  # nothing waits yet
+        self.assertNotEqual(whole[2]["emd_laplace"], whole[3]["emd_laplace"])
 
     def test_so_does_powersgd(self) -> None:
         self.assertEqual(self.resumed("powersgd:2")["weights"], self.whole["powersgd:2"]["weights"])

@@ -38,7 +38,7 @@ def check_outputs(chosen: argparse.Namespace, files: contextlib.ExitStack) -> di
         open_output(chosen.plot, "--plot").close()
     if chosen.save is not None:
         open_output(chosen.save.with_name(chosen.save.name + ".part"), "--save").close()
-    paths = {"csv": chosen.csv, "table": chosen.table, "trace": chosen.trace}
+    paths = {name: getattr(chosen, name) for name in ("csv", "table", "trace", "accumulators")}
     return {name: files.enter_context(open_output(path, f"--{name}")) for name, path in paths.items() if path}
 
 
@@ -48,7 +48,7 @@ def compare(chosen: argparse.Namespace) -> None:
 
     import plot
     import report
-    from trainer import Result, Run, read_data
+    from trainer import Result, Run, read_data, train_in_turn
 
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -58,16 +58,23 @@ def compare(chosen: argparse.Namespace) -> None:
     with contextlib.ExitStack() as files:
         outputs = check_outputs(chosen, files) if rank == 0 else {}
         results: list[Result] = []
+        together: list[Run] = []
         for hook in chosen.hook:
             run = Run(chosen, hook, data)
-            if rank == 0 and not results:
+            if rank == 0 and not results and not together:
                 count = sum(each.numel() for each in run.model.parameters())
                 print(f"{chosen.model} of {count} parameters ({chosen.dtype}); {data.describe()}\n{world} ranks, torch "
                       f"{torch.__version__}, {chosen.steps} steps of {chosen.batch} samples, {chosen.optimizer}, "
                       f"learning rate {chosen.lr:g}, seed {chosen.seed}", flush=True)
-            bar = report.Progress(hook.name, run.result.first, chosen.stop or chosen.steps, rank == 0)
-            results.append(run.train(bar))
-            bar.close()
+            if chosen.interleave:
+                together.append(run)
+                continue
+            with contextlib.closing(report.Progress(hook.name, run.result.first, chosen.stop or chosen.steps,
+                                                    rank == 0)) as bar:
+                results.append(run.train(bar))
+        if together:
+            with contextlib.closing(report.Progress("all hooks", 0, chosen.steps, rank == 0)) as bar:
+                results = train_in_turn(together, bar)
         if rank != 0:
             return
         print(f"\n{report.table(results)}\n\n{report.notes(results)}")
@@ -75,6 +82,8 @@ def compare(chosen: argparse.Namespace) -> None:
             report.write_csv(outputs["csv"], report.steps(results))
         if "trace" in outputs:
             report.write_csv(outputs["trace"], report.traces(results))
+        if "accumulators" in outputs:
+            report.write_csv(outputs["accumulators"], report.shapes(results))
         if "table" in outputs:
             report.write_csv(outputs["table"], report.summary(results))
         if chosen.plot is not None:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import accumulators
 import checkpoint
 import hooks
 from data import Images, Ratings, Text
@@ -42,6 +43,7 @@ class Result:
     sent: list[float] = dataclasses.field(default_factory=list)
     received: list[float] = dataclasses.field(default_factory=list)
     traced: list[list[float]] = dataclasses.field(default_factory=list)  #: with --trace: hooks.TRACED
+    shapes: list[list[object]] = dataclasses.field(default_factory=list)  #: with --accumulators, on rank 0
     wire: list[int] = dataclasses.field(default_factory=list)  #: what left the network interface, where there is one
     seconds: list[float] = dataclasses.field(default_factory=list)
     test_loss: float = math.nan
@@ -176,7 +178,20 @@ class Run:
         found = torch.from_numpy(inputs)
         return found.to(self.dtype) if found.is_floating_point() else found
 
+    def sample(self, number: int) -> None:
+        """Looks at this rank's gradient of a step that is to come, and at what it had not sent; local."""
+        inputs, targets = self.data.batch(self.chosen.seed, number, self.chosen.batch, self.rank, self.world)
+        loss, _ = loss_and_hits(self.model(self.tensor(inputs)), torch.from_numpy(targets))
+        gradients = torch.autograd.grad(loss, list(self.model.parameters()))  # which calls no hook of DDP's
+        pending = self.exchange.pending()
+        layers = {name: (gradient.flatten().numpy(), pending[name])
+                  for (name, _), gradient in zip(self.model.named_parameters(), gradients) if name in pending}
+        self.result.shapes += accumulators.rows(number + 1, layers)
+
     def step(self, number: int) -> None:
+        if (self.chosen.accumulators is not None and self.rank == 0 and number % self.chosen.accumulators_every == 0
+                and isinstance(self.exchange, hooks.Gradsieve)):
+            self.sample(number)
         began, before, result = time.perf_counter(), sent_by_interface(), self.result
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.chosen, number)
@@ -204,12 +219,16 @@ class Run:
             for number in range(self.result.first, last):
                 self.step(number)
                 show(number + 1, self.result.losses[-1])
-        self.exchange.finish()
         if self.plan is not None:
             self.result.buckets = len(recorder.trace.exchanges) // max(1, recorder.trace.steps - 1)
             self.result.predicted, self.result.measured = self.plan.predicted_here, recorder.trace.iteration
             if self.rank == 0:
                 print(self.plan.compared(recorder.trace), flush=True)
+        return self.end()
+
+    def end(self) -> Result:
+        """After the last step. @throws RuntimeError as train()."""
+        self.exchange.finish()
         losses = torch.tensor(self.result.losses, dtype=torch.float64)
         dist.all_reduce(losses)  # once, not in every step, where it would count
         self.result.losses = (losses / self.world).tolist()
@@ -217,8 +236,8 @@ class Run:
         self.evaluate()
         self.compare_replicas()
         if self.chosen.save is not None:
-            checkpoint.save(self.chosen.save, self.kept, max(last, self.result.first), self.model, self.optimizer,
-                            self.exchange)
+            done = self.result.first + len(self.result.seconds)
+            checkpoint.save(self.chosen.save, self.kept, done, self.model, self.optimizer, self.exchange)
         return self.result
 
     @torch.no_grad()
@@ -246,3 +265,15 @@ class Run:
             if other != every[0]:
                 raise RuntimeError(f"replicas differ after the last step with {self.result.hook}: rank {rank} does not "
                                    "hold rank 0's parameters")
+
+
+def train_in_turn(runs: list[Run], show: Callable[[int, float], None]) -> list[Result]:
+    """All steps of several runs, step by step; each step begins with another run.
+
+    @throws RuntimeError as Run.train().
+    """
+    for number in range(runs[0].chosen.steps):
+        for i in range(len(runs)):
+            runs[(number + i) % len(runs)].step(number)
+        show(number + 1, runs[0].result.losses[-1])
+    return [each.end() for each in runs]
