@@ -461,9 +461,10 @@ def equal():
            ("points over dense", 2)], dict(sorted(groups.items(), reverse=True)))
 
 
-def sizes():
+def benchmarks(pattern):
+    """(family, selector, law, n) -> least us of several runs."""
     found = {}
-    for path in sorted(folder.glob("sizes-*.json")):
+    for path in sorted(folder.glob(pattern)):
         if not path.with_suffix(".done").exists():
             continue
         for entry in json.loads(path.read_text())["benchmarks"]:
@@ -472,6 +473,11 @@ def sizes():
             key = parts[0], parts[1], axes["law"], int(axes["n"])
             if not entry.get("error_occurred"):
                 found[key] = min(found.get(key, math.inf), 1e3 * float(entry["real_time"]))
+    return found
+
+
+def sizes():
+    found = benchmarks("sizes-*.json")
     groups, curves = grouped(), lines()
     order = list(dict.fromkeys((family, who) for family, who, law, _ in found if law == "laplace"))
     ns = sorted({n for *_, n in found})
@@ -627,6 +633,88 @@ def networks():
             [("mean of 5 steps and of seeds", {"curves": curves, "x": "step", "y": "rate", "over": 5})])
 
 
+def distances():
+    groups, nearer = grouped(), collections.defaultdict(list)
+    last = collections.defaultdict(int)
+    for cell, row in rows("*-*-*.shapes"):
+        last[cell] = max(last[cell], int(row["step"]))
+    for cell, row in rows("*-*-*.shapes"):
+        if when := when_of(int(row["step"]), last[cell]):
+            key = cell.split("-")[1], row["values"], when
+            laplace, gauss = float(row["emd_laplace"]), float(row["emd_gauss"])
+            if row["layer"] == "all":
+                groups[key]["to Laplace"].append(laplace)
+                groups[key]["to Gauss"].append(gauss)
+                groups[key]["Laplace / Gauss"].append(laplace / gauss)
+            else:
+                nearer[key].append(laplace < gauss)
+    for key, votes in nearer.items():
+        groups[key]["layers nearer to Laplace %"] = [100 * statistics.fmean(votes)]
+    table("distances", "The same distances in a CNN, an LSTM and a transformer under top-k of 1 %, two ranks of PyTorch, without "
+          "biases and norms (n: samples)", ["network", "values", "when"],
+          [("to Laplace", 3), ("to Gauss", 3), ("Laplace / Gauss", 2), ("layers nearer to Laplace %", 0)],
+          dict(sorted(groups.items())))
+
+
+def trailing(losses, over):
+    """Means of so many losses, the last of which is that of step 1, 2, ...; infinite before there are so many."""
+    return [statistics.fmean(losses[i + 1 - over:i + 1]) if i + 1 >= over else math.inf for i in range(len(losses))]
+
+
+def times():
+    finals, reached = grouped(), grouped()
+    for cell, runs in by_cell("times-*.csv").items():
+        model = cell.split("-")[1]
+        runs = {row["hook"].removeprefix("gradsieve:"): row for row in runs}
+        steps, parts = collections.defaultdict(list), collections.defaultdict(list)
+        for kind, of in (("steps", steps), ("trace", parts)):
+            for _, row in rows(f"{cell}.{kind}"):
+                of[row["hook"].removeprefix("gradsieve:")].append(row)
+        over = max(1, len(steps["none"]) // 10)
+        means = {name: trailing([float(row["loss"]) for row in of], over) for name, of in steps.items()}
+        level = max(of[-1] for name, of in means.items() if name != "none")
+        until, seconds = {}, {}
+        for name, row in runs.items():
+            final, time = finals[model, name], reached[model, name]
+            final["accuracy %"].append(100 * float(row["accuracy"]))
+            final["test loss"].append(float(row["test_loss"]))
+            if name != "none":
+                final["points over dense"].append(100 * (float(row["accuracy"]) - float(runs["none"]["accuracy"])))
+                passed, kept = float(row["passed"]), parts[name][over:]  # steps in which the density is the last
+                final["sent / k"].append(sum(float(each["sent"]) - passed for each in kept)
+                                         / sum(float(each["asked"]) - passed for each in kept))
+                time["selecting %"].append(100 * statistics.median(float(each["accumulate_s"]) + float(each["select_s"])
+                                                                   for each in parts[name]) / 1e-3
+                                           / float(row["median_step_ms"]))
+            time["ms a step"].append(float(row["median_step_ms"]))
+            until[name] = next((i + 1 for i, mean in enumerate(means[name]) if mean <= level), math.nan)
+            time["steps to the loss"].append(until[name])
+            seconds[name] = until[name] * float(row["median_step_ms"])
+            time["loss"].append(level)
+            time["step faster than radix"].append(float(runs["radix"]["median_step_ms"]) / float(row["median_step_ms"]))
+        for name in runs:
+            for peer in ("radix", "hierarchical"):
+                if peer in runs:
+                    reached[model, name][f"times faster than {peer}"].append(seconds[peer] / seconds[name])
+    names = "a CNN on MNIST's test file, an LSTM and a transformer on characters: two ranks of PyTorch, 1 %, SGD"
+    table("finals", f"Selectors on {names}", ["network", "recipe"],
+          [("accuracy %", 2), ("points over dense", 2), ("test loss", 4), ("sent / k", 2)], dict(sorted(finals.items())))
+    table("times", "Their time to the highest of the five selectors' final training losses (mean of a tenth of the steps): steps to it "
+          "times the median step, all taking each step in turn; selecting: share of a step that accumulates and selects",
+          ["network", "recipe"],
+          [("loss", 3), ("steps to the loss", 0), ("ms a step", 2), ("step faster than radix", 3), ("selecting %", 1),
+           ("times faster than radix", 3), ("times faster than hierarchical", 3)], dict(sorted(reached.items())))
+
+
+def peers():
+    found, groups = benchmarks("peers-*.json"), grouped()
+    for (family, who, law, n), us in found.items():
+        groups[who, "peer" if family == "peer" else "gradsieve"][f"{n}"].append(us / 1e3)
+    table("peers", "Selection alone of 1 % of an accumulator under error feedback, of as many elements as the LSTM, the transformer "
+          "and the CNN select from; ms, one thread, least median of three runs", ["selector", "of"],
+          [(f"{n}", 2) for n in sorted({n for *_, n in found})], groups)
+
+
 def codec():
     groups = grouped()
     for _, row in rows("codec.txt"):
@@ -639,7 +727,7 @@ def codec():
 
 
 for part in (density, selection, laws, kinds, estimates, selectors, memories, learners, bins, novograd, unpleasant, forms,
-             equal, sizes, schedules, published, links, ranks, hook, networks, codec):
+             equal, sizes, schedules, published, links, ranks, hook, networks, distances, times, peers, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))
 (folder / "commands.txt").write_text("".join(path.read_text() for path in sorted(folder.glob("*.command"))

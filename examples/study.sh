@@ -3,20 +3,20 @@
 # Each cell is one command, which is printed and leaves its files in out/study (--quick: out/study-quick); a cell that
 # is there is not run again. GRADSIEVE_STUDY_OUT names another folder, GRADSIEVE_BUILD another build than build/release.
 # Afterwards study.py makes tables, pictures and commands.txt of all that is there.
-#   GRADSIEVE_MNIST    folder with MNIST's files, for unpleasant, forms and networks [../shared/data/mnist if there]
-#   GRADSIEVE_TEXT     text for networks' LSTM [../shared/data/text/tinyshakespeare.txt if there, else README.md]
+#   GRADSIEVE_MNIST    folder with MNIST's files, for unpleasant, forms, networks and more [../shared/data/mnist if there]
+#   GRADSIEVE_TEXT     text for networks and times [../shared/data/text/tinyshakespeare.txt if there, else README.md]
 #   GRADSIEVE_RATINGS  ratings for networks' NCF: user, item, rating, set apart by tabs, as in MovieLens's u.data or in
 #                      recbole/dataset_example/ml-100k/ml-100k.inter of the package recbole
 #   GRADSIEVE_MGWFBP_LOG  tmp8comm.log of MG-WFBP's authors, for schedules [that of ../shared/data/traces if there]
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
 #   density 1, selection 5, laws 7, estimates 2, selectors 10, memories 3, learners 20, bins 5, novograd 19,
-#   unpleasant 10, forms 36, equal 5, sizes 5, schedules 1, links 11, hook 2, networks 36, codec 1
+#   unpleasant 10, forms 36, equal 5, sizes 5, schedules 1, links 11, hook 2, networks 36, times 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 all=(density selection laws estimates selectors memories learners bins novograd unpleasant forms equal sizes schedules links
-  hook networks codec)
+  hook networks times codec)
 wanted=()
 quick=
 for argument in "$@"; do
@@ -388,6 +388,41 @@ networks() { # CNN, LSTM and NCF over PyTorch's hook
       local -n options=$model
       cell "rates-$kind-$seed" "${program[@]}" "${options[@]}" --optimizer "$optimiser" --hook gradsieve:adacomp \
         --passthrough "$passed" --seed "$seed" --table @csv --csv @steps
+    done
+  done
+}
+times() { # LDTE-BS on a CNN, an LSTM and a transformer: distances to two laws, accuracy, and time to the same loss
+  local seed model hooks=none
+  find_hook || { skipped times "no Python with torch and gradsieve_ddp of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
+  local program=("$python" examples/pytorch/train.py --ranks 2) models=(lstm transformer)
+  # shellcheck disable=SC2034 # one of three that $model names
+  local cnn=(--model cnn --data "$mnist" --width 1024 --steps 300)
+  local lstm=(--model lstm --context 32 --width 256 --steps 400)
+  local transformer=(--model transformer --context 32 --steps 500)
+  [[ -z $text ]] || { lstm+=(--text "$text"); transformer+=(--text "$text"); }
+  if [[ $mnist ]]; then models+=(cnn); else skipped "times' CNN" "GRADSIEVE_MNIST names no folder"; fi
+  for model in radix hierarchical trimmed ldte laplacian; do hooks+=,gradsieve:$model; done
+  if [[ $quick ]]; then
+    cell times-lstm-1 "${program[@]}" "${lstm[@]}" --width 32 --steps 10 --interleave \
+      --hook none,gradsieve:radix,gradsieve:ldte --table @csv --csv @steps --trace @trace --accumulators @shapes \
+      --accumulators-every 3
+    return
+  fi
+  local bench=$build/bench/gradsieve_bench
+  [[ -x $bench ]] || skipped peers "no $bench"
+  for seed in "${seeds[@]}"; do # selection of as many elements, and as it is published
+    [[ ! -x $bench ]] || cell "peers-$seed" "$bench" --n=557568,610560,1620624 --density=0.01 --threads=1 --selector=all \
+      --peers --seconds=0.2 '--benchmark_filter=(select/(ldte|trimmed)/|peer/published).*/law:ef' --benchmark_out=@json \
+      --benchmark_out_format=json
+  done
+  for seed in "${five[@]}"; do
+    for model in "${models[@]}"; do
+      local -n options=$model
+      cell "times-$model-$seed" "${program[@]}" "${options[@]}" --interleave --hook "$hooks" --seed "$seed" \
+        --table @csv --csv @steps --trace @trace
+      [[ " ${seeds[*]} " == *" $seed "* ]] || continue
+      cell "shapes-$model-$seed" "${program[@]}" "${options[@]}" --hook gradsieve:radix --seed "$seed" \
+        --accumulators @shapes --accumulators-every 10
     done
   done
 }
