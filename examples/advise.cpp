@@ -41,7 +41,7 @@ namespace {
 
 constexpr char const* usage = R"(advise [option value]...
   --trace NAME|FILE  a model's layers as CSV, or a trace of the examples [resnet50]
-  --elements N       instead: one layer of so many, up to 2^52
+  --elements N       instead: one layer of so many, fewer than 2^51
   --workers P        [8]
   --bandwidth RATE   of a link, each way: 100mbit, 1gbit, 12.5gbit, ... [1gbit]
   --latency-us X     seconds a message, in millionths [30]
@@ -114,7 +114,7 @@ settings parse(std::span<char*> arguments) {
     if (name == "--trace")
       chosen.trace = value;
     else if (name == "--elements")
-      chosen.elements = example::number<std::uint64_t>(name, value, 1, 1ull << 52);
+      chosen.elements = example::number<std::uint64_t>(name, value, 1, (1ull << 51) - 1);
     else if (name == "--workers")
       chosen.workers = example::number(name, value, 1, 1 << 20);
     else if (name == "--bandwidth")

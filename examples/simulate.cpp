@@ -83,11 +83,9 @@ void compare(settings const& chosen) {
           last = play(chosen, by, of, cost, workers);
           auto const& metrics = last.line.metrics;
           row.push_back(metrics);
-          csv << of.name() << ',';
-          if (on.name.find(',') == std::string::npos)
-            csv << on.name;
-          else
-            csv << '"' << on.name << '"';
+          gs::detail::write_csv_text(csv, of.name());
+          csv << ',';
+          gs::detail::write_csv_text(csv, on.name);
           csv << ',' << workers << ',' << by.name << ',' << last.plan.groups().size() << std::fixed
               << std::setprecision(4) << ',' << 1e3 * metrics.iteration << ',' << 1e3 * metrics.exposed() << ','
               << metrics.speedup() << ',' << metrics.efficiency() << '\n';
@@ -109,6 +107,7 @@ void compare(settings const& chosen) {
   if (!chosen.chrome.empty()) {
     auto file = created(chosen.chrome);
     gs::write_chrome_trace(file, last.line, traces.back(), last.plan);
+    finish(file, chosen.chrome);
     std::cout << "wrote " << chosen.chrome << ": " << methods.back().name << ", " << last_workers
               << " workers; open it at ui.perfetto.dev\n";
   }
@@ -118,8 +117,9 @@ void compare(settings const& chosen) {
       gs::write_json(file, traces.back());
     else
       gs::write_csv(file, traces.back());
+    finish(file, chosen.write_trace);
   }
-  if (!chosen.csv.empty() && !csv.flush()) throw std::runtime_error("cannot write '" + chosen.csv + "'");
+  if (!chosen.csv.empty()) finish(csv, chosen.csv);
 }
 
 }  // namespace

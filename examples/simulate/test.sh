@@ -221,6 +221,15 @@ takes 2 '--density: goes with a sparse' --trace short.csv --density 0.1
 takes 2 '--sizes: goes with a profile' --trace short.csv --sizes 1,2
 takes 2 '--csv needs a value' --trace short.csv --csv --planners wfbp
 takes 1 "cannot read '/tmp'" --trace /tmp
+takes 2 "--trace 'absent.csv'" --trace absent.csv
+printf 'bytes,backward\n8000000,0.001\n' >eight.csv
+takes 0 '1 layers' --trace eight.csv --priority 100 # 80,000 pieces, each in constant time
+takes 2 '8000000 pieces of 1 bytes in an iteration, 2^22 at most' --trace eight.csv --priority 1
+# What could not be written is no success.
+for option in --csv --chrome --write-trace; do takes 1 "cannot write '/dev/full'" --trace short.csv $option /dev/full; done
+printf '{"name": "a, \\"b\\"", "layers": [{"bytes": 4, "backward": 1}]}' >comma.json
+takes 0 'a, "b" on v100' --trace comma.json --csv comma.csv
+grep -q '^"a, ""b""",v100-10gbe,4,optimal,' comma.csv || { echo "comma.csv: $(cat comma.csv)"; failed=1; }
 
 # A byte order mark, as spreadsheets write it.
 for file in short net; do printf '\357\273\277' | cat - $file.csv >${file}_mark.csv; done

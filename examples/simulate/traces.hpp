@@ -11,6 +11,7 @@
 #include <locale>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,21 @@ inline std::ofstream created(std::string const& path) {
   file.imbue(std::locale::classic());
   if (!file) throw std::runtime_error("cannot write '" + path + "'");
   return file;
+}
+
+/// The end of a file that created() has opened. @throws std::runtime_error if not all of it could be written
+inline void finish(std::ofstream& file, std::string const& path) {
+  if (!file.flush()) throw std::runtime_error("cannot write '" + path + "'");
+}
+
+/// Paths of the traces of this example; none where its folder is not.
+inline std::vector<std::filesystem::path> shipped_traces() {
+  std::vector<std::filesystem::path> paths;
+  std::error_code problem;
+  for (auto const& each : std::filesystem::directory_iterator{GRADSIEVE_EXAMPLE_TRACES, problem})
+    if (each.path().extension() == ".csv") paths.push_back(each.path());
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 /// Layers of the library's JSON, with or without the object around them.
@@ -97,9 +113,8 @@ inline gs::trace load(std::string const& text, std::vector<std::uint64_t> const&
   fs::path const path = fs::exists(shipped) ? shipped : fs::path{text};
   if (!fs::exists(path)) {
     names known;
-    for (auto const& each : fs::directory_iterator{GRADSIEVE_EXAMPLE_TRACES})
-      if (each.path().extension() == ".csv") known.push_back(each.path().stem().string());
-    std::sort(known.begin(), known.end());
+    for (auto const& each : shipped_traces()) known.push_back(each.stem().string());
+    if (known.empty()) throw usage_error("--trace '" + text + "': no such file, and no folder " GRADSIEVE_EXAMPLE_TRACES);
     throw usage_error("--trace '" + text + "': choose a file, all, or one of " + joined(known));
   }
   auto file = opened(path);
@@ -116,10 +131,8 @@ inline std::vector<gs::trace> load_all(settings const& chosen) {
       traces.push_back(load(each, chosen.sizes));
       continue;
     }
-    std::vector<std::filesystem::path> paths;
-    for (auto const& file : std::filesystem::directory_iterator{GRADSIEVE_EXAMPLE_TRACES})
-      if (file.path().extension() == ".csv") paths.push_back(file.path());
-    std::sort(paths.begin(), paths.end());
+    auto const paths = shipped_traces();
+    if (paths.empty()) throw usage_error("--trace all: there is no folder " GRADSIEVE_EXAMPLE_TRACES);
     for (auto const& path : paths) traces.push_back(load(path.stem().string(), chosen.sizes));
   }
   if (!chosen.logs.empty() && !chosen.sizes.empty()) throw usage_error("--sizes: goes with a profile, not with --log");

@@ -35,6 +35,11 @@ struct simulation_options {
   bool two_halves = false;  ///< reduce-scatter in the backward pass, all-gather in the next forward; each half the cost
   selection_seconds selection{};  ///< of selecting, on the compute lane, when a group's last gradient is ready
 
+  /// Collectives in which a group of so many bytes is sent.
+  [[nodiscard]] std::uint64_t pieces(std::uint64_t bytes) const noexcept {
+    if (bytes == 0) return 0;
+    return chunk == 0 ? 1 : (bytes - 1) / chunk + 1;
+  }
   /// Checks all options. @throws invalid_argument naming the first that is out of its limits.
   void check() const {
     require_between("number of workers", workers, 1, 1 << 24);
@@ -135,16 +140,12 @@ class simulation {
     if (event.end > event.begin || event.kind != activity::select) result_.events.push_back(event);
   }
 
-  /// Adds the pieces of a complete group to those that wait for a stream.
+  /// Adds a complete group to those that wait for a stream.
   void enqueue(activity kind, std::size_t group) {
-    std::uint64_t rest = by_.groups()[group].bytes;
-    std::uint64_t const most = options_.chunk > 0 ? options_.chunk : rest;
-    double const share = options_.two_halves ? 0.5 : 1;
+    std::uint64_t const bytes = by_.groups()[group].bytes;
     if (kind != activity::all_gather) remaining_[group] = options_.two_halves ? 1 : 0;  // 1: the all-gather to come
-    for (; rest > 0; rest -= std::min(most, rest)) {
-      waiting_.push_back({kind, group, std::min(most, rest), share});
-      ++remaining_[group];
-    }
+    if (bytes > 0) waiting_.push_back({kind, group, bytes, options_.two_halves ? 0.5 : 1});
+    remaining_[group] += options_.pieces(bytes);
     if (kind == activity::all_gather) --remaining_[group];
     start_collectives();
   }
@@ -168,9 +169,13 @@ class simulation {
       if (options_.priority)
         chosen = std::max_element(chosen, waiting_.end(),
                                   [](collective const& a, collective const& b) { return a.group < b.group; });
-      collective const job = *chosen;
-      std::rotate(waiting_.begin() + static_cast<std::ptrdiff_t>(next_), chosen, chosen + 1);
-      if (++next_ == waiting_.size()) waiting_.clear(), next_ = 0;
+      collective job = *chosen;
+      if (options_.chunk > 0) job.bytes = std::min(job.bytes, options_.chunk);
+      chosen->bytes -= job.bytes;
+      if (chosen->bytes == 0) {
+        std::rotate(waiting_.begin() + static_cast<std::ptrdiff_t>(next_), chosen, chosen + 1);
+        if (++next_ == waiting_.size()) waiting_.clear(), next_ = 0;
+      }
       double const all = job.share * planned_seconds_of(cost_, job.bytes);
       double const startup = std::min(all, job.share * seconds_of(cost_, 1));
       each = {job, now_, startup, all - startup, iteration_, true};
@@ -239,7 +244,7 @@ class simulation {
   simulation_options const& options_;
   timeline result_;
   std::vector<stream> streams_;
-  std::vector<collective> waiting_;
+  std::vector<collective> waiting_;     // groups, with the bytes that no collective has sent yet
   std::size_t next_ = 0;                // of waiting_
   std::vector<std::size_t> remaining_;  // unfinished pieces of each group
   std::size_t reduced_ = 0;             // groups whose reduce-scatter has finished
@@ -257,9 +262,9 @@ class simulation {
 /// disturbance, an iteration takes the forward seconds plus the later of finish() and the end of the backward pass. If
 /// layers of the next forward pass wait only for their own groups, `iteration` is the period of a steady state:
 /// simulate 3 or more. Local.
-/// Cost: about L + groups events per iteration, times workers with jitter. Allocates.
-/// @throws invalid_argument if the plan is for other layers, the cost or an option is out of its limits, or the cost of
-/// a group or of a piece of one is negative, infinite or NaN.
+/// Cost: about L + pieces of groups events per iteration, times workers with jitter. Allocates.
+/// @throws invalid_argument if the plan is for other layers, the cost or an option is out of its limits, an iteration
+/// has more than 2^22 pieces, or the cost of a group or of a piece of one is negative, infinite or NaN.
 template <cost_model Cost>
 [[nodiscard]] timeline simulate(trace const& of, plan const& by, Cost const& cost,
                                 simulation_options const& options = {}) {
@@ -270,6 +275,11 @@ template <cost_model Cost>
   if (!same)
     throw invalid_argument("gradsieve: a plan for " + std::to_string(by.count()) + " layers and a trace of " +
                            std::to_string(of.count()) + " do not have the same layers");
+  std::uint64_t pieces = 0;
+  for (auto const& each : by.groups()) pieces += options.pieces(each.bytes);
+  if (pieces > std::uint64_t{1} << 22)
+    throw invalid_argument("gradsieve: " + std::to_string(pieces) + " pieces of " + std::to_string(options.chunk) +
+                           " bytes in an iteration, 2^22 at most");
   return detail::simulation<Cost>{of, by, cost, options}.run();
 }
 
