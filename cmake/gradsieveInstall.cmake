@@ -15,8 +15,12 @@ install(FILES "${PROJECT_BINARY_DIR}/gradsieveConfig.cmake" "${PROJECT_BINARY_DI
               cmake/gradsieveNccl.cmake DESTINATION "${package_dir}")
 
 # The prefix is counted from where the file lies, so that `cmake --install --prefix` and moved trees keep it true.
+# Folders may be absolute paths, as some distributions give them.
 set(pkgconfig_dir "${CMAKE_INSTALL_DATADIR}/pkgconfig")
-cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}/${pkgconfig_dir}"
+cmake_path(ABSOLUTE_PATH pkgconfig_dir BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE pkgconfig_full_dir)
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY "${pkgconfig_full_dir}"
            OUTPUT_VARIABLE pkgconfig_to_prefix)
+set(pkgconfig_headers "\${prefix}")
+cmake_path(APPEND pkgconfig_headers "${CMAKE_INSTALL_INCLUDEDIR}")
 configure_file(cmake/gradsieve.pc.in "${PROJECT_BINARY_DIR}/gradsieve.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/gradsieve.pc" DESTINATION "${pkgconfig_dir}")

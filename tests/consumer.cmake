@@ -22,7 +22,13 @@ gradsieve_consumer(fetch ${nothing_else} -DGRADSIEVE_FROM=fetch)
 gradsieve_fails(consumer_without_mpi "gradsieve: component mpi needs MPI::MPI_CXX"
   ${CMAKE_COMMAND} -S "${consumer}" -B "${CMAKE_CURRENT_BINARY_DIR}/consumer_without_mpi" ${user} ${nothing_else}
   -DGRADSIEVE_FROM=package -DGRADSIEVE_COMPONENTS=mpi)
-set(users_of_the_package package without_mpi)
+set(users_of_the_package package without_mpi c)
+if(NOT GRADSIEVE_BUILD_C OR NOT BUILD_SHARED_LIBS)
+  gradsieve_fails(consumer_c "gradsieve: component c needs (a library that was installed|the language CXX)" ${CMAKE_COMMAND}
+    -S "${consumer}" -B "${CMAKE_CURRENT_BINARY_DIR}/consumer_c" ${user} -DGRADSIEVE_COMPONENTS=c)
+else()
+  gradsieve_consumer(c -DGRADSIEVE_COMPONENTS=c)
+endif()
 
 # Without CMake, by pkg-config.
 find_program(GRADSIEVE_PKG_CONFIG NAMES pkg-config pkgconf)
@@ -34,6 +40,15 @@ if(GRADSIEVE_PKG_CONFIG)
 else()
   message(STATUS "gradsieve: no pkg-config; its consumer is not tested")
 endif()
+
+# Where the folders of the installation are absolute paths.
+set(apart "${CMAKE_CURRENT_BINARY_DIR}/apart")
+gradsieve_add_test(install_apart sh -c "'${CMAKE_COMMAND}' -S '${PROJECT_SOURCE_DIR}' -B '${apart}' \
+-DCMAKE_CXX_COMPILER='${CMAKE_CXX_COMPILER}' -DGRADSIEVE_BUILD_TESTS=OFF -DGRADSIEVE_BUILD_BENCH=OFF \
+-DGRADSIEVE_BUILD_EXAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/a/b -DCMAKE_INSTALL_INCLUDEDIR=/c/include \
+-DCMAKE_INSTALL_DATADIR=/a/d >'${apart}.log' && cat '${apart}/gradsieve.pc'")
+set_tests_properties(${GRADSIEVE_TEST_PREFIX}install_apart PROPERTIES PASS_REGULAR_EXPRESSION
+                     "prefix=.{pcfiledir}/../../b\nincludedir=/c/include\n")
 
 if(TARGET MPI::MPI_CXX)
   gradsieve_consumer(mpi_package -DGRADSIEVE_FROM=package -DGRADSIEVE_COMPONENTS=mpi)

@@ -61,7 +61,7 @@ class averager {
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
     float_environment const mode;
-    auto const out = detail::writable(detail::checked_gradient(gradient, layers_));
+    auto const out = detail::writable<Gradient>(detail::checked_gradient(gradient, layers_));
     out.check(layers_);
     std::uint64_t entries = 0;
     for (auto const& each : messages) {

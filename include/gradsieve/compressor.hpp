@@ -43,7 +43,7 @@ namespace gradsieve {
 /// the wrong size, leaves the others waiting.
 ///
 /// @include hello.cpp
-template <space Space, class Recipe>
+template <space Space, detail::has_policies Recipe>
 class compressor {
   using stages = typename Space::template step<Recipe>;
 
@@ -82,7 +82,8 @@ class compressor {
   /// throws mismatch on all ranks: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
-    return runner().exchange(comm, detail::writable(here().gradient_of(gradient)), {}, detail::held_failure{});
+    auto const in_out = detail::writable<Gradient>(here().gradient_of(gradient));
+    return runner().exchange(comm, in_out, {}, detail::held_failure{});
   }
 
   /// The same if the caller will not use the update of some layers: no rank used their parameters, or they are frozen.
@@ -98,7 +99,8 @@ class compressor {
   /// every rank if ranks skip different layers.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
-    return runner().exchange(comm, detail::writable(here().gradient_of(gradient)), skipped, detail::held_failure{});
+    auto const in_out = detail::writable<Gradient>(here().gradient_of(gradient));
+    return runner().exchange(comm, in_out, skipped, detail::held_failure{});
   }
 
   /// Takes part in an exchange() of the other ranks as a failed rank: they throw, and no rank subtracts anything. This
@@ -108,7 +110,7 @@ class compressor {
   /// failure that this call reports.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {
-    auto const unused = here().without_values(detail::writable(here().gradient_of(gradient)));
+    auto const unused = here().without_values(detail::writable<Gradient&>(here().gradient_of(gradient)));
     try {
       runner().exchange(comm, unused, {}, detail::held_failure::by_caller());
     } catch (detail::held_failure::called_for const&) {

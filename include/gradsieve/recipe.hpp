@@ -84,6 +84,10 @@ struct recipe {
 
 namespace detail {
 
+/// Has members of a recipe.
+template <class R>
+concept has_policies = requires { R::selector; } && requires { R::exchange; };
+
 /// A recipe, and which layers of a layout pass through by it, as a text. Allocates. @throws invalid_argument
 template <class Recipe>
 [[nodiscard]] std::string describe_recipe(Recipe const& recipe, layout const& layers) {

@@ -114,7 +114,7 @@ class two_level_compressor {
   /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
-    run(ranks, detail::writable(node_part::gradient_of(gradient, layers_)), {}, {});
+    run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers_)), {}, {});
     return report();
   }
 
@@ -123,7 +123,7 @@ class two_level_compressor {
   /// between ranks of one node.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
-    run(ranks, detail::writable(node_part::gradient_of(gradient, layers_)), skipped, {});
+    run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers_)), skipped, {});
     return report();
   }
 
@@ -132,7 +132,8 @@ class two_level_compressor {
     requires std::same_as<Space, host>
   void fail(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     try {
-      run(ranks, detail::writable(node_part::gradient_of(gradient, layers_)), {}, detail::held_failure::by_caller());
+      auto const unused = detail::writable<Gradient&>(node_part::gradient_of(gradient, layers_));
+      run(ranks, unused, {}, detail::held_failure::by_caller());
     } catch (detail::held_failure::called_for const&) {
     }
   }

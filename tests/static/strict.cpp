@@ -1,7 +1,11 @@
 // The program of README over threads, with all that a host's program includes: compiled under strict warnings only.
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/overlap.hpp>
+#include <gradsieve/parameters.hpp>
 #include <gradsieve/plan.hpp>
+#include <gradsieve/published.hpp>
+#include <gradsieve/run_time.hpp>
 #include <iostream>
 #include <span>
 #include <vector>

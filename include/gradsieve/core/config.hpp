@@ -13,6 +13,9 @@
 #if defined(__GNUC__) && !defined(__cpp_exceptions)
 #error "gradsieve needs exceptions: compile without -fno-exceptions, or use its C library (gradsieve.h)"
 #endif
+#if defined(min) || defined(max)
+#error "gradsieve: a macro is named min or max, as C++ functions are: undefine it before the include (or define NOMINMAX)"
+#endif
 
 #if defined(__FLT_EVAL_METHOD__)
 #if __FLT_EVAL_METHOD__ == 1 || __FLT_EVAL_METHOD__ == 2 || \

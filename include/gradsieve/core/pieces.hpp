@@ -250,10 +250,16 @@ template <class Gradient>
   }
 }
 
-/// A gradient that a call overwrites.
-template <class T>
+/// A forwarding reference's argument that is a temporary with memory of its own, such as a vector, but no span.
+template <class Argument>
+concept temporary_memory = !std::is_reference_v<Argument> && requires { typename Argument::allocator_type; };
+
+/// A gradient that a call overwrites, which a caller has given as an `Argument&&`.
+template <class Argument, class T>
 [[nodiscard]] auto writable(gradient_ref<T> const gradient) noexcept {
   static_assert(!std::is_const_v<T>, "this call overwrites the gradient: it must not be const");
+  static_assert(!temporary_memory<Argument>,
+                "this call overwrites the gradient: it must not be a temporary, whose update would be lost");
   if constexpr (std::is_const_v<T>)
     return gradient_ref<std::remove_const_t<T>>{};  // so that this is the only error
   else

@@ -74,7 +74,7 @@ class averager<device, Codec> {
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
-    auto const result = detail::writable(detail::checked_device_gradient(gradient, layers_));
+    auto const result = detail::writable<Gradient>(detail::checked_device_gradient(gradient, layers_));
     result.check(layers_);
     detail::flat_gradient flat;
     auto const senders = static_cast<std::uint32_t>(messages.size());

@@ -82,7 +82,7 @@ class any_compressor {
   /// it was made with nodes, these. @throws also invalid_argument for ranks of the other kind
   template <class Ranks, class Gradient>
   report_type exchange(Ranks const& ranks, Gradient&& gradient, skipped_layers const skipped = {}) {
-    here().exchange(ranks, gradient_of(gradient), skipped);
+    here().exchange(ranks, detail::writable<Gradient>(gradient_of(gradient)), skipped);
     return report();
   }
   /// As compressor::fail(): so an overlap can cancel a step.
@@ -102,7 +102,7 @@ class any_compressor {
   template <class Gradient>
     requires std::same_as<Space, host>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
-    return here().apply(messages, gradient_of(gradient));
+    return here().apply(messages, detail::writable<Gradient>(gradient_of(gradient)));
   }
   /// As compressor::report(). On a device it refers to this compressor, and reading it waits.
   [[nodiscard]] report_type report() const {

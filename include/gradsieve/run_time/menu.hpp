@@ -42,7 +42,7 @@ namespace detail {
 
 /// Whether a menu offers these together.
 template <class Menu, class Selector, class Partitioner, class Residual>
-consteval bool offers() {
+constexpr bool offers() {
   if constexpr (requires { Menu::template offers<Selector, Partitioner, Residual>(); })
     return Menu::template offers<Selector, Partitioner, Residual>();
   else

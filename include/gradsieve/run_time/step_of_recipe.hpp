@@ -115,12 +115,12 @@ class step_of_nodes final : public any_step<Space, typename Menu::formats> {
 
 /// Whether a menu offers one of these partitioners with a selector and a residual store.
 template <class Menu, class Selector, class Residual, class... Partitioners>
-consteval bool offers_one(type_list<Partitioners...>) {
+constexpr bool offers_one(type_list<Partitioners...>) {
   return (offers<Menu, Selector, Partitioners, Residual>() || ...);
 }
 /// Whether it does with one of these selectors.
 template <class Menu, class Residual, class Partitioners, class... Selectors>
-consteval bool offers_any(type_list<Selectors...>) {
+constexpr bool offers_any(type_list<Selectors...>) {
   return (offers_one<Menu, Selectors, Residual>(Partitioners{}) || ...);
 }
 

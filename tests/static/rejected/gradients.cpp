@@ -11,6 +11,10 @@ void use(std::vector<float> const& fixed, float* pointer, std::list<float>& list
   gs::compressor reducer{gs::host{}, gs::layout::flat(10), gs::recipe{}};
 #if defined(FIXED)
   reducer.exchange(gs::self{}, fixed);
+#elif defined(TEMPORARY)
+  reducer.exchange(gs::self{}, std::vector<float>(10));
+#elif defined(NO_RECIPE)
+  gs::compressor wrong{gs::host{}, gs::layout::flat(10), 0.01};
 #elif defined(POINTER)
   reducer.exchange(gs::self{}, pointer);
 #else
