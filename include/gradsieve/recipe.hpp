@@ -154,9 +154,9 @@ struct recipe_rules {
                 "recipe.partitioner needs assign(std::span<segment> segments, std::span<double const> squared_norms, "
                 "step_budget budget, partition_scratch& scratch) const");
   static_assert(residual_store<residual_type>,
-                "recipe.residual needs states, a noexcept accumulate_element(gradient, state) and a noexcept "
-                "remove_sent(sent, state, "
-                "full_layer), on a device marked GRADSIEVE_HD");
+                "recipe.residual needs states, above 0, a noexcept accumulate_element(gradient, state) and a noexcept "
+                "remove_sent(sent, state, full_layer), where state is an element_state<states>&; on a device they are "
+                "marked GRADSIEVE_HD");
   static_assert(codec<codec_type>, "recipe.codec needs max_bytes, encode and decode");
   static_assert(exchange_policy<exchange_type>,
                 "recipe.exchange needs static constexpr exchange_traits traits{...}, what it does and needs; it must be "

@@ -15,15 +15,26 @@
 
 namespace gradsieve {
 
-/// Says how a gradient enters the residual, and what stays. Keeps `states` floats per element; state 0 is the
-/// accumulator, from which entries are selected. `accumulate_element` adds a gradient to an element's state;
-/// `remove_sent` takes out a value that was sent. `full_layer`: the element belongs to a layer that passes through
-/// uncompressed.
+namespace detail {
+
+/// A member that takes the state by value or as const: what it computes would be lost.
+template <class P>
+concept takes_copy_of_state =
+    requires(P const p) { p.accumulate_element(0.0f, element_state<P::states>{}); } ||
+    requires(P const p) { p.remove_sent(0.0f, element_state<P::states>{}, false); };
+
+}  // namespace detail
+
+/// Says how a gradient enters the residual, and what stays. Keeps `states` floats per element, at least one; state 0 is
+/// the accumulator, from which entries are selected. `accumulate_element` adds a gradient to an element's state, which
+/// it takes by reference; `remove_sent` takes out a value that was sent. `full_layer`: the element belongs to a layer
+/// that passes through uncompressed.
 template <class P>
 concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool full_layer) {
+  requires P::states > 0;
   { p.accumulate_element(g, state) } noexcept;
   { p.remove_sent(g, state, full_layer) } noexcept;
-};
+} && !detail::takes_copy_of_state<P>;
 
 // ---- What a residual store may offer -----------------------------------------------------------------------
 
