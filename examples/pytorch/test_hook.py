@@ -309,6 +309,40 @@ def case_loss_scale():
         assert torch.isfinite(weights(model)).all()
 
 
+def case_several_optimizers_and_scalers():
+    """A step of one scaler may have several optimizers; two hooks take two scalers."""
+    class Scaler(ScalerStandIn):
+        def unscale_(self, optimizer):
+            raise AssertionError
+    hooks, optimizers = [], []
+    for seed in (1, 2):
+        model = in_buckets(small_model(seed=seed))
+        hooks.append(gradsieve_ddp.register(model, density=0.05, on_non_finite="propagate"))
+        first, *others = model.parameters()
+        optimizers.append([torch.optim.SGD(each, lr=0.05) for each in ([first], others)])
+        for x, y in batches(1):
+            (4.0 * nn.functional.cross_entropy(model(x), y)).backward()
+        before = weights(model)
+        hooks[-1].scaler_step(Scaler(4.0), optimizers[-1])
+        assert (weights(model) != before)[:first.numel()].any() and (weights(model) != before)[first.numel():].any()
+    shared = Scaler(4.0)
+    for hook, its in zip(hooks, optimizers):
+        hook.scaler_step(shared, its)
+    assert_raises(ValueError, "a GradScaler of its own", lambda: hooks[0].scaler_step(shared, optimizers[0]))
+    hooks[1].scaler_step(shared, optimizers[1])
+
+
+def case_a_rank_that_has_joined():
+    """It goes on sending what waits, with gradients of its last step that nobody has cleared."""
+    for recipe, options in (("radix", {}), ("radix+momentum", {}), ("radix+none", {"find_unused_parameters": True})):
+        model = in_buckets(small_model(), **options)
+        hook = gradsieve_ddp.register(model, recipe=recipe, density=0.1)
+        with model.join():
+            train(model, sgd(model, 0), 2 + 2 * dist.get_rank())
+        assert_same_on_all_ranks(weights(model), f"joined, {recipe}")
+        assert hook.report()["total_steps"] == 4
+
+
 def warnings_of(body):
     """What body() warns of in this package's name."""
     with warnings.catch_warnings(record=True) as told:
@@ -435,9 +469,12 @@ def case_models_that_are_none():
     frozen = DistributedDataParallel(small_model())
     for each in frozen.parameters():
         each.requires_grad_(False)
+    without_buckets = DistributedDataParallel(small_model())
+    without_buckets._use_python_reducer = True  # as of torch 2.3 with optimize_ddp = "python_reducer"
     for text, model in (
         ("wrap the module first", small_model()),
         ("nothing to compress", frozen),
+        ("has no buckets", without_buckets),
     ):
         assert_raises(ValueError, text, lambda model=model: gradsieve_ddp.register(model))
 
@@ -656,6 +693,8 @@ TWO_RANKS = [
     case_half_precision,
     case_discard_and_rescale,
     case_loss_scale,
+    case_several_optimizers_and_scalers,
+    case_a_rank_that_has_joined,
     case_infinities_that_nobody_looks_for,
     case_profiler_shows_buckets,
     case_overflow_in_one_bucket_before_buckets_are_formed,

@@ -1,7 +1,11 @@
 """What CompressedStep promises, on two ranks and for some of it on three: `python3 test_training.py [cases]`."""
 
+import importlib.util
 import io
+import os
+import signal
 import sys
+import threading
 import warnings
 
 import torch
@@ -205,6 +209,38 @@ def case_an_exchange_that_failed_is_tried_again():
         assert all(torch.equal(ends[0][0], own) and ends[0][1] == norm for own, norm in ends[1:])
 
 
+class Interrupted(Lost):
+    """Ctrl-C, which Python hears of as soon as the backward pass has returned."""
+
+    def backward(self):
+        self.end.backward()
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def case_an_interrupt_waits_for_the_exchange():
+    """Whoever catches it goes on as if nothing had been, to the bit."""
+    ends = []
+    for interrupted in (False, True):
+        model, optimizer, sync = started()
+        train(model, sync, optimizer, 3)
+        ddp = sync._ddp
+        for call in (lambda: train(model, sync, optimizer, 1, seed=1), sync.exchange):
+            if interrupted:
+                sync._ddp = Interrupted(ddp)
+                assert_raises(KeyboardInterrupt, "", call)
+                sync._ddp = ddp
+            else:
+                call()
+        assert sync.rounds == 5 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        train(model, sync, optimizer, 3, seed=2)
+        ends.append(weights(model))
+    assert torch.equal(*ends)
+    elsewhere = threading.Thread(target=sync.exchange)  # where Python lets nobody handle signals
+    elsewhere.start()
+    elsewhere.join()
+    assert sync.rounds == 9
+
+
 def case_with_fail_steps_with_nan_are_dropped():
     for every, options in ((1, {}), (2, {"decay": 0.5})):
         model, optimizer, sync = started(of=lambda model: torch.optim.SGD(model.parameters(), lr=0.05), every=every,
@@ -359,6 +395,15 @@ def case_without_gradients_and_with_another_default():
     finally:
         torch.set_default_dtype(torch.float32)
     assert_same_on_all_ranks(common_of(model, sync), "default dtype")
+    if hasattr(torch, "set_default_device"):  # torch 2
+        torch.set_default_device("meta")
+        try:
+            sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.1)
+            sync.clip_grad_norm_(1.0)
+            assert sync.step()
+        finally:
+            torch.set_default_device(None)
+        assert_same_on_all_ranks(common_of(model, sync), "default device")
 
 
 def case_updates_that_are_not_finite_count_as_zero():
@@ -585,6 +630,12 @@ def case_what_cannot_be_is_refused():
             model, sgd(model), **options))
     assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.CompressedStep(
         test_hook.in_buckets(model), sgd(model)))
+    inside = nn.Sequential(test_hook.in_buckets(model))
+    assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.CompressedStep(inside, sgd(inside)))
+    if importlib.util.find_spec("torch.distributed.tensor") and hasattr(dist, "init_device_mesh"):
+        from torch.distributed.tensor import distribute_module
+        parts = distribute_module(small_model(), dist.init_device_mesh("cpu", (dist.get_world_size(),)))
+        assert_raises(ValueError, "is a distributed tensor", lambda: gradsieve_ddp.CompressedStep(parts, sgd(parts)))
     other = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.zeros(3))], lr=0.1)
     assert_raises(ValueError, "not the model's", lambda: gradsieve_ddp.CompressedStep(model, other))
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -640,6 +691,7 @@ test_hook.TWO_RANKS = [
     case_stopped_and_continued_is_as_if_not,
     case_decay_lets_the_old_fade,
     case_an_exchange_that_failed_is_tried_again,
+    case_an_interrupt_waits_for_the_exchange,
     case_with_fail_steps_with_nan_are_dropped,
     case_all_begin_with_the_first_rank,
     case_only_second_moments_of_known_rules_are_scaled,

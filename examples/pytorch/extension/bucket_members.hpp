@@ -58,8 +58,9 @@ class ddp_buckets {
     if (!updates_may_come_again(chosen)) earlier_.emplace(parameters);
   }
 
+  /// `in_backward`: not so for the buckets of a rank that has joined (torch's Join), which are zero.
   /// @throws std::invalid_argument if a parameter is none of the model's.
-  [[nodiscard]] bucket_facts of(c10d::GradBucket const& bucket, ddp_passes& passes) {
+  [[nodiscard]] bucket_facts of(c10d::GradBucket const& bucket, ddp_passes& passes, bool in_backward) {
     auto const parameters = const_cast<c10d::GradBucket&>(bucket).getParameters();  // not const in every torch
     bucket_facts found;
     found.begins = passes.begins(bucket.getIndex());
@@ -69,7 +70,7 @@ class ddp_buckets {
       if (place == place_of_.end())
         throw std::invalid_argument("gradsieve: a bucket has a parameter that the model did not have at first");
       found.members.push_back(place->second);
-      if (earlier_ && earlier_->take(place->second)) found.use.marks[i] += parameter_use::updated;
+      if (earlier_ && in_backward && earlier_->take(place->second)) found.use.marks[i] += parameter_use::updated;
     }
     return found;
   }

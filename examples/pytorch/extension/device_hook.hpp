@@ -77,7 +77,7 @@ class device_hook : public std::enable_shared_from_this<device_hook> {
     named_range const range{bucket_range(bucket.getIndex())};
     bool const throws_later = at_end_of_backward([self = shared_from_this()] { self->throw_failure(); });
     try {
-      exchange(bucket);
+      exchange(bucket, throws_later);
     } catch (...) {
       if (!throws_later) throw;
       if (!failure_) failure_ = std::current_exception();
@@ -108,14 +108,14 @@ class device_hook : public std::enable_shared_from_this<device_hook> {
     gs::throw_on_error(cudaStreamWaitEvent(second.stream(), ready_, 0), "cudaStreamWaitEvent");
   }
 
-  void exchange(c10d::GradBucket const& bucket) {
+  void exchange(c10d::GradBucket const& bucket, bool in_backward) {
     switch (bucket.getBuffer().scalar_type()) {
       case at::kFloat:
-        return exchange_as<float>(bucket);
+        return exchange_as<float>(bucket, in_backward);
       case at::kHalf:
-        return exchange_as<gs::float16>(bucket);
+        return exchange_as<gs::float16>(bucket, in_backward);
       case at::kBFloat16:
-        return exchange_as<gs::bfloat16>(bucket);
+        return exchange_as<gs::bfloat16>(bucket, in_backward);
       default:
         refuse(bucket.getBuffer());
     }
@@ -127,10 +127,10 @@ class device_hook : public std::enable_shared_from_this<device_hook> {
   }
 
   template <class T>
-  void exchange_as(c10d::GradBucket const& bucket) {
+  void exchange_as(c10d::GradBucket const& bucket, bool in_backward) {
     auto const& buffer = bucket.getBuffer();
     if (buffer.device() != device_ || !buffer.is_contiguous()) refuse(buffer);
-    auto const about = buckets_.of(bucket, passes_);
+    auto const about = buckets_.of(bucket, passes_, in_backward);
     if (about.begins) failure_ = nullptr;
     follow(c10::cuda::getCurrentCUDAStream(device_.index()), stream_);
     c10::cuda::CUDAStreamGuard const guard{stream_};

@@ -74,7 +74,7 @@ class hook : public std::enable_shared_from_this<hook> {
     auto next = job{bucket, {}, std::move(when_done), listeners::here(), {}, false};
     next.throws_later = at_end_of_backward([self = shared_from_this()] { self->throw_failure(); });
     try {
-      next.about = buckets_.of(bucket, passes_);
+      next.about = buckets_.of(bucket, passes_, next.throws_later);
     } catch (...) {
       next.failure = std::current_exception();
     }

@@ -13,6 +13,7 @@ The same with FullyShardedDataParallel(module), and with a module after torch's 
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any, Mapping, Sequence
 
 import torch
@@ -53,6 +54,8 @@ planners: list[str] = _native.planners
 #: A bool, a number, a name, or for adacomp's bins {pattern of layers' names: length, "": that of the others}.
 Option = "bool | int | float | str | Mapping[str, int]"
 
+_last_hook: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  #: that stepped a GradScaler
+
 
 class Hook:
     """The compressors of one model. Made by register(); calls are not for use inside a backward pass.
@@ -73,6 +76,7 @@ class Hook:
         self._rank, self._world = place
         self._fixed_world = fixed_world
         self._attached = attached
+        self._scaler: Any = None  # a weak reference to that of the last scaler_step()
         self._history: list[tuple[int, int, int, float]] = []
 
     def report(self) -> Report:
@@ -133,13 +137,20 @@ class Hook:
         """L2 norm of what this rank has not sent."""
         return self._native.residual_norm()
 
-    def scaler_step(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
-        """scaler.step(optimizer) and scaler.update(), of a torch GradScaler: a step that it skips is discarded, and
-        the residual follows the new scale. Register with on_non_finite="propagate", so that the scaler sees what any
-        rank's gradient held: ValueError for a hook that hides it, as the scale would grow without end."""
-        _arguments.scaler(scaler, optimizer, self._on_non_finite)
+    def scaler_step(self, scaler: Any, optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer]) -> None:
+        """scaler.step(optimizer), of each where it is a list, and scaler.update(), of a torch GradScaler: a step that it
+        skips is discarded, and the residual follows the new scale. Once a step, with a scaler that is this hook's alone.
+        Register with on_non_finite="propagate", so that the scaler sees what any rank's gradient held. ValueError for a
+        hook that hides it, as the scale would grow without end, and for a scaler that another hook has used since."""
+        looks = _arguments.scaler(scaler, optimizer, self._on_non_finite)
+        last = _last_hook.get(scaler)
+        if looks and self._scaler is not None and self._scaler() is scaler and last is not None and last() is not self:
+            raise ValueError("gradsieve: another hook's scaler_step() has updated this scaler, and this hook's residual "
+                             "and gradients have the scale before that: give each hook a GradScaler of its own")
+        self._scaler, _last_hook[scaler] = weakref.ref(scaler), weakref.ref(self)
         before = scaler.get_scale()
-        scaler.step(optimizer)
+        for each in _arguments.optimizers(optimizer):
+            scaler.step(each)
         scaler.update()
         after = scaler.get_scale()
         if after < before:
@@ -210,7 +221,8 @@ class Hook:
         place = {name: i for i, name in enumerate(self._names)}
         missing = [name for names, _ in state["groups"] for name in names if name not in place]
         if missing:
-            raise ValueError(f"gradsieve: the state has a parameter '{missing[0]}', this model has not")
+            raise ValueError(f"gradsieve: the state has a parameter '{missing[0]}', this model has not: load it into a "
+                             "model whose parameters have the same names, wrapped as it was, as by torch.compile()")
         return [([place[name] for name in names], saved if isinstance(saved, torch.Tensor) else bytes(saved))
                 for names, saved in state["groups"]]
 
@@ -420,6 +432,9 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
 
 
 def _check_model(model: Any) -> None:
+    if getattr(model, "_use_python_reducer", False):
+        raise ValueError("gradsieve: torch._dynamo.config.optimize_ddp is 'python_reducer', with which a "
+                         "DistributedDataParallel has no buckets: leave it out before the model is wrapped")
     if not all(hasattr(model, name) for name in ("module", "process_group", "register_comm_hook")):
         for name, each in model.named_modules():
             if _shards.kind_of(each):

@@ -252,20 +252,25 @@ def grad_scaler(found: Any, calls: Sequence[str], swapped: str = "") -> None:
         raise refused("scaler", found, "a GradScaler" + (swapped if isinstance(found, torch.optim.Optimizer) else ""))
 
 
-def scaler(found: Any, optimizer_found: Any, on_non_finite: str) -> None:
-    """What scaler_step() works with."""
+def scaler(found: Any, optimizers_found: Any, on_non_finite: str) -> bool:
+    """What scaler_step() works with: one optimizer or a list; whether it is enabled."""
     grad_scaler(found, ("get_scale", "step", "update"), ": scaler_step(scaler, optimizer)")
-    optimizer(optimizer_found)
+    optimizers(optimizers_found)
     looks = getattr(found, "is_enabled", lambda: True)()
     if looks and on_non_finite != "propagate":
         does = "counts infinities as zero" if on_non_finite == "skip" else "raises in the backward pass"
         raise ValueError(f"gradsieve: this hook {does}, on_non_finite=\"{on_non_finite}\", so that the scaler never "
                          "sees an overflow and its scale only grows: register(..., on_non_finite=\"propagate\")")
+    return looks
 
 
-def optimizer(value: Any) -> None:
-    if isinstance(value, type) or not (callable(getattr(value, "step", None)) and hasattr(value, "param_groups")):
-        raise refused("optimizer", value, "a torch optimizer")
+def optimizers(value: Any) -> list[Any]:
+    """One or several, as a list."""
+    found = list(value) if isinstance(value, (list, tuple)) and value else [value]
+    for each in found:
+        if isinstance(each, type) or not (callable(getattr(each, "step", None)) and hasattr(each, "param_groups")):
+            raise refused("optimizer", each, "a torch optimizer")
+    return found
 
 
 def link(value: Any) -> str:

@@ -18,14 +18,6 @@ LOSES = ("gradsieve: {name} divides gradients by their size, so that an element 
          "gradsieve_ddp.CompressedStep(model, optimizer), without DDP")
 
 
-def all_of(value: Any) -> list[torch.optim.Optimizer]:
-    """One or several, as a list. TypeError for what is none."""
-    found = list(value) if isinstance(value, (list, tuple)) and value else [value]
-    for each in found:
-        _arguments.optimizer(each)
-    return found
-
-
 def inner(optimizer: Any) -> Any:
     """Of one that Accelerate, Lightning or another has wrapped: what it wraps."""
     found = (getattr(optimizer, name, None) for name in ("optimizer", "_optimizer"))
@@ -48,7 +40,7 @@ def normalises(optimizer: torch.optim.Optimizer) -> bool:
 
 def check(value: Any, recipe: str, density: float | None) -> None:
     """Warns where compressed gradients do not suit the optimizer. ValueError where momentum would count twice."""
-    for each in all_of(value):
+    for each in _arguments.optimizers(value):
         name = type(each).__name__
         momentum = any(group.get("momentum", 0) for group in each.param_groups)
         if "momentum" in recipe.split("+") and (momentum or normalises(each)):

@@ -58,10 +58,11 @@ class Factors:
         self._world = dist.get_world_size(group)
         counts = [min(each.numel(), max(LEAST, math.ceil(SHARE * each.numel()))) for each in self._parameters]
         self._counts = counts
-        self._parameter_of = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-        self._sizes = torch.tensor([each.numel() for each in self._parameters]).double()[self._parameter_of]
-        self._of_mean = torch.zeros(len(counts), dtype=torch.float64)
-        self._mean_of = torch.zeros(len(counts), dtype=torch.float64)
+        on_host: dict[str, Any] = {"dtype": torch.int64, "device": "cpu"}  # whatever torch.set_default_device() says
+        self._parameter_of = torch.repeat_interleave(torch.arange(len(counts), **on_host), torch.tensor(counts, **on_host))
+        self._sizes = torch.tensor([each.numel() for each in self._parameters], **on_host).double()[self._parameter_of]
+        self._of_mean = torch.zeros(len(counts), dtype=torch.float64, device="cpu")
+        self._mean_of = torch.zeros(len(counts), dtype=torch.float64, device="cpu")
         self._measured = 0
         self.values = [1.0] * len(counts)
 
@@ -74,7 +75,7 @@ class Factors:
         """Of the gradients that the parameters have now. `number`: of the measurement, the same on all ranks and new
         each time. Collective: one all-reduce."""
         chance = torch.Generator().manual_seed(number)
-        places = (torch.rand(len(self._sizes), generator=chance, dtype=torch.float64) * self._sizes).long()
+        places = (torch.rand(len(self._sizes), generator=chance, dtype=torch.float64, device="cpu") * self._sizes).long()
         device = self._parameters[0].device
         drawn = torch.cat([self._drawn(each, of, device) for each, of in
                            zip(self._parameters, places.to(device).split(self._counts))])

@@ -118,7 +118,7 @@ class ShardExchange:
             self._native.exchange(number, shard)
         except Exception as error:  # whatever it is, the others of this node wait to hear of it
             failure = error
-        failures = torch.tensor([0 if failure is None else 1])
+        failures = torch.tensor([0 if failure is None else 1], device="cpu")
         dist.all_reduce(failures, group=self._inside)
         if failure is not None:
             raise failure

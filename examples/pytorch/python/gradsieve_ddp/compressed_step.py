@@ -13,6 +13,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import warnings
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -168,7 +170,7 @@ class CompressedStep:
                    for each in group["params"] if each.requires_grad):
             raise ValueError("gradsieve: an optimizer has a parameter with a gradient that is not exchanged: make a new "
                              "CompressedStep after unfreezing, add_param_group() or replacing parameters")
-        with torch.inference_mode(False), torch.enable_grad():
+        with _interrupts_wait(), torch.inference_mode(False), torch.enable_grad():
             skips = scaler is not None and not self._unscaled(scaler)
             if self._factors is not None and self._scaled:
                 self._measure()
@@ -178,11 +180,11 @@ class CompressedStep:
                 optimizer.step() if scaler is None else scaler.step(optimizer)
             if scaler is not None:
                 scaler.update()
-        self._done += 1
-        self._number += 1
-        if self._done < self.every:
-            return False
-        self.exchange()
+            self._done += 1
+            self._number += 1
+            if self._done < self.every:
+                return False
+            self._exchange()
         return True
 
     def exchange(self) -> None:
@@ -193,7 +195,7 @@ class CompressedStep:
         all ranks have the parameters that those began with, and go on. With both look after the optimizer's state of the
         rank whose gradient was not finite."""
         self._check_outside("exchange()")
-        with torch.inference_mode(False), torch.enable_grad():
+        with _interrupts_wait(), torch.inference_mode(False), torch.enable_grad():
             self._exchange()
 
     def _exchange(self) -> None:
@@ -385,8 +387,32 @@ def OuterStep(model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int,
                           **{"local_weight": 0.0, "second_moments": False, **options})
 
 
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Ctrl-C counts at the end, as half an exchange would leave parameters that are neither the old ones nor the new; a
+    second one counts at once."""
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[Any, Any]] = []
+
+    def wait(number: Any, frame: Any) -> None:
+        came.append((number, frame))
+        if len(came) > 1:
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(*came[0])
+
+
 def _stepped_here(value: Any) -> list[torch.optim.Optimizer]:
-    found = _optimizers.all_of(value)
+    found = _arguments.optimizers(value)
     if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in found):
         raise ValueError("gradsieve: a ZeroRedundancyOptimizer sends parameters from rank to rank in each step: give "
                          "CompressedStep the optimizer itself, or shard the model with FSDP and use register()")
@@ -417,7 +443,7 @@ def _trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tu
 
     if isinstance(model, type) or not isinstance(model, nn.Module):
         raise _arguments.refused("model", model, "the module that is trained")
-    if isinstance(model, (DistributedDataParallel, nn.DataParallel)):
+    if any(isinstance(each, (DistributedDataParallel, nn.DataParallel)) for each in model.modules()):
         raise ValueError("gradsieve: CompressedStep takes the bare module: DDP would average the gradients of each step; "
                          "give it model.module")
     if any(_shards.kind_of(each) for each in model.modules()):
@@ -426,6 +452,10 @@ def _trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tu
     trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     if not trained:
         raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to train")
+    for name, each in trained:
+        if hasattr(each, "device_mesh"):
+            raise ValueError(f"gradsieve: parameter '{name}' is a distributed tensor, of which each rank has a part, as "
+                             "tensor parallelism makes it: CompressedStep takes models that are whole on every rank")
     stepped = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
     if not any(id(each) in stepped for _, each in trained):
         raise ValueError("gradsieve: the optimizer has none of the model's parameters: make it of model.parameters()")
