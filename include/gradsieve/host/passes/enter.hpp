@@ -94,7 +94,11 @@ GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<fl
   constexpr std::size_t part = settle_part<Level>::size;
   float after[States][part];
   float* state[States];  // a copy: stores of floats cannot change it, whatever the flags say of aliasing
-  for (std::size_t s = 0; s < States; ++s) state[s] = states.data()[s] + at;
+  GRADSIEVE_SEPARATE(after, gradient);
+  for (std::size_t s = 0; s < States; ++s) {
+    state[s] = states.data()[s] + at;
+    GRADSIEVE_SEPARATE(after, state[s]);
+  }
   GRADSIEVE_INDEPENDENT
   for (std::size_t i = 0; i < part; ++i) {  // a count that the compiler knows: it vectorises this at -O2 too
     element_state<States> now{};
