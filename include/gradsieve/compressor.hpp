@@ -31,7 +31,8 @@ namespace gradsieve {
 /// Nothing is lost: every value is either sent or kept in the residual. Invalid input throws before anything changes.
 /// If a step throws later, the gradient is in the residual and nothing was subtracted from it. Steps do not allocate;
 /// the constructor does, and the first exchange with a world of another size.
-/// Memory: that of the residual store, and 50 to 70 bytes for each entry that a step may send; see the workspace.
+/// Memory: that of the residual store, and 50 to 70 bytes for each entry that a step may send. On the host also 4 MiB
+/// for a sample, 18 bytes for each 1,024 elements and, for each thread, 1 MiB and 32 bytes for each of these entries.
 ///
 /// Gradients and results are memory of the space. On a device a step enqueues its work on the stream and returns; it
 /// does not wait and allocates no device memory. A CUDA graph can capture it; run one step first, as the first exchange
