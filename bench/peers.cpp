@@ -62,6 +62,12 @@ void add_peers(options const& chosen) {
     add_peer_step<peer_step<by_standard_algorithm<nth_element>>>("nth_element", at);
     add_peer_step<peer_step<by_standard_algorithm<partial_sort>>>("partial_sort", at);
     add_peer_step<peer_step<radix_sort>>("radix_sort", at);
+#if defined(GRADSIEVE_BENCH_SIMD_SORT)
+    add_peer_step<peer_step<by_standard_algorithm<simd_sort>>>("simd_sort", at);
+#endif
+#if defined(GRADSIEVE_BENCH_HIGHWAY)
+    add_peer_step<peer_step<by_standard_algorithm<highway>>>("highway", at);
+#endif
     for (auto const* law : {"laplace", "ef"}) {
       at.law = law;
       add_peer_select<published_radix>("published_radix", at);

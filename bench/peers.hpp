@@ -137,6 +137,14 @@ struct partial_sort {
   }
 };
 
+/// Vectorised ones of other libraries, where they were found.
+struct simd_sort {
+  static void run(std::span<gs::key_type> keys, std::ptrdiff_t k);
+};
+struct highway {
+  static void run(std::span<gs::key_type> keys, std::ptrdiff_t k);
+};
+
 /// A copy of all keys, a standard algorithm that brings the k-th to its place (on one thread, as it is), and two
 /// passes that collect.
 template <class Algorithm>

@@ -118,8 +118,11 @@ GOALS = [
     *((f"the same on accumulators of error feedback, {peer}, {100 * density:g} %",
        times_faster("select", "laplacian", f"published_{peer}", (density,), law="ef"), math.inf, math.inf, True)
       for peer in ("radix", "hierarchical") for density in (0.001, 0.01)),
-    *((f"std::{peer} / radix, whole step, {100 * density:g} %", times_faster("step", "radix", peer, (density,)),
-       math.inf, math.inf, True) for peer in ("partial_sort", "nth_element") for density in (0.001, 0.01)),
+    *((f"{name} / radix, whole step, {100 * density:g} %", times_faster("step", "radix", peer, (density,)),
+       math.inf, math.inf, True)
+      for peer, name in (("partial_sort", "std::partial_sort"), ("nth_element", "std::nth_element"),
+                         ("simd_sort", "x86-simd-sort's qselect"), ("highway", "Highway's VQSelect"))
+      for density in (0.001, 0.01)),
     ("deft, ResNet-50: selection time of P = 1 / slowest of P = 16", deft_share, 12, 8, True),
     ("radix, 0.1 %: growth of time / floor from 2^20 to 2^27 elements", growth("ratio"), 1.15, 1.3, False),
     ("the same of time / element: caches hold 2^20", growth("ns_per_element"), math.inf, math.inf, False),
