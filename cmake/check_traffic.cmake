@@ -97,7 +97,7 @@ endfunction()
 
 # Senders are read side by side: more of them have more threads, and no block has more barriers. In apply_updates no warp
 # waits for another.
-foreach(kernel IN ITEMS apply_updates receive_coo settle_exchange)
+foreach(kernel IN ITEMS apply_updates receive_coo end_exchange)
   count_of_kernel(${kernel} 8)
   set(few ${threads})
   set(few_barriers ${block_barriers})

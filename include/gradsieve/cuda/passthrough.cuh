@@ -77,7 +77,7 @@ class device_passthrough_part {
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }
 
   /// Takes the ranges out of the residual, of each value at most +-limit; counts those that are clamped. What stays in
-  /// them, then *stays is not 0, and what skipped layers have is held back until settle() or put_back().
+  /// them, then *stays is not 0, and what skipped layers have is held back until return_rest() or put_back().
   void take(float limit, std::uint64_t* saturated, std::uint64_t* stays) {
     holds_ = true;
     work_.over<cuda_kernels::take_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_, size_,
@@ -86,17 +86,17 @@ class device_passthrough_part {
   }
 
   /// Ends what take() began: the accumulators get back what stays there, or if *error is not zero all of it.
-  void settle(std::uint64_t const* error, std::uint64_t const* stays) {
+  void return_rest(std::uint64_t const* error, std::uint64_t const* stays) {
     holds_ = false;
-    work_.over<cuda_kernels::settle_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_, size_,
+    work_.over<cuda_kernels::return_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_, size_,
                                                            saved_.data(), static_cast<float const*>(own_.data()), error,
                                                            stays);
     hold<true>();
   }
 
-  /// settle(), if nobody has called it since take().
+  /// return_rest(), if nobody has called it since take().
   void put_back(std::uint64_t const* stays) {
-    if (holds_) settle(nullptr, stays);
+    if (holds_) return_rest(nullptr, stays);
   }
 
   /// Restores what take() took out, if *condition, in device memory, is not zero.
@@ -151,9 +151,9 @@ class device_passthrough_part {
   std::uint32_t range_count_ = 0;
   std::uint64_t size_ = 0;
   cuda_buffer<cuda_kernels::passthrough_range> skipped_;  // layers
-  cuda_buffer<stored> held_;                              // their accumulators, from take() to settle()
+  cuda_buffer<stored> held_;                              // their accumulators, from take() to return_rest()
   std::uint64_t skipped_size_ = 0;
-  bool holds_ = false;  // between take() and settle()
+  bool holds_ = false;  // between take() and return_rest()
 };
 
 }  // namespace gradsieve::detail

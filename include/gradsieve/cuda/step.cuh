@@ -182,10 +182,10 @@ class device_step : public device_step_parts<Recipe> {
         faults_.error(), limit, work.saturated()});
     auto const* const errors = passthrough.share(comm, faults_.error());
     auto const cells = work.tables().cell_count;
-    work.template over<cuda_kernels::settle_exchange<>>(
+    work.template over<cuda_kernels::end_exchange<>>(
         result.senders * (result.unlisted + cells + 1), errors, memory.taken(), result.unlisted > 0, cells,
         result.updates, result.senders, faults_.error(), faults_.touched(), faults_.reported(failed_here_));
-    passthrough.settle(faults_.error(), work.stays());
+    passthrough.return_rest(faults_.error(), work.stays());
     count_bytes(comm, result);
     return result;
   }

@@ -69,35 +69,35 @@ class residual_memory {
   }
 
   /// The entries that were sent and are still in the states.
-  [[nodiscard]] selection_view pending() const noexcept { return left_ ? selection_view{} : taken_; }
+  [[nodiscard]] selection_view pending() const noexcept { return removed_ ? selection_view{} : sent_; }
 
   /// Subtracts them now. Cost: O(entries), scattered.
   void flush_pending() {
-    if (left_) return;
-    left_ = true;
-    work_.update(pointers(), taken_.indices, [&](std::uint64_t p, auto& now) {
+    if (removed_) return;
+    removed_ = true;
+    work_.update(pointers(), sent_.indices, [&](std::uint64_t p, auto& now) {
       for (std::size_t s = 0; s < states; ++s) saved_[p * states + s] = now[s];
-      policy_.remove_sent(taken_.values[p], now, false);
+      policy_.remove_sent(sent_.values[p], now, false);
     });
   }
 
   /// Call it after an accumulate pass that has subtracted them.
-  void mark_flushed() noexcept { left_ = true; }
+  void mark_flushed() noexcept { removed_ = true; }
 
   /// The values that were sent become pending. Indices and values must live until the next step has accumulated, or
   /// flush_pending(). @pre Nothing is pending.
   void remove_sent(selection_view sent) noexcept {
-    taken_ = {sent.indices, sent.values, {}};
-    left_ = final_ = false;
+    sent_ = {sent.indices, sent.values, {}};
+    removed_ = final_ = false;
   }
 
   /// Restores whatever this step removed, exactly. Idempotent.
   void rollback() {
-    if (!final_ && left_)
-      work_.update(pointers(), taken_.indices, [&](std::uint64_t p, auto& now) {
+    if (!final_ && removed_)
+      work_.update(pointers(), sent_.indices, [&](std::uint64_t p, auto& now) {
         for (std::size_t s = 0; s < states; ++s) now[s] = saved_[p * states + s];
       });
-    left_ = left_ || !final_;
+    removed_ = removed_ || !final_;
     forget();
   }
 
@@ -114,7 +114,7 @@ class residual_memory {
       });
     };
     for (auto const& each : states_) scale(each.span());
-    scale(saved_.first(final_ ? 0 : taken_.indices.size() * states));
+    scale(saved_.first(final_ ? 0 : sent_.indices.size() * states));
     scale(passthrough);
   }
 
@@ -123,8 +123,8 @@ class residual_memory {
   Residual const& policy_;
   std::array<buffer, states> states_;
   buffer saved_;
-  selection_view taken_;  // what the last selection sent
-  bool left_ = true;      // it has left the states
+  selection_view sent_;   // what the last selection sent
+  bool removed_ = true;   // it is no longer in the states
   bool final_ = true;     // it can not be rolled back
 };
 

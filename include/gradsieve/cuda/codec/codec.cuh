@@ -207,8 +207,8 @@ class device_decoded_messages {
   /// The same, with their directories.
   [[nodiscard]] cuda_kernels::update* updates_with_directories(cuda_workspace const& work) const {
     auto const cells = work.tables().cell_count;
-    work.over<cuda_kernels::settle_exchange<>>(senders_ * (most_ + cells + 1), nullptr, cuda_kernels::entry_list{},
-                                               true, cells, updates_.data(), senders_, nullptr, nullptr, nullptr);
+    work.over<cuda_kernels::end_exchange<>>(senders_ * (most_ + cells + 1), nullptr, cuda_kernels::entry_list{}, true,
+                                            cells, updates_.data(), senders_, nullptr, nullptr, nullptr);
     return updates_.data();
   }
 

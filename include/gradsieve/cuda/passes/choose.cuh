@@ -57,14 +57,15 @@ struct segment_candidates {
   /// By one thread, with the threshold that keeps what is wanted.
   template <class Selector>
   __device__ void conclude(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
-    if (k > 0) return wanted.made ? settle(chosen, at, t, c) : leave(c);
+    if (k > 0) return wanted.made ? keep_wanted(chosen, at, t, c) : leave(c);
     t.written[id] = 0;
     c.choices[id] = {entry_source::none, {}, {}};
   }
 
   /// The same where something is selected and wanted.
   template <class Selector>
-  __device__ void settle(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
+  __device__ void keep_wanted(Selector const& chosen, threshold const at, tables const& t,
+                              choice_tables const& c) const {
     warm_threshold warm = t.warm_thresholds[id];
     threshold const kept = detail::settle_choice(chosen, accumulator(t, warm), found, k, at);
     bool const all = kept == detail::every(found);
@@ -172,7 +173,7 @@ template <class Selector>
   all.second = {goes_on ? 1u : 0u, mine.id, mine.base, mine.end(), search};
   if (goes_on) return false;
   if (is_near && search.done())
-    mine.settle(chosen, search.result(), t, c);
+    mine.keep_wanted(chosen, search.result(), t, c);
   else
     mine.leave(c);
   return true;
@@ -207,7 +208,7 @@ template <class Selector>
   while (!search.done()) narrow(group, search, listed, 0, count);
   if (threadIdx.x != 0) return true;
   all.listed = all.second.is_open = 0;
-  mine.settle(chosen, search.result(), t, c);
+  mine.keep_wanted(chosen, search.result(), t, c);
   return true;
 }
 

@@ -147,7 +147,7 @@ template <class T>
 }
 
 /// Removes whole ranges: their accumulators, clamped to +-limit, into `out`, their old states into `saved`. The
-/// accumulators become zero until settle_passthrough(); *stays is set if one is to get something back then.
+/// accumulators become zero until return_passthrough(); *stays is set if one is to get something back then.
 template <class Residual>
 __global__ void take_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
                                  std::uint32_t range_count, std::uint64_t elements,
@@ -169,7 +169,7 @@ __global__ void take_passthrough(state_memory<Residual> const memory, passthroug
 /// Ends what take_passthrough() began: puts everything back if *condition, which may be null, is not zero; else what
 /// stays.
 template <class Residual>
-__global__ void settle_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
+__global__ void return_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
                                    std::uint32_t range_count, std::uint64_t elements,
                                    element_state<Residual::states> const* saved, float const* out,
                                    std::uint64_t const* condition, std::uint64_t const* stays) {

@@ -62,9 +62,9 @@ __device__ inline void fill_directory(update const& of, std::uint32_t cells, thr
 /// Writes the error to *reported, and 0 to *touched. `error`, `failed`, `touched`, `reported`, `sent.cells` and, of a
 /// gradient without elements, the updates' may be null.
 template <int = 0>
-__global__ void settle_exchange(float const* failed, entry_list const sent, bool fill, std::uint32_t cells,
-                                update const* updates, std::uint32_t senders, std::uint64_t* error,
-                                std::uint64_t* touched, std::uint64_t* reported) {
+__global__ void end_exchange(float const* failed, entry_list const sent, bool fill, std::uint32_t cells,
+                             update const* updates, std::uint32_t senders, std::uint64_t* error, std::uint64_t* touched,
+                             std::uint64_t* reported) {
   __shared__ bool good;
   if (threadIdx.x == 0) {
     if (failed != nullptr && magnitude_key(*failed) != 0) set_first_fault(error, exchange_fault::elsewhere, 0);

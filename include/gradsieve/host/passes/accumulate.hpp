@@ -51,8 +51,8 @@ class host_accumulate {
       auto const& here = scope.tiles[t];
       bool const outside = here.excluded || here.segment == host_tiles::no_segment;
       if (measure && outside) tile_sums_[t] = {};
-      return accumulate_element(scope, in, worker, t, outside ? 0 : candidate_thresholds[here.segment], to, due,
-                                measure && !outside ? &tile_sums_[t] : nullptr);
+      return accumulate_plain_tile(scope, in, worker, t, outside ? 0 : candidate_thresholds[here.segment], to, due,
+                                   measure && !outside ? &tile_sums_[t] : nullptr);
     });
   }
 
@@ -65,7 +65,7 @@ class host_accumulate {
       auto const& [first, size, id, excluded, position] = scope.tiles[t];
       if (excluded || id == host_tiles::no_segment || candidate_thresholds[id] == 0) {
         tile_sums_[t] = {};
-        return accumulate_element(scope, in, worker, t, 0, to, due, nullptr);
+        return accumulate_plain_tile(scope, in, worker, t, 0, to, due, nullptr);
       }
       auto const elements = scope.tiles.elements_of(id);
       host_kernels::binned_tile const tile{bins_[id],
@@ -153,9 +153,9 @@ class host_accumulate {
   }
 
   template <class T, class Residual>
-  std::uint64_t accumulate_element(host_scope const& scope, host_kernels::incoming<T, Residual> const& in, int worker,
-                                   std::uint64_t t, key_type candidate_threshold, list& to, pending_list& due,
-                                   statistics* sums) const noexcept {
+  std::uint64_t accumulate_plain_tile(host_scope const& scope, host_kernels::incoming<T, Residual> const& in,
+                                      int worker, std::uint64_t t, key_type candidate_threshold, list& to,
+                                      pending_list& due, statistics* sums) const noexcept {
     auto const& here = scope.tiles[t];
     return host_kernels::run<host_kernels::accumulate_tile>(
         scope.level, in.policy, in.states_from(here.begin), together(in.gradient, here.begin, here.size, worker),

@@ -12,12 +12,12 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/passes/spreads.hpp>
 #include <gradsieve/host/simd/marks.hpp>
-#include <gradsieve/host/simd/settle.hpp>
+#include <gradsieve/host/simd/store_finite.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::host_kernels {
 
-/// For accumulate_element(): nobody looks at its elements.
+/// For accumulate_elements(): nobody looks at its elements.
 struct unseen {
   GRADSIEVE_INLINE void operator()(std::size_t, float, float) const noexcept {}
   GRADSIEVE_INLINE void advance(std::size_t) const noexcept {}
@@ -39,9 +39,9 @@ struct seen_from {
 /// stored. Returns how many were not finite. seen(i, state, gradient) is called with the new state 0 and the gradient
 /// element as used.
 template <bool Write, class Residual, class T, std::size_t States, class Seen = unseen>
-GRADSIEVE_INLINE std::uint64_t accumulate_element(Residual const& policy, std::array<float*, States> const& states,
-                                                  T const* gradient, float factor, std::size_t count,
-                                                  Seen const& seen = {}) noexcept {
+GRADSIEVE_INLINE std::uint64_t accumulate_elements(Residual const& policy, std::array<float*, States> const& states,
+                                                   T const* gradient, float factor, std::size_t count,
+                                                   Seen const& seen = {}) noexcept {
   float* const* const state = states.data();
   std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
@@ -81,7 +81,7 @@ GRADSIEVE_APART std::uint64_t accumulate_again(Residual const& policy, std::arra
                                                T const* gradient, float factor, std::size_t at, std::size_t count,
                                                Seen const& seen) noexcept {
   for (std::size_t s = 0; s < States; ++s) states.data()[s] += at;
-  return accumulate_element<true>(policy, states, gradient + at, factor, count, seen_from<Seen>{seen, at});
+  return accumulate_elements<true>(policy, states, gradient + at, factor, count, seen_from<Seen>{seen, at});
 }
 
 /// The same for a part of a block that registers hold, which is looked at before it is stored: one with an element that
@@ -91,7 +91,7 @@ template <simd Level, class Residual, class T, std::size_t States, class Seen>
 GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<float*, States> const& states,
                                            T const* gradient, float factor, std::size_t at, key_type least,
                                            Seen const& seen, std::uint64_t& bad) noexcept {
-  constexpr std::size_t part = settle_part<Level>::size;
+  constexpr std::size_t part = store_finite<Level>::size;
   float after[States][part];
   float* state[States];  // a copy: stores of floats cannot change it, whatever the flags say of aliasing
   GRADSIEVE_SEPARATE(after, gradient);
@@ -113,7 +113,7 @@ GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<fl
   for (std::size_t s = 1; s < States && !spreads_non_finite<Residual>; ++s)
     finite = finite && max_key(after[s], part) < infinite_key;
   mark_word marks = 0;
-  if (finite && settle_part<Level>::run(after[0], state[0], least, marks)) [[likely]] {
+  if (finite && store_finite<Level>::run(after[0], state[0], least, marks)) [[likely]] {
     for (std::size_t s = 1; s < States; ++s) std::copy_n(after[s], part, state[s]);
     return marks << at;
   }
@@ -127,7 +127,7 @@ GRADSIEVE_INLINE mark_word accumulate_block(Residual const& policy, std::array<f
                                             T const* gradient, float factor, key_type least, Seen const& seen,
                                             std::uint64_t& bad) noexcept {
   mark_word marks = 0;
-  for (std::size_t at = 0; at < block; at += settle_part<Level>::size)
+  for (std::size_t at = 0; at < block; at += store_finite<Level>::size)
     marks |= accumulate_part<Level>(policy, states, gradient, factor, at, least, seen, bad);
   return marks;
 }

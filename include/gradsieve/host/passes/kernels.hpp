@@ -99,7 +99,7 @@ struct accumulate_tile {
       if (sums != nullptr) running.add(values, i);
       if constexpr (Candidates) marked.append<Level>(values, start, *list);
       if (i == size) continue;
-      bad += accumulate_element<true>(policy, states, gradient + at + i, factor, size - i, seen);
+      bad += accumulate_elements<true>(policy, states, gradient + at + i, factor, size - i, seen);
       if constexpr (Candidates) append_rest(values + i, size - i, start + static_cast<index_type>(i), least, *list);
       for (auto& state : states) state += size - i;
     }
@@ -116,10 +116,10 @@ struct enter_tile {
     std::uint64_t bad = 0;
     float room[block];
     for (; count >= block; count -= block, gradient += block) {
-      bad += accumulate_element<Write>(policy, states, readable<Level>(gradient, room), factor, block);
+      bad += accumulate_elements<Write>(policy, states, readable<Level>(gradient, room), factor, block);
       for (auto& state : states) state += block;
     }
-    return bad + accumulate_element<Write>(policy, states, gradient, factor, count);
+    return bad + accumulate_elements<Write>(policy, states, gradient, factor, count);
   }
 };
 

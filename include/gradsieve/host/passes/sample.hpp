@@ -130,11 +130,11 @@ template <class Read, class Flush>
 class host_preview {
  public:
   host_preview(host_scope const& scope, Read const& read, Flush const& flush_pending)
-      : scope_{scope}, read_{read}, settle_{flush_pending} {}
+      : scope_{scope}, read_{read}, flush_{flush_pending} {}
 
   /// As host_workspace::sample().
   [[nodiscard]] key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
-    if (!std::exchange(settled_, true)) settle_();
+    if (!std::exchange(flushed_, true)) flush_();
     return draw_sample(scope_, acc, count, seed, outside_excluded{scope_, read_});
   }
 
@@ -151,8 +151,8 @@ class host_preview {
 
   host_scope const& scope_;
   Read read_;
-  Flush settle_;
-  bool settled_ = false;
+  Flush flush_;
+  bool flushed_ = false;
 };
 
 }  // namespace gradsieve::detail

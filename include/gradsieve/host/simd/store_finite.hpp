@@ -16,7 +16,7 @@ namespace gradsieve::host_kernels {
 /// copies none and returns false. In one look at each, so that a compiler which has just computed them keeps them in
 /// registers: as many as there is room for.
 template <simd Level>
-struct settle_part {
+struct store_finite {
   static constexpr std::size_t size = block;
   GRADSIEVE_INLINE static bool run(float const* from, float* to, key_type least, mark_word& marks) noexcept {
     if (max_key(from, block) >= infinite_key) return false;
@@ -28,7 +28,7 @@ struct settle_part {
 
 #if GRADSIEVE_X86
 template <>
-struct settle_part<simd::avx2> {
+struct store_finite<simd::avx2> {
   static constexpr std::size_t size = 32;
   GRADSIEVE_AVX2 static bool run(float const* from, float* to, key_type least, mark_word& marks) noexcept {
     auto const below = _mm256_set1_epi32(static_cast<std::int32_t>(smaller(least, key_type{1} << 31) - 1));
@@ -54,7 +54,7 @@ struct settle_part<simd::avx2> {
 };
 
 template <>
-struct settle_part<simd::avx512> {
+struct store_finite<simd::avx512> {
   static constexpr std::size_t size = block;
   GRADSIEVE_AVX512 static bool run(float const* from, float* to, key_type least, mark_word& marks) noexcept {
     auto const low = _mm512_set1_epi32(static_cast<int>(least));
