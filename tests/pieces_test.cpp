@@ -215,6 +215,8 @@ TEST_CASE("what pieces are made of") {
   CHECK(gs::pieces{std::vector{std::span{fixed}}}.data()[0] == fixed.data());
   float a = 0, b = 0;
   CHECK(gs::pieces{std::array{&a, &b}}.starts().empty());
+  float rows[2][3] = {};  // each converts to a pointer, too
+  CHECK(gs::pieces{rows}.starts()[2] == 6);
 }
 
 TEST_CASE("pieces that do not fit the layout: refused before anything changes, on all ranks") {

@@ -193,9 +193,8 @@ TEST_CASE("wrong use is refused, and changes nothing") {
   CHECK(own[2] == 1.5f);
 
   auto const state = exchange.state();
-  auto other = gs::parameter_exchange{gs::compressor{here, gs::layout::flat(11), recipe},
-                                      span<float const>{std::vector<float>(11)}};
   std::vector<float> eleven(11);
+  auto other = gs::parameter_exchange{gs::compressor{here, gs::layout::flat(11), recipe}, eleven};
   CHECK(contains(ending([&] { other.restore(state, eleven); }),
                  "mismatch: gradsieve: parameter state belongs to another"));
   for (std::size_t at = 0; at < state.size(); ++at) {

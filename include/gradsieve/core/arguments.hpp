@@ -28,6 +28,10 @@ class presence {
   bool here_ = true;
 };
 
+/// The format of the values of a vector, array or span.
+template <class Values>
+using value_format = typename decltype(std::span{std::declval<Values const&>()})::value_type;
+
 /// A caller's vector, array or span, as a span.
 template <class Gradient>
 [[nodiscard]] auto checked_span(Gradient& gradient) {

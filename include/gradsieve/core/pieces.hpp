@@ -25,6 +25,16 @@ namespace detail {
 template <class List>
 using element_of = decltype(*std::begin(std::declval<List&>()));
 
+/// A forwarding reference's argument that is a temporary with memory of its own, such as a vector, but no span.
+template <class Argument>
+concept temporary_memory = !std::is_reference_v<Argument> && requires { typename Argument::allocator_type; };
+
+/// Whether a `List&&` of pieces dies before they are used: a temporary list of vectors, or a view that makes vectors.
+template <class List>
+inline constexpr bool holds_temporaries =
+    temporary_memory<element_of<List>> ||
+    (temporary_memory<List> && requires { typename std::remove_cvref_t<element_of<List>>::allocator_type; });
+
 /// The element type of a list of pointers, or of lists.
 template <class List>
 struct piece_value {
@@ -60,12 +70,14 @@ class pieces {
   template <class List>
     requires std::convertible_to<detail::element_of<List>, std::span<T>>
   explicit pieces(List&& list) {
+    static_assert(!detail::holds_temporaries<List>, "these pieces are temporaries, which are gone when they are used");
     starts_.push_back(0);
     for (auto&& each : list) add(each);
   }
   /// From pointers, one for each layer.
   template <class List>
-    requires std::convertible_to<detail::element_of<List>, T*>
+    requires(std::convertible_to<detail::element_of<List>, T*> &&
+             !std::convertible_to<detail::element_of<List>, std::span<T>>)  // an array of arrays
   explicit pieces(List&& list) {
     for (T* const each : list) data_.push_back(each);
   }
@@ -249,10 +261,6 @@ template <class Gradient>
     return gradient_ref<typename decltype(values)::element_type>{values};
   }
 }
-
-/// A forwarding reference's argument that is a temporary with memory of its own, such as a vector, but no span.
-template <class Argument>
-concept temporary_memory = !std::is_reference_v<Argument> && requires { typename Argument::allocator_type; };
 
 /// A gradient that a call overwrites, which a caller has given as an `Argument&&`.
 template <class Argument, class T>

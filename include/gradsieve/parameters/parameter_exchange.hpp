@@ -85,6 +85,7 @@ class parameter_exchange {
   /// @throws as compressor::exchange(); invalid_argument between take_update() and apply_mean().
   template <class Comm, class Own>
   report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}) {
+    static_assert(!detail::temporary_memory<Own>, "own parameters are rewritten: they must not be a temporary");
     auto const values = span_of(own);
     if (values.size() != compressor_.layers().size())  // makes all ranks throw
       return compressor_.exchange(comm, std::span<float>{static_cast<float*>(nullptr), values.size()});
@@ -207,9 +208,7 @@ class parameter_exchange {
   /// Multiplies the residual, see absorb(). `own` keeps its changes. Local.
   /// @throws invalid_argument unless the factor is finite, or as take_update().
   template <class Own>
-  void rescale(float factor, Own&& own) {
-    change(checked(own), [&] { compressor_.rescale(factor); });
-  }
+  void rescale(float factor, Own&& own) { change(checked(own), [&] { compressor_.rescale(factor); }); }
 
  private:
   template <class Own>
@@ -292,9 +291,9 @@ class parameter_exchange {
   std::uint64_t accumulated_ = 0;  // the compressor's count when it was taken
 };
 
-/// Deduces the format of the own parameters.
-template <class Compressor, class Value, std::size_t Extent>
-parameter_exchange(Compressor, std::span<Value, Extent>, parameter_options = {})
-    -> parameter_exchange<Compressor, std::remove_const_t<Value>>;
+/// Deduces the format of the own parameters, a vector, array or span.
+template <class Compressor, class Own>
+parameter_exchange(Compressor, Own const&, parameter_options = {})
+    -> parameter_exchange<Compressor, detail::value_format<Own>>;
 
 }  // namespace gradsieve

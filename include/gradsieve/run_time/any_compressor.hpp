@@ -82,12 +82,14 @@ class any_compressor {
   /// it was made with nodes, these. @throws also invalid_argument for ranks of the other kind
   template <class Ranks, class Gradient>
   report_type exchange(Ranks const& ranks, Gradient&& gradient, skipped_layers const skipped = {}) {
+    require_ranks<Ranks>();
     here().exchange(ranks, detail::writable<Gradient>(gradient_of(gradient)), skipped);
     return report();
   }
   /// As compressor::fail(): so an overlap can cancel a step.
   template <class Ranks, class Gradient>
   void fail(Ranks const& ranks, Gradient&& gradient) {
+    require_ranks<Ranks>();
     here().fail(ranks, gradient_of(gradient));
   }
   /// As compressor::compress().
@@ -133,6 +135,14 @@ class any_compressor {
   [[nodiscard]] base& here() const {
     if (!at_) throw invalid_argument("gradsieve: this compressor was moved from");
     return *at_;
+  }
+
+  template <class Ranks>
+  static void require_ranks() {
+    static_assert(std::convertible_to<Ranks const&, any_communicator_of<Space> const&> ||
+                      std::convertible_to<Ranks const&, any_nodes<Space> const&>,
+                  "an any_compressor's ranks are an any_communicator of its space, as any_communicator{comm}, or the "
+                  "any_nodes that it was made with");
   }
 
   template <class Gradient>

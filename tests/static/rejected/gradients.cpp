@@ -13,6 +13,8 @@ void use(std::vector<float> const& fixed, float* pointer, std::list<float>& list
   reducer.exchange(gs::self{}, fixed);
 #elif defined(TEMPORARY)
   reducer.exchange(gs::self{}, std::vector<float>(10));
+#elif defined(PIECES)
+  reducer.exchange(gs::self{}, gs::pieces{std::vector<std::vector<float>>(1)});
 #elif defined(NO_RECIPE)
   gs::compressor wrong{gs::host{}, gs::layout::flat(10), 0.01};
 #elif defined(POINTER)
