@@ -11,6 +11,7 @@ import io
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import gradsieve_ddp
 import test_hook
@@ -299,6 +300,39 @@ def case_profiler_and_infinities():
         assert len(told) == 1 and "scaler_step" in told[0], told
 
 
+class Checkpointed(nn.Sequential):
+    """Each of its linear layers has a backward pass of its own inside of the model's."""
+
+    factor = 1.0  # of the first layer's gradient
+
+    def forward(self, x):
+        x.requires_grad_()
+        for i, each in enumerate(self):
+            x = checkpoint(each, x, use_reentrant=True) if i in (0, 3, 5) else each(x)
+            if i == 0:
+                x.register_hook(lambda gradient: gradient * self.factor)
+        return x
+
+
+@needs_fsdp
+def case_passes_inside_of_a_pass():
+    for shard in kinds():
+        module = Checkpointed(*small_model())
+        model = shard(module)
+        hook = gradsieve_ddp.register(model, density=0.1, on_non_finite="fail")
+        optimizer = sgd(model, 0)
+        train(model, optimizer, 3)
+        assert hook.report()["total_steps"] == 3
+        norm = hook.residual_norm()
+        module.factor = float("nan")  # in the last unit of the pass
+        assert_raises(RuntimeError, "what it was before the step", lambda: train(model, optimizer, 1, seed=1))
+        assert abs(hook.residual_norm() - norm) < 1e-9 * norm
+        module.factor = 1.0
+        train(model, optimizer, 2, seed=2)
+        hook.undo_step()
+        assert hook.report()["total_steps"] == 6
+
+
 @needs_fsdp
 def case_a_failure_across_is_one_of_the_whole_node():
     class Failing:
@@ -377,6 +411,7 @@ test_hook.TWO_RANKS = [
     case_accumulation_mixed_precision_and_discard,
     case_units_that_some_steps_do_without,
     case_profiler_and_infinities,
+    case_passes_inside_of_a_pass,
     case_a_failure_across_is_one_of_the_whole_node,
     case_what_cannot_be_is_refused,
 ]

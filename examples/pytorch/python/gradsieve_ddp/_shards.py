@@ -65,11 +65,13 @@ class ShardExchange:
         self._native, self._inside, self._undoes = native, inside, undoes
         self._rank, self._world = dist.get_rank(units[0].group), dist.get_world_size(units[0].group)
         self._pass = NO_PASS  # the backward pass that is under way
+        self._outer = False  # it is that of the whole model, and passes inside of it belong to it
         self._failure: Exception | None = None  # the first of this backward pass
         self._units = units
 
     def attach(self, model: Any) -> None:
         """From now on the model's backward passes call this."""
+        model.register_forward_hook(_BackwardBegins(self))
         exchanges = [(each.module, functools.partial(self._named_exchange, number))
                      for number, each in enumerate(self._units)]
         if kind_of(model) == "FSDP":
@@ -125,22 +127,58 @@ class ShardExchange:
         if failures.item() > 0:
             raise RuntimeError("gradsieve: the exchange across of another rank of this node has failed")
 
-    def _begin(self) -> None:
+    def begin_outer(self) -> None:
+        """At the beginning of a backward pass of the whole model. Others may run inside of it, as activation checkpoints
+        with use_reentrant=True make them, and end before it."""
+        self._begin(True)
+
+    def _begin(self, outer: bool = False) -> None:
         """What a backward pass exchanges is one step. Passes have numbers: one that was broken off has no end."""
         now = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else NO_PASS
-        if now != NO_PASS and now == self._pass:
+        if now != NO_PASS and (now == self._pass or (self._outer and not outer)):
             return
         self._native.end_step()
-        self._pass, self._failure = now, None
+        self._pass, self._failure, self._outer = now, None, outer and now != NO_PASS
         if now != NO_PASS:
             engine = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self._end))  # behind torch's own
 
     def _end(self) -> None:
-        self._pass = NO_PASS
+        self._pass, self._outer = NO_PASS, False
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+
+class _BackwardBegins:
+    """After a model's forward pass: the gradient of what it has put out comes first in the backward pass."""
+
+    def __init__(self, exchange: ShardExchange) -> None:
+        self._exchange = exchange
+
+    def __call__(self, module: Any, arguments: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        for each in torch.utils._pytree.tree_flatten(output)[0]:
+            if isinstance(each, torch.Tensor) and each.requires_grad and not each.is_leaf:
+                each.register_hook(self._note)
+
+    def _note(self, gradient: torch.Tensor) -> None:
+        self._exchange.begin_outer()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _no_hook
+
+    def __reduce__(self) -> Any:  # a copy of the model has no exchange
+        return _stand_in, ()
+
+
+def _no_hook(module: Any, arguments: Any, output: Any) -> None:
+    pass
+
+
+def _stand_in() -> Any:
+    return _no_hook
 
 
 @torch.no_grad()
