@@ -209,6 +209,27 @@ def case_an_exchange_that_failed_is_tried_again():
         assert all(torch.equal(ends[0][0], own) and ends[0][1] == norm for own, norm in ends[1:])
 
 
+def case_an_optimizer_that_raises():
+    """Second moments that were scaled for its step are not left below zero."""
+    model, optimizer, sync = started()
+    train(model, sync, optimizer, 3)
+    moments = [state["exp_avg_sq"].clone() for state in optimizer.state.values()]
+
+    def refuse(*_):
+        raise KeyError("mine")
+    hook = optimizer.register_step_pre_hook(refuse) if hasattr(optimizer, "register_step_pre_hook") else None
+    if hook is None:  # before torch 2
+        return
+    for each in model.parameters():
+        each.grad = torch.full_like(each, 50.0 * (1 + dist.get_rank()) * (-1) ** dist.get_rank())
+    assert_raises(KeyError, "mine", sync.step)
+    hook.remove()
+    for state, moment in zip(optimizer.state.values(), moments):
+        assert (state["exp_avg_sq"] >= 0).all() and torch.allclose(state["exp_avg_sq"], moment, rtol=1e-3, atol=1e-5)
+    train(model, sync, optimizer, 3)
+    assert torch.isfinite(weights(model)).all() and sync.report()["non_finite"] == 0
+
+
 class Interrupted(Lost):
     """Ctrl-C, which Python hears of as soon as the backward pass has returned."""
 
@@ -630,6 +651,8 @@ def case_what_cannot_be_is_refused():
             model, sgd(model), **options))
     assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.CompressedStep(
         test_hook.in_buckets(model), sgd(model)))
+    empty = nn.Linear(4, 4, device="meta")
+    assert_raises(ValueError, "meta device", lambda: gradsieve_ddp.CompressedStep(empty, sgd(empty)))
     inside = nn.Sequential(test_hook.in_buckets(model))
     assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.CompressedStep(inside, sgd(inside)))
     if importlib.util.find_spec("torch.distributed.tensor") and hasattr(dist, "init_device_mesh"):
@@ -691,6 +714,7 @@ test_hook.TWO_RANKS = [
     case_stopped_and_continued_is_as_if_not,
     case_decay_lets_the_old_fade,
     case_an_exchange_that_failed_is_tried_again,
+    case_an_optimizer_that_raises,
     case_an_interrupt_waits_for_the_exchange,
     case_with_fail_steps_with_nan_are_dropped,
     case_all_begin_with_the_first_rank,

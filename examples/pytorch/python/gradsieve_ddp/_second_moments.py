@@ -90,9 +90,9 @@ class Factors:
         self._measured += 1
         self._find_values()
 
-    def scale_second_moments(self, optimizers: Sequence[torch.optim.Optimizer]) -> int:
+    def scale_second_moments(self, optimizers: Sequence[torch.optim.Optimizer], undo: bool = False) -> int:
         """Before a step of optimizers that is_known() knows: lets factor * g^2 enter their second moments in place of
-        g^2. Returns of how many parameters."""
+        g^2. `undo`: that step did not happen, and none of them may stay below zero. Returns of how many parameters."""
         factor_of = {id(each): factor for each, factor in zip(self._parameters, self.values)}
         scaled = 0
         for optimizer in optimizers:
@@ -107,7 +107,8 @@ class Factors:
                         continue
                     enters = 1.0 if name == "sum" else 1.0 - kept
                     scale = enters * (factor_of[id(each)] - 1) / kept if kept else 0.0
-                    scaled += _add_square(state[name], each.grad, scale, _adds_decay_to_gradient(optimizer, group))
+                    keep_positive = undo or _adds_decay_to_gradient(optimizer, group)
+                    scaled += _add_square(state[name], each.grad, -scale if undo else scale, keep_positive)
         return scaled
 
     def clip(self, max_norm: float, together: bool) -> float:

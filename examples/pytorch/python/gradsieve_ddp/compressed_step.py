@@ -172,12 +172,10 @@ class CompressedStep:
                              "CompressedStep after unfreezing, add_param_group() or replacing parameters")
         with _interrupts_wait(), torch.inference_mode(False), torch.enable_grad():
             skips = scaler is not None and not self._unscaled(scaler)
-            if self._factors is not None and self._scaled:
+            scales = self._factors is not None and bool(self._scaled)
+            if scales:
                 self._measure()
-                if not skips:
-                    self._factors.scale_second_moments(self._scaled)
-            for optimizer in self._optimizers:
-                optimizer.step() if scaler is None else scaler.step(optimizer)
+            self._step_optimizers(scaler, scales and not skips)
             if scaler is not None:
                 scaler.update()
             self._done += 1
@@ -331,6 +329,17 @@ class CompressedStep:
 
     # ---- the parts of a step ----------------------------------------------------------------------------------------
 
+    def _step_optimizers(self, scaler: Any, scales: bool) -> None:
+        if scales:
+            self._factors.scale_second_moments(self._scaled)  # type: ignore[union-attr]
+        try:
+            for optimizer in self._optimizers:
+                optimizer.step() if scaler is None else scaler.step(optimizer)
+        except BaseException:
+            if scales:
+                self._factors.scale_second_moments(self._scaled, undo=True)  # type: ignore[union-attr]
+            raise
+
     def _unscaled(self, scaler: Any) -> bool:
         """Unscales the gradients, once; whether they are finite."""
         for optimizer in self._optimizers:
@@ -453,6 +462,9 @@ def _trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tu
     if not trained:
         raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to train")
     for name, each in trained:
+        if each.is_meta:
+            raise ValueError(f"gradsieve: parameter '{name}' is on the meta device, where it has no values: call "
+                             "model.to_empty(device=...) and load its weights first")
         if hasattr(each, "device_mesh"):
             raise ValueError(f"gradsieve: parameter '{name}' is a distributed tensor, of which each rank has a part, as "
                              "tensor parallelism makes it: CompressedStep takes models that are whole on every rank")
