@@ -668,3 +668,37 @@ TEST_CASE("two levels: a warm step allocates nothing") {
     CHECK(counted == 0);
   }
 }
+
+namespace {
+
+/// Says that it is this rank of so many; its collectives do nothing.
+struct impossible {
+  int number;
+  int ranks;
+  int rank() const { return number; }
+  int size() const { return ranks; }
+  template <class T>
+  void all_reduce(gs::host const&, std::span<T>, gs::reduction) const {}
+  void all_gather(gs::host const&, std::span<std::byte const>, std::span<std::byte>) const {}
+  void all_gather(gs::host const&, std::span<std::byte const>, std::span<std::byte>,
+                  std::span<std::size_t const>) const {}
+};
+
+}  // namespace
+
+TEST_CASE("a communicator with a rank that is none of its ranks is refused") {
+  auto const layers = gs::layout::flat(10);
+  auto const recipe = gs::recipe{.density = 0.1};
+  for (auto const& wrong : {impossible{0, 0}, impossible{0, -3}, impossible{-1, 2}, impossible{2, 2}}) {
+    auto const said = "invalid_argument: gradsieve: communicator: rank " + std::to_string(wrong.number) + " of " +
+                      std::to_string(wrong.ranks);
+    auto reducer = gs::compressor{gs::host{}, layers, recipe};
+    std::vector<float> gradient(10, 1.0f);
+    CHECK(ending([&] { reducer.exchange(wrong, gradient); }) == said);
+    CHECK(ending([&] { reducer.connect(wrong); }) == said);
+    CHECK(ending([&] { gs::dense_mean{}.exchange(wrong, gradient); }) == said);
+    CHECK(gradient == std::vector<float>(10, 1.0f));
+    auto const node = gs::two_level{wrong, gs::self{}};
+    CHECK(ending([&] { gs::two_level_compressor{gs::host{}, layers, recipe, node}; }) == said);
+  }
+}

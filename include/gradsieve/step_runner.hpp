@@ -35,7 +35,7 @@ class step_runner {
                                         skipped_layers const skipped, held_failure failure) {
     static_assert(exchangeable<Recipe, Space, Comm>);
     [[maybe_unused]] arithmetic const exact;
-    step_role const role{comm.size(), comm.rank(), true};
+    step_role const role{world_of(comm), comm.rank(), true};
     float const most = largest_value<T>;
     float const most_in_sum = std::min(largest_summand(role.world), most);
     at_.ranks.template set_format<T>();
@@ -115,11 +115,12 @@ class step_runner {
   /// Allocates the buffers for this world and compares the ranks. Collective.
   template <class Comm>
   void connect(Comm const& comm) {
+    int const world = world_of(comm);
     held_failure failure;
     at_.ranks.template set_format<void>();
-    attempt(failure, [&] { at_.ranks.reserve(comm.size()); });
+    attempt(failure, [&] { at_.ranks.reserve(world); });
     at_.info.rank = static_cast<std::uint32_t>(comm.rank());
-    attempt(failure, [&] { plan(comm.size()); });
+    attempt(failure, [&] { plan(world); });
     meet(comm, 0, failure);
   }
 

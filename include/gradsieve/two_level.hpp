@@ -99,7 +99,7 @@ class two_level_compressor {
   /// @throws invalid_argument, device_error as compressor's constructor.
   template <class Inside, class Across>
   two_level_compressor(Space where, layout layers, Recipe recipe, two_level<Inside, Across> const& ranks)
-      : part_{layers.size(), ranks.inside.size(), ranks.inside.rank()},
+      : part_{layers.size(), detail::world_of(ranks.inside), ranks.inside.rank()},
         layers_{std::move(layers)},
         recipe_hash_{recipe.hash()},
         compressor_{where, part_.cut(layers_), std::move(recipe)},

@@ -4,8 +4,10 @@
 #include <concepts>
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include <gradsieve/concepts/policy.hpp>
+#include <gradsieve/core/error.hpp>
 
 /// @defgroup communicators Communicators
 /// How ranks talk: views of a group of ranks, for MPI, NCCL, threads, one rank, and any transport of one's own:
@@ -90,6 +92,16 @@ template <class C>
 concept staging_communicator = communicator<C> && requires { requires detail::flag<C::stages>; };
 
 namespace detail {
+
+/// The number of ranks. @throws invalid_argument unless this rank is one of them: 0 <= rank() < size()
+template <communicator C>
+[[nodiscard]] int world_of(C const& comm) {
+  int const world = comm.size();
+  int const rank = comm.rank();
+  if (rank < 0 || rank >= world)
+    throw invalid_argument("gradsieve: communicator: rank " + std::to_string(rank) + " of " + std::to_string(world));
+  return world;
+}
 
 /// Whether it is one. One that stands for several has is_staging() besides.
 template <communicator C>

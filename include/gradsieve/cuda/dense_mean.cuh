@@ -33,12 +33,13 @@ struct device_dense_mean {
   step_report exchange(Comm const& comm, Gradient&& values) const {
     std::span<float> const gradient{detail::device_span(values)};
     static_assert(has_all_reduce<Comm, device, float>, "this communicator needs all_reduce for float");
+    int const world = detail::world_of(comm);
     detail::kernel_list::load();  // before the collective
     comm.all_reduce(where, gradient, reduction::sum);
     detail::launch_over<cuda_kernels::divide_values<>>(where, gradient.size(), gradient.data(), gradient.size(),
-                                                       static_cast<float>(comm.size()));
+                                                       static_cast<float>(world));
     step_report report;
-    report.world = comm.size();
+    report.world = world;
     report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();
     return report;
   }

@@ -30,7 +30,7 @@ struct dense_mean {
     static_assert(has_all_reduce<Comm, host, T>, "this communicator needs all_reduce for the gradient's type");
     float_environment const mode;
     step_report report;
-    report.world = comm.size();
+    report.world = detail::world_of(comm);
     report.bytes_sent = report.bytes_received = report.baseline_bytes = gradient.size_bytes();
     report.passthrough_elements = gradient.size();
     detail::stopwatch watch;
@@ -42,7 +42,7 @@ struct dense_mean {
         throw communication_error("gradsieve: another rank failed in this step; there is no mean");
     }
     watch.charge(report.seconds.exchange);
-    auto const ranks = static_cast<T>(comm.size());
+    auto const ranks = static_cast<T>(report.world);
     for (T& value : gradient) value = divide(value, ranks);
     watch.charge(report.seconds.apply);
     return report;

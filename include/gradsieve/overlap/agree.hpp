@@ -21,13 +21,14 @@ template <communicator Comm, space Space>
 [[nodiscard]] plan agree(Space const& where, Comm const& comm, plan const& mine) {
   static_assert(has_broadcast<Comm, Space> && has_all_gather<Comm, Space>,
                 "this communicator needs broadcast and all_gather");
+  auto const world = static_cast<std::size_t>(world_of(comm));
   auto bytes = comm.rank() == 0 ? mine.to_bytes() : std::vector<std::byte>{};
   std::uint64_t size = bytes.size();
   comm.broadcast(where, std::as_writable_bytes(std::span{&size, 1}), 0);
   bytes.resize(size);
   comm.broadcast(where, std::span{bytes}, 0);
 
-  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(comm.size()));
+  std::vector<std::uint64_t> hashes(world);
   plan agreed;
   std::exception_ptr damage;
   try {

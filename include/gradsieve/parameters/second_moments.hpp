@@ -57,6 +57,7 @@ class second_moments {
   void measure(Comm const& comm, Gradient const& gradient) {
     auto& at = here();
     arithmetic const exact;
+    int const world = detail::world_of(comm);
     auto const values = parts::span_of(gradient);
     bool const measures = step_ % options_.every == 0;
     bool const fits = values.size() == layers_.size();
@@ -67,7 +68,7 @@ class second_moments {
     else
       at.write_nothing();
     ++step_;
-    world_ = comm.size();
+    world_ = world;
     auto const message = at.message(measures);
     bytes_ = message.size_bytes();
     if (!message.empty()) {
