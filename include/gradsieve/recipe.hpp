@@ -129,6 +129,9 @@ struct recipe_rules {
       "recipe.selector has fit and needs bool keep(float value, threshold) const noexcept, where threshold is "
       "what fit returns");
   static_assert(keep_is_noexcept<selector_type, view>(), "recipe.selector's keep must be noexcept");
+  static_assert(!threshold_selector<selector_type, view> || !(direct_selector<selector_type, view> ||
+                    bin_selector<selector_type> || choosing_members<selector_type>),
+                "recipe.selector has fit and keep, and another form, perhaps inherited, that would displace them");
   static_assert(select_is_called<selector_type, view>,
                 "recipe.selector's select must be index_type select(workspace, accumulator_ref accumulator, index_type "
                 "k, selection_span out) const; on a device it is marked GRADSIEVE_HD");

@@ -92,7 +92,9 @@ using options = std::vector<std::pair<std::string, std::string>>;
   item found;
   auto const open = text.find('(');
   found.name = text.substr(0, open);
-  if (found.name.empty()) refuse("a name is missing before '" + text + "'");
+  if (found.name.empty())
+    refuse(text.empty() ? "a name is missing: at the beginning, at the end or between two '+'"
+                        : "a name is missing before '" + text + "'");
   if (open == std::string::npos) return found;
   if (text.back() != ')') refuse("'" + text + "' has text after its ')'");
   found.options = read_options(std::string_view{text}.substr(open + 1, text.size() - open - 2), text);

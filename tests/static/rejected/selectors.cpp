@@ -43,6 +43,11 @@ struct short_bins {
   int bin_length(gs::layer const&) const { return 1; }
   friend bool operator==(short_bins const&, short_bins const&) = default;
 };
+struct two_forms : gs::radix {
+  GRADSIEVE_FIT
+  bool keep(float, float) const noexcept { return true; }
+  friend bool operator==(two_forms const&, two_forms const&) = default;
+};
 
 template <class Selector>
 void use() {
@@ -55,3 +60,4 @@ template void use<keeps_floats>();
 template void use<throwing_keep>();
 template void use<selects_nothing>();
 template void use<short_bins>();
+template void use<two_forms>();
