@@ -560,18 +560,22 @@ def published():
           [(f"{name} / mgwfbp, {how}", 2) for name in ("wfbp", "single") for how in ("measured", "simulated")], eight)
 
 
-def links():
+def links(part="links", title="Plans on links that are limited, C++ over MPI, 2 ranks on two cores, dense: medians of "
+                              "iterations, median of the repeats (least to most)"):
     groups = grouped()
-    for cell, row in rows("links-*.csv"):
+    for cell, row in rows(f"{part}-*.csv"):
         group = groups[row["rate"], row["overlap"]]
         group["groups"].append(float(row["groups"]) if row["overlap"] != "none" else math.nan)
         group["measured ms"].append(float(row["median_step_ms"]))
         predicted = float(row["predicted_ms"] or 0)
         group["predicted ms"].append(predicted if predicted > 0 else math.nan)
         group["error %"].append(100 * (predicted / float(row["median_step_ms"]) - 1) if predicted > 0 else math.nan)
-    table("links", "Plans on links that are limited, C++ over MPI, 2 ranks on two cores, dense: medians of iterations, "
-          "median of the repeats (least to most)", ["link", "plan"],
+    table(part, title, ["link", "plan"],
           [("groups", 0), ("predicted ms", 1), ("measured ms", 1), ("error %", 1)], groups, middle)
+
+
+def layers():
+    links("layers", "The same with the layers' own times: no pause, each rank computes on a core of its own")
 
 
 def ranks():
@@ -727,7 +731,7 @@ def codec():
 
 
 for part in (density, selection, laws, kinds, estimates, selectors, memories, learners, bins, novograd, unpleasant, forms,
-             equal, sizes, schedules, published, links, ranks, hook, networks, distances, times, peers, codec):
+             equal, sizes, schedules, published, links, layers, ranks, hook, networks, distances, times, peers, codec):
     part()
 (folder / "tables.md").write_text("\n".join(document))
 (folder / "commands.txt").write_text("".join(path.read_text() for path in sorted(folder.glob("*.command"))

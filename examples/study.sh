@@ -326,6 +326,10 @@ links() { # MG-WFBP on limited links, with plans of layers and exchanges that we
     cell "links-$repeat" bench/network.sh --no-install --program "$train" --ranks 2 --rates 1gbit,200mbit --recipes dense \
       --schedules single,wfbp,mgwfbp,optimal --hidden 512,512,512,512,512,512,512,512 --dense-steps 12 \
       --measure-seconds 3 --compute-ms 100 --csv @csv
+    # Layers that take as long as they take, on a core for each rank.
+    cell "layers-$repeat" bench/network.sh --no-install --program "$train" --ranks 2 --rates 1gbit,200mbit \
+      --recipes dense --schedules single,wfbp,mgwfbp,optimal --hidden 512,512,512,512,512,512,512,512 --dense-steps 12 --batch 1024 \
+      --measure-seconds 3 --csv @csv
   done
 }
 hook() { # the same through PyTorch's hook, all elements sent

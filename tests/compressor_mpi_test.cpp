@@ -212,7 +212,7 @@ TEST_CASE("cyclic: rank step % world leads, its indices reach all, and no rank w
   CHECK(idle.exchange(comm, std::span{update}).union_size == 0);
 }
 
-TEST_CASE("saved, restored and shared out anew") {
+TEST_CASE("saved, restored and redistributed") {
   auto const comm = world();
   auto const n = mixed_layers().size();
   auto const recipe =

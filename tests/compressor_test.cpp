@@ -658,7 +658,7 @@ TEST_CASE("a gradient of another size on one rank") {
   check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}});
 }
 
-TEST_CASE("a rank that is restored or made anew while the others go on") {
+TEST_CASE("a rank that is restored or constructed again while the others go on") {
   auto const check = [&](auto const& recipe, int world) {
     for (int odd = 0; odd < world; ++odd)
       for (std::uint64_t const own_step : {0u, 1u, 3u}) {

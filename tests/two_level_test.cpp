@@ -512,7 +512,7 @@ TEST_CASE("two levels: bytes that are damaged on their way to one rank make all 
   }
 }
 
-TEST_CASE("two levels: ranks that disagree are told, and nobody waits") {
+TEST_CASE("two levels: ranks that disagree throw, and no rank waits") {
   auto const n = mixed_layers().size();
   auto const with = [&](shape of, std::function<gs::layout(int)> const& layers,
                         std::function<double(int)> const& density) {

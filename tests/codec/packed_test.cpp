@@ -269,7 +269,7 @@ TEST_CASE("bits an index, for random positions") {
   }
 }
 
-TEST_CASE("automatic takes the smallest, and says which") {
+TEST_CASE("automatic takes the smallest, and reports which") {
   auto const chosen = [](std::uint64_t n, std::vector<gs::index_type> const& indices) {
     gs::packed const codec{};
     gs::message_info const info{n, 0, 0};

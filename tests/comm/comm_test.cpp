@@ -451,7 +451,7 @@ TEST_CASE("a rank that throws ends the others, wherever they wait, and run rethr
   }
 }
 
-TEST_CASE("who comes after a rank has left is told as well, however often it tries") {
+TEST_CASE("a rank that comes after another has left throws as well, however often it tries") {
   gs::threads::group all{2};
   all.leave(1);
   auto const comm = all.communicator(0);

@@ -66,7 +66,7 @@ std::string first_line() {
 
 }  // namespace wrong
 
-TEST_CASE("wrong exchanges are told what is wrong, and with which step") {
+TEST_CASE("wrong exchanges are reported, with the step") {
   using wrong::fault;
   CHECK(wrong::first_line<fault::ranks>() ==
         "2 ranks, n 4, density 0.4, step 0: element 1 is 8 on rank 1, and 0 on another");

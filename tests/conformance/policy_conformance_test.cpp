@@ -196,7 +196,7 @@ struct halving : gs::bf16 {
 
 }  // namespace wrong
 
-TEST_CASE("wrong partitioners are told what is wrong, and with which layers") {
+TEST_CASE("wrong partitioners are reported, with the layers") {
   using wrong::split_fault;
   auto const line = [](auto how) { return wrong::first_line(partitioner_conformance::run(how)); };
   CHECK(line(wrong::partitioner<split_fault::none>{}) == "");
@@ -220,7 +220,7 @@ TEST_CASE("wrong partitioners are told what is wrong, and with which layers") {
         "hold from the step before");
 }
 
-TEST_CASE("wrong residual stores are told what is wrong, and with which states") {
+TEST_CASE("wrong residual stores are reported, with the states") {
   using wrong::store_fault;
   auto const line = [](auto store) { return wrong::first_line(residual_conformance::run(store, {.waits_in = 0})); };
   CHECK(line(wrong::store<store_fault::cleared>{}) == "states 0, gradient 1: of 1 0.5 is sent, and 0 stays");
@@ -229,7 +229,7 @@ TEST_CASE("wrong residual stores are told what is wrong, and with which states")
   CHECK(line(wrong::store<store_fault::extra>{}) == "nothing comes in: the accumulator becomes 1");
 }
 
-TEST_CASE("wrong codecs are told what is wrong, and with which message") {
+TEST_CASE("wrong codecs are reported, with the message") {
   using wrong::message_fault;
   CHECK(wrong::first_line(codec_conformance::run(wrong::codec<message_fault::last>{})) ==
         "n 1271, 2 entries, 0 elements that pass through, usual values: decode() gives another selection than encode() "

@@ -195,7 +195,7 @@ std::string first_line(Selector const& chosen) {
 
 }  // namespace wrong
 
-TEST_CASE("wrong selectors are told what is wrong, and with which values") {
+TEST_CASE("wrong selectors are reported, with the values") {
   using wrong::fault;
   CHECK(selector_conformance::run(wrong::first_ones<fault::none>{}) == "");
   CHECK(wrong::first_line(wrong::first_ones<fault::value>{}) ==

@@ -288,7 +288,7 @@ void same_breakdowns(Codec const& codec) {
 
 }  // namespace
 
-TEST_CASE("small: a report says what each kind of layer cost, as the host's") {
+TEST_CASE("small: a report has what each kind of layer cost, as the host's") {
   same_breakdowns(gs::packed<gs::fixed_width, gs::ternary>{});
 }
 

@@ -109,7 +109,7 @@ TEST_CASE("values that a format or a sum cannot hold: cut and counted as on the 
   gpu::same_on_ranks<gs::bfloat16>(gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, layers, 2, 4, huge);
 }
 
-TEST_CASE("a rank that is restored while the others go on: all are told, and all can go on together") {
+TEST_CASE("a rank that is restored while the others go on: all throw, and all can go on together") {
   auto const check = [](auto const& recipe) {
     auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
       steps::findings found;
@@ -205,7 +205,7 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
   check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .codec = gs::packed<gs::raw32, gs::fp16>{}});
 }
 
-TEST_CASE("ranks that disagree are told when ranks first meet") {
+TEST_CASE("ranks that disagree throw in their first exchange") {
   auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
     stream const own;
     gs::device const where{own};
@@ -217,7 +217,7 @@ TEST_CASE("ranks that disagree are told when ranks first meet") {
   for (auto const& each : said) CHECK(steps::contains(each, "differ in recipe or density"));
 }
 
-TEST_CASE("a damaged message: nothing is given up, and the report says so") {
+TEST_CASE("a damaged message: nothing is given up, and the report throws") {
   gs::device const where{};
   for (std::size_t const place : {0u, 16u + 1u, 16u + 25u, 16u + 48u + 1u, 16u + 48u + 4u * 135u + 2u}) {
     CAPTURE(place);
@@ -249,7 +249,7 @@ TEST_CASE("a damaged message: nothing is given up, and the report says so") {
   }
 }
 
-TEST_CASE("small: a damaged message that nobody has read of is told after a step that threw") {
+TEST_CASE("small: a damaged message that no report was read of is reported after a step that threw") {
   gs::device const where{};
   gs::compressor device{where, layers, gs::recipe{.density = 0.03}};
   std::size_t countdown = 3;
@@ -271,7 +271,7 @@ TEST_CASE("small: a damaged message that nobody has read of is told after a step
   CHECK_NOTHROW(static_cast<void>(step(4).get()));
 }
 
-TEST_CASE("a rank that fails: the others are told who it was, nothing is given up, and the next step works") {
+TEST_CASE("a rank that fails: the others throw with its number, nothing is given up, and the next step works") {
   auto const check = [](auto const& recipe) {
     std::vector<std::vector<float>> updates(3);
     auto const said = steps::on_ranks(3, [&](steps::communicator comm) {

@@ -121,7 +121,7 @@ TEST_CASE("small: one rank with itself, by a call and then by a graph") {
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
 }
 
-TEST_CASE("a rank that fails: the others are told who it was, nothing is given up; bytes are those that were moved") {
+TEST_CASE("a rank that fails: the others throw with its number, nothing is given up; bytes are those that were moved") {
   auto const recipe = gs::recipe{.density = 0.03, .exchange = gs::reduce_scatter{}, .passthrough = {.patterns = {}}};
   auto const said = steps::on_ranks(3, [&](steps::communicator comm) {
     steps::findings found;

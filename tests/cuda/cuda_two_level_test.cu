@@ -112,7 +112,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("two levels on a device: ranks of one node that disagree are told") {
+TEST_CASE("two levels on a device: ranks of one node that disagree throw") {
   auto const said = nodes::run({2, 2}, [&](nodes::pair const& ranks) {
     stream const own;
     gs::device const where{own};

@@ -151,7 +151,7 @@ struct rounds_by_build : gs::layerwise {
 
 }  // namespace
 
-TEST_CASE("ranks that decide differently are told that they were built otherwise") {
+TEST_CASE("ranks that decide differently throw: they were built with different flags") {
   auto const said = on_ranks(2, [&](communicator comm) {
     rounding_of_this_build = comm.rank() == 0 ? 0.5 : 0.4;
     gs::compressor compressor{here, gs::layout{{"a", 250}, {"b", 1000}},

@@ -185,7 +185,7 @@ TEST_CASE("a backward pass that throws on some ranks: what came in is sent or st
   CHECK(check_balance(gs::recipe{.density = 0.05, .on_non_finite = gs::non_finite::fail}) == "");
 }
 
-TEST_CASE("groups that all ranks handed over count, those behind them do not, and the others are told who it was") {
+TEST_CASE("groups that all ranks handed over count, later ones do not, and the others throw with the failed rank") {
   watchdog const guard{"which groups count"};
   gs::layout const layers{{"a", 100}, {"b", 200}, {"c", 300}};
   auto const chosen = plan_of(layers, backwards(3), {1, 2, 3});  // {c} {b} {a}
@@ -245,7 +245,7 @@ TEST_CASE("groups that all ranks handed over count, those behind them do not, an
   CHECK(steps::joined(said) == "");
 }
 
-TEST_CASE("means: the others are told, also where gradients hold NaNs of their own") {
+TEST_CASE("means: the other ranks throw, also where gradients hold NaNs of their own") {
   watchdog const guard{"means"};
   gs::layout const layers{{"a", 3}, {"b", 4}, {"c", 5}};
   auto const nan = std::numeric_limits<float>::quiet_NaN();
@@ -288,7 +288,7 @@ TEST_CASE("means: the others are told, also where gradients hold NaNs of their o
   gs::dense_mean{}.fail(gs::self{}, std::span<float>{});
 }
 
-TEST_CASE("destroyed in mid-step: the others are told, and whatever is destroyed first is safe after cancel()") {
+TEST_CASE("destroyed in mid-step: the other ranks throw, and whatever is destroyed first is safe after cancel()") {
   watchdog const guard{"destructors"};
   gs::layout const layers{{"a", 30}, {"b", 50}, {"c", 70}};
   auto const chosen = plan_of(layers, backwards(3), {1, 2, 3});

@@ -94,7 +94,7 @@ TEST_CASE("no index is sent, and the ranks give up what they get") {
   }
 }
 
-TEST_CASE("ranks that choose otherwise are told") {
+TEST_CASE("ranks that choose otherwise throw") {
   for (auto const& each : on_ranks(2, [&](communicator comm) -> std::string {
          gs::recipe const recipe{.density = 0.05, .selector = own_choice{}, .exchange = gs::shared_choice{}};
          gs::compressor compressor{gs::host{1}, gs::layout::flat(n), recipe};

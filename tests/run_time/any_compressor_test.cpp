@@ -398,7 +398,7 @@ TEST_CASE("parameters: exchanged by a recipe of text with the same bits, and not
                        doctest::Contains("reduce_scatter leaves each rank a shard"), gs::invalid_argument);
 }
 
-TEST_CASE("A compressor that was moved from says so") {
+TEST_CASE("A compressor that was moved from throws") {
   gs::any_compressor<menu> first{gs::host{}, layers(), recipe_by_text::parse("radix@0.02")};
   auto const second = std::move(first);
   CHECK_THROWS_WITH_AS(static_cast<void>(first.residual_norm()),  // NOLINT(bugprone-use-after-move)
