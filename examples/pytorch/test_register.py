@@ -331,6 +331,7 @@ dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, wor
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 hook = gradsieve_ddp.register(model, density=0.5)
 model(torch.ones(2, 8)).sum().backward()
+dist.destroy_process_group()  # whose threads may otherwise abort at the end
 """
 
 

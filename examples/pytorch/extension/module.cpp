@@ -66,8 +66,18 @@ struct wishes {
   bool undo = false;
 };
 
+/// Whether the interpreter is about to end: a thread that asks for its lock then does not come back.
+bool interpreter_ends() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 /// Python's warnings.warn(), from any thread.
 void warn(std::string const& text) {
+  if (interpreter_ends()) return;
   py::gil_scoped_acquire const acquire;
   if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0)  // where warnings are errors
     py::error_already_set{}.discard_as_unraisable("gradsieve_ddp: a warning");

@@ -17,11 +17,14 @@ namespace gradsieve {
 
 namespace detail {
 
-/// A member that takes the state by value or as const: what it computes would be lost.
+/// A member that takes the state by value or as const: what it computes would be lost. One that takes a temporary by a
+/// forwarding reference takes an element_state& too.
 template <class P>
 concept takes_copy_of_state =
-    requires(P const p) { p.accumulate_element(0.0f, element_state<P::states>{}); } ||
-    requires(P const p) { p.remove_sent(0.0f, element_state<P::states>{}, false); };
+    (requires(P const p) { p.accumulate_element(0.0f, element_state<P::states>{}); } &&
+     !requires { static_cast<void (P::*)(float, element_state<P::states>&) const>(&P::accumulate_element); }) ||
+    (requires(P const p) { p.remove_sent(0.0f, element_state<P::states>{}, false); } &&
+     !requires { static_cast<void (P::*)(float, element_state<P::states>&, bool) const>(&P::remove_sent); });
 
 }  // namespace detail
 

@@ -136,7 +136,7 @@
 
 // Says that two pointers are to different objects. Clang otherwise checks at run time whether a local array overlaps
 // the arrays of a loop, and keeps the local one in memory for that.
-#if defined(__has_builtin)
+#if defined(__has_builtin) && !defined(__CUDACC__)
 #if __has_builtin(__builtin_assume_separate_storage)
 #define GRADSIEVE_SEPARATE(first, second) __builtin_assume_separate_storage(first, second)
 #endif

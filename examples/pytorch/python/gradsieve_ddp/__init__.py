@@ -12,9 +12,11 @@ The same with FullyShardedDataParallel(module), and with a module after torch's 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import weakref
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -54,7 +56,8 @@ planners: list[str] = _native.planners
 #: A bool, a number, a name, or for adacomp's bins {pattern of layers' names: length, "": that of the others}.
 Option = "bool | int | float | str | Mapping[str, int]"
 
-_last_hook: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  #: that stepped a GradScaler
+LAST_HOOK = "_gradsieve_hook"  #: of a GradScaler: the number of the hook that has used it last
+_numbers = itertools.count()
 
 
 class Hook:
@@ -76,7 +79,8 @@ class Hook:
         self._rank, self._world = place
         self._fixed_world = fixed_world
         self._attached = attached
-        self._scaler: Any = None  # a weak reference to that of the last scaler_step()
+        self._number = next(_numbers)
+        self._scaler: Callable[[], Any] = lambda: None  # that of the last scaler_step()
         self._history: list[tuple[int, int, int, float]] = []
 
     def report(self) -> Report:
@@ -143,11 +147,13 @@ class Hook:
         Register with on_non_finite="propagate", so that the scaler sees what any rank's gradient held. ValueError for a
         hook that hides it, as the scale would grow without end, and for a scaler that another hook has used since."""
         looks = _arguments.scaler(scaler, optimizer, self._on_non_finite)
-        last = _last_hook.get(scaler)
-        if looks and self._scaler is not None and self._scaler() is scaler and last is not None and last() is not self:
+        last = getattr(scaler, LAST_HOOK, self._number)
+        if looks and self._scaler() is scaler and last != self._number:
             raise ValueError("gradsieve: another hook's scaler_step() has updated this scaler, and this hook's residual "
                              "and gradients have the scale before that: give each hook a GradScaler of its own")
-        self._scaler, _last_hook[scaler] = weakref.ref(scaler), weakref.ref(self)
+        with contextlib.suppress(AttributeError, TypeError):  # of a scaler with __slots__
+            setattr(scaler, LAST_HOOK, self._number)
+            self._scaler = weakref.ref(scaler)
         before = scaler.get_scale()
         for each in _arguments.optimizers(optimizer):
             scaler.step(each)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -71,7 +71,6 @@ class ShardExchange:
 
     def attach(self, model: Any) -> None:
         """From now on the model's backward passes call this."""
-        model.register_forward_hook(_BackwardBegins(self))
         exchanges = [(each.module, functools.partial(self._named_exchange, number))
                      for number, each in enumerate(self._units)]
         if kind_of(model) == "FSDP":
@@ -79,6 +78,7 @@ class ShardExchange:
         else:
             for module, exchange in exchanges:
                 module.set_custom_reduce_scatter(_ReduceScatter(exchange))
+        model.register_forward_hook(_BackwardBegins(self))
 
     def _named_exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor,
                         wrong: str | None = None) -> None:
@@ -132,10 +132,15 @@ class ShardExchange:
         with use_reentrant=True make them, and end before it."""
         self._begin(True)
 
+    def forward_begun(self) -> None:
+        """A backward pass that was broken off has no end."""
+        self._outer = False
+
     def _begin(self, outer: bool = False) -> None:
         """What a backward pass exchanges is one step. Passes have numbers: one that was broken off has no end."""
         now = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else NO_PASS
         if now != NO_PASS and (now == self._pass or (self._outer and not outer)):
+            self._outer = self._outer or outer
             return
         self._native.end_step()
         self._pass, self._failure, self._outer = now, None, outer and now != NO_PASS
@@ -159,8 +164,9 @@ class _BackwardBegins:
     def __call__(self, module: Any, arguments: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        for each in torch.utils._pytree.tree_flatten(output)[0]:
-            if isinstance(each, torch.Tensor) and each.requires_grad and not each.is_leaf:
+        self._exchange.forward_begun()
+        for each in _tensors_in(output):
+            if each.requires_grad and not each.is_leaf:
                 each.register_hook(self._note)
 
     def _note(self, gradient: torch.Tensor) -> None:
@@ -171,6 +177,22 @@ class _BackwardBegins:
 
     def __reduce__(self) -> Any:  # a copy of the model has no exchange
         return _stand_in, ()
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Of lists, mappings and dataclasses too, as FSDP looks into them."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    parts: Any = ()
+    if isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, each.name) for each in dataclasses.fields(value)]
+    for each in parts:
+        yield from _tensors_in(each)
 
 
 def _no_hook(module: Any, arguments: Any, output: Any) -> None:

@@ -398,8 +398,8 @@ def OuterStep(model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int,
 
 @contextlib.contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """Ctrl-C counts at the end, as half an exchange would leave parameters that are neither the old ones nor the new; a
-    second one counts at once."""
+    """Ctrl-C counts at the end, as half an exchange would leave parameters that are neither the old ones nor the new. A
+    second one counts at once, if Python runs between the two: while a collective waits it does not."""
     before = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield

@@ -277,7 +277,7 @@ template <cost_model Cost>
                            std::to_string(of.count()) + " do not have the same layers");
   std::uint64_t pieces = 0;
   for (auto const& each : by.groups()) pieces += options.pieces(each.bytes);
-  if (pieces > std::uint64_t{1} << 22)
+  if (options.chunk > 0 && pieces > std::uint64_t{1} << 22)
     throw invalid_argument("gradsieve: " + std::to_string(pieces) + " pieces of " + std::to_string(options.chunk) +
                            " bytes in an iteration, 2^22 at most");
   return detail::simulation<Cost>{of, by, cost, options}.run();
