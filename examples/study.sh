@@ -11,7 +11,7 @@
 # What is not there (a file, PyTorch's hook, root for network namespaces) is skipped, and said so.
 # Minutes of each part on two cores that other work uses too:
 #   density 1, selection 5, laws 7, estimates 2, selectors 10, memories 3, learners 20, bins 5, novograd 19,
-#   unpleasant 10, forms 36, equal 5, sizes 5, schedules 1, links 11, hook 2, networks 36, times 36, codec 1
+#   unpleasant 10, forms 36, equal 5, sizes 5, schedules 1, links 15, hook 2, networks 36, times 36, codec 1
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
