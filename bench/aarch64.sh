@@ -2,7 +2,7 @@
 # Instructions of an element's step on AArch64 (NEON), and over those of the floor `r[i] += g[i]`: counted in an
 # emulator, so they say nothing of memory or of the cycles that an instruction takes. Prints a table.
 #   bench/aarch64.sh [ELEMENTS...]    default: 4096 65536 1048576
-# Needs g++-aarch64-linux-gnu and qemu-user 4.2 to 8.2. Takes three minutes on two cores that do nothing else.
+# Needs g++-aarch64-linux-gnu and qemu-user 4.2 to 8.2. Takes a minute.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 for tool in aarch64-linux-gnu-g++ qemu-aarch64 g++; do

@@ -16,8 +16,8 @@ enum class simd { portable, neon, avx2, avx512 };
 
 namespace gradsieve::host_kernels {
 
-/// A program whose units all define GRADSIEVE_NO_AVX512 has AVX2 kernels at most: it compiles in less time, and results
-/// are the same.
+/// A program whose units all define GRADSIEVE_NO_AVX512 has AVX2 kernels at most: it is smaller, and results are the
+/// same.
 #if defined(GRADSIEVE_NO_AVX512)
 inline constexpr bool compiles_avx512 = false;
 #else
