@@ -35,6 +35,7 @@ struct T {  // one CUDA thread
   u32 retp;
   int pre;
   u64 stk0;
+  u32 waited;  // it has waited for the kernel before its own
 };
 
 enum {

@@ -135,6 +135,9 @@ for s in $suites; do
         expect neg misal 'misaligned address' $A
         expect neg badmask 'an illegal instruction was encountered' $A
         for a in deadl barw hang; do expect neg $a 'timed out and was terminated' $A; done
+        expect neg nowait 'ended without griddepcontrol.wait' $A
+        expect neg nowait 'unspecified launch failure' $A
+        expect neg latewait 'EARLY ACCESS before griddepcontrol.wait in kernel late' $A PTXCPU_RACE=1
         expect neg assert 'device-side assert triggered' $A
         expect neg cpyover 'invalid argument' $A
         expect neg printf 'hello 1 str 1.50 1099511627776' $A

@@ -121,7 +121,9 @@ class Control:
             return ';'
         if o == 'nanosleep':
             return '{t->budget=-1; rt_yield(t);}'
-        if o in ('prefetch', 'prefetchu', 'pmevent', 'griddepcontrol', 'discard', 'applypriority', 'setmaxnreg'):
+        if o == 'griddepcontrol':
+            return 't->waited=1;' if 'wait' in st else ';'
+        if o in ('prefetch', 'prefetchu', 'pmevent', 'discard', 'applypriority', 'setmaxnreg'):
             return ';'
         if o == 'createpolicy':
             return g.set(ops[0], '0', 'b64')

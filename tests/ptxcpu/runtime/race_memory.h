@@ -230,6 +230,10 @@ void rt_mem(T* t, u64 a, u32 n, u32 line, u32 fl) {
     else if (STATS())
       race_count(a, n, fl & W_KIND);
   }
+  if (RACE() && !shared && L->early && !t->waited)
+    race_tell("early|" + L->name + std::to_string(line),
+              "EARLY ACCESS before griddepcontrol.wait in kernel " + demangled(L->name).substr(0, 300) + ", " +
+                  site_text(L, line << 10 | (fl & 1023)) + "\n", false);
   if (RACE() && n && R.on) race_access(t, a, n, line, fl, shared);
 }
 

@@ -78,6 +78,7 @@ static void init_block(Block* b, Launch* L, u64 id) {
     t.budget = 400;
     t.pre = PREEMPT() ? rnd(b) % PREEMPT() : 0;
     t.state = READY;
+    t.waited = 0;
     t.ctaid[0] = bx;
     t.ctaid[1] = by;
     t.ctaid[2] = bz;

@@ -275,6 +275,10 @@ void rt_exit(T* t) {
       leave(t);
     }
   }
+  if (b->L->early && !t->waited)
+    report(b, cudaErrorLaunchFailure,
+           "was launched early, but a thread ended without griddepcontrol.wait: the kernel may end, and the next one "
+           "read, before the kernel before it has ended");
   t->state = DONE;
   b->live--;
   w->alive &= ~(1u << t->lane);

@@ -89,7 +89,9 @@ int main() {
     at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     at[0].val.programmaticStreamSerializationAllowed = 1;
     c.attrs = at;
-    c.numAttrs = 1;
+    cudaFuncAttributes about{};
+    CK(cudaFuncGetAttributes(&about, pdl));
+    c.numAttrs = about.ptxVersion >= 90;  // older code does not wait
     CK(cudaLaunchKernelEx(&c, pdl, a, n));
     CK(cudaLaunchKernelEx(&c, pdl, a, n));
     CK(cudaMemcpyAsync(h.data(), a, n * 4, cudaMemcpyDeviceToHost, s));

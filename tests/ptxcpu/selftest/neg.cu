@@ -43,6 +43,24 @@ __global__ void pr(float f) {
 __global__ void hang(int volatile* p) { while (*p == 0); }
 __global__ void racy(int* p) { *p = *p + 1; }
 __global__ void slow(int* p, int v) { p[threadIdx.x] = v; }
+__global__ void late(int* p) {
+  p[threadIdx.x] = 1;
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+template <class Kernel>
+void early(Kernel* kernel, int* p) {
+  cudaLaunchAttribute how{};
+  how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  how.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t c{};
+  c.gridDim = 1;
+  c.blockDim = 32;
+  c.attrs = &how;
+  c.numAttrs = 1;
+  cudaLaunchKernelEx(&c, kernel, p);
+}
 int main(int c, char** v) {
   int* d;
   cudaMalloc(&d, 256 * 4);
@@ -85,6 +103,10 @@ int main(int c, char** v) {
     int bad = 0;
     for (int i = 0; i < 256; ++i) bad += h[i] != 255 - i;
     printf("nosync: %d wrong\n", bad);
+  } else if (!strcmp(t, "nowait")) {
+    early(hostp, d);
+  } else if (!strcmp(t, "latewait")) {
+    early(late, d);
   } else if (!strcmp(t, "racy")) {
     racy<<<8, 64>>>(d);
     int h;
