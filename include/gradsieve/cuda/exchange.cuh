@@ -59,16 +59,18 @@ struct device_updates {
   std::uint64_t unlisted = 0;  ///< entries that an update may have, where directories are to be made; 0: they are there
   cuda_kernels::message_state const* message = nullptr;  ///< of what this rank sent, if that was one
   std::byte const* sent = nullptr;                       ///< that message
+  bool after_kernel = false;  ///< what run() enqueued last is a kernel of the library: the next may start early
 };
 
 /// Adds up the updates, divides, and overwrites the gradient, with zeros where there is nothing; counts elements in
-/// `touched`, and in `saturated` those that its format cannot hold.
+/// `touched`, and in `saturated` those that its format cannot hold. @pre the stream's last work is a kernel of the
+/// library
 template <class T>
 void write_update(cuda_workspace const& work, device_updates const& from, float divisor, std::span<T> out,
                   std::uint64_t* touched, std::uint64_t* saturated) {
   if (auto const cells = work.tables().cell_count; cells > 0)
-    work.launch<cuda_kernels::apply_updates<T>>(cells, cuda_kernels::apply_threads, from.updates, from.senders, divisor,
-                                                out.data(), work.size(), touched, saturated);
+    work.launch_early<cuda_kernels::apply_updates<T>>(cells, cuda_kernels::apply_threads, from.updates, from.senders,
+                                                      divisor, out.data(), work.size(), touched, saturated);
 }
 
 /// Slots have the size of the longest possible message, as no rank waits for the real sizes: the codec's max_bytes()
@@ -101,8 +103,8 @@ class device_exchange<gather, Codec> {
                    {round.decision, work.step().data(), round.error});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
     decoded_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
-    return {decoded_.updates(),     senders, slot_, slot_ * (senders - 1), decoded_.most(), state_.data(),
-            mine_.data() + envelope};
+    return {decoded_.updates(),      senders, slot_, slot_ * (senders - 1), decoded_.most(), state_.data(),
+            mine_.data() + envelope, true};
   }
 
  private:
@@ -159,11 +161,12 @@ class device_exchange<index_union, Codec> {
                                                   slots_.data(), full_.data(), most_, all_.data());
       cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
                                      static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
-      work.launch<cuda_kernels::vote<>>(1, 1, own);
+      work.launch_early<cuda_kernels::vote<>>(1, 1, own);
       round.comm.all_reduce(where, all_.span(), reduction::max);
       work.launch<cuda_kernels::count_votes<>>(1, 1, own);
     } else {
-      work.over<cuda_kernels::list_entries<>>(mine_.size(), own_list_, most_, round.error, signature, mine_.data());
+      work.over_early<cuda_kernels::list_entries<>>(mine_.size(), own_list_, most_, round.error, signature,
+                                                    mine_.data());
       round.comm.all_gather(where, std::as_bytes(mine_.span()), std::as_writable_bytes(all_.span()));
     }
     work.zero(bits_);
@@ -171,11 +174,11 @@ class device_exchange<index_union, Codec> {
     work.over<cuda_kernels::mark_choices<>>(listed, all_.data(), listed, work.size(), mine_.size(), signature,
                                             bits_.data(), round.error);
     if (cells > 0)
-      work.launch<cuda_kernels::count_bits<>>(cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
-    work.launch<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, counts_.data(),
-                                                             round.sent.cells, std::uint64_t{cells} + 1);
+      work.launch_early<cuda_kernels::count_bits<>>(cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
+    work.launch_early<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, counts_.data(),
+                                                                   round.sent.cells, std::uint64_t{cells} + 1);
     if (cells > 0)
-      work.launch<cuda_kernels::write_union<Stored>>(
+      work.launch_early<cuda_kernels::write_union<Stored>>(
           cells, cuda_kernels::words_of_cell, bits_.data(), round.accumulator, union_, round.sent, sums_.data(),
           detail::largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated, update_.data());
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());

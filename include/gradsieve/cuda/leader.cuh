@@ -6,6 +6,7 @@
 
 #include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/value_sum.cuh>
 #include <gradsieve/cuda/workspace.cuh>
@@ -22,6 +23,7 @@ inline constexpr std::uint64_t sender_words = 2;
 /// The vote, and behind it whether this rank sends.
 template <int = 0>
 __global__ void vote_with_sender(ballot const own, entry_list const list, std::uint32_t world) {
+  wait_for_previous();
   write_vote(own);
   bool const sends = *list.count > 0;
   own.words[vote_words] = sends ? 1 + own.rank : 0;
@@ -31,6 +33,7 @@ __global__ void vote_with_sender(ballot const own, entry_list const list, std::u
 /// Before the list is read: how the vote went, and whether there are several senders; `to` has no entries yet.
 template <int = 0>
 __global__ void count_senders(ballot const own, std::uint32_t world, entry_list const to) {
+  wait_for_previous();
   read_vote(own);
   *to.count = 0;
   auto const* const sender = own.words + vote_words;
@@ -41,6 +44,7 @@ __global__ void count_senders(ballot const own, std::uint32_t world, entry_list 
 template <int = 0>
 __global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint32_t const* sender,
                            entry_list const to, std::uint64_t* error) {
+  wait_for_previous();
   for_each(size, [&](std::uint64_t p) {
     std::uint32_t const named = list[p];
     if (named == 0) return;
@@ -59,6 +63,7 @@ template <class Stored>
 __global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Stored const* accumulator,
                             std::uint64_t const* error, entry_list const to, float* sums, float limit,
                             std::uint64_t* beyond) {
+  wait_for_previous();
   bool const failed = *error != 0;
   std::uint32_t const count = failed ? 0 : *to.count;
   for_each(size + 1, [&](std::uint64_t p) {
@@ -76,6 +81,7 @@ __global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Store
 template <int = 0>
 __global__ void describe_list(std::uint64_t size, float const* sums, entry_list const from, update* to,
                               std::uint64_t* error) {
+  wait_for_previous();
   if (magnitude_key(sums[size]) != 0 && *error == 0) *error = static_cast<std::uint64_t>(exchange_fault::elsewhere);
   if (*error != 0) *from.count = 0;
   *to = {from.indices, sums, *from.count, from.cells};
@@ -113,18 +119,20 @@ class device_exchange<leader, Codec> {
     cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
                                    static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
     auto* const sender = own.words + cuda_kernels::vote_words;
-    work.over<cuda_kernels::list_entries<>>(most_, own_list_, most_, nullptr, cuda_kernels::signature{}, all_.data());
-    work.launch<cuda_kernels::vote_with_sender<>>(1, 1, own, own_list_, world);
+    work.over_early<cuda_kernels::list_entries<>>(most_, own_list_, most_, nullptr, cuda_kernels::signature{},
+                                                  all_.data());
+    work.launch_early<cuda_kernels::vote_with_sender<>>(1, 1, own, own_list_, world);
     round.comm.all_reduce(work.where(), all_.span(), reduction::max);
     work.launch<cuda_kernels::count_senders<>>(1, 1, own, world, round.sent);
-    work.over<cuda_kernels::check_list<>>(most_, all_.data(), most_, work.size(), sender, round.sent, round.error);
-    work.over<cuda_kernels::gather_list<Stored>>(
+    work.over_early<cuda_kernels::check_list<>>(most_, all_.data(), most_, work.size(), sender, round.sent,
+                                                round.error);
+    work.over_early<cuda_kernels::gather_list<Stored>>(
         most_ + 1, all_.data(), most_, round.accumulator, round.error, round.sent, sums_.data(),
         detail::largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated);
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     work.launch<cuda_kernels::describe_list<>>(1, 1, most_, sums_.data(), round.sent, update_.data(), round.error);
     std::uint64_t const listed = 4 * all_.size();
-    return {update_.data(), 1, listed + moved.sent, listed + moved.received, most_ + 1};
+    return {update_.data(), 1, listed + moved.sent, listed + moved.received, most_ + 1, nullptr, nullptr, true};
   }
 
  private:

@@ -80,23 +80,25 @@ class device_passthrough_part {
   /// them, then *stays is not 0, and what skipped layers have is held back until return_rest() or put_back().
   void take(float limit, std::uint64_t* saturated, std::uint64_t* stays) {
     holds_ = true;
-    work_.over<cuda_kernels::take_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_, size_,
-                                                         saved_.data(), own_.data(), limit, saturated, stays);
-    hold<false>();
+    work_.over_early<cuda_kernels::take_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_,
+                                                               size_, saved_.data(), own_.data(), limit, saturated,
+                                                               stays);
+    hold<false>(true);
   }
 
   /// Ends what take() began: the accumulators get back what stays there, or if *error is not zero all of it.
-  void return_rest(std::uint64_t const* error, std::uint64_t const* stays) {
+  /// `after_kernel`: what is enqueued before it is a kernel of the library.
+  void return_rest(std::uint64_t const* error, std::uint64_t const* stays, bool after_kernel) {
     holds_ = false;
-    work_.over<cuda_kernels::return_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_, size_,
-                                                           saved_.data(), static_cast<float const*>(own_.data()), error,
-                                                           stays);
-    hold<true>();
+    work_.over_early_if<cuda_kernels::return_passthrough<Residual>>(
+        after_kernel, size_, memory_.view(), ranges_.data(), range_count_, size_, saved_.data(),
+        static_cast<float const*>(own_.data()), error, stays);
+    hold<true>(after_kernel);
   }
 
   /// return_rest(), if nobody has called it since take().
   void put_back(std::uint64_t const* stays) {
-    if (holds_) return_rest(nullptr, stays);
+    if (holds_) return_rest(nullptr, stays, false);
   }
 
   /// Restores what take() took out, if *condition, in device memory, is not zero.
@@ -110,33 +112,34 @@ class device_passthrough_part {
   [[nodiscard]] std::span<element_state<Residual::states>> saved() const noexcept { return saved_.span(); }
 
   /// All-reduces the values, if there are any, and with them whether *error is not zero. Collective. Returns where in
-  /// device memory the number of ranks with an error will be; null if there are no values.
+  /// device memory the number of ranks with an error will be; null if there are no values. `after_kernel`: as
+  /// return_rest()'s.
   template <class Comm>
-  float const* share(Comm const& comm, std::uint64_t const* error) const {
+  float const* share(Comm const& comm, std::uint64_t const* error, bool after_kernel) const {
     if (size_ == 0) return nullptr;
     auto const sums = sum_.first(size_ + 1);
-    work_.over<cuda_kernels::copy_passthrough<>>(sums.size(), static_cast<float const*>(own_.data()), size_, error,
-                                                 sums.data());
+    work_.over_early_if<cuda_kernels::copy_passthrough<>>(
+        after_kernel, sums.size(), static_cast<float const*>(own_.data()), size_, error, sums.data());
     comm.all_reduce(work_.where(), sums, reduction::sum);
     return &sums.back();
   }
 
   /// Sums / divisor to the ranges of a gradient, or zeros where *error, in device memory, is not zero; counts those
-  /// that its format cannot hold.
+  /// that its format cannot hold. @pre the stream's last work is a kernel of the library
   template <class T>
   void write(float divisor, std::uint64_t const* error, std::span<T> out, std::uint64_t* saturated) const {
-    work_.over<cuda_kernels::write_passthrough<T>>(size_, ranges_.data(), range_count_, size_,
-                                                   static_cast<float const*>(sum_.data()), divisor, error, out.data(),
-                                                   saturated);
+    work_.over_early<cuda_kernels::write_passthrough<T>>(size_, ranges_.data(), range_count_, size_,
+                                                         static_cast<float const*>(sum_.data()), divisor, error,
+                                                         out.data(), saturated);
   }
 
  private:
   /// Kernels over the skipped layers, if there are any.
   template <bool Back>
-  void hold() const {
-    work_.over<cuda_kernels::hold_ranges<Back, stored>>(skipped_size_, memory_.accumulator(), skipped_.data(),
-                                                        static_cast<std::uint32_t>(skipped_.size()), skipped_size_,
-                                                        held_.data());
+  void hold(bool after_kernel) const {
+    work_.over_early_if<cuda_kernels::hold_ranges<Back, stored>>(
+        after_kernel, skipped_size_, memory_.accumulator(), skipped_.data(),
+        static_cast<std::uint32_t>(skipped_.size()), skipped_size_, held_.data());
   }
 
   cuda_workspace const& work_;

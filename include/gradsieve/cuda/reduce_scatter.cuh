@@ -74,9 +74,9 @@ class device_exchange<reduce_scatter, Codec> {
                           incoming_.span(), std::span{sizes_});
     decoded_.read(work, about(me, round.info), incoming_.data(), slot_, envelope, nullptr, round.error);
     if (auto const first = static_cast<index_type>(shards_.borders()[me]); first > 0)
-      work.over<cuda_kernels::shift_indices<>>(senders * decoded_.most(), decoded_.updates(), senders, first);
+      work.over_early<cuda_kernels::shift_indices<>>(senders * decoded_.most(), decoded_.updates(), senders, first);
     std::uint64_t const moved = slot_ * (senders - 1);
-    return {decoded_.updates(), senders, moved, moved, decoded_.most()};
+    return {decoded_.updates(), senders, moved, moved, decoded_.most(), nullptr, nullptr, true};
   }
 
  private:
@@ -111,8 +111,8 @@ class device_exchange<reduce_scatter, Codec> {
                                           indices_.data(),
                                           values_.data()};
     float const limit = detail::largest_coded(how_, round.info, round.limit);
-    work.launch<cuda_kernels::find_shards<>>(1, 32, round.sent, slots);
-    work.over<cuda_kernels::cut_entries<>>(most_, round.sent, slots, work.step().data(), limit, round.saturated);
+    work.launch_early<cuda_kernels::find_shards<>>(1, 32, round.sent, slots);
+    work.over_early<cuda_kernels::cut_entries<>>(most_, round.sent, slots, work.step().data(), limit, round.saturated);
     for (std::uint32_t r = 0; r < ranks; ++r) {
       cuda_kernels::entry_list const part{slots.indices + r * room_, slots.values + r * room_, slots.counts + r,
                                           nullptr};
@@ -122,8 +122,8 @@ class device_exchange<reduce_scatter, Codec> {
                      {outgoing_.data() + slot_ * r + envelope, slot_ - envelope, states_.data() + r},
                      {round.decision, work.step().data(), round.error});
     }
-    work.over<cuda_kernels::keep_cut<>>(ranks * room_, slots, round.sent);
-    work.over<cuda_kernels::list_cut<>>(most_ + cells + 1, slots, round.sent, cells);
+    work.over_early<cuda_kernels::keep_cut<>>(ranks * room_, slots, round.sent);
+    work.over_early<cuda_kernels::list_cut<>>(most_ + cells + 1, slots, round.sent, cells);
   }
 
   detail::shard_infos shards_;

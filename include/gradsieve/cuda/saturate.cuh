@@ -14,7 +14,8 @@ namespace gradsieve::detail {
 template <int = 0>
 void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const& own, std::uint64_t most,
                              float limit, std::uint64_t* beyond) {
-  if (magnitude_key(limit) < infinite_key - 1) work.over<cuda_kernels::saturate_entries<>>(most, own, limit, beyond);
+  if (magnitude_key(limit) < infinite_key - 1)
+    work.over_early<cuda_kernels::saturate_entries<>>(most, own, limit, beyond);
 }
 
 }  // namespace gradsieve::detail

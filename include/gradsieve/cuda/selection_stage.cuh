@@ -130,7 +130,7 @@ class device_selection_stage {
       if constexpr (predicts)
         if (!std::exchange(warm_, false))
           work_.predict(recipe_.selector, cuda_kernels::from_incoming<T, residual_type>{in, work_.tables()},
-                        memory_.accumulator());
+                        memory_.accumulator(), false);
       work_.template accumulate<predicts, measured>(in);
       if constexpr (has_bins) work_.keep_bins(recipe_.selector, in);
     }
@@ -142,7 +142,7 @@ class device_selection_stage {
   [[nodiscard]] entries select(step_role const role) {
     auto const* const accumulator = memory_.accumulator();
     if constexpr (needs_norms && predicts) {
-      work_.predict(recipe_.selector, cuda_kernels::from_memory<stored_type>{accumulator}, accumulator);
+      work_.predict(recipe_.selector, cuda_kernels::from_memory<stored_type>{accumulator}, accumulator, true);
       work_.collect(accumulator);
     }
     auto const* const apart = role.exchanging ? exchange_.list() : nullptr;

@@ -180,12 +180,13 @@ class device_step : public device_step_parts<Recipe> {
     auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
         comm, work, selection.codec(), info, memory.taken(), memory.accumulator(), selection.decision(),
         faults_.error(), limit, work.saturated()});
-    auto const* const errors = passthrough.share(comm, faults_.error());
+    auto const* const errors = passthrough.share(comm, faults_.error(), result.after_kernel);
     auto const cells = work.tables().cell_count;
-    work.template over<cuda_kernels::end_exchange<>>(
-        result.senders * (result.unlisted + cells + 1), errors, memory.taken(), result.unlisted > 0, cells,
-        result.updates, result.senders, faults_.error(), faults_.touched(), faults_.reported(failed_here_));
-    passthrough.return_rest(faults_.error(), work.stays());
+    work.template over_early_if<cuda_kernels::end_exchange<>>(
+        errors == nullptr && result.after_kernel, result.senders * (result.unlisted + cells + 1), errors,
+        memory.taken(), result.unlisted > 0, cells, result.updates, result.senders, faults_.error(), faults_.touched(),
+        faults_.reported(failed_here_));
+    passthrough.return_rest(faults_.error(), work.stays(), true);
     count_bytes(comm, result);
     return result;
   }

@@ -92,9 +92,23 @@ class stream_work {
   template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
             class... Arguments>
   void over(std::uint64_t count, Arguments const&... arguments) const {
-    if (count == 0) return;
-    auto const most = static_cast<std::uint64_t>(processors_) * Blocks;
-    launch<Kernel>(static_cast<unsigned>(std::min((count + Threads - 1) / Threads, most)), Threads, arguments...);
+    if (count > 0) launch<Kernel>(blocks_for<Threads, Blocks>(count), Threads, arguments...);
+  }
+
+  /// The same of a kernel for launch_early(). Where `after_kernel` is false it is launched as any other: what is
+  /// enqueued before it may be a kernel of others.
+  template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
+            class... Arguments>
+  void over_early_if(bool after_kernel, std::uint64_t count, Arguments const&... arguments) const {
+    if (!after_kernel) return over<Kernel, Threads, Blocks>(count, arguments...);
+    if (count > 0) launch_early<Kernel>(blocks_for<Threads, Blocks>(count), Threads, arguments...);
+  }
+
+  /// The same where that is a kernel of the library.
+  template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
+            class... Arguments>
+  void over_early(std::uint64_t count, Arguments const&... arguments) const {
+    over_early_if<Kernel, Threads, Blocks>(true, count, arguments...);
   }
 
   template <auto Kernel, class... Arguments>
@@ -108,17 +122,23 @@ class stream_work {
     detail::launch_early<Kernel>(where_, blocks, threads, arguments...);
   }
 
-  /// The same with at most as many blocks as can run at the same time.
+  /// The same with at most as many blocks as can run at the same time; early only as over_early_if().
   template <auto Kernel, class... Arguments>
-  void together(unsigned most_blocks, unsigned threads, Arguments const&... arguments) const {
+  void together(bool after_kernel, unsigned most_blocks, unsigned threads, Arguments const&... arguments) const {
     int fit = 0;
     throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, Kernel, static_cast<int>(threads), 0),
                    "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-    launch_early<Kernel>(std::min(most_blocks, static_cast<unsigned>(std::max(fit, 1) * processors_)), threads,
-                         arguments...);
+    auto const blocks = std::min(most_blocks, static_cast<unsigned>(std::max(fit, 1) * processors_));
+    after_kernel ? launch_early<Kernel>(blocks, threads, arguments...) : launch<Kernel>(blocks, threads, arguments...);
   }
 
  private:
+  template <unsigned Threads, unsigned Blocks>
+  [[nodiscard]] unsigned blocks_for(std::uint64_t count) const noexcept {
+    return static_cast<unsigned>(
+        std::min((count + Threads - 1) / Threads, static_cast<std::uint64_t>(processors_) * Blocks));
+  }
+
   device where_;
   int processors_ = 1;
 };

@@ -13,6 +13,7 @@
 #include <gradsieve/core/arithmetic.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/device.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/workspace.cuh>
@@ -42,6 +43,7 @@ struct value_slots {
 /// This rank's values, rounded in place too.
 template <class Format>
 __global__ void pack_shares(entry_list const own, float const* failed, value_slots<Format> const to) {
+  wait_for_previous();
   std::uint64_t const count = *own.count;
   std::uint64_t const share = to.share(count);
   for_each(to.room * to.ranks, [&](std::uint64_t i) {
@@ -62,6 +64,7 @@ __global__ void pack_shares(entry_list const own, float const* failed, value_slo
 template <class Format>
 __global__ void sum_share(value_slots<Format> const from, std::uint32_t me, entry_list const own, float* failed,
                           Format* to) {
+  wait_for_previous();
   std::uint64_t const count = *own.count;
   std::uint64_t const share = from.share(count);
   for_each(from.room, [&](std::uint64_t place) {
@@ -81,6 +84,7 @@ __global__ void sum_share(value_slots<Format> const from, std::uint32_t me, entr
 /// All shares' sums.
 template <class Format>
 __global__ void unpack_shares(value_slots<Format> const from, std::uint32_t const* length, float* sums) {
+  wait_for_previous();
   std::uint64_t const count = *length;
   std::uint64_t const share = from.share(count);
   for_each(count, [&](std::uint64_t p) { sums[p] = to_float(from.at(p / share, p % share)); });
@@ -136,7 +140,7 @@ class device_value_sum<half_values<Format>> {
     auto* const failed = extra_ != 0 ? sums.data() + most_ : nullptr;
     cuda_kernels::value_slots<Format> const out{outgoing_.data(), room_, ranks, extra_};
     cuda_kernels::value_slots<Format> const in{incoming_.data(), room_, ranks, extra_};
-    work.over<cuda_kernels::pack_shares<Format>>(outgoing_.size(), own, failed, out);
+    work.over_early<cuda_kernels::pack_shares<Format>>(outgoing_.size(), own, failed, out);
     comm.all_to_all(work.where(), std::as_bytes(outgoing_.span()), std::span{sizes_},
                     std::as_writable_bytes(incoming_.span()), std::span{sizes_});
     work.over<cuda_kernels::sum_share<Format>>(room_, in, static_cast<std::uint32_t>(comm.rank()), own, failed,

@@ -192,12 +192,12 @@ class cuda_workspace : public detail::stream_work {
   /// No candidates are known of any segment: before a step that predicts none.
   void forget_candidates() const { zero(candidate_thresholds_); }
 
-  /// Predicts the keys that the accumulate pass collects from; `read` gives the values that it will write.
+  /// Predicts the keys to collect from; `read` gives what the accumulate pass will write or, `after_pass`, has written.
   template <class Selector, class Read, class Stored>
-  void predict(Selector const& chosen, Read const& read, Stored const* accumulator) {
+  void predict(Selector const& chosen, Read const& read, Stored const* accumulator, bool after_pass) {
     if (tables_.segment_count > 0)
-      together<cuda_kernels::predict<Selector, Read, Stored>>(blocks_, cuda_kernels::group_threads, chosen, read,
-                                                              accumulator, tables_, memory_, early_.early());
+      together<cuda_kernels::predict<Selector, Read, Stored>>(after_pass, blocks_, cuda_kernels::group_threads, chosen,
+                                                              read, accumulator, tables_, memory_, early_.early());
   }
 
   template <bool Collect, bool Measure, class T, class Residual>
@@ -215,9 +215,9 @@ class cuda_workspace : public detail::stream_work {
   void keep_bins(Chosen const& chosen, cuda_kernels::incoming<T, Residual> const& in) {
     if (tables_.segment_count == 0) return;
     auto const& bins = bins_.tables();
-    over<cuda_kernels::mark_bins<Chosen, T, Residual>, cuda_kernels::mark_threads, cuda_kernels::mark_blocks>(
+    over_early<cuda_kernels::mark_bins<Chosen, T, Residual>, cuda_kernels::mark_threads, cuda_kernels::mark_blocks>(
         32 * std::uint64_t{bins.bin_count} + 1, chosen, in, tables_, bins);
-    over<cuda_kernels::list_marks<quantising_selector<Chosen>, stored_t<Residual>>>(
+    over_early<cuda_kernels::list_marks<quantising_selector<Chosen>, stored_t<Residual>>>(
         32 * std::uint64_t{tables_.tile_count}, in.states[0], tables_, bins);
   }
 
@@ -262,8 +262,8 @@ class cuda_workspace : public detail::stream_work {
                                                              chosen, tables_, choices, end);
     }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
-    together<cuda_kernels::select_rest<Selector, Stored>>(blocks_, cuda_kernels::group_threads, chosen, accumulator,
-                                                          tables_, memory_, choices, measured, lists, end);
+    together<cuda_kernels::select_rest<Selector, Stored>>(true, blocks_, cuda_kernels::group_threads, chosen,
+                                                          accumulator, tables_, memory_, choices, measured, lists, end);
     if (choices.list_blocks > 0)
       launch_early<cuda_kernels::write_entries<Selector>>(choices.list_blocks, cuda_kernels::write_threads, chosen,
                                                           tables_, choices, choices_.tiles_each(), lists, out);

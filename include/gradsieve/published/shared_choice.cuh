@@ -60,7 +60,7 @@ class device_exchange<shared_choice, Codec> {
     cuda_workspace& work = round.work;
     cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
                                    static_cast<std::uint32_t>(round.comm.rank()), words_.data()};
-    work.launch<cuda_kernels::vote<>>(1, 1, own);
+    work.launch_early<cuda_kernels::vote<>>(1, 1, own);
     round.comm.all_reduce(work.where(), words_.span(), reduction::max);
     work.launch<cuda_kernels::count_votes<>>(1, 1, own);
     work.over<cuda_kernels::copy_values<>>(most_, most_, round.error, round.sent, sums_.data(),
@@ -69,7 +69,7 @@ class device_exchange<shared_choice, Codec> {
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     work.launch<cuda_kernels::describe_sums<>>(1, 1, sums_.data(), round.error, round.sent, update_.data());
     std::uint64_t const votes = 4 * words_.size();
-    return {update_.data(), 1, votes + moved.sent, votes + moved.received, most_ + 1};
+    return {update_.data(), 1, votes + moved.sent, votes + moved.received, most_ + 1, nullptr, nullptr, true};
   }
 
  private:

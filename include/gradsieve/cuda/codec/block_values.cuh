@@ -9,6 +9,7 @@
 #include <gradsieve/codec/value/sign.hpp>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/codec/value_codec.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
 namespace gradsieve {
@@ -114,6 +115,7 @@ struct block_values_part {
 template <class Format>
 __global__ void round_blocks(entry_list const own, Format const format, std::uint64_t layout_hash, std::uint32_t rank,
                              std::uint64_t const* steps, float limit, std::uint32_t* scales, std::uint64_t* beyond) {
+  wait_for_previous();
   entry_blocks const blocks{*own.count, format.block};
   std::uint64_t random = 0;
   if constexpr (rounds_at_random<Format>)
@@ -173,8 +175,8 @@ class device_block_values {
 
   void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const {
-    work.over<cuda_kernels::round_blocks<Format>>(32 * blocks_, own, format_, info.layout_hash, info.rank,
-                                                  work.step().data(), limit, scales_.data(), beyond);
+    work.over_early<cuda_kernels::round_blocks<Format>>(32 * blocks_, own, format_, info.layout_hash, info.rank,
+                                                        work.step().data(), limit, scales_.data(), beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   [[nodiscard]] cuda_kernels::block_values_part<Format> part() const noexcept { return {format_, scales_.data()}; }

@@ -7,6 +7,7 @@
 #include <gradsieve/codec/coo.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/cuda/codec/messages.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
@@ -57,6 +58,7 @@ namespace cuda_kernels {
 template <int = 0>
 __global__ void send_coo(message_info const info, entry_list const own, float const* passthrough, std::uint64_t room,
                          envelope_source const envelope, header_words* message, message_state* state) {
+  wait_for_previous();
   constexpr std::uint64_t in_header = sizeof(header_words) / 8;
   std::uint64_t const count = *own.count;
   std::uint64_t const bytes = coo{}.max_bytes(0, count, info.passthrough);
@@ -94,6 +96,7 @@ __global__ void send_coo(message_info const info, entry_list const own, float co
 template <int = 0>
 __global__ void receive_coo(message_info const info, std::uint64_t capacity, slots const from, message_state* states,
                             update* updates, message_checks const to) {
+  wait_for_previous();
   for_each_sender(from.senders, [&](std::uint32_t r, thread_team const& team) {
     auto fault = exchange_fault::none;
     auto state = opened(info, coo::id, capacity, from, r, fault);
@@ -144,8 +147,9 @@ class device_codec<coo> {
   void send(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
             float const* passthrough, device_message const& message,
             cuda_kernels::envelope_source const& envelope) const {
-    work.over<cuda_kernels::send_coo<>>(most_ + info.passthrough / 2 + 1, info, own, passthrough, message.room,
-                                        envelope, message.header(), message.state);
+    bool const in_exchange = envelope.decision != nullptr;  // after a kernel of the step
+    work.over_early_if<cuda_kernels::send_coo<>>(in_exchange, most_ + info.passthrough / 2 + 1, info, own, passthrough,
+                                                 message.room, envelope, message.header(), message.state);
   }
 
   template <int = 0>

@@ -9,6 +9,7 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/scan.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
@@ -45,6 +46,7 @@ __device__ inline void find_layer(index_type const* indices, std::uint32_t count
 
 template <int = 0>
 __global__ void find_own_layers(entry_list const own, layer_table const layers, layer_ranks const to) {
+  wait_for_previous();
   for_each(layers.count,
            [&](std::uint64_t l) { find_layer(own.indices, *own.count, layers, l, &to.first[l], &to.before[l]); });
 }
@@ -52,6 +54,7 @@ __global__ void find_own_layers(entry_list const own, layer_table const layers, 
 template <int = 0>
 __global__ void find_layers(message_state const* states, std::uint32_t senders, device_places const places,
                             layer_table const layers, layer_ranks const to) {
+  wait_for_previous();
   for_each(std::uint64_t{senders} * layers.count, [&](std::uint64_t i) {
     std::uint64_t const r = i / layers.count;
     find_layer(places.indices + r * places.most, states[r].count, layers, i % layers.count, &to.first[i],
@@ -87,6 +90,7 @@ __device__ void by_layer(entry_list const& own, layer_table const& layers, Value
 
 template <int = 0>
 __global__ void find_largest(entry_list const own, layer_table const layers, layer_sums const sums) {
+  wait_for_previous();
   by_layer(
       own, layers, [](float x, std::uint32_t) { return magnitude_key(x); },
       [](key_type a, key_type b) { return larger(a, b); },
@@ -98,6 +102,7 @@ __global__ void find_largest(entry_list const own, layer_table const layers, lay
 /// Whole numbers, so that the order in which they are added does not matter.
 template <int = 0>
 __global__ void sum_units(entry_list const own, layer_table const layers, layer_sums const sums) {
+  wait_for_previous();
   by_layer(
       own, layers, [&](float x, std::uint32_t l) { return wire::in_units(magnitude_key(x), top_of(sums.largest[l])); },
       [](std::uint64_t a, std::uint64_t b) { return a + b; },
@@ -108,6 +113,7 @@ __global__ void sum_units(entry_list const own, layer_table const layers, layer_
 
 template <int = 0>
 __global__ void count_entries(entry_list const own, layer_table const layers, layer_sums const sums) {
+  wait_for_previous();
   for_each(layers.count, [&](std::uint64_t l) {
     sums.entries[l] = static_cast<std::uint32_t>(first_not_below(own.indices, *own.count, layers.offsets[l + 1]) -
                                                  first_not_below(own.indices, *own.count, layers.offsets[l]));
@@ -117,6 +123,7 @@ __global__ void count_entries(entry_list const own, layer_table const layers, la
 /// Every value becomes its layer's mean magnitude, with its own sign.
 template <int = 0>
 __global__ void apply_scales(entry_list const own, layer_table const layers, layer_sums const sums) {
+  wait_for_previous();
   for_each(*own.count, [&](std::uint64_t p) {
     auto const l = layers.of(own.indices[p]);
     key_type const largest = sums.largest[l];
@@ -167,9 +174,9 @@ class layer_scales {
     work.zero(largest_);
     work.zero(units_);
     work.over<cuda_kernels::find_largest<>>(most_, own, layers, sums);
-    work.over<cuda_kernels::sum_units<>>(most_, own, layers, sums);
-    work.over<cuda_kernels::count_entries<>>(layers.count, own, layers, sums);
-    work.over<cuda_kernels::apply_scales<>>(most_, own, layers, sums);
+    work.over_early<cuda_kernels::sum_units<>>(most_, own, layers, sums);
+    work.over_early<cuda_kernels::count_entries<>>(layers.count, own, layers, sums);
+    work.over_early<cuda_kernels::apply_scales<>>(most_, own, layers, sums);
   }
 
  private:
@@ -199,8 +206,8 @@ class layer_finder {
   void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers, device_messages const& in,
             device_places const& places) const {
     auto const senders = in.from.senders;
-    work.over<cuda_kernels::find_layers<>>(std::uint64_t{layers.count} * senders, in.states, senders, places, layers,
-                                           ranks());
+    work.over_early<cuda_kernels::find_layers<>>(std::uint64_t{layers.count} * senders, in.states, senders, places,
+                                                 layers, ranks());
     sum_up(work);
   }
 
@@ -209,8 +216,8 @@ class layer_finder {
  private:
   template <int = 0>
   void sum_up(cuda_workspace const& work) const {
-    work.launch<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, before_.data(),
-                                                             before_.data(), before_.size());
+    work.launch_early<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, before_.data(),
+                                                                   before_.data(), before_.size());
   }
 
   cuda_buffer<std::uint32_t> first_, before_;

@@ -7,6 +7,7 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/last_block.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
@@ -117,6 +118,7 @@ __device__ inline void add_words(std::uint64_t* sum, std::uint64_t own) {
 
 template <int = 0>
 __global__ void seal_message(header_words* message, message_state const* state) {
+  wait_for_previous();
   auto const* const bytes = reinterpret_cast<std::byte const*>(message);
   add_words(&message->checksum, share_of_checksum(bytes, state->bytes, whole_launch()));
 }

@@ -13,6 +13,7 @@
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/codec/ternary.cuh>
 #include <gradsieve/cuda/codec/value_codec.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 
 namespace gradsieve {
 
@@ -25,6 +26,7 @@ template <class Codec, class Indices, class Values>
 __global__ void write_packed(message_info const info, entry_list const own, float const* passthrough,
                              std::uint64_t room, envelope_source const envelope, Indices const indices,
                              Values const values, std::byte* message, message_state* state) {
+  wait_for_previous();
   std::uint64_t const count = *own.count;
   message_state mine{};
   mine.room = room;
@@ -50,6 +52,7 @@ template <class Codec, class Indices, class Values>
 __global__ void __launch_bounds__(part_threads)
     open_packed(message_info const info, std::uint64_t capacity, slots const from, Indices const indices,
                 Values const values, message_state* states, std::uint64_t* error) {
+  wait_for_previous();
   __shared__ message_state state;
   std::uint32_t const r = blockIdx.x;
   std::byte const* const message = from.message(r);
@@ -83,6 +86,7 @@ __global__ void __launch_bounds__(part_threads)
 template <class Indices>
 __global__ void read_indices(slots const from, message_state const* states, Indices const indices,
                              device_places const places) {
+  wait_for_previous();
   for_each_sender(from.senders, [&](std::uint32_t r, thread_team const& team) {
     team.for_each(states[r].count, [&](std::uint64_t p) {
       places.indices[r * places.most + p] = indices.index(from.message(r) + states[r].indices, states[r].count, r, p);
@@ -93,6 +97,7 @@ __global__ void read_indices(slots const from, message_state const* states, Indi
 /// A thread a sender: the part of the values, whose size depends on the indices.
 template <class Values>
 __global__ void end_values(std::uint32_t senders, Values const values, message_state* states, std::uint64_t* error) {
+  wait_for_previous();
   for_each(senders, [&](std::uint64_t sender) {
     auto const r = static_cast<std::uint32_t>(sender);
     auto& state = states[r];
@@ -109,6 +114,7 @@ template <class Indices, class Values>
 __global__ void read_packed(message_info const info, slots const from, message_state const* states,
                             Indices const indices, Values const values, device_places const places, float* decoded,
                             update* updates, message_checks const to) {
+  wait_for_previous();
   for_each_sender(from.senders, [&](std::uint32_t r, thread_team const& team) {
     auto const state = states[r];
     std::byte const* const message = from.message(r);
@@ -187,10 +193,11 @@ class device_codec<packed<Indices, Values>> {
     values_.prepare(work, own);
     auto const indices = indices_.part();
     auto const values = values_.part();
-    work.over<cuda_kernels::write_packed<device_codec, decltype(indices), decltype(values)>>(
-        message.room / 8 + 1, info, own, passthrough, message.room, envelope, indices, values, message.to,
+    bool const in_exchange = envelope.decision != nullptr;  // after a kernel of the step
+    work.over_early_if<cuda_kernels::write_packed<device_codec, decltype(indices), decltype(values)>>(
+        in_exchange, message.room / 8 + 1, info, own, passthrough, message.room, envelope, indices, values, message.to,
         message.state);
-    work.over<cuda_kernels::seal_message<>>(message.room / 8 + 1, message.header(), message.state);
+    work.over_early<cuda_kernels::seal_message<>>(message.room / 8 + 1, message.header(), message.state);
   }
 
   void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
@@ -205,13 +212,13 @@ class device_codec<packed<Indices, Values>> {
     work.launch<open_packed<device_codec, index_part, value_part>>(in.from.senders, part_threads, info, capacity,
                                                                    in.from, indices, values, in.states, in.error);
     if constexpr (value_part::needs_indices) {
-      work.over<read_indices<index_part>>(in.from.senders * most_, in.from, in.states, indices, places);
+      work.over_early<read_indices<index_part>>(in.from.senders * most_, in.from, in.states, indices, places);
       values_.prepare(work, in, places);
-      work.over<end_values<value_part>>(in.from.senders, in.from.senders, values, in.states, in.error);
+      work.over_early<end_values<value_part>>(in.from.senders, in.from.senders, values, in.states, in.error);
     }
-    work.over<read_packed<index_part, value_part>>(
-        in.from.senders * (std::max(most_, in.from.bytes / 8) + info.passthrough + 1), info, in.from, in.states, indices,
-        values, places, found_values_.data(), updates, checks);
+    work.over_early<read_packed<index_part, value_part>>(
+        in.from.senders * (std::max(most_, in.from.bytes / 8) + info.passthrough + 1), info, in.from, in.states,
+        indices, values, places, found_values_.data(), updates, checks);
   }
 
  private:

@@ -9,6 +9,7 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
@@ -73,6 +74,7 @@ struct plain_values_part {
 /// Clamps to +-limit, and rounds.
 template <class Values>
 __global__ void round_values(entry_list const own, float limit, std::uint64_t* beyond) {
+  wait_for_previous();
   using format = value_bytes<Values>;
   for_each(*own.count, [&](std::uint64_t p) {
     own.values[p] = format::read(format::write(saturated(own.values[p], limit, beyond)));
@@ -93,7 +95,7 @@ class device_plain_values {
                 std::uint64_t* beyond) const
     requires(cuda_kernels::value_bytes<Values>::width < sizeof(float))
   {
-    work.over<cuda_kernels::round_values<Values>>(most_, own, limit, beyond);
+    work.over_early<cuda_kernels::round_values<Values>>(most_, own, limit, beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   [[nodiscard]] static cuda_kernels::plain_values_part<Values> part() noexcept { return {}; }

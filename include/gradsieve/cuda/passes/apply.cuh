@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
@@ -133,6 +134,7 @@ template <class T>
 __global__ void __launch_bounds__(apply_threads, apply_blocks)
     apply_updates(update const* updates, std::uint32_t senders, float divisor, T* out, std::uint64_t n,
                   std::uint64_t* touched, std::uint64_t* beyond) {
+  wait_for_previous();
   constexpr unsigned width = load_bytes / sizeof(T);
   __shared__ part_sum sums[apply_threads / 32];
   part_sum& sum = sums[threadIdx.x / 32];

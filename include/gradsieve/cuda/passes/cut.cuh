@@ -5,6 +5,7 @@
 
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
@@ -51,6 +52,7 @@ struct taken_run {
 /// By one warp: searches for the borders.
 template <int = 0>
 __global__ void find_shards(entry_list const own, shard_slots const to) {
+  wait_for_previous();
   std::uint32_t const count = *own.count;
   std::uint32_t all = 0;
   for (std::uint32_t from = 0; from < to.shards; from += 32) {
@@ -79,6 +81,7 @@ __global__ void find_shards(entry_list const own, shard_slots const to) {
 template <int = 0>
 __global__ void cut_entries(entry_list const own, shard_slots const to, std::uint64_t const* step, float limit,
                             std::uint64_t* beyond) {
+  wait_for_previous();
   for_each(*own.count, [&](std::uint64_t p) {
     index_type const i = own.indices[p];
     auto const r = static_cast<std::uint32_t>(i / to.size);
@@ -94,6 +97,7 @@ __global__ void cut_entries(entry_list const own, shard_slots const to, std::uin
 /// What this rank gives up: the slots' entries, as the receivers will decode them.
 template <int = 0>
 __global__ void keep_cut(shard_slots const from, entry_list const own) {
+  wait_for_previous();
   for_each_sender(from.shards, [&](std::uint32_t r, thread_team const& team) {
     team.for_each(from.counts[r], [&](std::uint64_t j) {
       own.indices[from.bases[r] + j] = static_cast<index_type>(from.indices[from.first(r) + j] + r * from.size);
@@ -106,6 +110,7 @@ __global__ void keep_cut(shard_slots const from, entry_list const own) {
 /// Its directory, where that has changed. @pre keep_cut()
 template <int = 0>
 __global__ void list_cut(shard_slots const from, entry_list const own, std::uint32_t cells) {
+  wait_for_previous();
   std::uint32_t const count = from.bases[from.shards];
   if (count == from.begins[from.shards]) return;
   fill_directory({own.indices, own.values, count, own.cells}, cells, whole_launch());
@@ -114,6 +119,7 @@ __global__ void list_cut(shard_slots const from, entry_list const own, std::uint
 /// Indices of a shard become those of the whole gradient.
 template <int = 0>
 __global__ void shift_indices(update const* updates, std::uint32_t senders, index_type first) {
+  wait_for_previous();
   for_each_sender(senders, [&](std::uint32_t u, thread_team const& team) {
     team.for_each(updates[u].count, [&](std::uint64_t p) { const_cast<index_type*>(updates[u].indices)[p] += first; });
   });

@@ -8,6 +8,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
@@ -136,6 +137,7 @@ __device__ inline std::uint32_t passthrough_element(passthrough_range const* ran
 /// Clamps the values of entries to +-limit.
 template <int = 0>
 __global__ void saturate_entries(entry_list const own, float limit, std::uint64_t* count) {
+  wait_for_previous();
   for_each(*own.count, [&](std::uint64_t p) { own.values[p] = saturated(own.values[p], limit, count); });
 }
 
@@ -153,6 +155,7 @@ __global__ void take_passthrough(state_memory<Residual> const memory, passthroug
                                  std::uint32_t range_count, std::uint64_t elements,
                                  element_state<Residual::states>* saved, float* out, float limit,
                                  std::uint64_t* beyond, std::uint64_t* stays) {
+  wait_for_previous();
   for_each(elements, [&](std::uint64_t p) {
     auto const i = passthrough_element(ranges, range_count, p);
     saved[p] = load_state(memory, i);
@@ -173,6 +176,7 @@ __global__ void return_passthrough(state_memory<Residual> const memory, passthro
                                    std::uint32_t range_count, std::uint64_t elements,
                                    element_state<Residual::states> const* saved, float const* out,
                                    std::uint64_t const* condition, std::uint64_t const* stays) {
+  wait_for_previous();
   bool const undo = condition != nullptr && *condition != 0;
   for_each(undo || *stays != 0 ? elements : 0, [&](std::uint64_t p) {
     auto const i = passthrough_element(ranges, range_count, p);
@@ -187,6 +191,7 @@ __global__ void return_passthrough(state_memory<Residual> const memory, passthro
 template <bool Back, class Stored>
 __global__ void hold_ranges(Stored* accumulator, passthrough_range const* ranges, std::uint32_t range_count,
                             std::uint64_t elements, Stored* held) {
+  wait_for_previous();
   for_each(elements, [&](std::uint64_t p) {
     auto const i = passthrough_element(ranges, range_count, p);
     if constexpr (Back)
@@ -210,6 +215,7 @@ __global__ void restore_passthrough(state_memory<Residual> const memory, passthr
 /// The elements to be summed over the ranks, and behind them whether this rank's exchange has failed.
 template <int = 0>
 __global__ void copy_passthrough(float const* own, std::uint64_t elements, std::uint64_t const* error, float* sums) {
+  wait_for_previous();
   for_each(elements + 1, [&](std::uint64_t p) { sums[p] = p < elements ? own[p] : *error != 0 ? 1.0f : 0.0f; });
 }
 
@@ -219,6 +225,7 @@ template <class T>
 __global__ void write_passthrough(passthrough_range const* ranges, std::uint32_t range_count, std::uint64_t elements,
                                   float const* sums, float divisor, std::uint64_t const* error, T* out,
                                   std::uint64_t* beyond) {
+  wait_for_previous();
   bool const failed = error != nullptr && *error != 0;
   for_each(elements, [&](std::uint64_t p) {
     out[passthrough_element(ranges, range_count, p)] = to_output<T>(failed ? 0.0f : divide(sums[p], divisor), beyond);

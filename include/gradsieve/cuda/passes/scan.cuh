@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::cuda_kernels {
@@ -15,6 +16,7 @@ namespace gradsieve::cuda_kernels {
 /// @pre one block of scan_threads threads
 template <class T>
 __global__ void __launch_bounds__(scan_threads) exclusive_sums(T const* from, T* to, std::uint64_t count) {
+  wait_for_previous();
   constexpr unsigned each = scan_each;
   using scan = cub::BlockScan<T, scan_threads>;
   __shared__ typename scan::TempStorage scratch;

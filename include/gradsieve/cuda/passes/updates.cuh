@@ -9,6 +9,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/apply.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
@@ -65,6 +66,7 @@ template <int = 0>
 __global__ void end_exchange(float const* failed, entry_list const sent, bool fill, std::uint32_t cells,
                              update const* updates, std::uint32_t senders, std::uint64_t* error, std::uint64_t* touched,
                              std::uint64_t* reported) {
+  wait_for_previous();
   __shared__ bool good;
   if (threadIdx.x == 0) {
     if (failed != nullptr && magnitude_key(*failed) != 0) set_first_fault(error, exchange_fault::elsewhere, 0);
@@ -93,6 +95,7 @@ __global__ void end_exchange(float const* failed, entry_list const sent, bool fi
 template <int = 0>
 __global__ void list_choices(tables const t, entry_list const own, std::uint32_t const* slots, bool const* full,
                              std::uint64_t room, std::uint32_t* list) {
+  wait_for_previous();
   std::uint32_t const s = blockIdx.x;
   auto const mine = t.segments[s];
   std::uint32_t const first = t.starts[s];
@@ -139,10 +142,12 @@ __device__ inline void read_vote(ballot const& own) {
 
 template <int = 0>
 __global__ void vote(ballot const own) {
+  wait_for_previous();
   write_vote(own);
 }
 template <int = 0>
 __global__ void count_votes(ballot const own) {
+  wait_for_previous();
   read_vote(own);
 }
 
@@ -166,6 +171,7 @@ struct signature {
 template <int = 0>
 __global__ void list_entries(entry_list const own, std::uint64_t room, std::uint64_t const* error, signature const said,
                              std::uint32_t* list) {
+  wait_for_previous();
   std::uint32_t const count = *own.count;
   bool const failed = error != nullptr && *error != 0;
   for_each(room + (said.decision != nullptr ? signature_words : 0), [&](std::uint64_t p) {
@@ -181,6 +187,7 @@ __global__ void list_entries(entry_list const own, std::uint64_t room, std::uint
 template <int = 0>
 __global__ void mark_choices(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint64_t of_rank,
                              signature const mine, std::uint32_t* bits, std::uint64_t* error) {
+  wait_for_previous();
   for_each(size, [&](std::uint64_t p) {
     std::uint32_t const named = list[p];
     if (of_rank > 0 && p % of_rank >= of_rank - signature_words) {
@@ -202,6 +209,7 @@ inline constexpr unsigned words_of_cell = cell_size / 32;
 /// One block a cell: the number of its bits.
 template <int = 0>
 __global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const* bits, std::uint32_t* counts) {
+  wait_for_previous();
   std::uint32_t count = __popc(bits[blockIdx.x * words_of_cell + threadIdx.x]);
   count = warp_sum(count);
   __shared__ std::uint32_t of_warp[words_of_cell / 32];
@@ -219,6 +227,7 @@ template <class Stored>
 __global__ void __launch_bounds__(words_of_cell)
     write_union(std::uint32_t const* bits, Stored const* accumulator, std::uint64_t room, entry_list const out,
                 float* sums, float limit, std::uint64_t* beyond, update* all) {
+  wait_for_previous();
   using scan = cub::BlockScan<std::uint32_t, words_of_cell>;
   __shared__ typename scan::TempStorage shared;
   std::uint32_t const total = out.cells[gridDim.x];
