@@ -7,3 +7,4 @@
 #include <gradsieve/run_time/device_codec.cuh>
 #include <gradsieve/run_time/device_exchange.cuh>
 #include <gradsieve/run_time/device_steps.cuh>
+#include <gradsieve/run_time/device_value_sum.cuh>

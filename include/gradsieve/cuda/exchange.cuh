@@ -138,7 +138,7 @@ class device_exchange<index_union, Codec> {
     update_ = work.zeroed<cuda_kernels::update>(1);
     counts_ = work.zeroed<std::uint32_t>(cells + 1);
     values_ = summed_values<Codec>::of(how);
-    sum_.reserve(work, union_, false, world);
+    sum_.reserve(work, values_, union_, false, world);
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return union_; }

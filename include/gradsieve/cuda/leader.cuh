@@ -106,7 +106,7 @@ class device_exchange<leader, Codec> {
     sums_ = work.zeroed<float>(most + 1);
     update_ = work.zeroed<cuda_kernels::update>(1);
     values_ = summed_values<Codec>::of(how);
-    sum_.reserve(work, most, true, world);
+    sum_.reserve(work, values_, most, true, world);
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return most_; }

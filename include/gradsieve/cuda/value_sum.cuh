@@ -103,7 +103,7 @@ struct sum_traffic {
 template <>
 class device_value_sum<fp32> {
  public:
-  static void reserve(cuda_workspace const&, std::uint64_t, bool, int) noexcept {}
+  static void reserve(cuda_workspace const&, fp32 const&, std::uint64_t, bool, int) noexcept {}
 
   /// `sums`, which are `own`'s values, zeros behind them, and last, if reserve() was called with that flag, whether
   /// this rank has failed, become the ranks' sums. `own` is what this rank gives up for them. Collective.
@@ -122,7 +122,7 @@ template <class Format>
 class device_value_sum<half_values<Format>> {
  public:
   /// For lists of up to `most` values, with a place behind them for a failure if `flagged`. Allocates.
-  void reserve(cuda_workspace const& work, std::uint64_t most, bool flagged, int world) {
+  void reserve(cuda_workspace const& work, half_values<Format> const&, std::uint64_t most, bool flagged, int world) {
     auto const ranks = static_cast<std::uint64_t>(world);
     extra_ = flagged ? 1 : 0;
     most_ = most;

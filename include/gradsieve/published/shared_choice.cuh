@@ -49,7 +49,7 @@ class device_exchange<shared_choice, Codec> {
     sums_ = work.zeroed<float>(most);
     update_ = work.zeroed<cuda_kernels::update>(1);
     values_ = summed_values<Codec>::of(how);
-    sum_.reserve(work, most, false, world);
+    sum_.reserve(work, values_, most, false, world);
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }

@@ -32,15 +32,21 @@ struct any_indices : detail::any_policy<Types...> {
                                      std::span<index_type> out) const {
     return std::visit([&](auto const& it) { return it.decode(info, from, out); }, this->chosen);
   }
+  /// The name of the codec that the chosen one has chosen; empty if it does not choose.
   [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
     return std::visit(
         [&](auto const& it) -> char const* {
           if constexpr (choosing_index_codec<std::remove_cvref_t<decltype(it)>>)
             return it.name_of(part);
           else
-            return it.name;
+            return "";
         },
         this->chosen);
+  }
+  /// f(the chosen codec).
+  template <class F>
+  auto with_chosen(F const& f) const {
+    return std::visit(f, this->chosen);
   }
   friend bool operator==(any_indices const&, any_indices const&) = default;
 };
@@ -75,6 +81,10 @@ struct any_values : detail::any_policy<Types...> {
           }
         },
         this->chosen);
+  }
+  /// Whether the chosen one chooses among others.
+  [[nodiscard]] bool chooses() const noexcept {
+    return std::visit([]<class V>(V const&) { return choosing_value_codec<V>; }, this->chosen);
   }
   void quantise(message_info const& info, std::span<index_type const> places, std::span<float> values) const noexcept {
     std::visit(
@@ -134,10 +144,14 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
   Summed values{};    ///< for exchanges that send values apart
 
   /// coo.
-  any_codec() { indices.chosen = raw32{}; }
+  any_codec() {
+    indices.chosen = raw32{};
+    values.chosen = fp32{};
+  }
   /// packed.
-  explicit any_codec(packed<Indices, Values> const& how) : indices{how.indices} {
+  explicit any_codec(packed<Indices, Values> const& how) : any_codec{} {
     this->chosen = how;
+    indices = how.indices;
     detail::assign_chosen(values.chosen, how.values.chosen);
   }
 
@@ -180,7 +194,10 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
                                          std::span<range const> passthrough,
                                          std::span<std::byte const> message) const noexcept {
     auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
-    return parts == nullptr ? byte_breakdown{} : parts->breakdown(info, in, passthrough, message);
+    if (parts == nullptr) return {};
+    auto result = parts->breakdown(info, in, passthrough, message);
+    if (!parts->values.chooses()) result.value_codec = "";  // as of the codec in C++
+    return result;
   }
 
   friend bool operator==(any_codec const&, any_codec const&) = default;
@@ -191,10 +208,15 @@ inline constexpr bool checks_decoded<any_codec<Indices, Values, Summed>> = true;
 
 namespace detail {
 
+/// Those codecs of a list whose values can be summed, and fp32, which coo has.
+template <class List>
+using summed_of = std::conditional_t<holds<fp32, List>, those_of<is_summed, List>,
+                                     decltype(type_list<fp32>{} + those_of<is_summed, List>{})>;
+
 /// The codec of any index and value codec of a menu.
 template <class Menu>
 using menu_codec = any_codec<any_of<any_indices, typename Menu::indices>, any_of<any_values, typename Menu::values>,
-                             any_of<any_summed_values, those_of<is_summed, typename Menu::values>>>;
+                             any_of<any_summed_values, summed_of<typename Menu::values>>>;
 
 }  // namespace detail
 

@@ -92,6 +92,8 @@ class any_compressor {
     require_ranks<Ranks>();
     here().fail(ranks, gradient_of(gradient));
   }
+  /// As compressor::connect(). @throws also invalid_argument where it was made with nodes
+  void connect(any_communicator_of<Space> const& ranks) { here().connect(ranks); }
   /// As compressor::compress().
   template <class Gradient>
   selection_type compress(Gradient const& gradient, int rank = 0) {
@@ -114,6 +116,7 @@ class any_compressor {
       return report_type{here()};
   }
   [[nodiscard]] std::span<float const> residual() { return here().residual(); }      ///< as compressor::residual()
+  [[nodiscard]] std::uint64_t step() const { return here().step(); }                 ///< as compressor::step()
   [[nodiscard]] std::uint64_t accumulated() const { return here().accumulated(); }   ///< as compressor::accumulated()
   [[nodiscard]] Space where() const { return here().where(); }                       ///< as at construction
   void discard_step() { here().discard_step(); }                                     ///< as compressor::discard_step()

@@ -48,6 +48,12 @@ struct any_of_list<Any, type_list<Types...>> {
 template <template <class...> class Any, class List>
 using any_of = typename any_of_list<Any, List>::type;
 
+/// Whether a list has this type.
+template <class T, class List>
+inline constexpr bool holds = false;
+template <class T, class... Types>
+inline constexpr bool holds<T, type_list<Types...>> = (std::is_same_v<T, Types> || ...);
+
 template <class... A, class... B>
 type_list<A..., B...> operator+(type_list<A...>, type_list<B...>);
 

@@ -27,11 +27,6 @@ namespace detail {
 template <class Gradient>
 auto checked_device_gradient(Gradient& gradient, layout const& layers);  // cuda/pieces.cuh
 
-template <class T, class List>
-inline constexpr bool holds = false;
-template <class T, class... Types>
-inline constexpr bool holds<T, type_list<Types...>> = (std::is_same_v<T, Types> || ...);
-
 /// What a step returns in a space.
 template <class Space>
 struct step_results;
@@ -62,10 +57,12 @@ struct any_step<Space, type_list<T...>> {
   virtual void exchange(any_nodes<Space> const&, gradient const&, skipped_layers) { refuse_nodes(); }
   virtual void fail(ranks const&, gradient const&) { refuse_ranks(); }
   virtual void fail(any_nodes<Space> const&, gradient const&) { refuse_nodes(); }
+  virtual void connect(ranks const&) { refuse_ranks(); }
   virtual selection compress(constant_gradient const&, int) = 0;
   virtual applied_update apply(std::span<std::span<std::byte const> const>, gradient const&) = 0;
   virtual std::span<std::byte const> encode(selection const&) = 0;
   virtual std::span<float const> residual() = 0;
+  virtual std::uint64_t step() const = 0;  // with nodes, of this rank's part
   virtual std::uint64_t accumulated() const = 0;
   virtual Space where() const = 0;
   virtual report_type report() const = 0;       // with nodes, of this rank's part

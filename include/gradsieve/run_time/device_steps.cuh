@@ -15,6 +15,7 @@
 #include <gradsieve/run_time/any_recipe.hpp>
 #include <gradsieve/run_time/device_codec.cuh>
 #include <gradsieve/run_time/device_exchange.cuh>
+#include <gradsieve/run_time/device_value_sum.cuh>
 #include <gradsieve/run_time/step_of_recipe.hpp>
 
 namespace gradsieve::detail {
@@ -47,9 +48,10 @@ void check_device(any_recipe<Menu> const& recipe) {
                 ", where messages have a fixed size, so that codecs of variable length save nothing: use coo, or "
                 "packed with fixed_width or raw32");
         require(values_run_there<Values>::value, Values::name, ": use other values");
-        if (sums && !(std::is_same_v<Indices, raw32> && std::is_same_v<Values, fp32>))
-          recipe_text::refuse(std::string{"on a device a recipe chosen at run time sums values as binary32, with "
-                                          "indices of u32: the codec is coo, not packed:"} +
+        if (sums && !(std::is_same_v<Indices, raw32> && sums_run_there<Values>::value))
+          recipe_text::refuse(std::string{"on a device index_union and leader send indices as u32 and values of 32 or "
+                                          "16 bits: the codec is coo, or packed with raw32 and fp32, fp16 or bf16, not "
+                                          "packed:"} +
                               Indices::name + "," + Values::name);
       },
       recipe.indices, recipe.values);

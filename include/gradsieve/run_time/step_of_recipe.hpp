@@ -34,6 +34,7 @@ class step_of_recipe final : public any_step<Space, Formats> {
   void fail(typename base::ranks const& comm, gradient const& all) override {
     std::visit([&](auto values) { reducer_.fail(comm, values); }, all);
   }
+  void connect(typename base::ranks const& comm) override { reducer_.connect(comm); }
   typename base::selection compress(typename base::constant_gradient const& all, int rank) override {
     return std::visit([&](auto values) { return reducer_.compress(values, rank); }, all);
   }
@@ -48,6 +49,7 @@ class step_of_recipe final : public any_step<Space, Formats> {
   }
   std::span<std::byte const> encode(typename base::selection const& chosen) override { return reducer_.encode(chosen); }
   std::span<float const> residual() override { return reducer_.residual(); }
+  std::uint64_t step() const override { return reducer_.step(); }
   std::uint64_t accumulated() const override { return reducer_.accumulated(); }
   Space where() const override { return reducer_.where(); }
   typename base::report_type report() const override { return reducer_.report(); }
@@ -92,6 +94,7 @@ class step_of_nodes final : public any_step<Space, typename Menu::formats> {
   applied_update apply(std::span<std::span<std::byte const> const>, gradient const&) override { refuse(); }
   std::span<std::byte const> encode(typename base::selection const&) override { refuse(); }
   std::span<float const> residual() override { return part().residual(); }
+  std::uint64_t step() const override { return reducer_.part_compressor().step(); }
   std::uint64_t accumulated() const override { return reducer_.part_compressor().accumulated(); }
   Space where() const override { return reducer_.part_compressor().where(); }
   typename base::report_type report() const override { return reducer_.part_compressor().report(); }
