@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -182,21 +183,33 @@ TEST_CASE("Gradients in 16 bits, in pieces, and in an overlap that is cancelled"
 
 namespace {
 
-template <class Recipe>
+/// A report as text, without its times.
+std::string printed(gs::step_report report) {
+  report.seconds = {};
+  std::ostringstream out;
+  out << report;
+  return out.str();
+}
+
+template <class Menu = menu, class Recipe>
 void check_same_between_ranks(std::string const& text, Recipe const& recipe) {
   CAPTURE(text);
   gs::threads::run(3, [&](gs::threads::communicator_ref comm) {
-    gs::any_compressor<menu> by_text{gs::host{}, layers(), recipe_by_text::parse(text)};
+    gs::any_compressor<Menu> by_text{gs::host{}, layers(), gs::any_recipe<Menu>::parse(text)};
     gs::compressor by_type{gs::host{}, layers(), recipe};
     gs::any_communicator const any{comm};
     CHECK(by_text.hash() == recipe.hash());
     for (int step = 0; step < 3; ++step) {
       auto a = gradient_of(step + 10 * comm.rank());
       auto b = a;
-      auto const sent = by_text.exchange(any, a).bytes_sent;
-      CHECK(sent == by_type.exchange(comm, b).bytes_sent);
+      if (step == 1) {
+        by_text.connect(any);
+        by_type.connect(comm);
+      }
+      CHECK(printed(by_text.exchange(any, a)) == printed(by_type.exchange(comm, b)));
       CHECK(a == b);
     }
+    CHECK(by_text.step() == 3);
     CHECK(by_text.state() == by_type.state());
   });
 }
@@ -223,7 +236,34 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
                                       .selector = gs::chunked{},
                                       .codec = gs::packed<gs::raw32, gs::fp16>{},
                                       .exchange = gs::index_union{}});
+  check_same_between_ranks(
+      "index_union+packed:delta,fp32@0.05",
+      gs::recipe{.density = 0.05, .codec = gs::packed<gs::delta>{}, .exchange = gs::index_union{}});
+  check_same_between_ranks("packed:automatic,automatic_values@0.05",
+                           gs::recipe{.density = 0.05, .codec = gs::packed<gs::automatic, gs::automatic_values>{}});
   check_same_between_ranks("reduce_scatter@0.05", gs::recipe{.density = 0.05, .exchange = gs::reduce_scatter{}});
+}
+
+namespace {
+
+struct menu_without_fp32 {
+  using selectors = gs::type_list<gs::radix>;
+  using partitioners = gs::type_list<gs::whole>;
+  using residuals = gs::type_list<gs::error_feedback>;
+  using indices = gs::type_list<gs::raw32>;
+  using values = gs::type_list<gs::int8, gs::fp16>;
+  using exchanges = gs::type_list<gs::gather, gs::index_union>;
+  using formats = gs::type_list<float>;
+};
+
+}  // namespace
+
+TEST_CASE("coo is summed as binary32, whatever value codecs a menu has") {
+  check_same_between_ranks<menu_without_fp32>("index_union@0.05",
+                                              gs::recipe{.density = 0.05, .exchange = gs::index_union{}});
+  check_same_between_ranks<menu_without_fp32>(
+      "index_union+packed:raw32,fp16@0.05",
+      gs::recipe{.density = 0.05, .codec = gs::packed<gs::raw32, gs::fp16>{}, .exchange = gs::index_union{}});
 }
 
 namespace {
@@ -270,6 +310,9 @@ TEST_CASE("Nodes by text end with the same bits, and each compressor refuses the
     CHECK(by_text.state() == by_type.state());
     CHECK(by_text.residual_norm() == by_type.part_compressor().residual_norm());
     auto gradient = gradient_of(0);
+    CHECK(by_text.step() == 3);
+    CHECK_THROWS_WITH_AS(by_text.connect(nodes.across), doctest::Contains("for the nodes of a two_level"),
+                         gs::invalid_argument);
     CHECK_THROWS_WITH_AS(by_text.exchange(nodes.across, gradient), doctest::Contains("for the nodes of a two_level"),
                          gs::invalid_argument);
     CHECK_THROWS_WITH_AS(by_text.compress(gradient), doctest::Contains("with nodes a step is an exchange"),
@@ -335,6 +378,13 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("radix@nan", "density is nan");
   says("ldte(tolerance=-1)", "ldte's tolerance is -1");
   says("ldte(tolerance=1,tolerance=1)", "has 'tolerance' twice");
+  says("radix@warm_up(steps=3,steps=4)", "warm_up has 'steps' twice");
+  says("passthrough(up_to=1,up_to=2):a", "passthrough has 'up_to' twice");
+  says("ldte(tolerance=1e39)", "ldte's tolerance is '1e39', which is out of range");
+  says("chunked(size=4294967296)", "chunked's size is '4294967296', which is out of range");
+  says("radix@1e999", "density is '1e999', which is out of range");
+  says("adacomp(bins=(a:0,5))+layerwise", "adacomp's bins has the length 0 for 'a'");
+  says(std::string{"adacomp(bins=(a\0b:5,5))+layerwise", 33}, "has a pattern with a character 0");
   says("ldte(toleranz=1)", "ldte has no 'toleranz'; it has tolerance");
   says("radix(a=1)", "radix has no 'a'; it has ");
   says("ldte(tolerance)", "is not an option: write field=value");

@@ -81,10 +81,13 @@ void decode_list(Indices const& how, message_info const& info, std::span<std::by
   wire::check_indices(info.n, out);
 }
 
-/// The name of the index codec that wrote a list, for the step's report; empty if the codec does not choose one.
+/// The name of the index codec that wrote a list, for the step's report; empty if the codec does not choose one. Of a
+/// codec that stands for others, with_chosen() names one of them.
 template <class Indices>
 [[nodiscard]] char const* list_codec(Indices const& how, list_size size, std::span<std::byte const> list) noexcept {
-  if constexpr (std::same_as<Indices, raw32>)
+  if constexpr (requires { how.with_chosen([](auto const&) { return ""; }); })
+    return how.with_chosen([&](auto const& it) { return list_codec(it, size, list); });
+  else if constexpr (std::same_as<Indices, raw32>)
     return "";
   else if (size.is_raw())
     return raw32::name;

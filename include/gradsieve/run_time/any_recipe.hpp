@@ -185,7 +185,9 @@ struct any_recipe {
     if (!text.starts_with("warm_up")) return recipe_text::read_number<double>("density", text);
     auto const item = recipe_text::read_item(text);
     warm_up ramp;
-    for (auto const& [name, value] : item.options) {
+    for (std::size_t i = 0; i < item.options.size(); ++i) {
+      recipe_text::require_once("warm_up", item.options, i);
+      auto const& [name, value] = item.options[i];
       auto const what = "warm_up's " + name;
       if (name == "initial")
         recipe_text::read_value(what, value, ramp.initial);
@@ -255,9 +257,12 @@ struct any_recipe {
   }
 
   void take_layers(recipe_text::item const& item, std::string const& list) {
-    for (auto const& [name, value] : item.options)
+    for (std::size_t i = 0; i < item.options.size(); ++i) {
+      recipe_text::require_once("passthrough", item.options, i);
+      auto const& [name, value] = item.options[i];
       name == "up_to" ? recipe_text::read_value("passthrough's up_to", value, passthrough.up_to)
                       : recipe_text::refuse("passthrough has no '" + name + "'; it has up_to");
+    }
     passthrough.patterns.clear();
     if (list.empty()) return;
     for (auto const& each : recipe_text::split(list, ',')) passthrough.patterns.push_back(recipe_text::unescaped(each));

@@ -101,6 +101,12 @@ using options = std::vector<std::pair<std::string, std::string>>;
   return found;
 }
 
+/// @throws invalid_argument if this option was there before
+inline void require_once(std::string const& owner, options const& from, std::size_t place) {
+  for (std::size_t j = 0; j < place; ++j)
+    if (from[j].first == from[place].first) refuse(owner + " has '" + from[place].first + "' twice");
+}
+
 /// A whole text as a number, without blanks, in its type's limits. @throws invalid_argument
 template <class T>
 [[nodiscard]] T read_number(std::string const& what, std::string const& text) {
@@ -110,7 +116,9 @@ template <class T>
   } else {
     T value{};
     auto const end = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (end.ec != std::errc{} || end.ptr != text.data() + text.size())
+    bool const whole = end.ptr == text.data() + text.size();
+    if (whole && end.ec == std::errc::result_out_of_range) refuse(what + " is '" + text + "', which is out of range");
+    if (!whole || end.ec != std::errc{})
       refuse(what + " is '" + text + "', expected " + (std::is_integral_v<T> ? "a whole number" : "a number"));
     return value;
   }
@@ -135,8 +143,10 @@ inline void read_bins(std::string const& what, std::string const& text, bin_leng
     if (pattern.size() >= std::size(rule.pattern))
       refuse(what + " has the pattern '" + pattern + "', of " + std::to_string(std::size(rule.pattern)) +
              " characters or more");
+    if (pattern.find('\0') != std::string::npos) refuse(what + " has a pattern with a character 0");
     std::ranges::copy(pattern, std::begin(rule.pattern));
     rule.length = read_number<std::uint32_t>(what, parts[i].substr(colon + 1));
+    if (rule.length == 0) refuse(what + " has the length 0 for '" + pattern + "'");
   }
   to.otherwise = read_number<std::uint32_t>(what, parts.back());
 }
@@ -171,8 +181,7 @@ template <class P>
 void read_fields(std::string const& owner, options const& from, P& to) {
   for (std::size_t i = 0; i < from.size(); ++i) {
     auto const& [name, value] = from[i];
-    for (std::size_t j = 0; j < i; ++j)
-      if (from[j].first == name) refuse(owner + " has '" + name + "' twice");
+    require_once(owner, from, i);
     bool found = false;
     std::string known;
     detail::for_each_field<P>([&](auto const& each) {
