@@ -186,7 +186,7 @@ TEST_CASE("parts of a gradient: equal room, the last ones shorter, layers cut wh
     for (int r = 0; r < ranks; ++r) {
       gs::node_share const part{10, ranks, r};
       CHECK(part.begin() == next);
-      CHECK(part.size() <= part.room());
+      CHECK(part.size() <= part.capacity());
       CHECK(cut(ranks, r).size() == part.size());
       next = part.end();
     }

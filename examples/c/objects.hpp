@@ -118,7 +118,7 @@ gradsieve_status save(void* to, std::size_t* size, Make const& make) noexcept {
 /// A table of functions as a communicator.
 class transport final : public gs::any_communicator::transport {
   using bytes = gs::any_communicator::bytes;
-  using room = gs::any_communicator::room;
+  using buffer = gs::any_communicator::buffer;
 
  public:
   /// From now on calls go there. @throws gradsieve::invalid_argument
@@ -149,22 +149,22 @@ class transport final : public gs::any_communicator::transport {
     std::ranges::transform(exact, all.begin(),
                            [](double sum) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum)); });
   }
-  void all_gather(gs::host const& where, bytes mine, room all) const override {
+  void all_gather(gs::host const& where, bytes mine, buffer all) const override {
     std::ranges::fill(equal_, mine.size());
     all_gather(where, mine, all, equal_);
   }
-  void all_gather(gs::host const&, bytes mine, room all, gs::any_communicator::sizes each) const override {
+  void all_gather(gs::host const&, bytes mine, buffer all, gs::any_communicator::sizes each) const override {
     done("all_gather", table_.all_gather(table_.context, mine.data(), mine.size(), all.data(), each.data()));
   }
-  void broadcast(gs::host const&, room in_out, int root) const override {
+  void broadcast(gs::host const&, buffer in_out, int root) const override {
     has(table_.broadcast != nullptr, "broadcast");
     done("broadcast", table_.broadcast(table_.context, in_out.data(), in_out.size(), root));
   }
-  void send_receive(gs::host const&, bytes out, int to, room in, int from) const override {
+  void send_receive(gs::host const&, bytes out, int to, buffer in, int from) const override {
     has(table_.send_receive != nullptr, "send_receive");
     done("send_receive", table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
   }
-  void all_to_all(gs::host const&, bytes out, gs::any_communicator::sizes out_sizes, room in,
+  void all_to_all(gs::host const&, bytes out, gs::any_communicator::sizes out_sizes, buffer in,
                   gs::any_communicator::sizes in_sizes) const override {
     has(table_.all_to_all != nullptr, "all_to_all");
     done("all_to_all", table_.all_to_all(table_.context, out.data(), out_sizes.data(), in.data(), in_sizes.data()));

@@ -395,7 +395,7 @@ class bucket_exchange {
     }
     for (auto& each : groups_) {
       if (offset[each.members[0]] == none) continue;
-      auto const buffer = memory::template room<T>(where_, each.compressor.layers().size());
+      auto const buffer = memory::template allocate<T>(where_, each.compressor.layers().size());
       auto const packed = buffer.span();
       auto const for_each_part = [&](auto const& copy_part) {
         std::size_t from = 0;

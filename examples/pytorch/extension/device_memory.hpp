@@ -19,7 +19,7 @@ struct memory_of<gs::device> {
   template <class T>
   using buffer = gs::cuda_buffer<T>;
   template <class T>
-  [[nodiscard]] static gs::cuda_buffer<T> room(gs::device const& where, std::uint64_t size) {
+  [[nodiscard]] static gs::cuda_buffer<T> allocate(gs::device const& where, std::uint64_t size) {
     return {where, size};
   }
   template <class T>

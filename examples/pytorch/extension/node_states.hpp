@@ -86,7 +86,7 @@ class node_states {
   /// An all-gather of host memory.
   void gather(communicator_of<Space> const& comm, std::span<std::byte> mine, std::span<std::byte> all,
               std::span<std::size_t const> sizes) const {
-    auto const buffer = memory::template room<std::byte>(where_, mine.size() + all.size());
+    auto const buffer = memory::template allocate<std::byte>(where_, mine.size() + all.size());
     auto const out = buffer.span().first(mine.size());
     auto const in = buffer.span().subspan(mine.size());
     memory::copy(where_, mine, out);

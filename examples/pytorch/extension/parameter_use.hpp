@@ -59,7 +59,7 @@ class unused_parameters {
 
   /// @pre fewer ranks than parameter_use::updated
   void add_up(Space const& where, peers_of<Space> const& peers) {
-    auto const buffer = memory::template room<std::uint32_t>(where, marks_.size());
+    auto const buffer = memory::template allocate<std::uint32_t>(where, marks_.size());
     auto const marks = buffer.span();
     memory::copy(where, std::span{marks_}, marks);
     if (auto const* const nodes = std::get_if<nodes_of<Space>>(&peers)) {
@@ -97,7 +97,7 @@ class skipped_parts {
       auto const part = bucket.subspan(at, parameters[members[i]].size);
       at += part.size();
       if (!skipped[i] || part.empty()) continue;
-      parts_.emplace_back(part, memory::template room<T>(where_, part.size()));
+      parts_.emplace_back(part, memory::template allocate<T>(where_, part.size()));
       memory::copy(where_, part, parts_.back().second.span());
       memory::fill_with_zeros(where_, part);
     }

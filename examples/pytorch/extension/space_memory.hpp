@@ -23,7 +23,7 @@ struct memory_of<gs::host> {
   template <class T>
   using buffer = gs::host_buffer<T>;
   template <class T>
-  [[nodiscard]] static buffer<T> room(gs::host const&, std::uint64_t size) {
+  [[nodiscard]] static buffer<T> allocate(gs::host const&, std::uint64_t size) {
     return buffer<T>(size);
   }
   template <class T>

@@ -21,20 +21,20 @@ struct node_share {
   int rank = 0;         ///< in the node
 
   /// The capacity of each part, in elements.
-  [[nodiscard]] constexpr std::uint64_t room() const noexcept {
+  [[nodiscard]] constexpr std::uint64_t capacity() const noexcept {
     auto const count = static_cast<std::uint64_t>(ranks);
     return (n + count - 1) / count;
   }
   /// The capacity of all parts together: n, or up to ranks - 1 more.
-  [[nodiscard]] constexpr std::uint64_t room_of_all() const noexcept {
-    return room() * static_cast<std::uint64_t>(ranks);
+  [[nodiscard]] constexpr std::uint64_t total_capacity() const noexcept {
+    return capacity() * static_cast<std::uint64_t>(ranks);
   }
   /// The part's first element.
   [[nodiscard]] constexpr std::uint64_t begin() const noexcept {
-    return std::min(n, room() * static_cast<std::uint64_t>(rank));
+    return std::min(n, capacity() * static_cast<std::uint64_t>(rank));
   }
   /// The end of the part.
-  [[nodiscard]] constexpr std::uint64_t end() const noexcept { return std::min(n, begin() + room()); }
+  [[nodiscard]] constexpr std::uint64_t end() const noexcept { return std::min(n, begin() + capacity()); }
   /// Number of elements of the part.
   [[nodiscard]] constexpr std::uint64_t size() const noexcept { return end() - begin(); }
 

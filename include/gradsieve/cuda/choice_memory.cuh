@@ -15,10 +15,10 @@ namespace gradsieve::detail {
 /// What choose_entries, end_searches, select_rest and write_entries hand over to each other.
 class choice_memory {
  public:
-  /// For `segments` and `tiles`, of which a step selects at most `expected` entries among `room` candidates.
+  /// For `segments` and `tiles`, of which a step selects at most `expected` entries among `capacity` candidates.
   /// Allocates. Memory: 8 KiB for each chunk of candidates, and 4 bytes for each 16 candidates.
   void plan(stream_work const& work, std::size_t segments, std::size_t tiles, std::uint64_t expected,
-            std::uint64_t room) {
+            std::uint64_t capacity) {
     using namespace cuda_kernels;
     auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
     std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles);
@@ -29,11 +29,11 @@ class choice_memory {
     auto const each = at_least(expected + expected / 2, processors);
     tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
     tables_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
-    tables_.shared_count = shares ? at_least(room, tables_.chunk) : 0;
+    tables_.shared_count = shares ? at_least(capacity, tables_.chunk) : 0;
     choices_ = work.zeroed<segment_choice>(segments);
     searches_ = work.zeroed<shared_search>(tables_.shared_count);
     chunks_ = work.zeroed<chunk_searches>(tables_.shared_count);
-    keys_ = cuda_buffer<key_type>(work.where(), shares ? keys_begin(room) + 4 : 0);
+    keys_ = cuda_buffer<key_type>(work.where(), shares ? keys_begin(capacity) + 4 : 0);
     counts_ = work.zeroed<std::uint64_t>(tables_.list_blocks);
     words_ = work.zeroed<std::uint32_t>(3);
     tables_.choices = choices_.data();

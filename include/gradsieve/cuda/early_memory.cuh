@@ -18,16 +18,16 @@ class early_memory {
   /// Passes are to collect by the last step's segments, from the next plan() on.
   void want() noexcept { wanted_ = true; }
 
-  /// For `segments`, whose candidates have `room`; returns the room that there must be for all candidates.
+  /// For `segments`, whose candidates have `capacity`; returns that of all candidates.
   /// `open`: a word that is zero before an accumulate pass. Allocates.
-  [[nodiscard]] std::uint64_t plan(stream_work const& work, std::size_t segments, std::uint64_t room,
+  [[nodiscard]] std::uint64_t plan(stream_work const& work, std::size_t segments, std::uint64_t capacity,
                                    std::uint32_t* open) {
-    bool const runs = wanted_ && 2 * room <= std::numeric_limits<std::uint32_t>::max();
+    bool const runs = wanted_ && 2 * capacity <= std::numeric_limits<std::uint32_t>::max();
     planned_ = work.zeroed<cuda_kernels::device_segment>(runs ? 2 * segments : 0);
     early_ = {};
-    if (!runs) return room;
-    early_ = {planned_.data() + segments, planned_.data(), static_cast<std::uint32_t>(room), open};
-    return 2 * room;
+    if (!runs) return capacity;
+    early_ = {planned_.data() + segments, planned_.data(), static_cast<std::uint32_t>(capacity), open};
+    return 2 * capacity;
   }
 
   [[nodiscard]] cuda_kernels::early_candidates const& early() const noexcept { return early_; }

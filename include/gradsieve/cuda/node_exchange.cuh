@@ -28,14 +28,14 @@ namespace gradsieve::cuda_kernels {
 
 /// A gradient as binary32, and zeros behind it.
 template <class T>
-__global__ void widen_gradient(T const* values, std::uint64_t size, std::uint64_t room, float* to) {
-  for_each(room, [&](std::uint64_t i) { to[i] = i < size ? to_float(values[i]) : 0.0f; });
+__global__ void widen_gradient(T const* values, std::uint64_t size, std::uint64_t capacity, float* to) {
+  for_each(capacity, [&](std::uint64_t i) { to[i] = i < size ? to_float(values[i]) : 0.0f; });
 }
 
 /// The means of sums over `ranks`, and zeros behind them. `sums` and `means` may be the same.
 template <class T>
-__global__ void divide_sums(float const* sums, std::uint64_t size, std::uint64_t room, float ranks, T* means) {
-  for_each(room, [&](std::uint64_t i) { means[i] = i < size ? from_float<T>(divide(sums[i], ranks)) : T{}; });
+__global__ void divide_sums(float const* sums, std::uint64_t size, std::uint64_t capacity, float ranks, T* means) {
+  for_each(capacity, [&](std::uint64_t i) { means[i] = i < size ? from_float<T>(divide(sums[i], ranks)) : T{}; });
 }
 
 /// Whether this rank's exchange has failed: as the stream knows, or the host.
@@ -134,20 +134,20 @@ class device_node_exchange {
     return checked_device_gradient(gradient, layers);
   }
 
-  /// Checks the gradient, and makes room for those of its format. The first call of each allocates, and waits. @throws
-  /// invalid_argument
+  /// Checks the gradient, and allocates for its format in the first call, which waits.
+  /// @throws invalid_argument
   template <bool Scatters, class T>
   void reserve(gradient_ref<T> const gradient, layout const& layers) {
     gradient.check(layers);
     static_cast<void>(flat_.target(where_, gradient));
     constexpr bool halves = !std::same_as<T, float>;
-    bool const all = !(is_even() && Scatters && !halves) && all_.size() < part_.room_of_all();
-    bool const shorter = halves && halves_.size() < part_.room() * sizeof(T);
-    if (sums_.size() == part_.room() && !all && !shorter) return;
+    bool const all = !(is_even() && Scatters && !halves) && all_.size() < part_.total_capacity();
+    bool const shorter = halves && halves_.size() < part_.capacity() * sizeof(T);
+    if (sums_.size() == part_.capacity() && !all && !shorter) return;
     where_.refuse_capture("it allocates");
-    if (sums_.size() < part_.room()) sums_ = cuda_buffer<float>{where_, part_.room()};
-    if (all) all_ = cuda_buffer<float>{where_, part_.room_of_all()};
-    if (shorter) halves_ = cuda_buffer<std::byte>{where_, part_.room() * sizeof(T)};
+    if (sums_.size() < part_.capacity()) sums_ = cuda_buffer<float>{where_, part_.capacity()};
+    if (all) all_ = cuda_buffer<float>{where_, part_.total_capacity()};
+    if (shorter) halves_ = cuda_buffer<std::byte>{where_, part_.capacity() * sizeof(T)};
   }
 
   /// In the first step: the ranks compare layout and recipe. Waits, allocates. Collective.
@@ -190,13 +190,13 @@ class device_node_exchange {
         return divide<T>(sums);
       }
     }
-    launch_over<cuda_kernels::widen_gradient<T>>(where_, all_.size(), gradient.data(), part_.n, part_.room_of_all(),
+    launch_over<cuda_kernels::widen_gradient<T>>(where_, all_.size(), gradient.data(), part_.n, part_.total_capacity(),
                                                  all_.data());
     if constexpr (scatters) {
       inside.reduce_scatter(where_, std::span<float const>{all_.span()}, sums_.span(), reduction::sum);
     } else {
       inside.all_reduce(where_, all_.span(), reduction::sum);
-      sums = all_.data() + part_.room() * static_cast<std::uint64_t>(part_.rank);
+      sums = all_.data() + part_.capacity() * static_cast<std::uint64_t>(part_.rank);
     }
     divide<T>(sums);
   }
@@ -204,7 +204,7 @@ class device_node_exchange {
   /// This rank's part, without what the gradient does not fill.
   template <class T>
   [[nodiscard]] std::span<T> values() const noexcept {
-    return room<T>().first(part_.size());
+    return own_part<T>().first(part_.size());
   }
 
   /// Exchanges failures in stream order, and collects the parts of all ranks. Collective.
@@ -217,11 +217,11 @@ class device_node_exchange {
                                                   faults_->failed());
     inside.all_reduce(where_, std::span<std::uint32_t>{faults_->failed(), 1}, reduction::max);
     faults_->report_to_host();
-    auto const mine = std::as_bytes(room<T>());
+    auto const mine = std::as_bytes(own_part<T>());
     if (is_even()) {
       inside.all_gather(where_, mine, std::as_writable_bytes(gradient));
     } else {
-      auto const all = std::as_writable_bytes(all_.span()).first(part_.room_of_all() * sizeof(T));
+      auto const all = std::as_writable_bytes(all_.span()).first(part_.total_capacity() * sizeof(T));
       inside.all_gather(where_, mine, all);
       where_.copy(all.first(gradient.size_bytes()), std::as_writable_bytes(gradient));
     }
@@ -234,20 +234,20 @@ class device_node_exchange {
 
  private:
   /// Whether the ranks' parts make the gradient, and nothing besides.
-  [[nodiscard]] bool is_even() const noexcept { return part_.n == part_.room_of_all(); }
+  [[nodiscard]] bool is_even() const noexcept { return part_.n == part_.total_capacity(); }
 
   template <class T>
-  [[nodiscard]] std::span<T> room() const noexcept {
+  [[nodiscard]] std::span<T> own_part() const noexcept {
     if constexpr (std::same_as<T, float>)
       return sums_.span();
     else
-      return {reinterpret_cast<T*>(halves_.data()), part_.room()};
+      return {reinterpret_cast<T*>(halves_.data()), part_.capacity()};
   }
 
   template <class T>
   void divide(float const* sums) const {
-    launch_over<cuda_kernels::divide_sums<T>>(where_, part_.room(), sums, part_.size(), part_.room(),
-                                              static_cast<float>(part_.ranks), room<T>().data());
+    launch_over<cuda_kernels::divide_sums<T>>(where_, part_.capacity(), sums, part_.size(), part_.capacity(),
+                                              static_cast<float>(part_.ranks), own_part<T>().data());
   }
 
   device where_;

@@ -32,7 +32,7 @@ class flat_gradient {
   template <class T>
   [[nodiscard]] std::span<T const> read(device const& where, gradient_ref<T const> const gradient) {
     if (gradient.in_one_piece()) return gradient.flat();
-    auto const all = room<T>(where, gradient.size());
+    auto const all = contiguous<T>(where, gradient.size());
     std::uint64_t at = 0;
     gradient.for_each_run(0, gradient.size(), [&](std::span<T const> const run) {
       where.copy(std::as_bytes(run), std::as_writable_bytes(all.subspan(at, run.size())));
@@ -44,7 +44,7 @@ class flat_gradient {
   /// Memory in one piece for the gradient's new values, which write() then brings there. As read()
   template <class T>
   [[nodiscard]] std::span<T> target(device const& where, gradient_ref<T> const gradient) {
-    return gradient.in_one_piece() ? gradient.flat() : room<T>(where, gradient.size());
+    return gradient.in_one_piece() ? gradient.flat() : contiguous<T>(where, gradient.size());
   }
 
   /// Copies what target() was given to the gradient's pieces.
@@ -61,7 +61,7 @@ class flat_gradient {
 
  private:
   template <class T>
-  [[nodiscard]] std::span<T> room(device const& where, std::uint64_t count) {
+  [[nodiscard]] std::span<T> contiguous(device const& where, std::uint64_t count) {
     if (memory_.size() < count * sizeof(T)) {
       where.synchronize();  // an earlier copy may still be read
       memory_ = cuda_buffer<std::byte>{where, count * sizeof(T)};

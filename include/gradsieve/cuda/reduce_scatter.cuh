@@ -37,21 +37,21 @@ class device_exchange<reduce_scatter, Codec> {
     shards_ = detail::shard_infos{info, world};
     auto const infos = shards_.infos();
     most_ = most;
-    room_ = std::min(most, infos[0].n);
-    if (!disjoint) room_ = std::min(room_, slack * ((most + ranks - 1) / ranks) + spare);
+    capacity_ = std::min(most, infos[0].n);
+    if (!disjoint) capacity_ = std::min(capacity_, slack * ((most + ranks - 1) / ranks) + spare);
     std::uint64_t bytes = 0;
-    for (auto const& each : infos) bytes = std::max(bytes, how.max_bytes(each.n, std::min(room_, each.n), 0));
+    for (auto const& each : infos) bytes = std::max(bytes, how.max_bytes(each.n, std::min(capacity_, each.n), 0));
     slot_ = (envelope + bytes + 15) / 16 * 16;
     outgoing_ = work.zeroed<std::byte>(slot_ * ranks);
     incoming_ = work.zeroed<std::byte>(slot_ * ranks);
     sizes_.assign(static_cast<std::size_t>(world), slot_);
     states_ = work.zeroed<cuda_kernels::message_state>(ranks);
     counts_ = work.zeroed<std::uint32_t>(3 * ranks + 2);
-    indices_ = work.zeroed<index_type>(room_ * ranks);
-    values_ = work.zeroed<float>(room_ * ranks);
+    indices_ = work.zeroed<index_type>(capacity_ * ranks);
+    values_ = work.zeroed<float>(capacity_ * ranks);
     writers_ = std::vector<device_codec<Codec>>(static_cast<std::size_t>(world));
     for (std::size_t r = 0; r < infos.size(); ++r)
-      writers_[r].reserve_writing(work, how, *infos[r].layers, std::min(room_, infos[r].n));
+      writers_[r].reserve_writing(work, how, *infos[r].layers, std::min(capacity_, infos[r].n));
     how_ = how;
     reserve_reading(work, std::min(info.rank, static_cast<std::uint32_t>(world) - 1));
   }
@@ -85,7 +85,8 @@ class device_exchange<reduce_scatter, Codec> {
   /// For messages about one rank's shard. Allocates.
   void reserve_reading(cuda_workspace const& work, std::uint32_t rank) {
     auto const& shard = shards_.infos()[rank];
-    decoded_.reserve(work, how_, *shard.layers, std::min(room_, shard.n), static_cast<std::uint32_t>(sizes_.size()));
+    decoded_.reserve(work, how_, *shard.layers, std::min(capacity_, shard.n),
+                     static_cast<std::uint32_t>(sizes_.size()));
     reader_ = rank;
   }
 
@@ -103,7 +104,7 @@ class device_exchange<reduce_scatter, Codec> {
     auto const ranks = static_cast<std::uint32_t>(sizes_.size());
     auto const cells = work.tables().cell_count;
     cuda_kernels::shard_slots const slots{ranks,
-                                          static_cast<std::uint32_t>(room_),
+                                          static_cast<std::uint32_t>(capacity_),
                                           shards_.infos()[0].n,
                                           counts_.data(),
                                           counts_.data() + ranks + 1,
@@ -114,7 +115,7 @@ class device_exchange<reduce_scatter, Codec> {
     work.launch_early<cuda_kernels::find_shards<>>(1, 32, round.sent, slots);
     work.over_early<cuda_kernels::cut_entries<>>(most_, round.sent, slots, work.step().data(), limit, round.saturated);
     for (std::uint32_t r = 0; r < ranks; ++r) {
-      cuda_kernels::entry_list const part{slots.indices + r * room_, slots.values + r * room_, slots.counts + r,
+      cuda_kernels::entry_list const part{slots.indices + r * capacity_, slots.values + r * capacity_, slots.counts + r,
                                           nullptr};
       auto const info = about(r, round.info);
       if constexpr (quantises<Codec>) writers_[r].quantise(work, info, part, limit, round.saturated);
@@ -122,14 +123,14 @@ class device_exchange<reduce_scatter, Codec> {
                      {outgoing_.data() + slot_ * r + envelope, slot_ - envelope, states_.data() + r},
                      {round.decision, work.step().data(), round.error});
     }
-    work.over_early<cuda_kernels::keep_cut<>>(ranks * room_, slots, round.sent);
+    work.over_early<cuda_kernels::keep_cut<>>(ranks * capacity_, slots, round.sent);
     work.over_early<cuda_kernels::list_cut<>>(most_ + cells + 1, slots, round.sent, cells);
   }
 
   detail::shard_infos shards_;
   Codec how_{};
   std::uint64_t most_ = 0;
-  std::uint64_t room_ = 0;  // entries of a slot
+  std::uint64_t capacity_ = 0;  // entries of a slot
   std::uint64_t slot_ = 0;  // its bytes
   std::uint32_t reader_ = 0;
   std::vector<std::size_t> sizes_;

@@ -32,7 +32,7 @@ class staged {
   static constexpr bool stream_ordered = true;
   static constexpr bool stages = true;
 
-  /// For this communicator, with room for `bytes`; see reserve(). Ranks: local.
+  /// For this communicator, with pinned memory for `bytes`; see reserve(). Ranks: local.
   explicit staged(Comm inner, std::size_t bytes = 0) : inner_{std::move(inner)}, pinned_{std::make_shared<pinned>()} {
     reserve(bytes);
   }
@@ -40,8 +40,8 @@ class staged {
   [[nodiscard]] int rank() const { return inner_.rank(); }
   [[nodiscard]] int size() const { return inner_.size(); }
 
-  /// Makes room for calls whose buffers have up to `bytes`, so that none of them allocates. Waits for the last call's
-  /// copy, so call it before training. Ranks: local. @throws device_error; the room is unchanged.
+  /// Allocates pinned memory for calls whose buffers have up to `bytes`, so that none of them allocates. Waits for the
+  /// last call's copy, so call it before training. Ranks: local. @throws device_error; the memory is unchanged.
   void reserve(std::size_t bytes) const { pinned_->reserve(bytes); }
 
   /// Bytes of pinned memory that are allocated.
@@ -51,20 +51,20 @@ class staged {
     requires has_all_reduce<Comm, host, T>
   void all_reduce(device const& where, std::span<T> in_out, reduction how) const {
     auto const bytes = std::as_writable_bytes(in_out);
-    auto const room = pinned_->first(where, bytes.size());
-    download(where, bytes, room);
+    auto const pinned = pinned_->first(where, bytes.size());
+    download(where, bytes, pinned);
     // Pinned memory is aligned for every T.
-    inner_.all_reduce(host{}, std::span<T>{reinterpret_cast<T*>(room.data()), in_out.size()}, how);
-    upload(where, room, bytes);
+    inner_.all_reduce(host{}, std::span<T>{reinterpret_cast<T*>(pinned.data()), in_out.size()}, how);
+    upload(where, pinned, bytes);
   }
 
   template <class T>
     requires has_reduce_scatter<Comm, host, T>
   void reduce_scatter(device const& where, std::span<T const> all, std::span<T> mine, reduction how) const {
-    auto const room = pinned_->first(where, all.size_bytes() + mine.size_bytes());
-    auto const share = room.subspan(all.size_bytes());
-    download(where, std::as_bytes(all), room);
-    inner_.reduce_scatter(host{}, std::span<T const>{reinterpret_cast<T const*>(room.data()), all.size()},
+    auto const pinned = pinned_->first(where, all.size_bytes() + mine.size_bytes());
+    auto const share = pinned.subspan(all.size_bytes());
+    download(where, std::as_bytes(all), pinned);
+    inner_.reduce_scatter(host{}, std::span<T const>{reinterpret_cast<T const*>(pinned.data()), all.size()},
                           std::span<T>{reinterpret_cast<T*>(share.data()), mine.size()}, how);
     upload(where, share, std::as_writable_bytes(mine));
   }
@@ -72,9 +72,10 @@ class staged {
   void all_gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all) const
     requires has_all_gather<Comm, host>
   {
-    gather(
-        where, mine, all, static_cast<std::size_t>(rank()) * mine.size(),
-        [&](std::span<std::byte const> place, std::span<std::byte> room) { inner_.all_gather(host{}, place, room); });
+    gather(where, mine, all, static_cast<std::size_t>(rank()) * mine.size(),
+           [&](std::span<std::byte const> place, std::span<std::byte> pinned) {
+             inner_.all_gather(host{}, place, pinned);
+           });
   }
 
   /// As has_all_gather; `sizes` are in host memory.
@@ -84,28 +85,28 @@ class staged {
   {
     auto const before = sizes.first(std::min(sizes.size(), static_cast<std::size_t>(rank())));
     gather(where, mine, all, std::accumulate(before.begin(), before.end(), std::size_t{0}),
-           [&](std::span<std::byte const> place, std::span<std::byte> room) {
-             inner_.all_gather(host{}, place, room, sizes);
+           [&](std::span<std::byte const> place, std::span<std::byte> pinned) {
+             inner_.all_gather(host{}, place, pinned, sizes);
            });
   }
 
   void broadcast(device const& where, std::span<std::byte> in_out, int root) const
     requires has_broadcast<Comm, host>
   {
-    auto const room = pinned_->first(where, in_out.size());
-    download(where, root == rank() ? in_out : in_out.first(0), room);
-    inner_.broadcast(host{}, room, root);
-    if (root != rank()) upload(where, room, in_out);
+    auto const pinned = pinned_->first(where, in_out.size());
+    download(where, root == rank() ? in_out : in_out.first(0), pinned);
+    inner_.broadcast(host{}, pinned, root);
+    if (root != rank()) upload(where, pinned, in_out);
   }
 
   void send_receive(device const& where, std::span<std::byte const> out, int to, std::span<std::byte> in,
                     int from) const
     requires has_send_receive<Comm, host>
   {
-    auto const room = pinned_->first(where, out.size() + in.size());
-    auto const received = room.subspan(out.size());
-    download(where, out, room);
-    inner_.send_receive(host{}, std::span<std::byte const>{room.first(out.size())}, to, received, from);
+    auto const pinned = pinned_->first(where, out.size() + in.size());
+    auto const received = pinned.subspan(out.size());
+    download(where, out, pinned);
+    inner_.send_receive(host{}, std::span<std::byte const>{pinned.first(out.size())}, to, received, from);
     upload(where, received, in);
   }
 
@@ -114,10 +115,10 @@ class staged {
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const
     requires has_all_to_all<Comm, host>
   {
-    auto const room = pinned_->first(where, out.size() + in.size());
-    auto const received = room.subspan(out.size());
-    download(where, out, room);
-    inner_.all_to_all(host{}, std::span<std::byte const>{room.first(out.size())}, out_sizes, received, in_sizes);
+    auto const pinned = pinned_->first(where, out.size() + in.size());
+    auto const received = pinned.subspan(out.size());
+    download(where, out, pinned);
+    inner_.all_to_all(host{}, std::span<std::byte const>{pinned.first(out.size())}, out_sizes, received, in_sizes);
     upload(where, received, in);
   }
 
@@ -151,14 +152,14 @@ class staged {
     cuda_event copied;
   };
 
-  /// Once this returns the bytes are in `room`, and nothing reads it any more.
-  void download(device const& where, std::span<std::byte const> from, std::span<std::byte> room) const {
+  /// Once this returns the bytes are in `pinned`, and nothing reads it any more.
+  void download(device const& where, std::span<std::byte const> from, std::span<std::byte> pinned) const {
     pinned_->copied.synchronize();
-    if (!from.empty()) where.wait_for([&] { where.copy(from, room.first(from.size())); });
+    if (!from.empty()) where.wait_for([&] { where.copy(from, pinned.first(from.size())); });
   }
 
-  void upload(device const& where, std::span<std::byte const> room, std::span<std::byte> to) const {
-    where.copy(room, to);
+  void upload(device const& where, std::span<std::byte const> pinned, std::span<std::byte> to) const {
+    where.copy(pinned, to);
     pinned_->copied.record(where);
   }
 
@@ -167,11 +168,11 @@ class staged {
   void gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all, std::size_t offset,
               Call const& call) const {
     bool const fits = offset <= all.size() && mine.size() <= all.size() - offset;
-    auto const room = pinned_->first(where, fits ? all.size() : all.size() + mine.size());
-    auto const place = room.subspan(fits ? offset : all.size(), mine.size());
+    auto const pinned = pinned_->first(where, fits ? all.size() : all.size() + mine.size());
+    auto const place = pinned.subspan(fits ? offset : all.size(), mine.size());
     download(where, mine, place);
-    call(std::span<std::byte const>{place}, room.first(all.size()));
-    upload(where, room.first(all.size()), all);
+    call(std::span<std::byte const>{place}, pinned.first(all.size()));
+    upload(where, pinned.first(all.size()), all);
   }
 
   Comm inner_;

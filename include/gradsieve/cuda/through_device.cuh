@@ -11,13 +11,14 @@
 namespace gradsieve {
 
 /// A device's communicator for host memory: copies through device memory, and the host waits. For setup only. Allocates
-/// in every call that has more bytes than `room`. Ranks: as the communicator's. @throws what that throws; device_error.
+/// in every call that has more bytes than `buffer`. Ranks: as the communicator's. @throws what that throws;
+/// device_error.
 template <communicator Comm>
 class through_device {
  public:
-  /// `room`: device memory that calls may use instead of allocating some.
-  through_device(device const& where, Comm const& comm, std::span<std::byte> room = {})
-      : where_{where}, comm_{comm}, room_{room} {}
+  /// `buffer`: device memory that calls may use instead of allocating some.
+  through_device(device const& where, Comm const& comm, std::span<std::byte> buffer = {})
+      : where_{where}, comm_{comm}, buffer_{buffer} {}
 
   [[nodiscard]] int rank() const { return comm_.rank(); }
   [[nodiscard]] int size() const { return comm_.size(); }
@@ -49,9 +50,9 @@ class through_device {
   template <class Call>
   void gather(std::span<std::byte const> mine, std::span<std::byte> all, Call const& call) const {
     std::size_t const first = (mine.size() + 255) / 256 * 256;
-    bool const fits = first + all.size() <= room_.size();
+    bool const fits = first + all.size() <= buffer_.size();
     cuda_buffer<std::byte> const own{where_, fits ? 0 : first + all.size()};
-    auto const there = fits ? room_ : own.span();
+    auto const there = fits ? buffer_ : own.span();
     auto const from = there.first(mine.size());
     auto const to = there.subspan(first, all.size());
     where_.wait_for([&] {
@@ -63,7 +64,7 @@ class through_device {
 
   device where_;
   Comm comm_;
-  std::span<std::byte> room_;
+  std::span<std::byte> buffer_;
 };
 
 }  // namespace gradsieve

@@ -22,12 +22,12 @@ namespace gradsieve {
 
 namespace cuda_kernels {
 
-/// A list of values in slots of equal room, one a rank: the list's shares in order, each of ceil(length / ranks)
+/// A list of values in slots of equal capacity, one a rank: the list's shares in order, each of ceil(length / ranks)
 /// values. The last place of a slot is not 0 where the sender has failed.
 template <class Format>
 struct value_slots {
   Format* values;
-  std::uint64_t room;  // of a slot
+  std::uint64_t capacity;  // of a slot
   std::uint32_t ranks;
   std::uint32_t extra;  // what a host's list is longer, behind its values
 
@@ -35,9 +35,9 @@ struct value_slots {
     return (count + extra + ranks - 1) / ranks;
   }
   [[nodiscard]] __device__ Format& at(std::uint64_t slot, std::uint64_t place) const {
-    return values[slot * room + place];
+    return values[slot * capacity + place];
   }
-  [[nodiscard]] __device__ bool is_last(std::uint64_t place) const { return place + 1 == room; }
+  [[nodiscard]] __device__ bool is_last(std::uint64_t place) const { return place + 1 == capacity; }
 };
 
 /// This rank's values, rounded in place too.
@@ -46,9 +46,9 @@ __global__ void pack_shares(entry_list const own, float const* failed, value_slo
   wait_for_previous();
   std::uint64_t const count = *own.count;
   std::uint64_t const share = to.share(count);
-  for_each(to.room * to.ranks, [&](std::uint64_t i) {
-    std::uint64_t const place = i % to.room;
-    std::uint64_t const p = i / to.room * share + place;
+  for_each(to.capacity * to.ranks, [&](std::uint64_t i) {
+    std::uint64_t const place = i % to.capacity;
+    std::uint64_t const p = i / to.capacity * share + place;
     Format made{};
     if (to.is_last(place)) {
       made = from_float_saturated<Format>(failed == nullptr ? 0.0f : *failed);
@@ -67,7 +67,7 @@ __global__ void sum_share(value_slots<Format> const from, std::uint32_t me, entr
   wait_for_previous();
   std::uint64_t const count = *own.count;
   std::uint64_t const share = from.share(count);
-  for_each(from.room, [&](std::uint64_t place) {
+  for_each(from.capacity, [&](std::uint64_t place) {
     float total = to_float(from.at(0, place));
     for (std::uint32_t r = 1; r < from.ranks; ++r) total = add(total, to_float(from.at(r, place)));
     auto const rounded = from_float_saturated<Format>(total);
@@ -126,11 +126,11 @@ class device_value_sum<half_values<Format>> {
     auto const ranks = static_cast<std::uint64_t>(world);
     extra_ = flagged ? 1 : 0;
     most_ = most;
-    room_ = (most + extra_ + ranks - 1) / ranks + 1;
-    outgoing_ = work.zeroed<Format>(room_ * ranks);
-    incoming_ = work.zeroed<Format>(room_ * ranks);
-    share_ = work.zeroed<Format>(room_);
-    sizes_.assign(static_cast<std::size_t>(world), room_ * sizeof(Format));
+    capacity_ = (most + extra_ + ranks - 1) / ranks + 1;
+    outgoing_ = work.zeroed<Format>(capacity_ * ranks);
+    incoming_ = work.zeroed<Format>(capacity_ * ranks);
+    share_ = work.zeroed<Format>(capacity_);
+    sizes_.assign(static_cast<std::size_t>(world), capacity_ * sizeof(Format));
   }
 
   template <class Comm>
@@ -138,22 +138,22 @@ class device_value_sum<half_values<Format>> {
                   std::span<float> sums) const {
     auto const ranks = static_cast<std::uint32_t>(sizes_.size());
     auto* const failed = extra_ != 0 ? sums.data() + most_ : nullptr;
-    cuda_kernels::value_slots<Format> const out{outgoing_.data(), room_, ranks, extra_};
-    cuda_kernels::value_slots<Format> const in{incoming_.data(), room_, ranks, extra_};
+    cuda_kernels::value_slots<Format> const out{outgoing_.data(), capacity_, ranks, extra_};
+    cuda_kernels::value_slots<Format> const in{incoming_.data(), capacity_, ranks, extra_};
     work.over_early<cuda_kernels::pack_shares<Format>>(outgoing_.size(), own, failed, out);
     comm.all_to_all(work.where(), std::as_bytes(outgoing_.span()), std::span{sizes_},
                     std::as_writable_bytes(incoming_.span()), std::span{sizes_});
-    work.over<cuda_kernels::sum_share<Format>>(room_, in, static_cast<std::uint32_t>(comm.rank()), own, failed,
+    work.over<cuda_kernels::sum_share<Format>>(capacity_, in, static_cast<std::uint32_t>(comm.rank()), own, failed,
                                                share_.data());
     comm.all_gather(work.where(), std::as_bytes(share_.span()), std::as_writable_bytes(incoming_.span()));
     work.over<cuda_kernels::unpack_shares<Format>>(most_, in, own.count, sums.data());
-    std::uint64_t const slot = room_ * sizeof(Format);
+    std::uint64_t const slot = capacity_ * sizeof(Format);
     return {slot * ranks, 2 * slot * (ranks - 1)};
   }
 
  private:
   std::uint64_t most_ = 0;
-  std::uint64_t room_ = 0;
+  std::uint64_t capacity_ = 0;
   std::uint32_t extra_ = 0;
   cuda_buffer<Format> outgoing_, incoming_, share_;
   std::vector<std::size_t> sizes_;

@@ -66,7 +66,7 @@ class cuda_workspace : public detail::stream_work {
       first_of_cell[from.begin / cuda_kernels::cell_size] = static_cast<std::uint32_t>(t);
     }
     expected_ = expected;
-    room_ = std::min(n_, 2 * expected + 65536);
+    capacity_ = std::min(n_, 2 * expected + 65536);
     segments_.clear();
     selectable_.clear();
     bool of_blocks = false;
@@ -92,7 +92,7 @@ class cuda_workspace : public detail::stream_work {
     places_ = zeroed<cuda_kernels::place>(tiles.size());
     kept_ = zeroed<std::uint64_t>(tiles.size());
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
-    auto const places = early_.plan(*this, segments.size(), room_, counts_.data() + words_before_found - 2);
+    auto const places = early_.plan(*this, segments.size(), capacity_, counts_.data() + words_before_found - 2);
     candidate_indices_ = buffer<index_type>(where(), places);
     candidate_values_ = zeroed<float>((places + 3) / 4 * 4);  // read in loads of 4
     std::uint64_t const by_size = std::max<std::uint64_t>(
@@ -150,11 +150,12 @@ class cuda_workspace : public detail::stream_work {
           to.k == 0 ? 0 : std::min<std::uint64_t>({capacity(to.k), selectable_[s], expected_ - out});
       std::uint64_t const spare = n_ == 0 ? 0 : 65536 * std::uint64_t{to.size} / n_;
       to.base = static_cast<std::uint32_t>(base);
-      to.room = static_cast<std::uint32_t>(std::min<std::uint64_t>({2 * entries + spare, to.size, room_ - base}));
+      to.capacity =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>({2 * entries + spare, to.size, capacity_ - base}));
       to.out = static_cast<std::uint32_t>(out);
-      to.out_room = static_cast<std::uint32_t>(std::min<std::uint64_t>(entries, to.size));
-      base += to.room;
-      out += to.out_room;
+      to.out_capacity = static_cast<std::uint32_t>(std::min<std::uint64_t>(entries, to.size));
+      base += to.capacity;
+      out += to.out_capacity;
     }
   }
 
@@ -273,7 +274,7 @@ class cuda_workspace : public detail::stream_work {
   // Before found: non_finite(), saturated(), stays(), thresholds(), and what early_ counts.
   static constexpr std::size_t words_before_found =
       (4 * sizeof(std::uint64_t) + sizeof(threshold_counts)) / sizeof(std::uint32_t);
-  std::uint64_t n_, expected_ = 0, room_ = 0;
+  std::uint64_t n_, expected_ = 0, capacity_ = 0;
   std::uint32_t cells_ = 0, blocks_ = 1;
   std::vector<cuda_kernels::device_segment> segments_;  // without what changes from step to step
   std::vector<std::uint64_t> selectable_;               // elements of each segment

@@ -39,17 +39,17 @@ class host_node_exchange {
     return checked_gradient(gradient, layers);
   }
 
-  /// Checks the gradient, and makes room for those of its format. The first call of each allocates. @throws
-  /// invalid_argument
+  /// Checks the gradient, and allocates for its format in the first call.
+  /// @throws invalid_argument
   template <bool Scatters, class T>
   void reserve(gradient_ref<T> const gradient, layout const& layers) {
     gradient.check(layers);
-    if (!sums_are_there_) sums_ = host_buffer<float>(part_.room());
+    if (!sums_are_there_) sums_ = host_buffer<float>(part_.capacity());
     sums_are_there_ = true;
     if constexpr (!std::same_as<T, float>)
-      if (halves_.size() < part_.room() * sizeof(T)) halves_ = host_buffer<std::byte>(part_.room() * sizeof(T));
-    if (!(is_even(gradient) && Scatters && std::same_as<T, float>) && all_.size() < part_.room_of_all())
-      all_ = host_buffer<float>(part_.room_of_all());
+      if (halves_.size() < part_.capacity() * sizeof(T)) halves_ = host_buffer<std::byte>(part_.capacity() * sizeof(T));
+    if (!(is_even(gradient) && Scatters && std::same_as<T, float>) && all_.size() < part_.total_capacity())
+      all_ = host_buffer<float>(part_.total_capacity());
   }
 
   /// Compares layout, recipe and skipped layers of the node's ranks and exchanges failures. Unless this rank has
@@ -84,14 +84,14 @@ class host_node_exchange {
   template <class Inside, class T>
   void average(Inside const& inside, gradient_ref<T> const gradient) {
     constexpr bool scatters = has_reduce_scatter<Inside, host, float>;
-    auto const sums = sums_.first(part_.room());
+    auto const sums = sums_.first(part_.capacity());
     if constexpr (scatters && std::same_as<T, float>) {
       if (is_even(gradient)) {
         inside.reduce_scatter(where_, std::span<float const>{gradient.flat()}, sums, reduction::sum);
         return divide_sums(sums, values<T>());
       }
     }
-    auto const all = all_.first(part_.room_of_all());
+    auto const all = all_.first(part_.total_capacity());
     each(gradient.size(), [&](std::size_t begin, std::size_t end) {
       gradient.for_each_run(begin, end - begin, [&](std::span<T> const run) {
         std::ranges::transform(run, all.begin() + static_cast<std::ptrdiff_t>(begin), [](T x) { return to_float(x); });
@@ -104,7 +104,8 @@ class host_node_exchange {
       divide_sums(sums, values<T>());
     } else {
       inside.all_reduce(where_, all, reduction::sum);
-      std::ranges::copy(all.subspan(part_.room() * static_cast<std::size_t>(part_.rank), part_.room()), sums.begin());
+      std::ranges::copy(all.subspan(part_.capacity() * static_cast<std::size_t>(part_.rank), part_.capacity()),
+                        sums.begin());
       divide_sums(sums, values<T>());
     }
   }
@@ -112,7 +113,7 @@ class host_node_exchange {
   /// This rank's part, without what the gradient does not fill.
   template <class T>
   [[nodiscard]] std::span<T> values() const noexcept {
-    return room<T>().first(room<T>().empty() ? 0 : part_.size());
+    return own_part<T>().first(own_part<T>().empty() ? 0 : part_.size());
   }
 
   /// Exchanges failures, and collects the parts of all ranks; if any rank has failed, discards this rank's step
@@ -125,9 +126,9 @@ class host_node_exchange {
       if (given) compressor.discard_step();
       std::rethrow_exception(failure.why());
     }
-    auto const mine = std::as_bytes(room<T>());
+    auto const mine = std::as_bytes(own_part<T>());
     if (is_even(gradient)) return inside.all_gather(where_, mine, std::as_writable_bytes(gradient.flat()));
-    auto const all = std::as_writable_bytes(all_.span()).first(part_.room_of_all() * sizeof(T));
+    auto const all = std::as_writable_bytes(all_.span()).first(part_.total_capacity() * sizeof(T));
     inside.all_gather(where_, mine, all);
     each(gradient.size(), [&](std::size_t begin, std::size_t end) {
       gradient.write(begin, end - begin, reinterpret_cast<T const*>(all.data()) + begin);
@@ -140,11 +141,11 @@ class host_node_exchange {
   /// Whether the ranks' parts make the gradient, and nothing besides, and it lies in one piece.
   template <class T>
   [[nodiscard]] bool is_even(gradient_ref<T> const gradient) const noexcept {
-    return part_.n == part_.room_of_all() && gradient.in_one_piece();
+    return part_.n == part_.total_capacity() && gradient.in_one_piece();
   }
 
   template <class T>
-  [[nodiscard]] std::span<T> room() const noexcept {
+  [[nodiscard]] std::span<T> own_part() const noexcept {
     if constexpr (std::same_as<T, float>)
       return sums_.span();
     else
@@ -164,7 +165,7 @@ class host_node_exchange {
   void divide_sums(std::span<float> sums, std::span<T> means) const {
     auto const ranks = static_cast<float>(part_.ranks);
     each(means.size(), [&](std::size_t begin, std::size_t end) { mean<T>(sums, means, ranks, begin, end); });
-    std::fill(room<T>().begin() + static_cast<std::ptrdiff_t>(means.size()), room<T>().end(), T{});
+    std::fill(own_part<T>().begin() + static_cast<std::ptrdiff_t>(means.size()), own_part<T>().end(), T{});
   }
 
   template <class T>

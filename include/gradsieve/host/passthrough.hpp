@@ -117,7 +117,7 @@ class passthrough_part {
   /// This rank's values, back to back. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(count_); }
   /// Where they stand, of any step.
-  [[nodiscard]] std::span<float const> room() const noexcept { return own_.span(); }
+  [[nodiscard]] std::span<float const> memory() const noexcept { return own_.span(); }
 
   /// Takes the ranges out of the residual, of each value at most +-limit, and holds back what stays in them and what
   /// skipped layers have until put_back(). Returns how many values were clamped.

@@ -166,11 +166,12 @@ class host_selection_stage {
     std::size_t found = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       if (!mine(s)) continue;
-      auto const room =
+      auto const capacity =
           std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - found);
       std::size_t const count = std::min<std::size_t>(
-          room, gradsieve::select(recipe_.selector, work_, accumulator(s), segments_[s].k,
-                                  {indices_.span().subspan(found, room), values_.span().subspan(found, room), {}}));
+          capacity,
+          gradsieve::select(recipe_.selector, work_, accumulator(s), segments_[s].k,
+                            {indices_.span().subspan(found, capacity), values_.span().subspan(found, capacity), {}}));
       if constexpr (direct_selector<selector_type, host_workspace>)
         check_places(indices_.span().subspan(found, count), segments_[s]);
       found += count;

@@ -228,7 +228,7 @@ class host_step : public step_parts<Recipe> {
 
   [[nodiscard]] bool owns_part_of(selection_view const chosen) const noexcept {
     return selection.owns_part_of(chosen) ||
-           shares_memory(std::as_bytes(chosen.passthrough), std::as_bytes(passthrough.room()));
+           shares_memory(std::as_bytes(chosen.passthrough), std::as_bytes(passthrough.memory()));
   }
 
   /// The last selection as bytes, which the report counts. Allocates on first use.

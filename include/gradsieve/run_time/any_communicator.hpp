@@ -21,7 +21,8 @@ class any_communicator_of {
  public:
   static constexpr bool stream_ordered = Space::stream_ordered;  ///< as what it stands for
   using bytes = std::span<std::byte const>;                      ///< what is sent
-  using room = std::span<std::byte>;                             ///< what is received
+  using buffer = std::span<std::byte>;                           ///< what is received
+  using room [[deprecated("gradsieve: any_communicator::buffer")]] = buffer;
   using sizes = std::span<std::size_t const>;                    ///< one a rank
 
   /// Implement it for a transport of your own that is known at run time only, as the C interface does. Memory is that
@@ -38,11 +39,11 @@ class any_communicator_of {
     virtual void all_reduce(Space const&, std::span<double>, reduction) const = 0;
     /// Sums, and maxima of less than 2^31: two_level and devices need it.
     virtual void all_reduce(Space const&, std::span<std::uint32_t>, reduction) const = 0;
-    virtual void all_gather(Space const&, bytes, room) const = 0;
-    virtual void all_gather(Space const&, bytes, room, sizes) const = 0;
-    virtual void broadcast(Space const&, room, int) const = 0;
-    virtual void send_receive(Space const&, bytes, int, room, int) const = 0;
-    virtual void all_to_all(Space const&, bytes, sizes, room, sizes) const = 0;
+    virtual void all_gather(Space const&, bytes, buffer) const = 0;
+    virtual void all_gather(Space const&, bytes, buffer, sizes) const = 0;
+    virtual void broadcast(Space const&, buffer, int) const = 0;
+    virtual void send_receive(Space const&, bytes, int, buffer, int) const = 0;
+    virtual void all_to_all(Space const&, bytes, sizes, buffer, sizes) const = 0;
   };
 
   /// Calls go to this transport.
@@ -62,15 +63,15 @@ class any_communicator_of {
   void all_reduce(Space const& where, std::span<T> all, reduction how) const {
     how_->all_reduce(where, all, how);
   }
-  void all_gather(Space const& where, bytes mine, room all) const { how_->all_gather(where, mine, all); }
-  void all_gather(Space const& where, bytes mine, room all, sizes each) const {
+  void all_gather(Space const& where, bytes mine, buffer all) const { how_->all_gather(where, mine, all); }
+  void all_gather(Space const& where, bytes mine, buffer all, sizes each) const {
     how_->all_gather(where, mine, all, each);
   }
-  void broadcast(Space const& where, room in_out, int root) const { how_->broadcast(where, in_out, root); }
-  void send_receive(Space const& where, bytes out, int to, room in, int from) const {
+  void broadcast(Space const& where, buffer in_out, int root) const { how_->broadcast(where, in_out, root); }
+  void send_receive(Space const& where, bytes out, int to, buffer in, int from) const {
     how_->send_receive(where, out, to, in, from);
   }
-  void all_to_all(Space const& where, bytes out, sizes out_sizes, room in, sizes in_sizes) const {
+  void all_to_all(Space const& where, bytes out, sizes out_sizes, buffer in, sizes in_sizes) const {
     how_->all_to_all(where, out, out_sizes, in, in_sizes);
   }
   /// Whether what it stands for is a staging_communicator.
@@ -93,11 +94,11 @@ class any_communicator_of {
     void all_reduce(Space const& where, std::span<std::uint32_t> all, reduction how) const override {
       reduce(where, all, how);
     }
-    void all_gather(Space const& where, bytes mine, room all) const override { comm.all_gather(where, mine, all); }
-    void all_gather(Space const& where, bytes mine, room all, sizes each) const override {
+    void all_gather(Space const& where, bytes mine, buffer all) const override { comm.all_gather(where, mine, all); }
+    void all_gather(Space const& where, bytes mine, buffer all, sizes each) const override {
       comm.all_gather(where, mine, all, each);
     }
-    void broadcast([[maybe_unused]] Space const& where, [[maybe_unused]] room in_out,
+    void broadcast([[maybe_unused]] Space const& where, [[maybe_unused]] buffer in_out,
                    [[maybe_unused]] int root) const override {
       if constexpr (has_broadcast<Comm, Space>)
         comm.broadcast(where, in_out, root);
@@ -105,14 +106,14 @@ class any_communicator_of {
         lacks("broadcast");
     }
     void send_receive([[maybe_unused]] Space const& where, [[maybe_unused]] bytes out, [[maybe_unused]] int to,
-                      [[maybe_unused]] room in, [[maybe_unused]] int from) const override {
+                      [[maybe_unused]] buffer in, [[maybe_unused]] int from) const override {
       if constexpr (has_send_receive<Comm, Space>)
         comm.send_receive(where, out, to, in, from);
       else
         lacks("send_receive");
     }
     void all_to_all([[maybe_unused]] Space const& where, [[maybe_unused]] bytes out, [[maybe_unused]] sizes out_sizes,
-                    [[maybe_unused]] room in, [[maybe_unused]] sizes in_sizes) const override {
+                    [[maybe_unused]] buffer in, [[maybe_unused]] sizes in_sizes) const override {
       if constexpr (has_all_to_all<Comm, Space>)
         comm.all_to_all(where, out, out_sizes, in, in_sizes);
       else

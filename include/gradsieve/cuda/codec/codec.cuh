@@ -13,10 +13,10 @@
 
 namespace gradsieve {
 
-/// Where a device codec writes: room for max_bytes() of the message, aligned to 8 bytes, and what is known of it.
+/// Where a device codec writes: memory for max_bytes() of the message, aligned to 8 bytes, and what is known of it.
 struct device_message {
   std::byte* to;
-  std::uint64_t room;
+  std::uint64_t capacity;
   cuda_kernels::message_state* state;
 
   [[nodiscard]] cuda_kernels::header_words* header() const noexcept {
@@ -46,7 +46,7 @@ struct device_places {
 /// send(work, info, own, passthrough, message, envelope) writes a message with its header and checksum, the envelope
 /// before it, and its state. @pre quantise() was called
 /// receive(work, info, capacity, in, updates, checks) fills indices, values and count of an update for each sender, and
-/// all states. It reads nothing behind a state's room, whatever stands there, and sets what it finds wrong in
+/// all states. It reads nothing behind a state's capacity, whatever stands there, and sets what it finds wrong in
 /// *checks.error: opened(), check_entry(), check_passthrough(), share_of_checksum(), and end_check() at the end.
 template <class Codec>
 class device_codec;
@@ -56,8 +56,9 @@ namespace cuda_kernels {
 /// A whole message: envelope, header, entries, what passes through, checksum. A thread writes eight bytes and adds them
 /// to the checksum; the last block writes that.
 template <int = 0>
-__global__ void send_coo(message_info const info, entry_list const own, float const* passthrough, std::uint64_t room,
-                         envelope_source const envelope, header_words* message, message_state* state) {
+__global__ void send_coo(message_info const info, entry_list const own, float const* passthrough,
+                         std::uint64_t capacity, envelope_source const envelope, header_words* message,
+                         message_state* state) {
   wait_for_previous();
   constexpr std::uint64_t in_header = sizeof(header_words) / 8;
   std::uint64_t const count = *own.count;
@@ -87,7 +88,7 @@ __global__ void send_coo(message_info const info, entry_list const own, float co
   message->checksum = *static_cast<std::uint64_t const volatile*>(&state->sum);
   write_envelope(envelope, message);
   *state = {};
-  state->room = room;
+  state->capacity = capacity;
   state->bytes = bytes;
   state->count = static_cast<std::uint32_t>(count);
 }
@@ -102,7 +103,7 @@ __global__ void receive_coo(message_info const info, std::uint64_t capacity, slo
     auto state = opened(info, coo::id, capacity, from, r, fault);
     if (state.failed == 0) {
       state.bytes = coo{}.max_bytes(0, state.count, info.passthrough);
-      if (state.bytes > state.room) {
+      if (state.bytes > state.capacity) {
         fault = exchange_fault::contents;
         state.fail();
       }
@@ -149,7 +150,7 @@ class device_codec<coo> {
             cuda_kernels::envelope_source const& envelope) const {
     bool const in_exchange = envelope.decision != nullptr;  // after a kernel of the step
     work.over_early_if<cuda_kernels::send_coo<>>(in_exchange, most_ + info.passthrough / 2 + 1, info, own, passthrough,
-                                                 message.room, envelope, message.header(), message.state);
+                                                 message.capacity, envelope, message.header(), message.state);
   }
 
   template <int = 0>
@@ -164,7 +165,7 @@ class device_codec<coo> {
 };
 
 /// One message, written in stream order, and before it an envelope where one is given.
-/// @pre the list has no more entries than `how` was reserved for, and message.room is max_bytes() of those
+/// @pre the list has no more entries than `how` was reserved for, and message.capacity is max_bytes() of those
 template <class Codec>
 void encode_message(cuda_workspace const& work, device_codec<Codec> const& how, message_info const& info,
                     cuda_kernels::entry_list const& own, float const* passthrough, device_message const& message,

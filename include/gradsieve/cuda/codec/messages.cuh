@@ -34,7 +34,7 @@ inline constexpr std::uint64_t checksum_word = 5;
 
 /// What a device knows of one message. Places are bytes from its first.
 struct message_state {
-  std::uint64_t room = 0;     // bytes that may be read or written
+  std::uint64_t capacity = 0;  // bytes that may be read or written
   std::uint64_t bytes = 0;    // of the message
   std::uint64_t indices = 0;  // where the part with the indices begins, if there is one
   std::uint64_t values = 0;   // and the part with the values
@@ -76,7 +76,7 @@ struct slots {
   std::uint64_t bytes;     // of one
   std::uint64_t envelope;  // bytes before a message
   std::uint32_t senders;
-  std::uint64_t const* sizes;  // of the messages, if they may be shorter than what a slot has room for
+  std::uint64_t const* sizes;  // of the messages, if they may be shorter than their slots
   [[nodiscard]] __device__ std::byte const* message(std::uint32_t r) const { return memory + bytes * r + envelope; }
   [[nodiscard]] __device__ header_words const& header(std::uint32_t r) const {
     return *reinterpret_cast<header_words const*>(message(r));
@@ -130,7 +130,7 @@ __global__ void seal_message(header_words* message, message_state const* state) 
                                                      exchange_fault& fault) {
   auto const& header = from.header(r);
   message_state state{};
-  state.room = from.sizes != nullptr ? from.sizes[r] : from.bytes - from.envelope;
+  state.capacity = from.sizes != nullptr ? from.sizes[r] : from.bytes - from.envelope;
   state.count = static_cast<std::uint32_t>(header.count);
   if (header.frame != frame_of(codec) || header.n != info.n || header.layout_hash != info.layout_hash ||
       header.passthrough != info.passthrough || header.count > capacity) {

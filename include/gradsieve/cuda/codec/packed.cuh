@@ -24,12 +24,12 @@ inline constexpr std::uint64_t packed_start = message_header::bytes + 4;  // beh
 /// Envelope, a header without checksum, what passes through, and both parts.
 template <class Codec, class Indices, class Values>
 __global__ void write_packed(message_info const info, entry_list const own, float const* passthrough,
-                             std::uint64_t room, envelope_source const envelope, Indices const indices,
+                             std::uint64_t capacity, envelope_source const envelope, Indices const indices,
                              Values const values, std::byte* message, message_state* state) {
   wait_for_previous();
   std::uint64_t const count = *own.count;
   message_state mine{};
-  mine.room = room;
+  mine.capacity = capacity;
   mine.count = static_cast<std::uint32_t>(count);
   mine.indices = packed_start + 4 * info.passthrough;
   mine.values = mine.indices + indices.bytes(count);
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(part_threads)
     state.values = state.indices + indices.bytes(state.count);
     state.passthrough = reinterpret_cast<float const*>(message + packed_start);
     if (state.failed == 0 &&
-        (state.values > state.room || get_bytes(message + message_header::bytes, 4) != Codec::part_ids)) {
+        (state.values > state.capacity || get_bytes(message + message_header::bytes, 4) != Codec::part_ids)) {
       fault = exchange_fault::contents;
       state.fail();
     }
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(part_threads)
   bool const good = state.failed == 0 && indices.open(message + state.indices, state.count, r);
   if (threadIdx.x != 0) return;
   if (state.failed == 0) {
-    state.bytes = Values::needs_indices ? state.room : state.values + values.bytes(state.count, r);
-    if (!good || state.bytes > state.room) {
+    state.bytes = Values::needs_indices ? state.capacity : state.values + values.bytes(state.count, r);
+    if (!good || state.bytes > state.capacity) {
       fault = exchange_fault::contents;
       state.fail();
     }
@@ -103,7 +103,7 @@ __global__ void end_values(std::uint32_t senders, Values const values, message_s
     auto& state = states[r];
     if (state.failed != 0) return;
     state.bytes = state.values + values.bytes(state.count, r);
-    if (state.bytes <= state.room) return;
+    if (state.bytes <= state.capacity) return;
     set_fault(error, exchange_fault::contents, r);
     state.fail();
   });
@@ -195,9 +195,9 @@ class device_codec<packed<Indices, Values>> {
     auto const values = values_.part();
     bool const in_exchange = envelope.decision != nullptr;  // after a kernel of the step
     work.over_early_if<cuda_kernels::write_packed<device_codec, decltype(indices), decltype(values)>>(
-        in_exchange, message.room / 8 + 1, info, own, passthrough, message.room, envelope, indices, values, message.to,
-        message.state);
-    work.over_early<cuda_kernels::seal_message<>>(message.room / 8 + 1, message.header(), message.state);
+        in_exchange, message.capacity / 8 + 1, info, own, passthrough, message.capacity, envelope, indices, values,
+        message.to, message.state);
+    work.over_early<cuda_kernels::seal_message<>>(message.capacity / 8 + 1, message.header(), message.state);
   }
 
   void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,

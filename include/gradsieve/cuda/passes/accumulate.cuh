@@ -253,9 +253,9 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual> cons
   }
   if (candidates != 0) own.list(candidates, to, shared.candidates);  // the scan's barriers: pending was read
   std::uint32_t const base = t.segments[mine.segment].base;
-  std::uint32_t const room = t.segments[mine.segment].room;
+  std::uint32_t const capacity = t.segments[mine.segment].capacity;
   __syncthreads();
-  if (std::uint64_t{shared.place} + total > room) return;
+  if (std::uint64_t{shared.place} + total > capacity) return;
   std::uint32_t const cell = mine.begin / cell_size * cell_size;
   std::uint32_t const first = base + shared.place;
   for (std::uint32_t i = threadIdx.x; i < total; i += accumulate_threads) {

@@ -53,8 +53,8 @@ struct chunk_searches {
 [[nodiscard]] __host__ __device__ constexpr std::uint32_t keys_begin(std::uint64_t base) {
   return static_cast<std::uint32_t>((base + 4 * candidates_a_key - 1) / (4 * candidates_a_key) * 4);
 }
-[[nodiscard]] __host__ __device__ constexpr std::uint32_t room_for_keys(std::uint32_t room) {
-  return room / (4 * candidates_a_key) * 4;
+[[nodiscard]] __host__ __device__ constexpr std::uint32_t capacity_of_keys(std::uint32_t capacity) {
+  return capacity / (4 * candidates_a_key) * 4;
 }
 
 /// Pointers to what a workspace owns; kernels take it by value.

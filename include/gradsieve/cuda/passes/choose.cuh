@@ -25,7 +25,7 @@ namespace gradsieve::cuda_kernels {
 struct segment_candidates {
   std::uint32_t id;
   std::uint32_t base;
-  std::uint32_t room;
+  std::uint32_t capacity;
   index_type k;
   candidates found;
   candidate_choice wanted;
@@ -38,7 +38,7 @@ struct segment_candidates {
       auto const& about = t.segments[s];
       id = s;
       base = about.base;
-      room = about.room;
+      capacity = about.capacity;
       k = about.k;
       found = candidates_of(t, s);
       warm_threshold warm = t.warm_thresholds[s];
@@ -70,8 +70,8 @@ struct segment_candidates {
     threshold const kept = detail::settle_choice(chosen, accumulator(t, warm), found, k, at);
     bool const all = kept == detail::every(found);
     if (!all && !(kept == at)) return leave(c);
-    t.written[id] =
-        static_cast<std::uint32_t>(smaller<std::uint64_t>(all ? found.count : wanted.rank, t.segments[id].out_room));
+    t.written[id] = static_cast<std::uint32_t>(
+        smaller<std::uint64_t>(all ? found.count : wanted.rank, t.segments[id].out_capacity));
     c.choices[id] = {entry_source::candidates, all ? threshold{} : kept, warm};
   }
 
@@ -168,7 +168,7 @@ template <class Selector>
     search = near_search(mine, all_above);
     left = group.find(search);
   }
-  bool const goes_on = is_near && !search.done() && left <= room_for_keys(mine.room);
+  bool const goes_on = is_near && !search.done() && left <= capacity_of_keys(mine.capacity);
   if (threadIdx.x != 0) return !goes_on;
   all.second = {goes_on ? 1u : 0u, mine.id, mine.base, mine.end(), search};
   if (goes_on) return false;
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
   block_group<choose_threads> group{here};
   bool decided = false;
   for (std::uint32_t s = blockIdx.x; s < t.segment_count; s += gridDim.x) {
-    if (is_shared_out(t.found[s], t.segments[s].room, c)) continue;
+    if (is_shared_out(t.found[s], t.segments[s].capacity, c)) continue;
     mine.look_at(chosen, t, s);
     threshold at = detail::every(mine.found);
     if (mine.needs_search())

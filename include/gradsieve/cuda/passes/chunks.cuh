@@ -10,9 +10,10 @@
 
 namespace gradsieve::cuda_kernels {
 
-/// Whether several blocks search a segment with `found` candidates in a list for `room` of them.
-[[nodiscard]] __device__ inline bool is_shared_out(std::uint64_t found, std::uint32_t room, choice_tables const& c) {
-  return c.shared_count > 0 && found > larger(most_alone, c.chunk) && found <= room;
+/// Whether several blocks search a segment with `found` candidates in a list with that capacity.
+[[nodiscard]] __device__ inline bool is_shared_out(std::uint64_t found, std::uint32_t capacity,
+                                                   choice_tables const& c) {
+  return c.shared_count > 0 && found > larger(most_alone, c.chunk) && found <= capacity;
 }
 
 /// The segments that several blocks search and that a chunk has candidates of. By all threads of a block.
@@ -27,7 +28,7 @@ struct chunk_segments {
     for (std::uint32_t s = threadIdx.x; s < t.segment_count; s += choose_threads) {
       auto const& mine = t.segments[s];
       std::uint64_t const found = t.found[s];
-      if (is_shared_out(found, mine.room, c) && mine.base < begin + c.chunk && mine.base + found > begin)
+      if (is_shared_out(found, mine.capacity, c) && mine.base < begin + c.chunk && mine.base + found > begin)
         ids[atomicAdd(&count, 1u)] = s;
     }
     __syncthreads();

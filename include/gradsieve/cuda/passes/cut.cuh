@@ -14,10 +14,10 @@
 
 namespace gradsieve::cuda_kernels {
 
-/// Entries in slots of equal room, one a shard of `size` elements; indices count from the shard's first element.
+/// Entries in slots of equal capacity, one a shard of `size` elements; indices count from the shard's first element.
 struct shard_slots {
   std::uint32_t shards;
-  std::uint32_t room;     // entries of a slot
+  std::uint32_t capacity;  // entries of a slot
   std::uint64_t size;     // elements of a shard; the last ones may have fewer
   std::uint32_t* begins;  // of each shard: its first entry in the selection, and behind the last the selection's end
   std::uint32_t* counts;  // of each shard: its entries that fit
@@ -25,27 +25,28 @@ struct shard_slots {
   index_type* indices;
   float* values;
 
-  [[nodiscard]] __device__ std::uint64_t first(std::uint32_t r) const { return std::uint64_t{r} * room; }
+  [[nodiscard]] __device__ std::uint64_t first(std::uint32_t r) const { return std::uint64_t{r} * capacity; }
 };
 
-/// Which entries of a shard with more than its room are taken: consecutive ones from a place that differs from step to
-/// step, so that each has its turn; behind the last the first follow.
+/// Which entries of a shard with more than its capacity are taken: consecutive ones from a place that differs from step
+/// to step, so that each has its turn; behind the last the first follow.
 struct taken_run {
   std::uint32_t count;
-  std::uint32_t room;
+  std::uint32_t capacity;
   std::uint32_t start;
 
-  [[nodiscard]] static __device__ taken_run of(std::uint32_t count, std::uint32_t room, std::uint32_t r,
+  [[nodiscard]] static __device__ taken_run of(std::uint32_t count, std::uint32_t capacity, std::uint32_t r,
                                                std::uint64_t step) {
-    return {count, room, count <= room ? 0 : static_cast<std::uint32_t>(mix(step ^ mix(r)) % count)};
+    return {count, capacity, count <= capacity ? 0 : static_cast<std::uint32_t>(mix(step ^ mix(r)) % count)};
   }
 
-  /// The place of an entry in its slot; `room` or more: it has none.
+  /// The place of an entry in its slot; `capacity` or more: it has none.
   [[nodiscard]] __device__ std::uint32_t place(std::uint32_t at) const {
-    if (count <= room) return at;
-    std::uint32_t const behind = count - start < room ? room - (count - start) : 0;  // those taken from the front
+    if (count <= capacity) return at;
+    std::uint32_t const behind =
+        count - start < capacity ? capacity - (count - start) : 0;  // those taken from the front
     if (at >= start) return at - start + behind;
-    return at < behind ? at : room;
+    return at < behind ? at : capacity;
   }
 };
 
@@ -62,7 +63,7 @@ __global__ void find_shards(entry_list const own, shard_slots const to) {
     if (r < to.shards) {
       begin = static_cast<std::uint32_t>(first_not_below(own.indices, count, r * to.size));
       auto const end = static_cast<std::uint32_t>(first_not_below(own.indices, count, (r + 1) * to.size));
-      kept = smaller(end - begin, to.room);
+      kept = smaller(end - begin, to.capacity);
     }
     std::uint32_t const until = warp_prefix_sum(kept);
     if (r < to.shards) {
@@ -86,9 +87,9 @@ __global__ void cut_entries(entry_list const own, shard_slots const to, std::uin
     index_type const i = own.indices[p];
     auto const r = static_cast<std::uint32_t>(i / to.size);
     std::uint32_t const begin = to.begins[r];
-    auto const taken = taken_run::of(to.begins[r + 1] - begin, to.room, r, *step);
+    auto const taken = taken_run::of(to.begins[r + 1] - begin, to.capacity, r, *step);
     std::uint32_t const place = taken.place(static_cast<std::uint32_t>(p) - begin);
-    if (place >= to.room) return;
+    if (place >= to.capacity) return;
     to.indices[to.first(r) + place] = static_cast<index_type>(i - r * to.size);
     to.values[to.first(r) + place] = saturated(own.values[p], limit, beyond);
   });

@@ -56,8 +56,8 @@ class device_sample {
   std::uint64_t size_;
 };
 
-/// Room for samples of one group.
-struct sample_room {
+/// Memory for the samples of one group.
+struct sample_buffer {
   key_type* keys;
   std::uint64_t size;
 };

@@ -33,11 +33,11 @@ __global__ void keep_candidates(device_segment* segments, tables const t, early_
     device_segment const was = early.before[s];
     warm_threshold warm = t.warm_thresholds[s];
     accumulator_ref const acc{{nullptr, now.size}, now.offset, s, *t.step, &warm};
-    bool const keeps = now.k > 0 && was.k > 0 && t.candidate_thresholds[s] == warm.key && t.found[s] <= was.room &&
+    bool const keeps = now.k > 0 && was.k > 0 && t.candidate_thresholds[s] == warm.key && t.found[s] <= was.capacity &&
                        detail::warm_threshold_fits(acc, now.k);
     if (keeps) {
       now.base = was.base;
-      now.room = was.room;
+      now.capacity = was.capacity;
     } else {
       now.base += early.apart;
       t.candidate_thresholds[s] = 0;

@@ -33,23 +33,23 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
   using walk::unpacked;
 
  public:
-  __device__ kernel_workspace(thread_group<FullGrid>& group, tables const& t, Read const& read, sample_room room,
+  __device__ kernel_workspace(thread_group<FullGrid>& group, tables const& t, Read const& read, sample_buffer samples,
                               bool measured)
-      : walk{group, t, read}, room_{room}, measured_{measured} {}
+      : walk{group, t, read}, samples_{samples}, measured_{measured} {}
 
   // ---- What selectors ask ----------------------------------------------------------------------------------
 
-  /// As the host's, of at most room.size keys. Cost: `count` scattered reads, one sync().
+  /// As the host's, of at most samples.size keys. Cost: `count` scattered reads, one sync().
   [[nodiscard]] __device__ __noinline__ device_sample<FullGrid> sample(accumulator_ref const acc, std::uint64_t count,
                                                                        std::uint64_t seed = 0) {
     std::uint64_t const n = acc.values.size();
-    count = smaller(count, smaller(n, room_.size));
+    count = smaller(count, smaller(n, samples_.size));
     detail::sample_places const places{n, count, mix(seed ^ mix(acc.step ^ mix(acc.first)))};
     group_.sync();  // whoever still reads the last sample
     for (std::uint64_t j = group_.thread(); j < count; j += group_.threads())
-      room_.keys[j] = magnitude_key(read_(static_cast<std::uint32_t>(acc.first + places[j])));
+      samples_.keys[j] = magnitude_key(read_(static_cast<std::uint32_t>(acc.first + places[j])));
     group_.sync();
-    return {group_, room_.keys, count};
+    return {group_, samples_.keys, count};
   }
 
   [[nodiscard]] __device__ candidates collected(accumulator_ref const acc) const { return candidates_of(t_, acc.id); }
@@ -243,7 +243,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     auto const total = unpacked(group_.sum_of_blocks(share_count_, before));
     auto const base = of(acc).base;
     auto const mine = share_of(acc);
-    std::uint64_t const room = out.indices.size();
+    std::uint64_t const capacity = out.indices.size();
     for (std::uint32_t first = mine.first; first < mine.last; first += group_threads) {
       std::uint32_t const own = first + threadIdx.x;  // each thread finds where one tile begins
       std::uint64_t const count = own < mine.last ? t_.kept[own] : 0;
@@ -257,7 +257,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
         auto [above, equal] = unpacked(t_.kept[now]);
         auto const next = unpacked(now + 1 < end ? t_.kept[now + 1] : before);
         std::uint64_t to = std::uint64_t{above} + smaller(equal, at.ties);
-        if (to == std::uint64_t{next.above} + smaller(next.equal, at.ties) || to >= room) continue;  // nothing here
+        if (to == std::uint64_t{next.above} + smaller(next.equal, at.ties) || to >= capacity) continue;  // nothing here
         auto const body = [&](std::uint32_t index, float value, bool valid) {
           key_type const key = magnitude_key(value);
           valid = valid && keep(value);
@@ -265,7 +265,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
           bool const take = valid && (key > at.key || (key == at.key && equal + rank_in(ties) < at.ties));
           std::uint32_t const all = __ballot_sync(~0u, take);
           std::uint64_t const place_here = to + rank_in(all);
-          if (take && place_here < room) {
+          if (take && place_here < capacity) {
             out.indices[place_here] = index;
             out.values[place_here] = value;
           }
@@ -279,7 +279,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     return total.above + smaller(total.equal, at.ties);
   }
 
-  sample_room room_;
+  sample_buffer samples_;
   bool measured_;
   bool counted_ = false;
   std::uint64_t counted_segment_ = 0;

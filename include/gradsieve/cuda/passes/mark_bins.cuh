@@ -122,7 +122,7 @@ __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint3
   if (count == 0) return;
   offset = __shfl_sync(~0u, offset, 0);
   auto const& about = t.segments[mine.segment];
-  bool const fits = std::uint64_t{offset} + count <= about.room;
+  bool const fits = std::uint64_t{offset} + count <= about.capacity;
   std::uint32_t to = about.base + offset;
   for (std::uint32_t w = marks.first(); w < marks.last(); w += 32) {  // a word a lane
     std::uint32_t bits = marks.read(w + lane);

@@ -24,12 +24,12 @@ namespace gradsieve::cuda_kernels {
 /// What both kernels need.
 struct search_memory {
   grid_shared_state* grid_state;
-  sample_room all;  // of the whole group
-  sample_room one;  // of its block 0; the others' follow
+  sample_buffer all;  // of the whole group
+  sample_buffer one;  // of its block 0; the others' follow
 };
 
-/// Calls body(group, room, segment) for every segment, by all blocks of the launch's group or by one. Whether this is
-/// the last block of the launch.
+/// Calls body(group, samples, segment) for every segment, by all blocks of the launch's group or by one. Whether this
+/// is the last block of the launch.
 template <class Body>
 [[nodiscard]] __device__ bool each_segment(tables const& t, search_memory const& memory,
                                            block_shared_state<group_threads>& here, Body const& body) {
@@ -41,9 +41,9 @@ template <class Body>
     if (for_all(s)) body(all, memory.all, s);
   all.release();
   thread_group<false> alone{here};
-  sample_room const room{memory.one.keys + place.block * memory.one.size, memory.one.size};
+  sample_buffer const samples{memory.one.keys + place.block * memory.one.size, memory.one.size};
   for (std::uint32_t s = place.block; s < t.segment_count; s += place.blocks)
-    if (!for_all(s)) body(alone, room, s);
+    if (!for_all(s)) body(alone, samples, s);
   return leave_group(*memory.grid_state);
 }
 
@@ -76,14 +76,14 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
   wait_for_previous();
   __shared__ block_shared_state<group_threads> here;
   if (early.has_all()) return;
-  (void)each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
+  (void)each_segment(t, memory, here, [&](auto& group, sample_buffer samples, std::uint32_t s) {
     if (early.has(t.segments[s])) return;
     warm_threshold remembered;
     auto const acc = accumulator_of(t, accumulator, s, remembered);
     auto const k = t.segments[s].k;
     key_type candidate_threshold = 0;
     if (k > 0) {
-      kernel_workspace work{group, t, read, room, false};
+      kernel_workspace work{group, t, read, samples, false};
       candidate_threshold = predict_candidate_threshold(chosen, work, acc, k);
     }
     if (group.is_first()) {
@@ -120,21 +120,21 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
   wait_for_previous();
   __shared__ block_shared_state<group_threads> here;
   if (detail::uses_candidates<Selector> && *c.undecided == 0) return;
-  bool const is_last = each_segment(t, memory, here, [&](auto& group, sample_room room, std::uint32_t s) {
+  bool const is_last = each_segment(t, memory, here, [&](auto& group, sample_buffer samples, std::uint32_t s) {
     if (detail::uses_candidates<Selector> && c.choices[s].source != entry_source::list) return;
     warm_threshold remembered;
     auto const acc = accumulator_of(t, accumulator, s, remembered);
     auto const mine = t.segments[s];
     from_memory<Stored> const read{accumulator};
-    kernel_workspace work{group, t, read, room, measured};
+    kernel_workspace work{group, t, read, samples, measured};
     index_type found = 0;
     if (mine.k > 0)
       found = select(chosen, work, acc, mine.k,
-                     {{lists.indices + mine.out, mine.out_room}, {lists.values + mine.out, mine.out_room}, {}});
+                     {{lists.indices + mine.out, mine.out_capacity}, {lists.values + mine.out, mine.out_capacity}, {}});
     group.sync();
     if (!group.is_first()) return;
     t.warm_thresholds[s] = remembered;
-    t.written[s] = smaller(found, mine.out_room);
+    t.written[s] = smaller(found, mine.out_capacity);
     c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, {}, {}};
   });
   if (!is_last) return;

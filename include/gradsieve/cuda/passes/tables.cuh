@@ -29,9 +29,9 @@ struct device_segment {
   std::uint32_t last;
   std::uint32_t k;         // 0: this rank selects nothing there
   std::uint32_t base;      // of its candidates
-  std::uint32_t room;      // for candidates
+  std::uint32_t capacity;  // for candidates
   std::uint32_t out;       // where its entries go
-  std::uint32_t out_room;  // for entries
+  std::uint32_t out_capacity;  // for entries
   std::uint32_t full;      // all its elements are listed, and they leave as a layer that passes through does
   std::uint32_t due;       // k where it is this rank's turn, and the step % world in which it is: take_turns()
   std::uint32_t turn;
@@ -116,7 +116,7 @@ struct tables {
 [[nodiscard]] __device__ inline candidates candidates_of(tables const& t, std::uint64_t s) {
   key_type const reached = t.candidate_thresholds[s];
   std::uint32_t const count = t.found[s];
-  return {count, reached, reached != 0 && count <= t.segments[s].room};
+  return {count, reached, reached != 0 && count <= t.segments[s].capacity};
 }
 
 /// Elements of a segment that can be selected.

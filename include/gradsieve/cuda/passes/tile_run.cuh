@@ -37,7 +37,7 @@ struct alignas(16) listed_tile {
   key_type key;              // the threshold of its segment, as what follows
   index_type ties;           // of the threshold
   std::uint32_t start;       // of the entries, in the list of all
-  std::uint32_t room;        // for entries
+  std::uint32_t capacity;    // for entries
   kept_count origin;         // what this block keeps before the segment begins, less what earlier blocks keep of it
   std::uint32_t first_tile;  // of no segment: its own number
   entry_source from;
@@ -96,7 +96,7 @@ class tile_run {
         known.key = choice.at.key;
         known.ties = choice.at.ties;
         known.start = t_.starts[mine.segment];
-        known.room = about.out_room;
+        known.capacity = about.out_capacity;
         known.first_tile = about.first;
         known.from = choice.source;
         known.source += about.base;
@@ -183,7 +183,7 @@ class tile_run {
       kept_count const of_segment = before - mine.origin;
       bool const is_kept = is_above || (is_equal && of_segment.equal < mine.ties);
       std::uint32_t const to = of_segment.entries(mine.ties);
-      if (is_kept && to < mine.room) body(mine, to, indices_[v], values_[v]);
+      if (is_kept && to < mine.capacity) body(mine, to, indices_[v], values_[v]);
     };
     (void)each_candidate<false>(s_.before_warp[threadIdx.x / 32], to_entry);
   }

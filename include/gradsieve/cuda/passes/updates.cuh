@@ -94,13 +94,13 @@ __global__ void end_exchange(float const* failed, entry_list const sent, bool fi
 /// One block a segment: this rank's indices + 1 to the places that the segment has in every rank's list; 0 is no index.
 template <int = 0>
 __global__ void list_choices(tables const t, entry_list const own, std::uint32_t const* slots, bool const* full,
-                             std::uint64_t room, std::uint32_t* list) {
+                             std::uint64_t capacity, std::uint32_t* list) {
   wait_for_previous();
   std::uint32_t const s = blockIdx.x;
   auto const mine = t.segments[s];
   std::uint32_t const first = t.starts[s];
   std::uint32_t const count = full[s] ? mine.size : t.starts[s + 1] - first;
-  for (std::uint32_t i = threadIdx.x; i < count && slots[s] + i < room; i += blockDim.x)
+  for (std::uint32_t i = threadIdx.x; i < count && slots[s] + i < capacity; i += blockDim.x)
     list[slots[s] + i] = 1 + (full[s] ? mine.offset + i : own.indices[first + i]);
 }
 
@@ -166,17 +166,17 @@ struct signature {
   }
 };
 
-/// The same without slots: a list as it is, with zeros behind it, and the signature, if there is one, behind the room.
-/// Where *error is not zero, which may be null, it says that the rank has failed.
+/// The same without slots: a list as it is, with zeros behind it, and the signature, if there is one, behind the
+/// capacity. Where *error is not zero, which may be null, it says that the rank has failed.
 template <int = 0>
-__global__ void list_entries(entry_list const own, std::uint64_t room, std::uint64_t const* error, signature const said,
-                             std::uint32_t* list) {
+__global__ void list_entries(entry_list const own, std::uint64_t capacity, std::uint64_t const* error,
+                             signature const said, std::uint32_t* list) {
   wait_for_previous();
   std::uint32_t const count = *own.count;
   bool const failed = error != nullptr && *error != 0;
-  for_each(room + (said.decision != nullptr ? signature_words : 0), [&](std::uint64_t p) {
-    if (p >= room)
-      list[p] = said.word(p - room);
+  for_each(capacity + (said.decision != nullptr ? signature_words : 0), [&](std::uint64_t p) {
+    if (p >= capacity)
+      list[p] = said.word(p - capacity);
     else
       list[p] = p == 0 && failed ? failed_list : p < count ? own.indices[p] + 1 : 0;
   });
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const*
 /// `sums` with zeros behind them. They are the one update of a step, once the ranks have summed them up.
 template <class Stored>
 __global__ void __launch_bounds__(words_of_cell)
-    write_union(std::uint32_t const* bits, Stored const* accumulator, std::uint64_t room, entry_list const out,
+    write_union(std::uint32_t const* bits, Stored const* accumulator, std::uint64_t capacity, entry_list const out,
                 float* sums, float limit, std::uint64_t* beyond, update* all) {
   wait_for_previous();
   using scan = cub::BlockScan<std::uint32_t, words_of_cell>;
@@ -235,12 +235,12 @@ __global__ void __launch_bounds__(words_of_cell)
   std::uint32_t before = 0;
   scan{shared}.ExclusiveSum(static_cast<std::uint32_t>(__popc(word)), before);
   std::uint64_t to = std::uint64_t{out.cells[blockIdx.x]} + before;
-  for (; word != 0 && to < room; word &= word - 1, ++to) {
+  for (; word != 0 && to < capacity; word &= word - 1, ++to) {
     std::uint32_t const i = blockIdx.x * cell_size + threadIdx.x * 32 + static_cast<std::uint32_t>(__ffs(word) - 1);
     out.indices[to] = i;
     out.values[to] = sums[to] = saturated(to_float(accumulator[i]), limit, beyond);
   }
-  for_each(room, [&](std::uint64_t p) {
+  for_each(capacity, [&](std::uint64_t p) {
     if (p >= total) sums[p] = 0;
   });
   if (blockIdx.x != 0 || threadIdx.x != 0) return;

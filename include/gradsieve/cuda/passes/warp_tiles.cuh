@@ -57,7 +57,7 @@ __device__ void collect_tile(tables const& t, Read const& read, std::uint32_t at
   }
   to = __shfl_sync(~0u, to, 0);
   auto const& about = t.segments[here.segment];
-  if (count == 0 || std::uint64_t{to} + count > about.room) return;
+  if (count == 0 || std::uint64_t{to} + count > about.capacity) return;
   to += about.base;
   over_tile<Loads>(here, read, [&](std::uint32_t i, float value, bool valid) {
     bool const take = valid && magnitude_key(value) >= reached;

@@ -23,7 +23,7 @@ __device__ inline void write_cells(tile_run const& run, tables const& t, entry_l
   listed_tile const& mine = run[number];
   std::uint32_t begin = mine.start;
   if (mine.from == entry_source::candidates) {
-    begin += smaller(run.before(number).entries(mine.ties), mine.room);
+    begin += smaller(run.before(number).entries(mine.ties), mine.capacity);
   } else if (tile const here = t.tiles[run.first() + number]; here.segment == no_segment) {
     begin = t.starts[count_before(t.segment_count,
                                   [&](std::uint64_t s) { return t.segments[s].offset < here.begin; })];

@@ -171,22 +171,22 @@ class host_accumulate {
     return {all.indices.data() + skipped, all.values.data() + skipped, static_cast<std::uint64_t>(last - first)};
   }
 
-  /// Scratch for bins, with room for `room` elements of each worker.
-  void plan_scratch(std::size_t room, std::size_t workers) {
-    std::size_t const words = room == 0 ? 0 : host_kernels::mark_words(room);
-    if (values_.size() < room * workers) {
-      values_ = host_buffer<float>(room * workers);
-      keys_ = host_buffer<key_type>(room * workers);
-      indices_ = host_buffer<index_type>(room * workers);
+  /// Scratch for bins, for `capacity` elements of each worker.
+  void plan_scratch(std::size_t capacity, std::size_t workers) {
+    std::size_t const words = capacity == 0 ? 0 : host_kernels::mark_words(capacity);
+    if (values_.size() < capacity * workers) {
+      values_ = host_buffer<float>(capacity * workers);
+      keys_ = host_buffer<key_type>(capacity * workers);
+      indices_ = host_buffer<index_type>(capacity * workers);
     }
     marks_.assign(words * workers, 0);
-    scratch_.assign(room == 0 ? 0 : workers, {});
+    scratch_.assign(capacity == 0 ? 0 : workers, {});
     for (std::size_t w = 0; w < scratch_.size(); ++w) {
-      float* const values = values_.data() + w * room;
+      float* const values = values_.data() + w * capacity;
       scratch_[w] = {values,
-                     keys_.data() + w * room,
+                     keys_.data() + w * capacity,
                      marks_.data() + w * words,
-                     {indices_.data() + w * room, values, 0, room - host_kernels::group}};
+                     {indices_.data() + w * capacity, values, 0, capacity - host_kernels::group}};
     }
   }
 

@@ -23,7 +23,7 @@ class host_candidates {
   using list = host_kernels::candidate_list;
 
   /// Room for `capacity` entries of all segments up to one's end, or that segment's are incomplete, whichever workers
-  /// find them. With `shares` the first lists have room for that many of each worker instead. Allocates.
+  /// find them. With `shares` the first lists hold that many of each worker instead. Allocates.
   void plan(int workers, std::size_t segments, std::uint64_t capacity, std::span<std::uint64_t const> shares = {}) {
     workers_ = static_cast<std::size_t>(workers);
     capacity_ = capacity_again_ = capacity;
@@ -31,14 +31,14 @@ class host_candidates {
     lists_.assign(2 * workers_, {});
     kept_.assign(lists_.size(), 0);
     keeps_.assign(segments, false);
-    std::uint64_t room = 0;
+    std::uint64_t total = 0;
     for (std::size_t l = 0; l < lists_.size(); ++l) {
       lists_[l].capacity = l < shares.size() ? shares[l] : capacity;
-      room += lists_[l].capacity + host_kernels::group;
+      total += lists_[l].capacity + host_kernels::group;
     }
-    if (indices_.size() < room) {
-      indices_ = host_buffer<index_type>(room);
-      values_ = host_buffer<float>(room);
+    if (indices_.size() < total) {
+      indices_ = host_buffer<index_type>(total);
+      values_ = host_buffer<float>(total);
     }
     std::uint64_t at = 0;
     for (auto& each : lists_) {
@@ -72,7 +72,7 @@ class host_candidates {
     return candidate_thresholds_[segment_id] != 0 && !keeps_[segment_id];
   }
 
-  /// Whether the first lists together hold more than there is room for.
+  /// Whether the first lists together hold more than they can hold.
   [[nodiscard]] bool full() const noexcept {
     std::uint64_t total = 0;
     for (std::size_t w = 0; w < workers_; ++w) total += lists_[w].count;

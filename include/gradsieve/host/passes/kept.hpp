@@ -112,12 +112,13 @@ struct write_candidates {
   }
 
  private:
-  /// As pack(), at most `room` of them, and nothing behind.
+  /// As pack(), at most `capacity` of them, and nothing behind.
   template <simd Level, class Value>
-  GRADSIEVE_INLINE static void write_few(mark_word wanted, Value const* from, Value* to, std::uint64_t room) noexcept {
+  GRADSIEVE_INLINE static void write_few(mark_word wanted, Value const* from, Value* to,
+                                         std::uint64_t capacity) noexcept {
     Value packed[2 * block];
     block_of<Level>::pack(wanted, from, packed);
-    std::copy_n(packed, smaller<std::uint64_t>(count_marks(wanted), room), to);
+    std::copy_n(packed, smaller<std::uint64_t>(count_marks(wanted), capacity), to);
   }
 };
 

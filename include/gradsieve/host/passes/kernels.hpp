@@ -70,7 +70,7 @@ struct accumulate_tile {
                                             statistics* sums, Seen seen = {}) noexcept {
     key_type const least = candidate_threshold == 0 ? ~key_type{0} : candidate_threshold;
     std::uint64_t bad = 0;
-    float room[block];
+    float widened[block];
     running_sums<Level> running;
     bool const asks = strip < tile_size;
     bool const waits = strip <= streamed_strip;  // for memory
@@ -82,7 +82,7 @@ struct accumulate_tile {
       marked_strip marked;
       std::size_t i = 0;
       for (; i + block <= size; i += block) {
-        auto const* const block_of_gradient = readable<Level>(gradient + at + i, room);
+        auto const* const block_of_gradient = readable<Level>(gradient + at + i, widened);
         if (asks) {
           prefetch(gradient + at + i + prefetch_ahead, block);
           for (auto const* const state : states) prefetch(state + prefetch_ahead, block);
@@ -114,9 +114,9 @@ struct enter_tile {
   GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
                                             float factor, std::size_t count) noexcept {
     std::uint64_t bad = 0;
-    float room[block];
+    float widened[block];
     for (; count >= block; count -= block, gradient += block) {
-      bad += accumulate_elements<Write>(policy, states, readable<Level>(gradient, room), factor, block);
+      bad += accumulate_elements<Write>(policy, states, readable<Level>(gradient, widened), factor, block);
       for (auto& state : states) state += block;
     }
     return bad + accumulate_elements<Write>(policy, states, gradient, factor, count);

@@ -137,10 +137,10 @@ struct write_means {
       for (; i + line_size<float> <= size; i += line_size<float>)
         line_of_means<Level>::stream(sums + i, factor, out + i);
     } else {
-      T room[block];
+      T means[block];
       for (; i + block <= size; i += block) {
-        saturated += write<Level>(sums + i, block, factor, room);
-        for (std::size_t line = 0; line < block; line += line_size<T>) stream_line(room + line, out + i + line);
+        saturated += write<Level>(sums + i, block, factor, means);
+        for (std::size_t line = 0; line < block; line += line_size<T>) stream_line(means + line, out + i + line);
       }
     }
     return saturated + write<Level>(sums + i, size - i, factor, out + i);

@@ -137,14 +137,15 @@ class host_ranking {
       return kth_of(scope.level, scope.keys.first(taken), k);
     }
     auto const between = bracket_of_candidates(scope, acc, k, count);
-    auto const room = scope.keys.size() / static_cast<std::size_t>(scope.team.size());
+    auto const capacity = scope.keys.size() / static_cast<std::size_t>(scope.team.size());
     scope.team.run(count, [&](int worker) {
-      split_of(worker) = pack(scope, acc, worker, between, static_cast<std::uint64_t>(worker) * room, room);
+      split_of(worker) = pack(scope, acc, worker, between, static_cast<std::uint64_t>(worker) * capacity, capacity);
     });
     split all;
     for (int w = 0; w < scope.team.size(); ++w) {
       auto const& part = split_of(w);
-      std::copy_n(scope.keys.data() + static_cast<std::size_t>(w) * room, part.inside, scope.keys.data() + all.inside);
+      std::copy_n(scope.keys.data() + static_cast<std::size_t>(w) * capacity, part.inside,
+                  scope.keys.data() + all.inside);
       all = {all.above + part.above, all.inside + part.inside, all.complete && part.complete};
     }
     if (all.complete && all.above < k && k <= all.above + all.inside)
@@ -157,13 +158,13 @@ class host_ranking {
     });
   }
 
-  /// Writes those keys of a worker's candidates that lie between two to scope.keys, at most `room` from `at` on.
+  /// Writes those keys of a worker's candidates that lie between two to scope.keys, at most `capacity` from `at` on.
   [[nodiscard]] static split pack(host_scope const& scope, accumulator_ref const acc, int worker,
                                   std::pair<key_type, key_type> const between, std::uint64_t at,
-                                  std::uint64_t room) noexcept {
+                                  std::uint64_t capacity) noexcept {
     auto const from = scope.found.of(acc, worker).values;
     return host_kernels::run<host_kernels::split_keys>(scope.level, from.data(), from.size(), between.first,
-                                                       between.second, scope.keys.data() + at, room);
+                                                       between.second, scope.keys.data() + at, capacity);
   }
 
   /// The threshold that keeps k of these keys. @pre 1 <= k <= keys.size()

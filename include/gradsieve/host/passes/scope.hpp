@@ -82,7 +82,7 @@ struct host_scope {
   void collect_others(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
     found.start_others(candidate_thresholds);
     collect_wanted(accumulator, candidate_thresholds);
-    if (found.full()) collect(accumulator, candidate_thresholds);  // what nobody wants any more takes no room
+    if (found.full()) collect(accumulator, candidate_thresholds);  // what nobody wants any more is dropped
   }
 
   /// Collects those of one segment once more.

@@ -107,7 +107,7 @@ GRADSIEVE_INLINE void drop_zeros(candidate_list& list, std::uint64_t from) noexc
   list.count = kept;
 }
 
-/// Counts the keys above `high` and writes those in [low, high] to `out`, at most `room` of them.
+/// Counts the keys above `high` and writes those in [low, high] to `out`, at most `capacity` of them.
 struct split_keys {
   struct result {
     std::uint64_t above = 0;
@@ -117,10 +117,10 @@ struct split_keys {
 
   template <simd Level>
   GRADSIEVE_INLINE static result run(float const* values, std::size_t count, key_type low, key_type high, key_type* out,
-                                     std::uint64_t room) noexcept {
+                                     std::uint64_t capacity) noexcept {
     result found;
     std::size_t i = 0;
-    for (; i + block <= count && found.inside + block <= room; i += block) {
+    for (; i + block <= count && found.inside + block <= capacity; i += block) {
       mark_word const above = block_of<Level>::at_least(values + i, key_above(high));
       mark_word const inside = block_of<Level>::at_least(values + i, low) & ~above;
       block_of<Level>::pack(inside, values + i, out + found.inside);
@@ -128,7 +128,7 @@ struct split_keys {
       found.inside += count_marks(inside);
     }
     for (std::uint64_t j = 0; j < found.inside; ++j) out[j] &= 0x7FFF'FFFFu;  // without their signs
-    found.complete = i == count || (count - i < block && found.inside + block <= room);
+    found.complete = i == count || (count - i < block && found.inside + block <= capacity);
     for (; i < count && found.complete; ++i) {
       key_type const key = magnitude_key(values[i]);
       if (key > high) ++found.above;

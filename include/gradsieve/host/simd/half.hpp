@@ -99,15 +99,15 @@ struct half_block<simd::neon> {
 };
 #endif
 
-/// A block of gradients for a loop over its elements: float16 as floats in `room`, other formats where they are.
+/// A block of gradients for a loop over its elements: float16 as floats in `widened`, other formats where they are.
 template <simd Level, class T>
-[[nodiscard]] GRADSIEVE_INLINE auto readable(T const* from, float* room) noexcept {
+[[nodiscard]] GRADSIEVE_INLINE auto readable(T const* from, float* widened) noexcept {
   if constexpr (std::same_as<T, float16> && Level != simd::portable) {
-    if (!half_block<Level>::widen(from, room)) [[unlikely]]
-      for (std::size_t i = 0; i < block; ++i) room[i] = to_float(from[i]);
-    return static_cast<float const*>(room);
+    if (!half_block<Level>::widen(from, widened)) [[unlikely]]
+      for (std::size_t i = 0; i < block; ++i) widened[i] = to_float(from[i]);
+    return static_cast<float const*>(widened);
   } else {
-    static_cast<void>(room);
+    static_cast<void>(widened);
     return from;
   }
 }
