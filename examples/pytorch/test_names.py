@@ -33,7 +33,7 @@ def published_models():
 
 
 def model_of(parameters):
-    """Modules of these classes, where they are norms of torch, with parameters of one element."""
+    """Modules of these classes, where they are norms of torch, with small parameters."""
     root = nn.Module()
     for name, dimensions, _, kind in parameters:
         *path, last = name.split(".")
@@ -45,7 +45,7 @@ def model_of(parameters):
                 nn.Module.__init__(fresh)
                 place.add_module(part, fresh)
             place = place._modules[part]
-        place.register_parameter(last, nn.Parameter(torch.zeros([1] * dimensions)))
+        place.register_parameter(last, nn.Parameter(torch.zeros([2] * dimensions)))
     return root
 
 
@@ -70,6 +70,10 @@ class Odd(nn.Module):
         self.stack = nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm((2, 4)), nn.BatchNorm1d(2))
         self.relative_position_bias_table = nn.Parameter(torch.zeros(5, 2))
         self.scale = nn.Parameter(torch.zeros(()))
+        self.layer_scale = nn.Parameter(torch.zeros(4, 1, 1))
+        self.token = nn.Parameter(torch.zeros(1, 1, 4))
+        self.single = nn.Linear(4, 1, bias=False)
+        self.convolution = nn.Conv2d(1, 2, (2, 1), bias=False)
         self.encoder = nn.Linear(4, 4, bias=False)
         self.decoder = nn.Linear(4, 4, bias=False)
         self.decoder.weight = self.encoder.weight
@@ -81,15 +85,15 @@ class Odd(nn.Module):
 
 def case_kinds_and_dimensions_decide(group):
     hook = gradsieve_ddp.register(DistributedDataParallel(Odd()), process_group=group)
-    assert hook.passthrough == {"scale": 1, "norm.bias": 4, "stack.1.weight": 8, "stack.1.bias": 8, "stack.2.weight": 2,
-                                "stack.2.bias": 2}, hook.passthrough
-    assert hook.describe().endswith("6 of 11 parameters pass through, 25 of 95 elements: " + ", ".join(hook.passthrough))
+    assert hook.passthrough == {"scale": 1, "layer_scale": 4, "token": 4, "norm.bias": 4, "stack.1.weight": 8,
+                                "stack.1.bias": 8, "stack.2.weight": 2, "stack.2.bias": 2}, hook.passthrough
+    assert hook.describe().endswith("8 of 15 parameters pass through, 33 of 111 elements: " + ", ".join(hook.passthrough))
     model = Odd()
     outer = gradsieve_ddp.CompressedStep(model, torch.optim.SGD(model.parameters(), lr=0.1), "radix",
                                          passthrough=[gradsieve_ddp.BIASES_AND_NORMS], hook_group=group)
     assert outer.hook.passthrough == hook.passthrough  # though its modules are of no kind
     report = hook.report()
-    assert report["passthrough_layers"] == 6 and report.passthrough == hook.passthrough
+    assert report["passthrough_layers"] == 8 and report.passthrough == hook.passthrough
     assert "passing through" in report.summary()
 
 

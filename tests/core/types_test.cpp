@@ -351,13 +351,25 @@ TEST_CASE("whole words of names tell biases and norms") {
 
 TEST_CASE("all biases and norms of published models pass through by default, and no matrix") {
   // Numbered modules, and those whose norms have names of their own, need the dimensions.
-  std::set<std::string> const need_dimensions{
-      "timm convmixer_768_32",          "timm res2net50_26w_4s",       "timm xcit_nano_12_p16_224",
-      "torchvision convnext_tiny",      "torchvision efficientnet_b0", "torchvision efficientnet_v2_s",
-      "torchvision maxvit_t",           "torchvision mnasnet1_0",      "torchvision mobilenet_v2",
-      "torchvision mobilenet_v3_large", "torchvision regnet_y_400mf",  "torchvision resnet50",
-      "torchvision shufflenet_v2_x1_0", "torchvision swin_t",          "torchvision swin_v2_t",
-      "torchvision vgg16_bn",           "transformers XLNet"};
+  std::set<std::string> const need_dimensions{"timm convmixer_768_32",
+                                              "timm fastvit_t8",
+                                              "timm res2net50_26w_4s",
+                                              "timm xcit_nano_12_p16_224",
+                                              "transformers ConvNextV2",
+                                              "transformers XLNet",
+                                              "torchvision convnext_tiny",
+                                              "torchvision efficientnet_b0",
+                                              "torchvision efficientnet_v2_s",
+                                              "torchvision maxvit_t",
+                                              "torchvision mnasnet1_0",
+                                              "torchvision mobilenet_v2",
+                                              "torchvision mobilenet_v3_large",
+                                              "torchvision regnet_y_400mf",
+                                              "torchvision resnet50",
+                                              "torchvision shufflenet_v2_x1_0",
+                                              "torchvision swin_t",
+                                              "torchvision swin_v2_t",
+                                              "torchvision vgg16_bn"};
   std::ifstream file{GRADSIEVE_NAMES};
   std::string line, model;
   std::size_t models = 0, parameters = 0;

@@ -5,6 +5,7 @@
 
 Models are built from their code alone, without weights. One line is one parameter: its name with '#' for each number,
 the dimensions of its shape, its role, and the class of its module. Lines that are equal then are written once.
+Shapes such as (C, 1, 1) and (1, 1, C) have one dimension, as in gradsieve_ddp.
 Roles: `norm` for the parameters of a norm, `bias`, `matrix` for all others of two dimensions and more, else `vector`.
 """
 
@@ -20,14 +21,16 @@ VISION = """resnet50 vgg16_bn densenet121 mobilenet_v2 mobilenet_v3_large effici
 convnext_tiny vit_b_16 swin_t swin_v2_t inception_v3 googlenet shufflenet_v2_x1_0 mnasnet1_0 maxvit_t
 squeezenet1_1""".split()
 TIMM = """resnetv2_50 nfnet_f0 levit_128s beit_base_patch16_224 mixer_b16_224 eva02_tiny_patch14_224 convmixer_768_32
-coatnet_0_rw_224 gcvit_tiny xcit_nano_12_p16_224 res2net50_26w_4s tf_efficientnet_b0""".split()
+coatnet_0_rw_224 gcvit_tiny xcit_nano_12_p16_224 res2net50_26w_4s tf_efficientnet_b0
+resmlp_12_224 fastvit_t8""".split()
 TEXT = {"Bert": "BertForPreTraining", "Roberta": "RobertaForMaskedLM", "DistilBert": "DistilBertForMaskedLM",
         "GPT2": "GPT2LMHeadModel", "T5": "T5ForConditionalGeneration", "Llama": "LlamaForCausalLM",
         "Mistral": "MistralForCausalLM", "Qwen3": "Qwen3ForCausalLM", "Gemma2": "Gemma2ForCausalLM",
         "OPT": "OPTForCausalLM", "Bloom": "BloomForCausalLM", "GPTNeoX": "GPTNeoXForCausalLM",
         "Falcon": "FalconForCausalLM", "Bart": "BartForConditionalGeneration", "DebertaV2": "DebertaV2ForMaskedLM",
         "XLNet": "XLNetLMHeadModel", "Whisper": "WhisperForConditionalGeneration", "Wav2Vec2": "Wav2Vec2ForCTC",
-        "CLIP": "CLIPModel", "Mamba": "MambaForCausalLM", "Phi": "PhiForCausalLM"}
+        "CLIP": "CLIPModel", "Mamba": "MambaForCausalLM", "Phi": "PhiForCausalLM",
+        "ConvNextV2": "ConvNextV2ForImageClassification"}
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers", "n_layers")
 
 
@@ -57,11 +60,16 @@ def on_meta(make):
         return make()
 
 
+def dimensions(parameter):
+    is_vector = parameter.dim() != 2 and sum(length != 1 for length in parameter.shape) <= 1
+    return 1 if is_vector else parameter.dim()
+
+
 def role(name, parameter, module):
-    if re.search("norm", type(module).__name__, re.IGNORECASE) and (
+    if re.search("norm|GRN|affine", type(module).__name__, re.IGNORECASE) and (
             not isinstance(module, (torch.nn.Linear, torch.nn.modules.conv._ConvNd, torch.nn.Embedding))):
         return "norm"
-    if parameter.dim() >= 2:
+    if dimensions(parameter) >= 2:
         return "matrix"
     return "bias" if re.search(r"(^|[._])bias($|_)", name) else "vector"
 
@@ -71,7 +79,7 @@ def lines(model):
               for key in module._parameters}
     found = {}
     for name, each in model.named_parameters():
-        found.setdefault((re.sub(r"\d+", "#", name), each.dim(), role(name, each, owners[name]),
+        found.setdefault((re.sub(r"\d+", "#", name), dimensions(each), role(name, each, owners[name]),
                           type(owners[name]).__name__), None)
     return found
 

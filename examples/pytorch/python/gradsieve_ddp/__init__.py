@@ -284,7 +284,8 @@ def register(
     density: fraction of the elements to send, above 0 up to 1 [0.01]; adacomp decides for itself and takes none.
     passthrough: patterns of names of parameters that are averaged in full ('*' any characters, '?' one), of their
         names without what wrappers add, or of any name of a tied weight. BIASES_AND_NORMS stands for the parameters of
-        one dimension and those of modules that are norms. A pattern that fits no parameter is refused.
+        one dimension, (C, 1, 1) and (1, 1, C) included, and those of modules that are norms. A pattern that fits no
+        parameter is refused.
     passthrough_up_to: parameters of at most so many elements are too.
     optimizer: that of the training, or a list of them: register() warns where it normalises gradients, and refuses its
         momentum beside a recipe with momentum. None: nothing is checked.

@@ -5,7 +5,7 @@ The compiled part compares patterns with names; here a model is put into the wor
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -20,7 +20,7 @@ NORMS: tuple[type, ...] = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.Grou
 
 STANDS_FOR = "_gradsieve_stands_for"  #: of a module in whose place another is asked: that, in a tuple
 
-#: Name, elements, dimensions of the shape, and the further names of a tied weight.
+#: Name, elements, dimensions_of() its shape, and the further names of a tied weight.
 Layer = "tuple[str, int, int, list[str]]"
 
 
@@ -34,7 +34,7 @@ def layers_of(module: nn.Module) -> list[Layer]:
     layers = []
     for name, each in module.named_parameters():
         known = owners[id(each)]
-        layers.append(_layer(name, each.numel(), each.dim(), [owner for _, owner in known],
+        layers.append(_layer(name, each.numel(), each.shape, [owner for _, owner in known],
                              [other for other, _ in known if other != name]))
     return layers
 
@@ -52,7 +52,7 @@ def layers_of_flat_units(units: Iterable[Any]) -> list[Layer]:
                 (prefix + path, shared.module))
         for (name, size), shape, info in zip(unit.parameters.items(), flat._shapes, flat._param_infos):
             tied = others.get((id(info.module), info.param_name), [])
-            layers.append(_layer(name, size, len(shape), [info.module, *(owner for _, owner in tied)],
+            layers.append(_layer(name, size, shape, [info.module, *(owner for _, owner in tied)],
                                  [other for other, _ in tied]))
     return layers
 
@@ -64,9 +64,16 @@ def describe(passing: dict[str, int], model: list[tuple[str, int]]) -> str:
             f"{sum(size for _, size in model)} elements" + (f": {names}" if names else ""))
 
 
-def _layer(name: str, size: int, dimensions: int, owners: list[nn.Module], others: list[str]) -> Layer:
+def dimensions_of(shape: Sequence[int]) -> int:
+    """1 also of a vector with further dimensions of length 1, such as a layer scale of shape (C, 1, 1) or a token of shape
+    (1, 1, C). With two dimensions it is a matrix: (1, C) is the weight of a layer with a single output."""
+    is_vector = len(shape) != 2 and sum(length != 1 for length in shape) <= 1
+    return 1 if is_vector else len(shape)
+
+
+def _layer(name: str, size: int, shape: Sequence[int], owners: list[nn.Module], others: list[str]) -> Layer:
     is_norm = any(isinstance(owner, NORMS) for owner in owners)
-    return name, size, 1 if is_norm else max(dimensions, 1), others
+    return name, size, 1 if is_norm else dimensions_of(shape), others
 
 
 def _with_owners(module: nn.Module) -> Iterator[tuple[str, torch.Tensor, nn.Module]]:
