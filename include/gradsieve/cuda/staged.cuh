@@ -33,7 +33,8 @@ class staged {
   static constexpr bool stages = true;
 
   /// For this communicator, with pinned memory for `bytes`; see reserve(). Ranks: local.
-  explicit staged(Comm inner, std::size_t bytes = 0) : inner_{std::move(inner)}, pinned_{std::make_shared<pinned>()} {
+  explicit staged(Comm inner, std::size_t bytes = 0)
+      : inner_{std::move(inner)}, pinned_{std::make_shared<pinned_buffer>()} {
     reserve(bytes);
   }
 
@@ -124,11 +125,11 @@ class staged {
 
  private:
   /// Pinned memory, and the event of the last copy out of it: until then it is neither written nor freed.
-  struct pinned {
-    pinned() = default;
-    pinned(pinned const&) = delete;
-    pinned& operator=(pinned const&) = delete;
-    ~pinned() {
+  struct pinned_buffer {
+    pinned_buffer() = default;
+    pinned_buffer(pinned_buffer const&) = delete;
+    pinned_buffer& operator=(pinned_buffer const&) = delete;
+    ~pinned_buffer() {
       try {
         copied.synchronize();
       } catch (device_error const&) {  // the device is gone, and with it whatever read this
@@ -176,7 +177,7 @@ class staged {
   }
 
   Comm inner_;
-  std::shared_ptr<pinned> pinned_;
+  std::shared_ptr<pinned_buffer> pinned_;
 };
 
 /// A communicator that takes device pointers but no stream, such as mpi::communicator_ref over a CUDA-aware MPI. A call
