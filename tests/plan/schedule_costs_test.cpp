@@ -17,8 +17,6 @@ using namespace schedules;
 
 namespace {
 
-double const not_a_number = std::numeric_limits<double>::quiet_NaN();
-double const infinity = std::numeric_limits<double>::infinity();
 constexpr double rounding = 1e-12;  // of a finish: what a certificate leaves aside
 
 using function = std::function<double(std::uint64_t)>;

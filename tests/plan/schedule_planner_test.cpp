@@ -444,8 +444,6 @@ TEST_CASE("robust is never worse in its worst case than the plan for the given c
 TEST_CASE("planners refuse what is out of their limits") {
   gs::trace const of{{"a", 4, 1, 0, 0}, {"b", 4, 1, 0, 0}};
   gs::affine const cost{1, 1};
-  double const not_a_number = std::numeric_limits<double>::quiet_NaN();
-  double const infinity = std::numeric_limits<double>::infinity();
   CHECK_THROWS_WITH_AS((void)gs::make_plan(of, gs::affine{-1, 1}), doctest::Contains("-1"), gs::invalid_argument);
   CHECK_THROWS_AS((void)gs::make_plan(of, gs::affine{1, not_a_number}), gs::invalid_argument);
   CHECK_THROWS_AS((void)gs::make_plan(of, gs::affine{infinity, 1}), gs::invalid_argument);

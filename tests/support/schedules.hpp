@@ -1,6 +1,8 @@
 // Random traces and costs for the tests of schedules, and oracles that are slow and obvious.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +19,14 @@
 namespace schedules {
 
 namespace gs = gradsieve;
+
+double const not_a_number = std::numeric_limits<double>::quiet_NaN();
+double const infinity = std::numeric_limits<double>::infinity();
+
+inline bool near(double value, double expected) { return value == doctest::Approx(expected).epsilon(1e-12); }
+
+inline gs::trace const small_trace{
+    {"fc", 8, 0.5, 0.25, 0}, {"relu, \"a\"", 0, 0.25, 0.5, 0}, {"conv", 12, 1, 0.5, 1}};
 
 /// One of the traces of examples/traces.
 inline gs::trace shipped(std::string const& name) {

@@ -19,11 +19,11 @@ namespace gradsieve {
 template <class Space>
 class any_communicator_of {
  public:
-  static constexpr bool stream_ordered = Space::stream_ordered;  ///< as what it stands for
-  using bytes = std::span<std::byte const>;                      ///< what is sent
-  using buffer = std::span<std::byte>;                           ///< what is received
-  using room [[deprecated("gradsieve: any_communicator::buffer")]] = buffer;
-  using sizes = std::span<std::size_t const>;                    ///< one a rank
+  static constexpr bool stream_ordered = Space::stream_ordered;               ///< as what it stands for
+  using bytes = std::span<std::byte const>;                                   ///< what is sent
+  using buffer = std::span<std::byte>;                                        ///< what is received
+  using room [[deprecated("gradsieve: any_communicator::buffer")]] = buffer;  ///< the old name
+  using sizes = std::span<std::size_t const>;                                 ///< one a rank
 
   /// Implement it for a transport of your own that is known at run time only, as the C interface does. Memory is that
   /// of the space.
