@@ -10,6 +10,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 
 import gradsieve_ddp
 import test_hook
@@ -606,6 +607,38 @@ def case_profiler_shows_an_exchange():
     assert [each.name for each in profiled.events()].count("gradsieve: bucket 0") == 2
 
 
+def case_a_model_that_is_averaged_already():
+    """As in a trainer that wraps it, where nobody has registered a hook that does nothing."""
+    def told(wrapped, clip=None, alone=False, optimizer=adamw):
+        model = small_model()
+        ddp = torch.nn.parallel.DistributedDataParallel(model) if wrapped else model
+        if wrapped == "noop":
+            ddp.register_comm_hook(None, debugging_hooks.noop_hook)
+        stepping = optimizer(model)
+        sync = gradsieve_ddp.CompressedStep(model, stepping)
+
+        def steps():
+            generator = torch.Generator().manual_seed(0 if alone else dist.get_rank())
+            for _ in range(12):
+                stepping.zero_grad()
+                x = torch.randn(8, 16, generator=generator)
+                ddp(x).square().mean().backward()
+                if clip is not None:
+                    sync.clip_grad_norm_(clip)
+                sync.step()
+
+        return test_hook.warnings_of(steps)
+
+    for clip in (None, 1.0):
+        found = told("mean", clip)
+        assert len(found) == 1 and "noop_hook" in found[0], found
+        assert told("noop", clip) == told(None, clip) == []
+    assert len(told("mean", 1.0, optimizer=sgd)) == 1
+    assert "the same data" in told(None, alone=True)[0]
+    model, optimizer, sync = started()
+    assert test_hook.warnings_of(lambda: [model.zero_grad(set_to_none=False) or sync.step() for _ in range(12)]) == []
+
+
 def case_reports_count_measurements():
     model, optimizer, sync = started()
     train(model, sync, optimizer, 5)
@@ -733,11 +766,13 @@ test_hook.TWO_RANKS = [
     case_several_optimizers_frozen_and_sparse_parameters,
     case_adam_trains_where_compressed_gradients_do_not,
     case_profiler_shows_an_exchange,
+    case_a_model_that_is_averaged_already,
     case_reports_count_measurements,
     case_the_old_name,
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_dense_exchange_is_the_mean, case_what_is_updated_is_sent_or_pending,
+                         case_a_model_that_is_averaged_already,
                          case_factors_know_noise_from_signal, case_ranks_join_and_leave, case_a_group_without_rank_0]
 test_hook.FOUR_RANKS = [case_nodes_of_two_ranks]
 

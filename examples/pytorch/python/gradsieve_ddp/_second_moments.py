@@ -64,6 +64,7 @@ class Factors:
         self._of_mean = torch.zeros(len(counts), dtype=torch.float64, device="cpu")
         self._mean_of = torch.zeros(len(counts), dtype=torch.float64, device="cpu")
         self._measured = 0
+        self.alike = 0  #: measurements in a row in which this rank had the mean gradient, to rounding
         self.values = [1.0] * len(counts)
 
     @property
@@ -84,6 +85,8 @@ class Factors:
         dist.all_reduce(message, group=self._group)
         message = message / self._world
         mean, squares = message[:len(drawn)], message[len(drawn):]
+        own, apart = float(drawn.double().square().sum()), float((mean - drawn).double().square().sum())
+        self.alike = self.alike + 1 if apart <= 1e-12 * own and own > 0 else 0
         weight = max(1 / (self._measured + 1), 1 / WINDOW)
         self._of_mean.lerp_(self._sums(mean.square()).double().cpu(), weight)
         self._mean_of.lerp_(squares.double().cpu(), weight)

@@ -34,6 +34,10 @@ DROPPED = ("gradsieve: the changes of this rank or of another, or parameters, ar
            "exchange are dropped on all ranks, which have the parameters that they began with, and may go on. Look after "
            "the state of an optimizer that was given NaN: load an earlier one, or make a new optimizer and CompressedStep")
 
+ALIKE = ("gradsieve: this rank's gradients have been the mean of all ranks', twice in a row. Either the model is in a "
+         "DistributedDataParallel, which has averaged them in full before CompressedStep does: train the bare model, or "
+         "register torch's noop_hook with the DDP; or all ranks read the same data")
+
 Optimizers = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer]"
 
 
@@ -140,6 +144,7 @@ class CompressedStep:
             self.local_weight = 1.0
         self._factors = None if alone else _second_moments.Factors(self._own, group)
         self._measured = False  # in this step
+        self._told_alike = False
         self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
         self._begin_round()
 
@@ -362,6 +367,9 @@ class CompressedStep:
         if self._measured or self._done + 1 < self.every or self.rounds % MEASURE_EVERY != 0:
             return
         self._factors.measure(self._number)
+        if self._factors.alike == 2 and not self._told_alike:
+            warnings.warn(ALIKE, UserWarning, stacklevel=3)
+            self._told_alike = True
         self._measured = True
         self._total_bytes += self._factors.bytes
 
