@@ -64,7 +64,8 @@ def run(rank, world, store):
             assert_same_on_all_ranks(model, f"{dtype}, {recipe}")
             report = hook.report()
             assert report["step"] == 9 and 0 < report["bytes_sent"] < report["baseline_bytes"], report
-    for recipe in ("radix+deft+momentum", "laplacian+cyclic", "chunked", "adacomp+fixed_width"):
+    for recipe in ("radix+deft+momentum", "laplacian+cyclic", "radix+deft+fp16", "laplacian+cyclic+bf16", "chunked",
+                   "adacomp+fixed_width"):
         for route in ("python", "cpp"):
             model = small_model(torch.float32, rank)
             gradsieve_ddp.register(model, recipe, density=None if "adacomp" in recipe else 0.05, route=route)

@@ -41,7 +41,10 @@ struct named_codec {
       to.codec = gs::codec_kind::binned;
     } else if (!whole && !(none() && on_device && sums_values(to))) {
       to.codec = gs::codec_kind::packed;
-      if (on_device) to.indices = gs::fixed_width{};
+      if (on_device && sums_values(to))
+        to.indices = gs::raw32{};
+      else if (on_device)
+        to.indices = gs::fixed_width{};
       if (indices) static_cast<void>(gs::recipe_text::read_one_of(menu::indices{}, {*indices, {}}, to.indices));
       if (values) static_cast<void>(gs::recipe_text::read_one_of(menu::values{}, {*values, {}}, to.values));
     }
