@@ -158,7 +158,9 @@ int main(void) {
 
   EXPECT(strcmp(gradsieve_error(), "") == 0);
   EXPECT(strstr(gradsieve_recipe_names(), "laplacian") != NULL);
+  made = (gradsieve_compressor*)(void*)&comm; /* whatever was there, destroying it after a failure is safe */
   REFUSED(gradsieve_create(NULL, layers, 1, &made), "recipe is null");
+  EXPECT(made == NULL);
   REFUSED(gradsieve_create("radix", NULL, 1, &made), "layers is null");
   REFUSED(gradsieve_create("radix", layers, 1, NULL), "made is null");
   REFUSED(gradsieve_create("radish", layers, 1, &made), "'radish' is not one of the names");

@@ -34,9 +34,9 @@ gradsieve_status gradsieve_create_with_dimensions(char const* recipe, gradsieve_
                                                   std::uint32_t const* dimensions, std::size_t count,
                                                   gradsieve_compressor** made) {
   return guarded([&] {
-    need(recipe != nullptr, "recipe");
     need(made != nullptr, "made");
     *made = nullptr;
+    need(recipe != nullptr, "recipe");
     *made =
         new gradsieve_compressor{{gs::host{}, layout_of(layers, dimensions, count), gs::any_recipe<>::parse(recipe)}};
   });
@@ -47,9 +47,9 @@ gradsieve_status gradsieve_create_nodes(char const* recipe, gradsieve_layer cons
                                         gradsieve_communicator const* inside, gradsieve_communicator const* across,
                                         gradsieve_compressor** made) {
   return guarded([&] {
-    need(recipe != nullptr, "recipe");
     need(made != nullptr, "made");
     *made = nullptr;
+    need(recipe != nullptr, "recipe");
     ranks of_node, of_place;
     auto const nodes = gradsieve_compressor::nodes(of_node, inside, of_place, across);
     *made = new gradsieve_compressor{
