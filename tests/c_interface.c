@@ -16,6 +16,11 @@ static void expect(int good, char const* what) {
 
 static int nothing_f(void* c, float* v, size_t n, int max) { return (void)c, (void)v, (void)n, (void)max, 0; }
 static int nothing_d(void* c, double* v, size_t n, int max) { return (void)c, (void)v, (void)n, (void)max, 0; }
+static int negative(void* c, double* v, size_t n, int max) {
+  (void)c, (void)max;
+  for (size_t i = 0; i < n; ++i) v[i] = -1;
+  return 0;
+}
 static int broken(void* c, const void* m, size_t n, void* a, const size_t* s) {
   return (void)c, (void)m, (void)n, (void)a, (void)s, 5;
 }
@@ -136,6 +141,9 @@ static void formats_and_nodes(gradsieve_communicator const* comm) {
   EXPECT(gradsieve_exchange_format(flat, comm, GRADSIEVE_FLOAT16, twin, n) == GRADSIEVE_OK);
   EXPECT(memcmp(half, twin, sizeof half) == 0);
   REFUSED(gradsieve_exchange_nodes(flat, comm, comm, GRADSIEVE_FLOAT16, half, n, NULL), "for ranks that are alike");
+  gradsieve_communicator damaged = *comm;
+  damaged.all_reduce_double = negative;
+  EXPECT(gradsieve_exchange_nodes(nodes, &damaged, comm, GRADSIEVE_FLOAT16, half, n, NULL) == GRADSIEVE_CORRUPT);
   REFUSED(gradsieve_exchange_format(nodes, comm, GRADSIEVE_FLOAT16, half, n), "for the nodes of a two_level");
   REFUSED(gradsieve_compress_format(nodes, 0, GRADSIEVE_FLOAT16, half, n, &message, &size), "with nodes a step");
   REFUSED(gradsieve_compress_format(flat, 0, (gradsieve_format)7, half, n, &message, &size), "no format 7");

@@ -146,8 +146,11 @@ class transport final : public gs::any_communicator::transport {
   void all_reduce(gs::host const& where, std::span<std::uint32_t> all, gs::reduction how) const override {
     std::vector<double> exact{all.begin(), all.end()};  // of fewer than 2^21 ranks
     all_reduce(where, std::span{exact}, how);
-    std::ranges::transform(exact, all.begin(),
-                           [](double sum) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum)); });
+    std::ranges::transform(exact, all.begin(), [](double sum) {
+      if (!(sum >= 0 && sum < 0x1p53))
+        throw gs::corrupt_message("gradsieve: all_reduce_double returned a sum or maximum of counts that is none");
+      return static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum));
+    });
   }
   void all_gather(gs::host const& where, bytes mine, buffer all) const override {
     std::ranges::fill(equal_, mine.size());
