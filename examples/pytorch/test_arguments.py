@@ -114,18 +114,35 @@ def register(refusals):
     refusals.expect("carries the momentum", call, model, "radix+momentum", optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     refusals.expect("carries the momentum", call, model, "radix+momentum",
                     optimizer=[torch.optim.AdamW(model.parameters())])
-    for kind, warned in ((torch.optim.AdamW, 1), (torch.optim.RMSprop, 1), (torch.optim.SGD, 0)):
+    for kind, named in ((torch.optim.AdamW, "AdamW"), (torch.optim.RMSprop, "RMSprop"), (torch.optim.SGD, None),
+                        (wrapped(torch.optim.RMSprop), "RMSprop"), (derived(torch.optim.RMSprop), "Derived"),
+                        (wrapped(torch.optim.AdamW), "AdamW"), (wrapped(torch.optim.SGD), None)):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             other = ddp()
             gradsieve_ddp.register(other, optimizer=kind(other.parameters(), lr=0.1))
-        assert sum("CompressedStep" in str(each.message) for each in found) == warned, (kind, found)
+        told = [str(each.message) for each in found if "CompressedStep" in str(each.message)]
+        assert [each.split()[1] for each in told] == ([named] if named else []), (kind, told)
 
     gradsieve_ddp.register(model)  # nothing above has left a hook behind
     refusals.expect("communication hook already", call, model)
     refusals.expect("communication hook already", call, model, route="cpp")
     for text in (" radix ", "Radix + Deft", "RADIX+deft\n"):
         assert gradsieve_ddp.register(ddp(), text).options == gradsieve_ddp.options(text)
+
+
+def wrapped(kind):
+    """As Accelerate hands out optimizers: one that has the other."""
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, parameters, **options):
+            self.optimizer = kind(parameters, **options)
+            self.param_groups = self.optimizer.param_groups
+
+    return Wrapper
+
+
+def derived(kind):
+    return type("Derived", (kind,), {})
 
 
 def hook(refusals):

@@ -10,8 +10,8 @@ import torch
 
 from . import _arguments
 
-#: Of torch.optim, those that divide by a gradient's size and have no `betas`.
-NORMALISE = ("RMSprop", "Adagrad", "Adadelta", "Adafactor", "Rprop", "Muon")
+#: Those that divide by a gradient's size and have no `betas`: of torch.optim, and the last two of timm.
+NORMALISE = ("RMSprop", "Adagrad", "Adadelta", "Adafactor", "Rprop", "Muon", "RMSpropTF", "AdafactorBigVision")
 
 LOSES = ("gradsieve: {name} divides gradients by their size, so that an element that has waited for many steps counts as "
          "one step; a small GPT has lost 0.28 in loss with 6 % of the elements. Compress what the optimizer does instead: "
@@ -34,13 +34,14 @@ def needs_closure(optimizer: Any) -> bool:
 
 
 def normalises(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a gradient of twice the size makes the same step."""
-    return type(optimizer).__name__ in NORMALISE or any("betas" in group for group in optimizer.param_groups)
+    """Whether a gradient of twice the size makes the same step; also of one of a class that is derived from such."""
+    return (any(each.__name__ in NORMALISE for each in type(optimizer).__mro__) or
+            any("betas" in group for group in optimizer.param_groups))
 
 
 def check(value: Any, recipe: str, density: float | None) -> None:
     """Warns where compressed gradients do not suit the optimizer. ValueError where momentum would count twice."""
-    for each in _arguments.optimizers(value):
+    for each in map(inner, _arguments.optimizers(value)):
         name = type(each).__name__
         momentum = any(group.get("momentum", 0) for group in each.param_groups)
         if "momentum" in recipe.split("+") and (momentum or normalises(each)):
