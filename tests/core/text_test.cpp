@@ -3,8 +3,8 @@
 
 #include <gradsieve/gradsieve.hpp>
 #include <iomanip>
-#include <set>
 #include <sstream>
+#include <string>
 
 namespace gs = gradsieve;
 
@@ -13,4 +13,19 @@ TEST_CASE("numbers print alike, whatever the stream") {
   out << std::setprecision(2) << std::fixed << std::hex << std::showpos << gs::shortest{0.1f} << ' '
       << gs::shortest{0.001} << ' ' << gs::shortest{1e-30} << ' ' << gs::shortest{255} << ' ' << gs::shortest{true};
   CHECK(out.str() == "0.1 0.001 1e-30 255 true");
+}
+
+TEST_CASE("errors print values and limits as they were given") {
+  auto const message = [](double value, double most) {
+    try {
+      gs::require_between("x", value, 0.1f, most);
+    } catch (gs::invalid_argument const& e) {
+      return std::string{e.what()};
+    }
+    return std::string{};
+  };
+  CHECK(message(2'000'000, 1u << 20) == "gradsieve: x is 2000000, expected 0.1 to 1048576");
+  CHECK(message(-1e30, 4'294'967'295u) == "gradsieve: x is -1e+30, expected 0.1 to 4294967295");
+  CHECK(message(1.1f, 0.3) == "gradsieve: x is 1.1, expected 0.1 to 0.3");
+  CHECK(message(-0.0, 1) == "gradsieve: x is -0, expected 0.1 to 1");
 }

@@ -92,7 +92,7 @@ TEST_CASE("policies") {
         "invalid_argument: gradsieve: hierarchical's least is 0, expected above 0 to 1");
   CHECK(contains(made(gs::recipe{.residual = gs::filtered{.beta = 0.0f}}), "beta is 0, expected above 0 to 1"));
   CHECK(contains(made(gs::recipe{.partitioner = gs::deft{.cost = {.fixed = -1}}}),
-                 "fixed is -1, expected 0 to 1.79769e+308"));
+                 "fixed is -1, expected 0 to 1.7976931348623157e+308"));
   CHECK(contains(made(gs::recipe{.selector = gs::laplacian{.count = static_cast<gs::count_mode>(2)}}),
                  "laplacian's count is 2, expected 0 to 1"));
   CHECK(contains(made(gs::recipe{.residual = gs::momentum_correction{.clip = -1.0f}}), "clip is -1"));

@@ -46,6 +46,25 @@ struct device_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+namespace detail {
+
+/// Writes a number as a user gave it: whole ones without an exponent, and one that is a float, as a policy's fields
+/// are, with a float's digits.
+struct as_given {
+  double value;
+  friend std::ostream& operator<<(std::ostream& out, as_given const& number) {
+    if (is_finite(number.value) && number.value > -1e15 && number.value < 1e15)
+      if (auto const whole = static_cast<std::int64_t>(number.value);
+          whole != 0 && stored_bits(static_cast<double>(whole)) == stored_bits(number.value))
+        return out << shortest{whole};
+    auto const as_float = static_cast<float>(number.value);
+    if (stored_bits(static_cast<double>(as_float)) == stored_bits(number.value)) return out << shortest{as_float};
+    return out << shortest{number.value};
+  }
+};
+
+}  // namespace detail
+
 /// The values that a number may have; by default all but NaN. The check compares bits, so it also holds under
 /// -ffinite-math-only.
 class interval {
@@ -74,9 +93,9 @@ class interval {
     if (!it.low_.set)
       out << (it.high_.set ? "-inf" : "a number");
     else
-      out << (it.low_.open ? "above " : it.high_.set ? "" : "at least ") << it.low_.value;
+      out << (it.low_.open ? "above " : it.high_.set ? "" : "at least ") << detail::as_given{it.low_.value};
     if (!it.high_.set) return out;
-    return out << (it.high_.open ? " to below " : " to ") << it.high_.value;
+    return out << (it.high_.open ? " to below " : " to ") << detail::as_given{it.high_.value};
   }
 
  private:
@@ -111,13 +130,7 @@ class interval {
 inline void require_in(std::string_view what, double value, interval const& allowed) {
   if (allowed.contains(value)) return;
   auto message = plain_text();
-  message << "gradsieve: " << what << " is ";
-  auto const as_float = static_cast<float>(value);
-  if (stored_bits(static_cast<double>(as_float)) == stored_bits(value))
-    message << shortest{as_float};  // a field of a policy: 1.1, and not 1.100000023841858
-  else
-    message << shortest{value};
-  message << ", expected " << allowed;
+  message << "gradsieve: " << what << " is " << detail::as_given{value} << ", expected " << allowed;
   throw invalid_argument(message.str());
 }
 
