@@ -140,3 +140,13 @@ message(STATUS "a graph of an exchange, density 0.01: ${nodes}")
 if(NOT nodes MATCHES "^8 kernels, 1 memsets, 1 others")
   message(SEND_ERROR "a graph of an exchange has ${nodes} instead of 8 kernels, 1 memset and 1 copy")
 endif()
+
+# A small gradient's step is one kernel and nothing else.
+foreach(density IN ITEMS 0.001 0.1)
+  execute_process(COMMAND ${LAUNCHER} "${PROGRAM}" 14 ${density} 8 compress_nodes
+                  OUTPUT_VARIABLE nodes COMMAND_ERROR_IS_FATAL ANY)
+  message(STATUS "a graph of compress, 16,384 elements, density ${density}: ${nodes}")
+  if(NOT nodes MATCHES "^1 kernels, 0 memsets, 0 others")
+    message(SEND_ERROR "a graph of a small compress has ${nodes} instead of one kernel")
+  endif()
+endforeach()

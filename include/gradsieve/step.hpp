@@ -20,6 +20,7 @@ struct step_role {
   int world = 1;
   int rank = 0;
   bool exchanging = false;  ///< segments that are sent in full then pass through and are not selected from
+  bool selects = true;      ///< the step does not end with its accumulate pass
   friend bool operator==(step_role const&, step_role const&) = default;
 };
 

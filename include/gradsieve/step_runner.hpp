@@ -199,7 +199,8 @@ class step_runner {
       if (counts && at_.ranks.total() > 0)
         throw non_finite_gradient(non_finite_text(at_.ranks.total()) + " (all ranks together)");
     } catch (communication_error const&) {  // another rank's: this one keeps its gradient, as later in the step
-      if (!(stages::holds_failures && failure) && bad == 0) accumulate(in, role);
+      if (!(stages::holds_failures && failure) && bad == 0)
+        accumulate(in, {role.world, role.rank, role.exchanging, false});
       at_.abandon();
       throw;
     } catch (...) {

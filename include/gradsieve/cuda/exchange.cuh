@@ -191,7 +191,7 @@ class device_exchange<index_union, Codec> {
   bool disjoint_ = false;
   std::uint64_t most_ = 0;
   std::uint64_t union_ = 0;
-  cuda_workspace::list_memory own_;
+  detail::list_memory own_;
   cuda_kernels::entry_list own_list_;
   cuda_buffer<std::uint32_t> mine_, all_, slots_, bits_, counts_;
   cuda_buffer<bool> full_;

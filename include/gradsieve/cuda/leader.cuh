@@ -137,7 +137,7 @@ class device_exchange<leader, Codec> {
 
  private:
   std::uint64_t most_ = 0;
-  cuda_workspace::list_memory own_;
+  detail::list_memory own_;
   cuda_kernels::entry_list own_list_;
   cuda_buffer<std::uint32_t> all_;
   cuda_buffer<float> sums_;

@@ -156,7 +156,7 @@ class device_residual_memory {
   cuda_workspace& work_;
   Residual const& policy_;
   std::array<cuda_buffer<stored>, states> states_;
-  cuda_workspace::list_memory taken_;  // what the last step took out, and what of it is pending
+  detail::list_memory taken_;  // what the last step took out, and what of it is pending
   cuda_buffer<saved_state> saved_;
   cuda_buffer<double> parts_;
   cuda_buffer<float> factor_;

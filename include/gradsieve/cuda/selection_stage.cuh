@@ -117,9 +117,11 @@ class device_selection_stage {
     return work_.download(work_.non_finite());
   }
 
-  /// Accumulates the gradient; in the same pass sets candidates aside, if the segments are decided already.
+  /// Accumulates the gradient; in the same pass sets candidates aside, if the segments are decided already. `alone`:
+  /// nothing is taken out of the residual before select(), which then has nothing left to do where the gradient is
+  /// small.
   template <class T>
-  void accumulate(incoming<T> const& in, step_role) {
+  void accumulate(incoming<T> const& in, step_role role, bool alone) {
     if constexpr (!predicts) work_.forget_candidates();
     if constexpr (collects_ahead) {
       if (!std::exchange(warm_, false)) work_.forget_candidates();
@@ -131,6 +133,11 @@ class device_selection_stage {
         if (!std::exchange(warm_, false))
           work_.predict(recipe_.selector, cuda_kernels::from_incoming<T, residual_type>{in, work_.tables()},
                         memory_.accumulator(), false);
+      if constexpr (may_be_small)
+        if (alone && role.selects && work_.is_small()) {
+          is_selected_ = true;
+          return work_.step_at_once(recipe_.selector, in, leaves_warm(), list_of(role));
+        }
       work_.template accumulate<predicts, measured>(in);
       if constexpr (has_bins) work_.keep_bins(recipe_.selector, in);
     }
@@ -141,16 +148,13 @@ class device_selection_stage {
   /// This rank's entries of its segments, in index order. The step counter moves on.
   [[nodiscard]] entries select(step_role const role) {
     auto const* const accumulator = memory_.accumulator();
+    auto const own = list_of(role);
     if constexpr (needs_norms && predicts) {
       work_.predict(recipe_.selector, cuda_kernels::from_memory<stored_type>{accumulator}, accumulator, true);
       work_.collect(accumulator);
     }
-    auto const* const apart = role.exchanging ? exchange_.list() : nullptr;
-    auto const own = apart != nullptr ? *apart : memory_.taken();
-    bool leaves = false;
-    if constexpr (may_stay_warm || collects_ahead) leaves = recipe_.selector.predicts_warm();
-    work_.select(recipe_.selector, accumulator, measured, leaves, own);
-    warm_ = leaves;
+    warm_ = leaves_warm();
+    if (!std::exchange(is_selected_, false)) work_.select(recipe_.selector, accumulator, measured, warm_, own);
     record_.selected = own.count;
     record_.words = plan_.decision().data();
     return own;
@@ -169,7 +173,10 @@ class device_selection_stage {
   // ---- Steps and warm thresholds
   // ---------------------------------------------------------------------------------------
 
-  void begin_step() noexcept { saved_warm_thresholds_.clear(); }
+  void begin_step() noexcept {
+    saved_warm_thresholds_.clear();
+    is_selected_ = false;
+  }
   void end_step() noexcept { ++steps_; }
 
   /// What a partitioner has thrown in the stream.
@@ -218,6 +225,22 @@ class device_selection_stage {
   /// known.
   static constexpr bool collects_ahead = predicts && warm_selector<selector_type> && needs_norms;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
+  /// Whether a small gradient's step is one kernel.
+  static constexpr bool may_be_small =
+      predicts && candidate_selector<selector_type> && !needs_norms && residual_type::states == 1;
+
+  [[nodiscard]] bool leaves_warm() const {
+    if constexpr (may_stay_warm || collects_ahead)
+      return recipe_.selector.predicts_warm();
+    else
+      return false;
+  }
+
+  /// Where this rank's entries go.
+  [[nodiscard]] entries list_of(step_role const role) const {
+    auto const* const apart = role.exchanging ? exchange_.list() : nullptr;
+    return apart != nullptr ? *apart : memory_.taken();
+  }
 
   /// Saved warm thresholds, where they belong to as many segments; none else.
   void take_warm_thresholds() {
@@ -235,7 +258,8 @@ class device_selection_stage {
   step_plan<Recipe> plan_;
   device_codec<codec_type> codec_;  // for what this rank gives
   std::vector<warm_threshold> saved_warm_thresholds_;
-  bool warm_ = false;  // the last step has left the keys that this one collects from
+  bool is_selected_ = false;  // by this step's accumulate()
+  bool warm_ = false;         // the last step has left the keys that this one collects from
   std::uint64_t capacity_ = 0;
   std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
 };

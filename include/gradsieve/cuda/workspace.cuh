@@ -13,6 +13,7 @@
 #include <gradsieve/cuda/bin_memory.cuh>
 #include <gradsieve/cuda/choice_memory.cuh>
 #include <gradsieve/cuda/early_memory.cuh>
+#include <gradsieve/cuda/list_memory.cuh>
 #include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
@@ -21,6 +22,7 @@
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
+#include <gradsieve/cuda/small_steps.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/host/passes/tiles.hpp>
@@ -107,6 +109,7 @@ class cuda_workspace : public detail::stream_work {
                {samples_.data() + of_all, of_blocks ? cuda_kernels::samples_of_block : 0}};
     choices_.plan(*this, segments.size(), tiles.size(), expected, places);
     bins_.plan(*this, n_, segments, excluded, bins);
+    small_.plan(n_, segments, !excluded.empty(), choices_.tables().shared_count > 0 || where().search_blocks != 0);
     parts_indices_ = buffer<index_type>(where(), segments.size() > 1 ? expected : 0);
     parts_values_ = buffer<float>(where(), segments.size() > 1 ? expected : 0);
     tables_ = {n_, static_cast<std::uint32_t>(tiles.size()), cells_, static_cast<std::uint32_t>(segments.size()),
@@ -117,21 +120,8 @@ class cuda_workspace : public detail::stream_work {
                bins_.means()};
   }
 
-  /// Room for a list of `capacity` entries, empty. Allocates.
-  struct list_memory {
-    buffer<index_type> indices;
-    buffer<float> values;
-    buffer<std::uint32_t> count, cells;
-    std::uint64_t capacity = 0;
-
-    [[nodiscard]] entry_list list() const noexcept {
-      return {indices.data(), values.data(), count.data(), cells.data()};
-    }
-  };
-  [[nodiscard]] list_memory make_list(std::uint64_t capacity) const {
-    return {buffer<index_type>(where(), capacity), buffer<float>(where(), capacity), zeroed<std::uint32_t>(1),
-            zeroed<std::uint32_t>(cells_ + 1), capacity};
-  }
+  /// Room for a list of `size` entries, empty. Allocates.
+  [[nodiscard]] auto make_list(std::uint64_t size) const { return detail::list_memory::make(*this, size, cells_); }
 
   // ---- Segments --------------------------------------------------------------------------------------------
 
@@ -187,6 +177,8 @@ class cuda_workspace : public detail::stream_work {
     return reinterpret_cast<threshold_counts*>(non_finite() + 3);
   }
   [[nodiscard]] cuda_kernels::tables const& tables() const noexcept { return tables_; }
+
+  [[nodiscard]] bool is_small() const noexcept { return small_.fits(); }  ///< for step_at_once()
 
   // ---- A step's kernels ------------------------------------------------------------------------------------
 
@@ -270,6 +262,12 @@ class cuda_workspace : public detail::stream_work {
                                                           tables_, choices, choices_.tiles_each(), lists, out);
   }
 
+  /// accumulate() and select() in one kernel, with the same results. @pre is_small()
+  template <class Selector, class Incoming>
+  void step_at_once(Selector const& chosen, Incoming const& in, bool leaves, entry_list const& out) {
+    small_.run(*this, chosen, in, tables_, memory_, choices_.tables(), counts_.data(), out, leaves);
+  }
+
  private:
   // Before found: non_finite(), saturated(), stays(), thresholds(), and what early_ counts.
   static constexpr std::size_t words_before_found =
@@ -296,6 +294,7 @@ class cuda_workspace : public detail::stream_work {
   buffer<float> candidate_values_, parts_values_;
   detail::choice_memory choices_;
   detail::bin_memory bins_;
+  detail::small_steps small_;
 };
 
 }  // namespace gradsieve

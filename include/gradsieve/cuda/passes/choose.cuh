@@ -100,16 +100,16 @@ inline constexpr key_type near_span = (key_type{1} << 2 * detail::digit_search::
   return search.result();
 }
 
-/// The same of at most most_alone, in registers.
-[[nodiscard]] __device__ inline threshold search_alone(segment_candidates const& mine, tables const& t,
-                                                       block_group<choose_threads>& group) {
-  block_keys const keys{t.candidate_values, mine.base, mine.end()};
+/// The same by one block that has all keys in registers, besides others that the candidates do not reach.
+template <class Keys, unsigned Threads>
+[[nodiscard]] __device__ __forceinline__ threshold search_registers(segment_candidates const& mine, Keys const& keys,
+                                                                    block_group<Threads>& group) {
   detail::digit_search search = near_search(mine, 0);
   key_type const high = search.high();
   for (bool is_near = true; !search.done(); is_near = false) {
     group.clear_histogram();
     std::uint32_t own = 0;
-    keys.each([&](key_type key) {
+    keys.each_key([&](key_type key) {
       own += key > high ? 1 : 0;
       group.count(search.bin(key));
     });
@@ -122,6 +122,12 @@ inline constexpr key_type near_span = (key_type{1} << 2 * detail::digit_search::
     group.find(search);
   }
   return search.result();
+}
+
+/// The same of at most most_alone.
+[[nodiscard]] __device__ inline threshold search_alone(segment_candidates const& mine, tables const& t,
+                                                       block_group<choose_threads>& group) {
+  return search_registers(mine, block_keys{t.candidate_values, mine.base, mine.end()}, group);
 }
 
 /// What the blocks of a search share, once all have counted: their histogram, in the last of them.

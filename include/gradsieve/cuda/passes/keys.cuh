@@ -73,7 +73,7 @@ struct block_keys {
 
   /// Calls body(key) for each, the same number of times in all threads.
   template <class Body>
-  __device__ __forceinline__ void each(Body const& body) const {
+  __device__ __forceinline__ void each_key(Body const& body) const {
 #pragma unroll
     for (unsigned v = 0; v < loads; ++v)
       if (v < used) {

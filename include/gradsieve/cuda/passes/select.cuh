@@ -110,6 +110,28 @@ __global__ void __launch_bounds__(collect_threads)
   if (reached != 0) collect_tile<loads_at_once<true>>(t, read, at, here, reached);
 }
 
+/// Calls the selector for a segment, and writes its entries to the segment's place in `lists`.
+template <class Selector, class Stored, bool FullGrid>
+__device__ __forceinline__ void select_segment(Selector const& chosen, thread_group<FullGrid>& group,
+                                               Stored const* accumulator, tables const& t, sample_buffer samples,
+                                               choice_tables const& c, bool measured, entry_list const& lists,
+                                               std::uint32_t s) {
+  warm_threshold remembered;
+  auto const acc = accumulator_of(t, accumulator, s, remembered);
+  auto const mine = t.segments[s];
+  from_memory<Stored> const read{accumulator};
+  kernel_workspace work{group, t, read, samples, measured};
+  index_type found = 0;
+  if (mine.k > 0)
+    found = select(chosen, work, acc, mine.k,
+                   {{lists.indices + mine.out, mine.out_capacity}, {lists.values + mine.out, mine.out_capacity}, {}});
+  group.sync();
+  if (!group.is_first()) return;
+  t.warm_thresholds[s] = remembered;
+  t.written[s] = smaller(found, mine.out_capacity);
+  c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, {}, {}};
+}
+
 /// Calls the selector for every segment whose candidates do not do, and writes its entries to the segment's place in
 /// `lists`. Counts what all segments give. Nothing to be done where all candidates do: choose_entries() and
 /// end_searches() have ended the step.
@@ -122,20 +144,7 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
   if (detail::uses_candidates<Selector> && *c.undecided == 0) return;
   bool const is_last = each_segment(t, memory, here, [&](auto& group, sample_buffer samples, std::uint32_t s) {
     if (detail::uses_candidates<Selector> && c.choices[s].source != entry_source::list) return;
-    warm_threshold remembered;
-    auto const acc = accumulator_of(t, accumulator, s, remembered);
-    auto const mine = t.segments[s];
-    from_memory<Stored> const read{accumulator};
-    kernel_workspace work{group, t, read, samples, measured};
-    index_type found = 0;
-    if (mine.k > 0)
-      found = select(chosen, work, acc, mine.k,
-                     {{lists.indices + mine.out, mine.out_capacity}, {lists.values + mine.out, mine.out_capacity}, {}});
-    group.sync();
-    if (!group.is_first()) return;
-    t.warm_thresholds[s] = remembered;
-    t.written[s] = smaller(found, mine.out_capacity);
-    c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, {}, {}};
+    select_segment(chosen, group, accumulator, t, samples, c, measured, lists, s);
   });
   if (!is_last) return;
   thread_group<false> group{here};

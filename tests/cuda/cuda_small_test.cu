@@ -1,0 +1,133 @@
+// Small gradients, whose step is one kernel: what it leaves has the bits of the step in several kernels.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpu.cuh"
+
+using namespace gpu;
+
+namespace {
+
+/// Two compressors whose searches have as many blocks as they like: one block for a whole step; and at most one, in
+/// steps of several kernels. Whether all that the steps leave is the same.
+template <class T = float, class Recipe, class Make>
+bool same_in_one_kernel(Recipe const& recipe, std::uint64_t n, std::uint64_t count, Make const& make,
+                        std::uint64_t misalign = 0) {
+  poisoned_memory memory;
+  gs::device const where{nullptr, &memory};
+  gs::compressor one{where, gs::layout::flat(n), recipe};
+  gs::compressor several{gs::device{nullptr, &memory, 1}, gs::layout::flat(n), recipe};
+  array<T> const gradient{where, n, misalign};
+  bool same = true;
+  for (std::uint64_t step = 0; step < count; ++step) {
+    gradient.put(data::as<T>(make(step)));
+    entries const got{where, one.compress(gradient.span())};
+    entries const expected{where, several.compress(gradient.span())};
+    auto const report = one.report().get();
+    auto const wanted = several.report().get();
+    same = same && got == expected && report.selected == wanted.selected && report.budget == wanted.budget &&
+           report.non_finite == wanted.non_finite && report.saturated == wanted.saturated &&
+           report.thresholds == wanted.thresholds && report.step == wanted.step;
+    CAPTURE(step);
+    CHECK(got == expected);
+    if (step % 2 == 1) same = same && steps::same_bits(one.state(), several.state());  // flushes what is pending
+  }
+  return same && steps::same_bits(one.state(), several.state());
+}
+
+template <class T = float, class Recipe>
+bool same_in_one_kernel(Recipe const& recipe, std::uint64_t n, data::law law = data::law::laplace,
+                        std::uint64_t misalign = 0) {
+  return same_in_one_kernel<T>(
+      recipe, n, 3, [&](std::uint64_t step) { return data::make(law, n, step + 1); }, misalign);
+}
+
+/// Gradients whose scale jumps, so that candidates are too few, or all elements.
+std::vector<float> jumping(std::uint64_t n, std::uint64_t step) {
+  auto values = data::make(data::law::gauss, n, step + 1);
+  for (float& x : values) x *= step % 2 == 0 ? 1.0f : 1e-3f * static_cast<float>(step * step * step);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("small: sizes and densities, on aligned and misaligned gradients") {
+  for (std::uint64_t const n : {1, 4095, 4096, 8193, 16'384})
+    for (double const density : {0.0, 0.1, 1.0}) {
+      CAPTURE(n);
+      CAPTURE(density);
+      CHECK(same_in_one_kernel(gs::recipe{.density = density}, n, data::law::laplace, n % 3));
+    }
+}
+
+TEST_CASE("small: laws") {
+  for (auto const law : data::all_laws) {
+    CAPTURE(data::name(law));
+    CHECK(same_in_one_kernel(gs::recipe{.density = 0.03}, 9001, law));
+  }
+  for (auto const law : {data::law::laplace, data::law::two_values, data::law::mostly_zeros}) {
+    CAPTURE(data::name(law));
+    CHECK(same_in_one_kernel(gs::recipe{.density = 0.08, .selector = gs::laplacian{}}, 15'001, law));
+  }
+}
+
+TEST_CASE("small: candidates that do not suffice") {
+  std::uint64_t const n = 12'345;
+  auto const make = [&](std::uint64_t step) { return jumping(n, step); };
+  CHECK(same_in_one_kernel(gs::recipe{.density = 0.01}, n, 5, make));
+  CHECK(same_in_one_kernel(gs::recipe{.density = 0.1, .selector = gs::laplacian{}}, n, 5, make));
+  CHECK(same_in_one_kernel(gs::recipe{.density = 0.01, .selector = gs::laplacian{.warm = false}}, n, 3, make));
+  CHECK(same_in_one_kernel(gs::recipe{.density = 0.01, .selector = gs::hierarchical{}}, n, 3, make));
+  CHECK(
+      same_in_one_kernel(gs::recipe{.density = 0.01, .selector = gs::fixed_threshold{.magnitude = 0.5f}}, n, 4, make));
+}
+
+TEST_CASE("small: formats, rotating owners, bad elements") {
+  std::uint64_t const n = 10'007;
+  CHECK(same_in_one_kernel<gs::bfloat16>(gs::recipe{.density = 0.02}, n, data::law::laplace, 3));
+  CHECK(same_in_one_kernel<gs::float16>(gs::recipe{.density = 0.3}, 16'000));
+  CHECK(same_in_one_kernel<gs::bfloat16>(gs::recipe{.density = 0.05, .residual = gs::in_bfloat16<gs::error_feedback>{}},
+                                         n));
+  CHECK(same_in_one_kernel(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}}, n));
+  CHECK(same_in_one_kernel(gs::recipe{.density = 0.02}, n, 3, [&](std::uint64_t step) {
+    auto values = data::make(data::law::laplace, n, step + 1);
+    values[3] = std::numeric_limits<float>::infinity();
+    values[n - 1] = std::numeric_limits<float>::quiet_NaN();
+    values[1700] = 3e38f;
+    return values;
+  }));
+}
+
+TEST_CASE("small: ranks, and a step that another rank ends before it selects") {
+  std::uint64_t const n = 5000;
+  gs::recipe const recipe{.density = 0.02, .on_non_finite = gs::non_finite::fail};
+  auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
+    steps::findings found;
+    stream const own;
+    gs::device const where{own};
+    gs::staged const transport{comm};
+    gs::compressor host{gs::host{.threads = 1}, gs::layout::flat(n), recipe};
+    gs::compressor device{where, gs::layout::flat(n), recipe};
+    array<float> const gradient{where, n};
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      auto expected = steps::gradient(n, comm.rank(), step);
+      if (step == 2 && comm.rank() == 1) expected[7] = std::numeric_limits<float>::quiet_NaN();
+      gradient.put(expected);
+      auto const of_host = steps::ending([&] { host.exchange(comm, std::span{expected}); });
+      auto const of_device = steps::ending([&] { device.exchange(transport, gradient.span()); });
+      found.expect(of_host.empty() == of_device.empty(), "end of step " + std::to_string(step));
+      found.expect(!of_host.empty() || steps::same_bits(gradient.get(), expected), "update of " + std::to_string(step));
+      found.expect(device.step() == host.step(), "number of step " + std::to_string(step));
+    }
+    found.expect(steps::same_bits(steps::states_of(device), steps::states_of(host)), "states");
+    return found.text();
+  });
+  CHECK(steps::joined(said) == "");
+}
