@@ -5,7 +5,8 @@ device_model.py --counts  kernels and memsets of a warm step at 2^20 elements, w
 
 A kernel takes bytes / bandwidth and what it waits for, in microseconds and bytes a microsecond. Both are fitted to kernel
 times that CUPTI gave on an H200 (2026-11-26; whole steps are in results/nvidia-h200). For an H100 only the bandwidth
-differs. What is waited for may be off by UNCERTAIN either way."""
+differs. What is waited for may be off by UNCERTAIN either way. Gradients of at most 2^14 elements, whose step is one
+kernel, are not modelled: none was measured."""
 
 import argparse
 import math

@@ -99,8 +99,8 @@ struct device {
 
   cudaStream_t stream = nullptr;                                         ///< in whose order work runs
   std::pmr::memory_resource* memory = cuda_memory_resource::instance();  ///< of device memory
-  /// Most blocks that search a segment together. 0: one for 16,384 elements, at most two a multiprocessor. Selections
-  /// do not depend on it.
+  /// Most blocks that search a segment together. 0: one for 16,384 elements, at most two a multiprocessor; and where
+  /// there are no more, one may do a whole step. Selections do not depend on it.
   std::uint32_t search_blocks = 0;
 
   /// Copies bytes of device memory, in stream order. @pre equal sizes
