@@ -105,6 +105,11 @@ TEST_CASE("small: formats, rotating owners, bad elements") {
   }));
 }
 
+TEST_CASE("small: entries that are not what is given up") {
+  auto const make = [](int rank, std::uint64_t step) { return steps::gradient(5000, rank, step); };
+  same_on_ranks(gs::recipe{.density = 0.02, .exchange = gs::index_union{}}, gs::layout::flat(5000), 2, 3, make);
+}
+
 TEST_CASE("small: ranks, and a step that another rank ends before it selects") {
   std::uint64_t const n = 5000;
   gs::recipe const recipe{.density = 0.02, .on_non_finite = gs::non_finite::fail};
