@@ -9,9 +9,22 @@
 #include <string>
 #include <vector>
 
+#include <gradsieve/comm/self.hpp>
+
 #include "gpu.cuh"
 
 using namespace gpu;
+
+/// One rank, whose all_gather throws while `broken`.
+struct breaking : gs::self {
+  bool const* broken;
+
+  using gs::self::all_gather;
+  void all_gather(gs::device const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    if (*broken) throw gs::communication_error("this transport breaks");
+    gs::self::all_gather(where, mine, all);
+  }
+};
 
 namespace {
 
@@ -135,4 +148,24 @@ TEST_CASE("small: ranks, and a step that another rank ends before it selects") {
     return found.text();
   });
   CHECK(steps::joined(said) == "");
+}
+
+TEST_CASE("small: a handshake that breaks before the selection") {
+  std::uint64_t const n = 5000;
+  gs::recipe const recipe{.density = 0.02, .on_non_finite = gs::non_finite::fail};
+  bool broken = false;
+  breaking const transport{{}, &broken};
+  gs::device const where{};
+  gs::compressor one{where, gs::layout::flat(n), recipe};
+  gs::compressor several{gs::device{nullptr, where.memory, 1}, gs::layout::flat(n), recipe};
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    broken = step == 2;
+    array<float> const gradient{where, steps::gradient(n, 0, step)};
+    array<float> const same{where, steps::gradient(n, 0, step)};
+    CHECK(steps::ending([&] { one.exchange(transport, gradient.span()); }).empty() != broken);
+    CHECK(steps::ending([&] { several.exchange(transport, same.span()); }).empty() != broken);
+    CHECK(one.step() == several.step());
+    CHECK(steps::same_bits(gradient.get(), same.get()));
+  }
+  CHECK(steps::same_bits(one.state(), several.state()));
 }
