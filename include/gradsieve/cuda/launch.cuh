@@ -31,8 +31,8 @@ void launch_kernel(device const& where, unsigned blocks, unsigned threads, Argum
 }
 
 /// Enqueues a kernel that begins with wait_for_previous(). On sm_90 and newer its blocks may start while the kernel
-/// before it ends: the time between the two is saved. Elsewhere as launch_kernel(). @pre the kernel before it is the
-/// library's, or no kernel: one of others may not wait for what is before it, and may end first
+/// before it ends: the time between the two is saved. Elsewhere as launch_kernel(). @pre what is enqueued before it is
+/// a kernel of the library, a copy or a memset: a kernel of others may not wait for what is before it, and end first
 template <auto Kernel, class... Arguments>
 void launch_early(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
   kernel_list::note<Kernel>();

@@ -72,7 +72,7 @@ class host_candidates {
     return candidate_thresholds_[segment_id] != 0 && !keeps_[segment_id];
   }
 
-  /// Whether the first lists together hold more than they can hold.
+  /// Whether more was found than the first lists together can hold.
   [[nodiscard]] bool full() const noexcept {
     std::uint64_t total = 0;
     for (std::size_t w = 0; w < workers_; ++w) total += lists_[w].count;
