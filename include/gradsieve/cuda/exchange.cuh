@@ -53,7 +53,7 @@ struct device_round {
 /// Updates to add up, in device memory, and the bytes they took.
 struct device_updates {
   cuda_kernels::update* updates = nullptr;
-  std::uint32_t senders = 0;
+  std::uint32_t senders = 0;  ///< of updates: one at least, which may be empty
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t unlisted = 0;  ///< entries that an update may have, where directories are to be made; 0: they are there
