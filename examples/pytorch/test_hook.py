@@ -561,6 +561,10 @@ def case_trace_and_plan():
         assert [name for bucket in proposed.buckets for name in bucket.names] == [each.name for each in trace.layers]
         assert proposed.predicted <= proposed.predicted_with_cap
         assert "iteration" in str(proposed)
+    hidden = gradsieve_ddp.Trace(tuple(gradsieve_ddp.Layer(f"l{i}", 4 << 20, 0.01, 0.01, 0) for i in range(8)))
+    for planner, caps in (("single", {32}), ("wfbp", {4}), ("optimal", {16, 32})):  # where no exchange takes time
+        proposed = gradsieve_ddp.plan(hidden, (0, 1e-15), planner=planner)
+        assert proposed.bucket_cap_mb in caps, (planner, proposed)
     again = DistributedDataParallel(small_model(), **proposed.ddp_options())
     hook = gradsieve_ddp.register(again, density=0.05)
     with hook.trace() as recorder:

@@ -260,7 +260,7 @@ class Plan:
     """Buckets for DistributedDataParallel. Made by plan(); seconds and bytes.
 
     buckets: those of the planner, in the order of their exchange.
-    bucket_cap_mb: the cap that comes nearest where torch takes one number only.
+    bucket_cap_mb: where torch takes one number only, the cap whose buckets come nearest, in time and in number.
     predicted: an iteration with `buckets`; predicted_with_cap: with bucket_cap_mb; predicted_by_default: with the
         buckets that DDP forms when it is told nothing.
     excess: by which the buckets' end may exceed the least possible at most, for this trace; None: not known.
@@ -374,16 +374,23 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
     takes_first = inspect.signature(DistributedDataParallel.__init__).parameters["bucket_cap_mb"].default is None
     small = int(getattr(dist, "_DEFAULT_FIRST_BUCKET_BYTES", MIB))
 
-    def with_cap(cap: int) -> float:
-        return iteration(made(planner, cap if takes_first else small, cap)[0])
+    def with_cap(cap: int) -> list[Any]:
+        return made(planner, cap if takes_first else small, cap)[0]
 
     groups, excess = made(planner)
+    planned = iteration(groups)
+
+    def distance(cap: int) -> tuple[float, int, int]:
+        """From the planner's buckets: in time, to a millionth; then in their number; of equal caps the largest."""
+        capped = with_cap(cap)
+        return round(abs(iteration(capped) - planned) / (planned or 1), 6), abs(len(capped) - len(groups)), -cap
+
     total = sum(each.bytes for each in trace.layers)
     caps = {max(1, total >> shift) for shift in range(24)} | {each[1] for each in groups[:40]} | {total}
-    cap = min(sorted(caps), key=with_cap)
+    cap = min(caps, key=distance)
     begin, buckets = 0, []
     for end, size, start, finish in groups:
         buckets.append(Bucket(tuple(each.name for each in trace.layers[begin:end]), size, start, finish))
         begin = end
-    return Plan(tuple(buckets), cap / MIB, iteration(groups), with_cap(cap), iteration(made(planner, small, 25 * MIB)[0]),
-                excess, (a, b))
+    return Plan(tuple(buckets), cap / MIB, planned, iteration(with_cap(cap)),
+                iteration(made(planner, small, 25 * MIB)[0]), excess, (a, b))
