@@ -12,6 +12,7 @@
 #include <gradsieve/cuda/plan.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/saturate.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/step.hpp>
 
@@ -226,8 +227,8 @@ class device_selection_stage {
   static constexpr bool collects_ahead = predicts && warm_selector<selector_type> && needs_norms;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
   /// Whether a small gradient's step is one kernel.
-  static constexpr bool may_be_small =
-      predicts && candidate_selector<selector_type> && !needs_norms && residual_type::states == 1;
+  static constexpr bool may_be_small = cuda_kernels::has_small_step && predicts && candidate_selector<selector_type> &&
+                                       !needs_norms && residual_type::states == 1;
 
   [[nodiscard]] bool leaves_warm() const {
     if constexpr (may_stay_warm || collects_ahead)

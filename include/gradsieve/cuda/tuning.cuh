@@ -51,6 +51,12 @@ inline constexpr unsigned most_join_polls = 4096;  ///< the same, for half of th
 inline constexpr unsigned join_pause = 200;    ///< between them, in nanoseconds
 inline constexpr unsigned small_threads = 512;                   ///< of the block that does a whole step
 inline constexpr std::uint32_t small_size = 32 * small_threads;  ///< elements that it can have, in registers
+/// A program whose units all define GRADSIEVE_NO_SMALL_STEP has no such kernel, and compiles faster.
+#if defined(GRADSIEVE_NO_SMALL_STEP)
+inline constexpr bool has_small_step = false;
+#else
+inline constexpr bool has_small_step = true;
+#endif
 inline constexpr unsigned norm_threads = 512;
 inline constexpr unsigned write_threads = 512;
 inline constexpr unsigned write_warps = write_threads / 32;
