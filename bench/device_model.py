@@ -5,8 +5,8 @@ device_model.py --counts  kernels and memsets of a warm step at 2^20 elements, w
 
 A kernel takes bytes / bandwidth and what it waits for, in microseconds and bytes a microsecond. Both are fitted to kernel
 times that CUPTI gave on an H200 (2026-11-26; whole steps are in results/nvidia-h200). For an H100 only the bandwidth
-differs. What is waited for may be off by UNCERTAIN either way. Gradients of at most 2^14 elements, whose step is one
-kernel, are not modelled: none was measured."""
+differs. What is waited for may be off by UNCERTAIN either way. small_step was not measured: it is modelled as the sum of
+the kernels that it replaces, less their launches."""
 
 import argparse
 import math
@@ -24,7 +24,8 @@ SLOWER = 1.05      # its bytes, as a block's loads wait for its tables and its b
 SEARCH = 6.4       # of a search by one block, or by the first blocks of several
 END_SEARCH = 8.0
 A_KEY = (3.3e-4, 1.6e-4)  # of a block, in the first round of a search and in the second
-IDLE = 1.8         # select_rest with nothing to do
+IDLE = 1.8         # select_rest with nothing to do: a launch
+TICKET = 0.7       # of the last block of small_step: an atomic operation and what it waits for; not fitted
 WRITE = 4.2        # write_entries, and its bytes:
 SCATTERED = 2.0
 COLD = 40          # `predict`, without a hint
@@ -33,11 +34,17 @@ READING = 2.2e6    # of a pass over n by a group of blocks
 # What the library does: cuda/tuning.cuh.
 ALONE = 16384 - 8  # candidates that a block searches alone
 CHUNK = 2048       # the least of a block where several do
-MEMSETS = 1        # of a step: the counts
+MEMSETS = 1        # of a step: the counts; none of small_step
+SMALL = 2**18      # elements of small_step
 SPARE = {0.001: 1.5, 0.01: 1.2, 0.1: 1.07}  # candidates / k in a steady state
 
 BUCKET = 25 * 2**20 // 4
 SIZES = (2**16, 2**20, BUCKET, 2**25, 2**27, 2**28)
+
+
+def is_small(n, density):
+    """Whether a step is small_step."""
+    return n <= SMALL and density * n <= ALONE * 3 / 4
 
 
 class Kernel(typing.NamedTuple):
@@ -58,8 +65,12 @@ def step(n, density, bandwidth, cold=False, passes=0.0):
     if cold:
         samples = min(max(8192, 32 / density, n / 4096), 131072)
         kernels.append(Kernel("predict", samples * 4 * 32 / bandwidth, COLD))
-    kernels.append(Kernel("accumulate", SLOWER * stored / bandwidth, ACCUMULATE))
     read = 4 * candidates / bandwidth
+    written = SCATTERED * (12 * candidates + 8 * k) / bandwidth
+    if is_small(n, density):
+        waits = ACCUMULATE + TICKET + SEARCH - IDLE + candidates * A_KEY[1] + WRITE - IDLE
+        return kernels + [Kernel("small_step", SLOWER * stored / bandwidth + read + written, waits)]
+    kernels.append(Kernel("accumulate", SLOWER * stored / bandwidth, ACCUMULATE))
     if k <= ALONE * 3 / 4:
         kernels.append(Kernel("choose_entries", read, SEARCH + candidates * A_KEY[1]))
     else:
@@ -67,14 +78,18 @@ def step(n, density, bandwidth, cold=False, passes=0.0):
         kernels.append(Kernel("choose_entries", read, SEARCH + chunk * A_KEY[0]))
         kernels.append(Kernel("end_searches", read, END_SEARCH + chunk * A_KEY[1]))
     kernels.append(Kernel("select_rest", 4 * passes * n / READING, IDLE))
-    kernels.append(Kernel("write_entries", SCATTERED * (12 * candidates + 8 * k) / bandwidth, WRITE))
+    kernels.append(Kernel("write_entries", written, WRITE))
     return kernels
+
+
+def memsets(n, density):
+    return 0 if is_small(n, density) else MEMSETS
 
 
 def waited(n, density, bandwidth, **how):
     """Microseconds that a step in a graph waits, and that it moves bytes."""
     kernels = step(n, density, bandwidth, **how)
-    waits = sum(kernel.waits for kernel in kernels) + MEMSETS * (MEMSET + GAP)
+    waits = sum(kernel.waits for kernel in kernels) + memsets(n, density) * (MEMSET + GAP)
     return waits, sum(kernel.bytes for kernel in kernels)
 
 
@@ -127,11 +142,12 @@ def write_tables(out):
     print("| | " + " | ".join(f"{n:,}, {density:g}" for n, density in points) + " |", "|---|" + "--:|" * len(points),
           sep="\n", file=out)
     steps = [{kernel.name: kernel for kernel in step(n, density, GPUS["H100"])} for n, density in points]
-    for name in ("accumulate", "choose_entries", "end_searches", "select_rest", "write_entries"):
+    for name in ("small_step", "accumulate", "choose_entries", "end_searches", "select_rest", "write_entries"):
         found = [kernels.get(name) for kernels in steps]
         cells = [f"{kernel.bytes:.1f} + {kernel.waits:.1f}" if kernel else "–" for kernel in found]
         print(f"| {name} | " + " | ".join(cells) + " |", file=out)
-    print(f"| {MEMSETS} memset, and what follows" + f" | {MEMSETS * (MEMSET + GAP):.1f}" * len(points) + " |", file=out)
+    cells = [f"{memsets(n, density) * (MEMSET + GAP):.1f}" for n, density in points]
+    print(f"| memset, and what follows | " + " | ".join(cells) + " |", file=out)
 
 
 def main():

@@ -142,10 +142,10 @@ if(NOT nodes MATCHES "^8 kernels, 1 memsets, 1 others")
 endif()
 
 # A small gradient's step is one kernel and nothing else.
-foreach(density IN ITEMS 0.001 0.1)
-  execute_process(COMMAND ${LAUNCHER} "${PROGRAM}" 14 ${density} 8 compress_nodes
+foreach(density IN ITEMS 0.001 0.04)
+  execute_process(COMMAND ${LAUNCHER} "${PROGRAM}" 18 ${density} 8 compress_nodes
                   OUTPUT_VARIABLE nodes COMMAND_ERROR_IS_FATAL ANY)
-  message(STATUS "a graph of compress, 16,384 elements, density ${density}: ${nodes}")
+  message(STATUS "a graph of compress, 2^18 elements, density ${density}: ${nodes}")
   if(NOT nodes MATCHES "^1 kernels, 0 memsets, 0 others")
     message(SEND_ERROR "a graph of a small compress has ${nodes} instead of one kernel")
   endif()

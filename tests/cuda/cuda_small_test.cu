@@ -1,7 +1,7 @@
-// Small gradients, whose step is one kernel: what it leaves has the bits of the step in several kernels.
+// Small gradients, whose step is one launch: what it leaves has the bits of the step in several.
 #include <doctest/doctest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -28,15 +28,16 @@ struct breaking : gs::self {
 
 namespace {
 
-/// Two compressors whose searches have as many blocks as they like: one block for a whole step; and at most one, in
-/// steps of several kernels. Whether all that the steps leave is the same.
+/// Two compressors: one whose steps are one launch each; and one whose searches are asked to have a block, in steps of
+/// several launches. Whether all that the steps leave is the same.
 template <class T = float, class Recipe, class Make>
-bool same_in_one_kernel(Recipe const& recipe, std::uint64_t n, std::uint64_t count, Make const& make,
+bool same_in_one_launch(Recipe const& recipe, gs::layout const& layers, std::uint64_t count, Make const& make,
                         std::uint64_t misalign = 0) {
   poisoned_memory memory;
+  std::uint64_t const n = layers.size();
   gs::device const where{nullptr, &memory};
-  gs::compressor one{where, gs::layout::flat(n), recipe};
-  gs::compressor several{gs::device{nullptr, &memory, 1}, gs::layout::flat(n), recipe};
+  gs::compressor one{where, layers, recipe};
+  gs::compressor several{gs::device{nullptr, &memory, 1}, layers, recipe};
   array<T> const gradient{where, n, misalign};
   bool same = true;
   for (std::uint64_t step = 0; step < count; ++step) {
@@ -56,10 +57,10 @@ bool same_in_one_kernel(Recipe const& recipe, std::uint64_t n, std::uint64_t cou
 }
 
 template <class T = float, class Recipe>
-bool same_in_one_kernel(Recipe const& recipe, std::uint64_t n, data::law law = data::law::laplace,
+bool same_in_one_launch(Recipe const& recipe, std::uint64_t n, data::law law = data::law::laplace,
                         std::uint64_t misalign = 0) {
-  return same_in_one_kernel<T>(
-      recipe, n, 3, [&](std::uint64_t step) { return data::make(law, n, step + 1); }, misalign);
+  return same_in_one_launch<T>(
+      recipe, gs::layout::flat(n), 3, [&](std::uint64_t step) { return data::make(law, n, step + 1); }, misalign);
 }
 
 /// Gradients whose scale jumps, so that candidates are too few, or all elements.
@@ -72,44 +73,58 @@ std::vector<float> jumping(std::uint64_t n, std::uint64_t step) {
 }  // namespace
 
 TEST_CASE("small: sizes and densities, on aligned and misaligned gradients") {
-  for (std::uint64_t const n : {1, 4095, 4096, 8193, 16'384})
+  for (std::uint64_t const n : {1, 4095, 4097, 20'481})
     for (double const density : {0.0, 0.1, 1.0}) {
       CAPTURE(n);
       CAPTURE(density);
-      CHECK(same_in_one_kernel(gs::recipe{.density = density}, n, data::law::laplace, n % 3));
+      CHECK(same_in_one_launch(gs::recipe{.density = density}, n, data::law::laplace, n % 3));
     }
+}
+
+TEST_CASE("small: the largest") {
+  CHECK(same_in_one_launch(gs::recipe{.density = 0.01}, 262'144));
+  CHECK(same_in_one_launch<gs::bfloat16>(gs::recipe{.density = 0.045, .selector = gs::laplacian{}}, 262'143));
 }
 
 TEST_CASE("small: laws") {
   for (auto const law : data::all_laws) {
     CAPTURE(data::name(law));
-    CHECK(same_in_one_kernel(gs::recipe{.density = 0.03}, 9001, law));
+    CHECK(same_in_one_launch(gs::recipe{.density = 0.03}, 9001, law));
   }
   for (auto const law : {data::law::laplace, data::law::two_values, data::law::mostly_zeros}) {
     CAPTURE(data::name(law));
-    CHECK(same_in_one_kernel(gs::recipe{.density = 0.08, .selector = gs::laplacian{}}, 15'001, law));
+    CHECK(same_in_one_launch(gs::recipe{.density = 0.08, .selector = gs::laplacian{}}, 15'001, law));
   }
 }
 
-TEST_CASE("small: candidates that do not suffice") {
-  std::uint64_t const n = 6001;
-  auto const make = [&](std::uint64_t step) { return jumping(n, step); };
-  CHECK(same_in_one_kernel(gs::recipe{.density = 0.01}, n, 4, make));
-  CHECK(same_in_one_kernel(gs::recipe{.density = 0.1, .selector = gs::laplacian{}}, n, 4, make));
-  CHECK(same_in_one_kernel(gs::recipe{.density = 0.01, .selector = gs::laplacian{.warm = false}}, n, 3, make));
-  CHECK(same_in_one_kernel(gs::recipe{.density = 0.01, .selector = gs::hierarchical{}}, n, 3, make));
-  CHECK(
-      same_in_one_kernel(gs::recipe{.density = 0.01, .selector = gs::fixed_threshold{.magnitude = 0.5f}}, n, 4, make));
+TEST_CASE("small: candidates that do not suffice, with and without layers that pass through") {
+  for (auto const& layers : {gs::layout::flat(6001), steps::mixed_layers()}) {
+    CAPTURE(layers.count());
+    auto const make = [&](std::uint64_t step) {
+      auto values = jumping(layers.size(), step);
+      if (layers.count() > 1)  // a selector that looked at what passes through would find it
+        for (std::size_t const each : {1, 5, 6})
+          std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(layers.offset(each)), layers[each].size, 4.0f);
+      return values;
+    };
+    CHECK(same_in_one_launch(gs::recipe{.density = 0.01}, layers, 4, make));
+    CHECK(same_in_one_launch(gs::recipe{.density = 0.1, .selector = gs::laplacian{}}, layers, 4, make));
+    CHECK(same_in_one_launch(gs::recipe{.density = 0.01, .selector = gs::laplacian{.warm = false}}, layers, 3, make));
+    CHECK(same_in_one_launch(gs::recipe{.density = 0.01, .selector = gs::hierarchical{}}, layers, 3, make));
+    CHECK(same_in_one_launch(gs::recipe{.density = 0.01, .selector = gs::fixed_threshold{.magnitude = 0.5f}}, layers, 4,
+                             make));
+    CHECK(same_in_one_launch(gs::recipe{.density = 0.02, .residual = gs::momentum_correction{}}, layers, 4, make));
+  }
 }
 
 TEST_CASE("small: formats, rotating owners, bad elements") {
   std::uint64_t const n = 10'007;
-  CHECK(same_in_one_kernel<gs::bfloat16>(gs::recipe{.density = 0.02}, n, data::law::laplace, 3));
-  CHECK(same_in_one_kernel<gs::float16>(gs::recipe{.density = 0.3}, 16'000));
-  CHECK(same_in_one_kernel<gs::bfloat16>(gs::recipe{.density = 0.05, .residual = gs::in_bfloat16<gs::error_feedback>{}},
+  CHECK(same_in_one_launch<gs::bfloat16>(gs::recipe{.density = 0.02}, n, data::law::laplace, 3));
+  CHECK(same_in_one_launch<gs::float16>(gs::recipe{.density = 0.3}, 16'000));
+  CHECK(same_in_one_launch<gs::bfloat16>(gs::recipe{.density = 0.05, .residual = gs::in_bfloat16<gs::error_feedback>{}},
                                          n));
-  CHECK(same_in_one_kernel(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}}, n));
-  CHECK(same_in_one_kernel(gs::recipe{.density = 0.02}, n, 3, [&](std::uint64_t step) {
+  CHECK(same_in_one_launch(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}}, n));
+  CHECK(same_in_one_launch(gs::recipe{.density = 0.02}, gs::layout::flat(n), 3, [&](std::uint64_t step) {
     auto values = data::make(data::law::laplace, n, step + 1);
     values[3] = std::numeric_limits<float>::infinity();
     values[n - 1] = std::numeric_limits<float>::quiet_NaN();
@@ -121,6 +136,15 @@ TEST_CASE("small: formats, rotating owners, bad elements") {
 TEST_CASE("small: entries that are not what is given up") {
   auto const make = [](int rank, std::uint64_t step) { return steps::gradient(5000, rank, step); };
   same_on_ranks(gs::recipe{.density = 0.02, .exchange = gs::index_union{}}, gs::layout::flat(5000), 2, 3, make);
+}
+
+TEST_CASE("small: layers that are skipped, and others that pass through") {
+  auto const layers = steps::mixed_layers();
+  auto const make = [&](int rank, std::uint64_t step) { return steps::gradient(layers.size(), rank, step); };
+  auto const skipped = [](std::uint64_t step) {
+    return step == 2 ? std::vector<unsigned char>{0, 1, 0, 0, 1, 0, 0, 0, 0} : no_layers(step);
+  };
+  same_on_ranks(gs::recipe{.density = 0.03}, layers, 2, 4, make, skipped);
 }
 
 TEST_CASE("small: ranks, and a step that another rank ends before it selects") {

@@ -118,11 +118,10 @@ class device_selection_stage {
     return work_.download(work_.non_finite());
   }
 
-  /// Accumulates the gradient; in the same pass sets candidates aside, if the segments are decided already. `alone`:
-  /// nothing is taken out of the residual before select(), which then has nothing left to do where the gradient is
-  /// small.
+  /// Accumulates the gradient; in the same pass sets candidates aside, if the segments are decided already. Where the
+  /// gradient is small, select() then has nothing left to do.
   template <class T>
-  void accumulate(incoming<T> const& in, step_role role, bool alone) {
+  void accumulate(incoming<T> const& in, step_role role) {
     if constexpr (!predicts) work_.forget_candidates();
     if constexpr (collects_ahead) {
       if (!std::exchange(warm_, false)) work_.forget_candidates();
@@ -135,7 +134,7 @@ class device_selection_stage {
           work_.predict(recipe_.selector, cuda_kernels::from_incoming<T, residual_type>{in, work_.tables()},
                         memory_.accumulator(), false);
       if constexpr (may_be_small)
-        if (alone && role.selects && work_.is_small()) {
+        if (role.selects && work_.is_small()) {
           is_selected_ = true;
           return work_.step_at_once(recipe_.selector, in, leaves_warm(), list_of(role));
         }
@@ -171,8 +170,7 @@ class device_selection_stage {
   }
   [[nodiscard]] device_codec<codec_type> const& codec() const noexcept { return codec_; }
 
-  // ---- Steps and warm thresholds
-  // ---------------------------------------------------------------------------------------
+  // ---- Steps and warm thresholds -------------------------------------------------------------------------------
 
   void begin_step() noexcept {
     saved_warm_thresholds_.clear();
@@ -226,9 +224,9 @@ class device_selection_stage {
   /// known.
   static constexpr bool collects_ahead = predicts && warm_selector<selector_type> && needs_norms;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
-  /// Whether a small gradient's step is one kernel.
-  static constexpr bool may_be_small = cuda_kernels::has_small_step && predicts && candidate_selector<selector_type> &&
-                                       !needs_norms && residual_type::states == 1;
+  /// Whether a small gradient's step is one launch.
+  static constexpr bool may_be_small =
+      cuda_kernels::has_small_step && predicts && candidate_selector<selector_type> && !needs_norms;
 
   [[nodiscard]] bool leaves_warm() const {
     if constexpr (may_stay_warm || collects_ahead)

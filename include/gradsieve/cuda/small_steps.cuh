@@ -1,8 +1,7 @@
-// Which gradients are small enough for a step in one kernel, and that kernel's launch.
+// Which gradients are small enough for a step in one launch, and that launch.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/cuda/passes/small_step.cuh>
@@ -14,10 +13,15 @@ namespace gradsieve::detail {
 /// Decides by what is planned, and launches.
 class small_steps {
  public:
-  /// `divides`: searches are divided among blocks, or their number was asked for.
-  void plan(std::uint64_t n, std::span<segment const> segments, bool has_excluded, bool divides) noexcept {
-    fits_ = n <= cuda_kernels::small_size && segments.size() == 1 && segments[0].size == n && n > 0 && !has_excluded &&
-            !divides;
+  /// `divides`: searches are divided among blocks, or their number was asked for. `counts`: the words that a step
+  /// counts in. Allocates, where a step fits: n floats if layers are excluded.
+  void plan(stream_work const& work, cuda_kernels::tables const& t, bool divides, std::uint32_t* counts,
+            std::uint32_t count_words) {
+    fits_ = cuda_kernels::has_small_step && t.n <= cuda_kernels::small_size && t.tile_count > 0 &&
+            t.tile_count <= cuda_kernels::small_tiles && t.segment_count == 1 && !divides;
+    now_ = work.zeroed<cuda_kernels::small_counts>(fits_ ? 1 : 0);
+    held_ = cuda_buffer<float>(work.where(), fits_ && t.has_excluded ? t.n : 0);
+    tables_ = {now_.data(), held_.data(), counts, count_words};
   }
 
   [[nodiscard]] bool fits() const noexcept { return fits_; }
@@ -26,15 +30,17 @@ class small_steps {
   template <class Selector, class T, class Residual>
   void run(stream_work const& work, Selector const& chosen, cuda_kernels::incoming<T, Residual> const& in,
            cuda_kernels::tables const& tables, cuda_kernels::search_memory const& memory,
-           cuda_kernels::choice_tables const& choices, std::uint32_t* counts, cuda_kernels::entry_list const& out,
-           bool leaves) const {
-    work.launch<cuda_kernels::small_step<Selector, T, Residual>>(1, cuda_kernels::small_threads, chosen, in, tables,
-                                                                 memory, choices, counts, out,
+           cuda_kernels::choice_tables const& choices, cuda_kernels::entry_list const& out, bool leaves) const {
+    work.launch<cuda_kernels::small_step<Selector, T, Residual>>(tables.tile_count, cuda_kernels::small_threads, chosen,
+                                                                 in, tables, memory, choices, tables_, out,
                                                                  cuda_kernels::list_end{out.count, leaves});
   }
 
  private:
   bool fits_ = false;
+  cuda_buffer<cuda_kernels::small_counts> now_;
+  cuda_buffer<float> held_;
+  cuda_kernels::small_tables tables_;
 };
 
 }  // namespace gradsieve::detail

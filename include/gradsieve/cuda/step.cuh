@@ -135,7 +135,7 @@ class device_step : public device_step_parts<Recipe> {
 
   template <class T>
   void accumulate(incoming<T> const& in, step_role const role) {
-    selection.accumulate(in, role, passthrough.size() == 0);
+    selection.accumulate(in, role);
     entered_ = true;
   }
 

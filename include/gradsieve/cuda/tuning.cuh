@@ -49,8 +49,8 @@ inline constexpr unsigned sum_shares = 256;    ///< of a sum by a group: its ord
 inline constexpr unsigned join_polls = 64;     ///< that the first block of a group waits for others
 inline constexpr unsigned most_join_polls = 4096;  ///< the same, for half of them
 inline constexpr unsigned join_pause = 200;    ///< between them, in nanoseconds
-inline constexpr unsigned small_threads = 512;                   ///< of the block that does a whole step
-inline constexpr std::uint32_t small_size = 32 * small_threads;  ///< elements that it can have, in registers
+inline constexpr unsigned small_threads = 512;         ///< of a block of small_step, which does a whole step
+inline constexpr std::uint32_t small_size = 1u << 18;  ///< elements of its gradient at most
 /// A program whose units all define GRADSIEVE_NO_SMALL_STEP has no such kernel, and compiles faster.
 #if defined(GRADSIEVE_NO_SMALL_STEP)
 inline constexpr bool has_small_step = false;
@@ -64,6 +64,7 @@ inline constexpr unsigned write_blocks = 3;        ///< on a multiprocessor
 inline constexpr unsigned write_loads = 4;         ///< of candidates, that a thread issues at once
 inline constexpr unsigned least_write_tiles = 16;  ///< of a block, where there are as many
 inline constexpr unsigned most_write_tiles = 128;
+inline constexpr unsigned small_tiles = most_write_tiles;  ///< of small_step at most
 inline constexpr unsigned apply_threads = 256;
 inline constexpr unsigned apply_blocks = 5;  ///< on a multiprocessor; with more of them registers would spill
 inline constexpr unsigned bin_threads = 256;

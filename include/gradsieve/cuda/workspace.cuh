@@ -109,7 +109,6 @@ class cuda_workspace : public detail::stream_work {
                {samples_.data() + of_all, of_blocks ? cuda_kernels::samples_of_block : 0}};
     choices_.plan(*this, segments.size(), tiles.size(), expected, places);
     bins_.plan(*this, n_, segments, excluded, bins);
-    small_.plan(n_, segments, !excluded.empty(), choices_.tables().shared_count > 0 || where().search_blocks != 0);
     parts_indices_ = buffer<index_type>(where(), segments.size() > 1 ? expected : 0);
     parts_values_ = buffer<float>(where(), segments.size() > 1 ? expected : 0);
     tables_ = {n_, static_cast<std::uint32_t>(tiles.size()), cells_, static_cast<std::uint32_t>(segments.size()),
@@ -118,6 +117,8 @@ class cuda_workspace : public detail::stream_work {
                written_.data(), starts_.data(), steps_.data(), non_finite(), thresholds(), taken_.data(),
                places_.data(), candidate_indices_.data(), candidate_values_.data(), sums_.data(), kept_.data(),
                bins_.means()};
+    small_.plan(*this, tables_, choices_.tables().shared_count > 0 || where().search_blocks != 0, counts_.data(),
+                words_before_found);
   }
 
   /// Room for a list of `size` entries, empty. Allocates.
@@ -262,15 +263,15 @@ class cuda_workspace : public detail::stream_work {
                                                           tables_, choices, choices_.tiles_each(), lists, out);
   }
 
-  /// accumulate() and select() in one kernel, with the same results. @pre is_small()
+  /// accumulate() and select() in one launch, with the same results. @pre is_small()
   template <class Selector, class Incoming>
   void step_at_once(Selector const& chosen, Incoming const& in, bool leaves, entry_list const& out) {
-    small_.run(*this, chosen, in, tables_, memory_, choices_.tables(), counts_.data(), out, leaves);
+    small_.run(*this, chosen, in, tables_, memory_, choices_.tables(), out, leaves);
   }
 
  private:
   // Before found: non_finite(), saturated(), stays(), thresholds(), and what early_ counts.
-  static constexpr std::size_t words_before_found =
+  static constexpr std::uint32_t words_before_found =
       (4 * sizeof(std::uint64_t) + sizeof(threshold_counts)) / sizeof(std::uint32_t);
   std::uint64_t n_, expected_ = 0, capacity_ = 0;
   std::uint32_t cells_ = 0, blocks_ = 1;

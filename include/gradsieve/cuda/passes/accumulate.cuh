@@ -22,10 +22,11 @@ struct pending_of_cell {
   std::uint32_t is_sent[cell_size / 32];
 
   /// Entries [begin, end) of a list. By all threads of the block.
+  template <unsigned Threads>
   __device__ __forceinline__ void load(entry_list const& list, std::uint32_t begin, std::uint32_t end) {
-    for (unsigned w = threadIdx.x; w < cell_size / 32; w += accumulate_threads) is_sent[w] = 0;
+    for (unsigned w = threadIdx.x; w < cell_size / 32; w += Threads) is_sent[w] = 0;
     __syncthreads();
-    for (std::uint64_t p = std::uint64_t{begin} + threadIdx.x; p < end; p += accumulate_threads) {
+    for (std::uint64_t p = std::uint64_t{begin} + threadIdx.x; p < end; p += Threads) {
       std::uint32_t const i = list.indices[p] % cell_size;
       sent[i] = list.values[p];
       atomicOr(&is_sent[i / 32], 1u << (i % 32));
@@ -37,10 +38,11 @@ struct pending_of_cell {
   [[nodiscard]] __device__ float value(std::uint32_t i) const { return sent[i]; }
 };
 
-/// Shared memory of accumulate().
+/// Shared memory of accumulate_tile().
+template <unsigned Threads>
 struct accumulate_memory {
-  using scanner = cub::BlockScan<std::uint64_t, accumulate_threads>;
-  using reducer = cub::BlockReduce<tile_sums, accumulate_threads>;
+  using scanner = cub::BlockScan<std::uint64_t, Threads>;
+  using reducer = cub::BlockReduce<tile_sums, Threads>;
   union {
     typename scanner::TempStorage scan;
     typename reducer::TempStorage reduce;
@@ -53,14 +55,15 @@ struct accumulate_memory {
 };
 
 /// The tile's candidates: places for all of them at once, then the entries, in index order.
-template <class T, class Residual>
-__device__ __forceinline__ void list_candidates(tile_registers<T, Residual> const& own, tile const& mine,
-                                                key_type threshold, tables const& t, accumulate_memory& shared) {
-  constexpr unsigned vectors = tile_registers<T, Residual>::vectors;
+template <unsigned Threads, class T, class Residual>
+__device__ __forceinline__ void list_candidates(tile_registers<T, Residual, Threads> const& own, tile const& mine,
+                                                key_type threshold, tables const& t,
+                                                accumulate_memory<Threads>& shared) {
+  constexpr unsigned vectors = tile_registers<T, Residual, Threads>::vectors;
   std::uint32_t const candidates = own.that_reach(threshold);
   std::uint64_t before = 0;
   std::uint64_t all = 0;
-  accumulate_memory::scanner{shared.scan}.ExclusiveSum(own.count_by_vector(candidates), before, all);
+  typename accumulate_memory<Threads>::scanner{shared.scan}.ExclusiveSum(own.count_by_vector(candidates), before, all);
   std::uint32_t to[vectors];
   std::uint32_t total = 0;
 #pragma unroll
@@ -79,29 +82,28 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual> cons
   if (std::uint64_t{shared.place} + total > capacity) return;
   std::uint32_t const cell = mine.begin / cell_size * cell_size;
   std::uint32_t const first = base + shared.place;
-  for (std::uint32_t i = threadIdx.x; i < total; i += accumulate_threads) {
+  for (std::uint32_t i = threadIdx.x; i < total; i += Threads) {
     t.candidate_indices[first + i] = cell + shared.candidates.places[i];
     t.candidate_values[first + i] = shared.candidates.values[i];
   }
 }
 
-/// One block a tile: removes what is pending, accumulates the gradient, and keeps, in index order, the elements that
-/// reach their segment's key; with `Measure` also the tile's sums. The order in which tiles get their places is any,
-/// what stands there and where a tile's begin is written down.
-template <bool Collect, bool Measure, class T, class Residual>
-__global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Residual> const in, tables const t) {
-  wait_for_previous();
-  __shared__ accumulate_memory shared;
+/// By a block, for the tile of its number: removes what is pending, accumulates the gradient, and keeps, in index
+/// order, the elements that reach their segment's key; with `Measure` also the tile's sums. The order in which tiles
+/// get their places is any, what stands there and where a tile's begin is written down.
+template <bool Collect, bool Measure, unsigned Threads, class T, class Residual>
+__device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in, tables const& t,
+                                                accumulate_memory<Threads>& shared) {
   tile const mine = t.tiles[blockIdx.x];
   bool const outside = mine.excluded != 0 || mine.segment == no_segment;
-  tile_registers<T, Residual> own{in, mine};
+  tile_registers<T, Residual, Threads> own{in, mine};
   std::uint32_t const* const pending = in.pending.cells + mine.begin / cell_size;
   std::uint32_t const pending_begin = pending[0];  // read before the loads of many elements, not behind them
   std::uint32_t const pending_end = pending[1];
   key_type const threshold = !Collect || outside ? 0 : t.candidate_thresholds[mine.segment];
   own.load();
   if (pending_begin != pending_end) {
-    shared.pending.load(in.pending, pending_begin, pending_end);
+    shared.pending.template load<Threads>(in.pending, pending_begin, pending_end);
     own.remove(shared.pending, mine.segment != no_segment && t.segments[mine.segment].full != 0, t);
   }
   std::uint32_t bad = own.accumulate(t);
@@ -111,12 +113,20 @@ __global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Res
     if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad), bad);
   }
   if constexpr (Measure) {
-    auto const total = accumulate_memory::reducer{shared.reduce}.Reduce(own.sums(), tile_sums::both);
+    auto const total = typename accumulate_memory<Threads>::reducer{shared.reduce}.Reduce(own.sums(), tile_sums::both);
     if (threadIdx.x == 0) t.sums[blockIdx.x] = outside ? tile_sums{} : total;
     __syncthreads();
   }
   if constexpr (Collect)
     if (threshold != 0) list_candidates(own, mine, threshold, t, shared);
+}
+
+/// A block a tile, as accumulate_tile() has it.
+template <bool Collect, bool Measure, class T, class Residual>
+__global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Residual> const in, tables const t) {
+  wait_for_previous();
+  __shared__ accumulate_memory<accumulate_threads> shared;
+  accumulate_tile<Collect, Measure>(in, t, shared);
 }
 
 }  // namespace gradsieve::cuda_kernels

@@ -100,10 +100,10 @@ inline constexpr key_type near_span = (key_type{1} << 2 * detail::digit_search::
   return search.result();
 }
 
-/// The same by one block that has all keys in registers, besides others that the candidates do not reach.
-template <class Keys, unsigned Threads>
-[[nodiscard]] __device__ __forceinline__ threshold search_registers(segment_candidates const& mine, Keys const& keys,
-                                                                    block_group<Threads>& group) {
+/// The same of at most most_alone, which the block has in registers: near_search() first.
+[[nodiscard]] __device__ inline threshold search_alone(segment_candidates const& mine, tables const& t,
+                                                       block_group<choose_threads>& group) {
+  block_keys const keys{t.candidate_values, mine.base, mine.end()};
   detail::digit_search search = near_search(mine, 0);
   key_type const high = search.high();
   for (bool is_near = true; !search.done(); is_near = false) {
@@ -122,12 +122,6 @@ template <class Keys, unsigned Threads>
     group.find(search);
   }
   return search.result();
-}
-
-/// The same of at most most_alone.
-[[nodiscard]] __device__ inline threshold search_alone(segment_candidates const& mine, tables const& t,
-                                                       block_group<choose_threads>& group) {
-  return search_registers(mine, block_keys{t.candidate_values, mine.base, mine.end()}, group);
 }
 
 /// What the blocks of a search share, once all have counted: their histogram, in the last of them.
@@ -228,6 +222,18 @@ __device__ inline void end_choice(bool decided, tables const& t, choice_tables c
   if (*c.undecided == 0) begin_list(group, t, c, end);
 }
 
+/// What a segment wants of its candidates, by one block.
+template <class Selector>
+__device__ __forceinline__ void choose_alone(Selector const& chosen, segment_candidates& mine, tables const& t,
+                                             choice_tables const& c, std::uint32_t s,
+                                             block_group<choose_threads>& group) {
+  mine.look_at(chosen, t, s);
+  threshold at = detail::every(mine.found);
+  if (mine.needs_search())
+    at = mine.found.count <= most_alone ? search_alone(mine, t, group) : search_in_memory(mine, t, group);
+  if (threadIdx.x == 0) mine.conclude(chosen, at, t, c);
+}
+
 /// What every segment wants of its candidates. A block a segment, where they are few, and a block a chunk. `ends`: no
 /// end_searches() follows.
 template <class Selector>
@@ -241,11 +247,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
   bool decided = false;
   for (std::uint32_t s = blockIdx.x; s < t.segment_count; s += gridDim.x) {
     if (is_shared_out(t.found[s], t.segments[s].capacity, c)) continue;
-    mine.look_at(chosen, t, s);
-    threshold at = detail::every(mine.found);
-    if (mine.needs_search())
-      at = mine.found.count <= most_alone ? search_alone(mine, t, group) : search_in_memory(mine, t, group);
-    if (threadIdx.x == 0) mine.conclude(chosen, at, t, c);
+    choose_alone(chosen, mine, t, c, s, group);
     decided = true;
   }
   if (blockIdx.x < c.shared_count) {

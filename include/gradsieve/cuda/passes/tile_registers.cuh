@@ -19,18 +19,18 @@ struct candidates_of_tile {
   std::uint16_t places[cell_size];
 };
 
-/// One tile in the registers of a block. A thread has Span / Threads elements of the tile's cell, or of as many cells
-/// as Span has, `width` neighbours `vectors` times; a bit of `inside_` says whether the tile has an element.
-template <class T, class Residual, unsigned Threads = accumulate_threads, std::uint32_t Span = cell_size>
+/// One tile in the registers of a block. A thread has cell_size / Threads elements of the tile's cell, `width`
+/// neighbours `vectors` times; a bit of `inside_` says whether the tile has an element.
+template <class T, class Residual, unsigned Threads>
 class tile_registers {
  public:
   static constexpr unsigned states = Residual::states;
   static constexpr unsigned width = incoming<T, Residual>::width;
-  static constexpr unsigned vectors = Span / (Threads * width);
+  static constexpr unsigned vectors = cell_size / (Threads * width);
   static_assert(width * vectors <= 32);
 
   __device__ __forceinline__ tile_registers(incoming<T, Residual> const& in, tile const& mine)
-      : in_{in}, cell_{mine.begin / Span}, is_full_{mine.size == Span} {
+      : in_{in}, cell_{mine.begin / cell_size}, is_full_{mine.size == cell_size} {
     if (is_full_) return;
     inside_ = 0;
     each([&](unsigned v, unsigned e) { inside_ |= (at(v) + e - mine.begin < mine.size ? 1u : 0u) << bit(v, e); });
@@ -63,13 +63,13 @@ class tile_registers {
     });
   }
 
-  /// Removes what is pending: `sent.bits(i)` has a bit for each of 32 - i % 32 elements of the tile's cells from i on,
+  /// Removes what is pending: `sent.bits(i)` has a bit for each of 32 - i % 32 elements of the tile's cell from i on,
   /// `sent.value(i)` is that of one with a bit.
   template <class Sent>
   __device__ __forceinline__ void remove(Sent const& sent, bool full_layer, tables const& t) {
 #pragma unroll
     for (unsigned v = 0; v < vectors; ++v) {
-      std::uint32_t const i = at(v) % Span;
+      std::uint32_t const i = at(v) % cell_size;
       std::uint32_t const bits = sent.bits(i);
 #pragma unroll
       for (unsigned e = 0; e < width; ++e)
@@ -136,23 +136,6 @@ class tile_registers {
     return counts;
   }
 
-  /// Calls body(key) for each accumulator's key, the same number of times in all threads; with 0 for those that the
-  /// tile does not have.
-  template <class Body>
-  __device__ __forceinline__ void each_key(Body const& body) const {
-#pragma unroll
-    for (unsigned v = 0; v < vectors; ++v)
-#pragma unroll
-      for (unsigned e = 0; e < width; ++e) body(has(v, e) ? magnitude_key(now_[v][e][0]) : 0);
-  }
-
-  /// Calls body(index, has, accumulator) for the elements of a vector, in index order: whether the tile has it.
-  template <class Body>
-  __device__ __forceinline__ void each_of(unsigned v, Body const& body) const {
-#pragma unroll
-    for (unsigned e = 0; e < width; ++e) body(at(v) + e, has(v, e), now_[v][e][0]);
-  }
-
   /// Lists the elements with a bit, in index order. `to`: where vector v's begin.
   __device__ __forceinline__ void list(std::uint32_t bits, std::uint32_t (&to)[vectors],
                                        candidates_of_tile& shared) const {
@@ -207,7 +190,7 @@ class tile_registers {
 
   /// The first element of a vector.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t at(unsigned v) const {
-    return cell_ * Span + (v * Threads + threadIdx.x) * width;
+    return cell_ * cell_size + (v * Threads + threadIdx.x) * width;
   }
 
   /// As rounding::apply(), of a vector.

@@ -60,15 +60,16 @@ struct run_memory {
 };
 static_assert(write_threads >= 2 * most_write_tiles && most_write_tiles % 32 == 0 && write_warps < 32);
 
-/// Consecutive tiles of one block, whose turn says which: the blocks of earlier turns run already. The block's warps
-/// divide its candidates among themselves, wherever tiles begin.
+/// Consecutive tiles of one block of `blocks` that write, whose turn says which: the blocks of earlier turns run
+/// already. The block's warps divide its candidates among themselves, wherever tiles begin.
 class tile_run {
  public:
   static constexpr std::uint32_t no_cell = ~std::uint32_t{0};
 
-  __device__ tile_run(run_memory& shared, tables const& t, choice_tables const& c, std::uint32_t tiles_each)
+  __device__ tile_run(run_memory& shared, tables const& t, choice_tables const& c, std::uint32_t tiles_each,
+                      std::uint32_t blocks)
       : s_{shared}, t_{t}, c_{c}, each_{tiles_each} {
-    if (threadIdx.x == 0) s_.turn = atomicInc(c.list_tickets, gridDim.x - 1);
+    if (threadIdx.x == 0) s_.turn = atomicInc(c.list_tickets, blocks - 1);
     __syncthreads();
     first_ = s_.turn * tiles_each;
     count_ = smaller(tiles_each, t.tile_count - first_);
