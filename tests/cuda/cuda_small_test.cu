@@ -83,7 +83,7 @@ TEST_CASE("small: sizes and densities, on aligned and misaligned gradients") {
 
 TEST_CASE("small: the largest") {
   CHECK(same_in_one_launch(gs::recipe{.density = 0.01}, 262'144));
-  CHECK(same_in_one_launch<gs::bfloat16>(gs::recipe{.density = 0.045, .selector = gs::laplacian{}}, 262'143));
+  CHECK(same_in_one_launch(gs::recipe{.density = 0.045, .selector = gs::laplacian{}}, 262'143));
 }
 
 TEST_CASE("small: laws") {
@@ -110,7 +110,6 @@ TEST_CASE("small: candidates that do not suffice, with and without layers that p
     CHECK(same_in_one_launch(gs::recipe{.density = 0.01}, layers, 4, make));
     CHECK(same_in_one_launch(gs::recipe{.density = 0.1, .selector = gs::laplacian{}}, layers, 4, make));
     CHECK(same_in_one_launch(gs::recipe{.density = 0.01, .selector = gs::laplacian{.warm = false}}, layers, 3, make));
-    CHECK(same_in_one_launch(gs::recipe{.density = 0.01, .selector = gs::hierarchical{}}, layers, 3, make));
     CHECK(same_in_one_launch(gs::recipe{.density = 0.01, .selector = gs::fixed_threshold{.magnitude = 0.5f}}, layers, 4,
                              make));
     CHECK(same_in_one_launch(gs::recipe{.density = 0.02, .residual = gs::momentum_correction{}}, layers, 4, make));
@@ -120,7 +119,6 @@ TEST_CASE("small: candidates that do not suffice, with and without layers that p
 TEST_CASE("small: formats, rotating owners, bad elements") {
   std::uint64_t const n = 10'007;
   CHECK(same_in_one_launch<gs::bfloat16>(gs::recipe{.density = 0.02}, n, data::law::laplace, 3));
-  CHECK(same_in_one_launch<gs::float16>(gs::recipe{.density = 0.3}, 16'000));
   CHECK(same_in_one_launch<gs::bfloat16>(gs::recipe{.density = 0.05, .residual = gs::in_bfloat16<gs::error_feedback>{}},
                                          n));
   CHECK(same_in_one_launch(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}}, n));
