@@ -16,8 +16,6 @@ import typing
 GPUS = {"H100": 3.0e6, "H200": 4.22e6}  # what a stream of bytes reaches
 MULTIPROCESSORS = 132
 UNCERTAIN = 0.15
-GAP = 1.3          # between a memset and a kernel
-MEMSET = 1.5
 FLOOR = 2.6        # start and end of r += lr * g
 ACCUMULATE = 4.3   # the same of accumulate
 SLOWER = 1.05      # its bytes, as a block's loads wait for its tables and its barriers
@@ -34,7 +32,6 @@ READING = 2.2e6    # of a pass over n by a group of blocks
 # What the library does: cuda/tuning.cuh.
 ALONE = 16384 - 8  # candidates that a block searches alone
 CHUNK = 2048       # the least of a block where several do
-MEMSETS = 1        # of a step: the counts; none of small_step
 SMALL = 2**18      # elements of small_step
 SPARE = {0.001: 1.5, 0.01: 1.2, 0.1: 1.07}  # candidates / k in a steady state
 
@@ -82,15 +79,10 @@ def step(n, density, bandwidth, cold=False, passes=0.0):
     return kernels
 
 
-def memsets(n, density):
-    return 0 if is_small(n, density) else MEMSETS
-
-
 def waited(n, density, bandwidth, **how):
     """Microseconds that a step in a graph waits, and that it moves bytes."""
     kernels = step(n, density, bandwidth, **how)
-    waits = sum(kernel.waits for kernel in kernels) + memsets(n, density) * (MEMSET + GAP)
-    return waits, sum(kernel.bytes for kernel in kernels)
+    return sum(kernel.waits for kernel in kernels), sum(kernel.bytes for kernel in kernels)
 
 
 def microseconds(n, density, bandwidth, waiting=1.0, **how):
@@ -146,8 +138,6 @@ def write_tables(out):
         found = [kernels.get(name) for kernels in steps]
         cells = [f"{kernel.bytes:.1f} + {kernel.waits:.1f}" if kernel else "–" for kernel in found]
         print(f"| {name} | " + " | ".join(cells) + " |", file=out)
-    cells = [f"{memsets(n, density) * (MEMSET + GAP):.1f}" for n, density in points]
-    print(f"| memset, and what follows | " + " | ".join(cells) + " |", file=out)
 
 
 def main():
@@ -157,7 +147,7 @@ def main():
         write_tables(sys.stdout)
         return
     for density in SPARE:
-        print(f"{density:g}: {len(step(2**20, density, GPUS['H100']))} kernels, {MEMSETS} memsets")
+        print(f"{density:g}: {len(step(2**20, density, GPUS['H100']))} kernels, 0 memsets")
 
 
 if __name__ == "__main__":

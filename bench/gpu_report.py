@@ -196,9 +196,9 @@ def write_goals(results, out):
 def write_predictions(out):
     print("# The device side: goals and predictions\n", file=out)
     print("bench/gpu.sh measures all of this in one call on a machine with a GPU, and writes the first table with the "
-          "outcomes into its report. Predictions are a model's, bench/device_model.py: bytes / bandwidth, what each "
-          "kernel waits for, and a memset, fitted to kernel times that CUPTI gave on an H200 (2026-11-26; whole "
-          "steps: results/nvidia-h200). For an H100 only the bandwidth differs, and none was measured. What is waited for may be off by "
+          "outcomes into its report. Predictions are a model's, bench/device_model.py: bytes / bandwidth and what each "
+          "kernel waits for, fitted to kernel times that CUPTI gave on an H200 (2026-11-26; whole steps: "
+          "results/nvidia-h200). For an H100 only the bandwidth differs, and none was measured. What is waited for may be off by "
           f"{UNCERTAIN * 100:g} % either way, which gives the least and the most in brackets. "
           "`bench/gpu_report.py --predictions bench/results/cuda-predictions.md` writes this page, and a test holds it "
           "against the script.\n", file=out)

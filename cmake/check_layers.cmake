@@ -50,7 +50,7 @@ set(layers
     "cuda/launch"
     "cuda/stream_work"
     "cuda/passes/"
-    "cuda/bin_memory cuda/choice_memory cuda/early_memory cuda/list_memory cuda/small_steps"
+    "cuda/bin_memory cuda/choice_memory cuda/early_memory cuda/list_memory cuda/small_steps cuda/step_counts"
     "cuda/workspace"
     "cuda/arguments cuda/faults cuda/saturate"
     "cuda/pieces"

@@ -73,7 +73,7 @@ std::vector<float> jumping(std::uint64_t n, std::uint64_t step) {
 }  // namespace
 
 TEST_CASE("small: sizes and densities, on aligned and misaligned gradients") {
-  for (std::uint64_t const n : {1, 4095, 4097, 20'481})
+  for (std::uint64_t const n : {1, 4095, 4097, 12'282})
     for (double const density : {0.0, 0.1, 1.0}) {
       CAPTURE(n);
       CAPTURE(density);
@@ -83,7 +83,7 @@ TEST_CASE("small: sizes and densities, on aligned and misaligned gradients") {
 
 TEST_CASE("small: the largest") {
   CHECK(same_in_one_launch(gs::recipe{.density = 0.01}, 262'144));
-  CHECK(same_in_one_launch(gs::recipe{.density = 0.045, .selector = gs::laplacian{}}, 262'143));
+  CHECK(same_in_one_launch(gs::recipe{.density = 0.036, .selector = gs::laplacian{}}, 262'143));
 }
 
 TEST_CASE("small: laws") {
@@ -136,13 +136,17 @@ TEST_CASE("small: entries that are not what is given up") {
   same_on_ranks(gs::recipe{.density = 0.02, .exchange = gs::index_union{}}, gs::layout::flat(5000), 2, 3, make);
 }
 
-TEST_CASE("small: layers that are skipped, and others that pass through") {
+TEST_CASE("small: layers that are skipped, and others that pass through and are clamped") {
   auto const layers = steps::mixed_layers();
-  auto const make = [&](int rank, std::uint64_t step) { return steps::gradient(layers.size(), rank, step); };
+  auto const make = [&](int rank, std::uint64_t step) {
+    auto values = steps::gradient(layers.size(), rank, step);
+    if (step == 0) std::fill_n(values.begin() + 1500, 16, 0.9f * gs::largest_value<float>);  // conv.bias
+    return values;
+  };
   auto const skipped = [](std::uint64_t step) {
     return step == 2 ? std::vector<unsigned char>{0, 1, 0, 0, 1, 0, 0, 0, 0} : no_layers(step);
   };
-  same_on_ranks(gs::recipe{.density = 0.03}, layers, 2, 4, make, skipped);
+  same_on_ranks(gs::recipe{.density = 0.03, .residual = gs::momentum_correction{}}, layers, 2, 4, make, skipped);
 }
 
 TEST_CASE("small: ranks, and a step that another rank ends before it selects") {

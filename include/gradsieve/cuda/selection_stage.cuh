@@ -115,14 +115,13 @@ class device_selection_stage {
   template <class T>
   [[nodiscard]] std::uint64_t count_non_finite(incoming<T> const& in) {
     work_.count_not_finite(in);
-    return work_.download(work_.non_finite());
+    return work_.download(work_.counts().non_finite());
   }
 
   /// Accumulates the gradient; in the same pass sets candidates aside, if the segments are decided already. Where the
   /// gradient is small, select() then has nothing left to do.
   template <class T>
   void accumulate(incoming<T> const& in, step_role role) {
-    if constexpr (!predicts) work_.forget_candidates();
     if constexpr (collects_ahead) {
       if (!std::exchange(warm_, false)) work_.forget_candidates();
       work_.template accumulate<true, measured>(in);
@@ -164,9 +163,9 @@ class device_selection_stage {
   void quantise(entries const& own, message_info const& info, float limit) {
     limit = largest_coded(recipe_.codec, info, limit);
     if constexpr (quantises<codec_type>)
-      codec_.quantise(work_, info, own, limit, work_.saturated());
+      codec_.quantise(work_, info, own, limit, work_.counts().saturated());
     else
-      saturate_entries(work_, own, capacity_, limit, work_.saturated());
+      saturate_entries(work_, own, capacity_, limit, work_.counts().saturated());
   }
   [[nodiscard]] device_codec<codec_type> const& codec() const noexcept { return codec_; }
 
@@ -224,9 +223,11 @@ class device_selection_stage {
   /// known.
   static constexpr bool collects_ahead = predicts && warm_selector<selector_type> && needs_norms;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
-  /// Whether a small gradient's step is one launch.
-  static constexpr bool may_be_small =
-      cuda_kernels::has_small_step && predicts && candidate_selector<selector_type> && !needs_norms;
+  /// Whether a small gradient's step is one launch. Not where what a layer that passes through keeps is rounded by the
+  /// number of the step, which has moved on by then: as 16 bits in a second state.
+  static constexpr bool may_be_small = cuda_kernels::has_small_step && predicts && candidate_selector<selector_type> &&
+                                       !needs_norms &&
+                                       (residual_type::states == 1 || sizeof(stored_type) == sizeof(float));
 
   [[nodiscard]] bool leaves_warm() const {
     if constexpr (may_stay_warm || collects_ahead)

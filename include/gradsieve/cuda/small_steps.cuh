@@ -1,8 +1,6 @@
 // Which gradients are small enough for a step in one launch, and that launch.
 #pragma once
 
-#include <cstdint>
-
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/cuda/passes/small_step.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
@@ -13,15 +11,12 @@ namespace gradsieve::detail {
 /// Decides by what is planned, and launches.
 class small_steps {
  public:
-  /// `divides`: searches are divided among blocks, or their number was asked for. `counts`: the words that a step
-  /// counts in. Allocates, where a step fits: n floats if layers are excluded.
-  void plan(stream_work const& work, cuda_kernels::tables const& t, bool divides, std::uint32_t* counts,
-            std::uint32_t count_words) {
+  /// `divides`: searches are divided among blocks, or their number was asked for. Allocates n floats, if a step fits
+  /// and layers are excluded.
+  void plan(stream_work const& work, cuda_kernels::tables const& t, bool divides) {
     fits_ = cuda_kernels::has_small_step && t.n <= cuda_kernels::small_size && t.tile_count > 0 &&
             t.tile_count <= cuda_kernels::small_tiles && t.segment_count == 1 && !divides;
-    now_ = work.zeroed<cuda_kernels::small_counts>(fits_ ? 1 : 0);
     held_ = cuda_buffer<float>(work.where(), fits_ && t.has_excluded ? t.n : 0);
-    tables_ = {now_.data(), held_.data(), counts, count_words};
   }
 
   [[nodiscard]] bool fits() const noexcept { return fits_; }
@@ -32,15 +27,13 @@ class small_steps {
            cuda_kernels::tables const& tables, cuda_kernels::search_memory const& memory,
            cuda_kernels::choice_tables const& choices, cuda_kernels::entry_list const& out, bool leaves) const {
     work.launch<cuda_kernels::small_step<Selector, T, Residual>>(tables.tile_count, cuda_kernels::small_threads, chosen,
-                                                                 in, tables, memory, choices, tables_, out,
+                                                                 in, tables, memory, choices, held_.data(), out,
                                                                  cuda_kernels::list_end{out.count, leaves});
   }
 
  private:
   bool fits_ = false;
-  cuda_buffer<cuda_kernels::small_counts> now_;
   cuda_buffer<float> held_;
-  cuda_kernels::small_tables tables_;
 };
 
 }  // namespace gradsieve::detail

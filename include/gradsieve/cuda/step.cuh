@@ -97,9 +97,9 @@ class device_step : public device_step_parts<Recipe> {
     record_.where = work.where();
     record_.faults = &faults_;
     record_.selected = memory.taken().count;
-    record_.non_finite = work.non_finite();
-    record_.saturated = work.saturated();
-    record_.thresholds = work.thresholds();
+    record_.non_finite = work.counts().non_finite();
+    record_.saturated = work.counts().saturated();
+    record_.thresholds = work.counts().thresholds();
     record_.steps = work.step().data();
     auto& known = record_.known;
     known.step = selection.steps_begun();
@@ -157,7 +157,7 @@ class device_step : public device_step_parts<Recipe> {
   /// Takes what passes through out of the residual, of each value at most +-limit, and holds back what skipped layers
   /// have, until put_back().
   void take_passthrough(float limit) {
-    passthrough.take(limit, work.saturated(), work.stays());
+    passthrough.take(limit, work.counts().saturated(), work.counts().stays());
     record_.known.passthrough_layers = static_cast<std::uint32_t>(parts::now.passthrough().size());
     record_.known.passthrough_elements = passthrough.size();
     record_.known.skipped_elements = parts::now.skipped_elements();
@@ -165,7 +165,7 @@ class device_step : public device_step_parts<Recipe> {
   }
 
   /// Gives the accumulators back what this step leaves there. Idempotent.
-  void put_back() { passthrough.put_back(work.stays()); }
+  void put_back() { passthrough.put_back(work.counts().stays()); }
 
   [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
   void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }
@@ -179,14 +179,14 @@ class device_step : public device_step_parts<Recipe> {
       work.template launch<cuda_kernels::set_failed<>>(1, 1, static_cast<std::uint32_t>(comm.rank()), faults_.error());
     auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
         comm, work, selection.codec(), info, memory.taken(), memory.accumulator(), selection.decision(),
-        faults_.error(), limit, work.saturated()});
+        faults_.error(), limit, work.counts().saturated()});
     auto const* const errors = passthrough.share(comm, faults_.error(), result.after_kernel);
     auto const cells = work.tables().cell_count;
     work.template over_early_if<cuda_kernels::end_exchange<>>(
         errors == nullptr && result.after_kernel, result.senders * (result.unlisted + cells + 1), errors,
         memory.taken(), result.unlisted > 0, cells, result.updates, result.senders, faults_.error(), faults_.touched(),
         faults_.reported(failed_here_));
-    passthrough.return_rest(faults_.error(), work.stays(), true);
+    passthrough.return_rest(faults_.error(), work.counts().stays(), true);
     count_bytes(comm, result);
     return result;
   }
@@ -200,8 +200,8 @@ class device_step : public device_step_parts<Recipe> {
   void apply(device_updates const& result, gradient_ref<T> const gradient) {
     auto const divisor = static_cast<float>(world);
     auto const out = flat_.target(work.where(), gradient);
-    write_update(work, result, divisor, out, faults_.touched(), work.saturated());
-    passthrough.write(divisor, faults_.error(), out, work.saturated());
+    write_update(work, result, divisor, out, faults_.touched(), work.counts().saturated());
+    passthrough.write(divisor, faults_.error(), out, work.counts().saturated());
     flat_.write(work.where(), gradient);
     if (failed_here_) faults_.clear(work);
   }
@@ -223,9 +223,10 @@ class device_step : public device_step_parts<Recipe> {
         passthrough.rollback_if(faults_.error());
         faults_.clear(work);
       }
-      if (entered_)
+      if (entered_) {
+        work.forget_counts();
         memory.forget();
-      else {
+      } else {
         memory.close();
         record_.faults = nullptr;  // device memory has the numbers of the step before
       }

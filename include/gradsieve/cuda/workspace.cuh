@@ -23,6 +23,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/cuda/small_steps.cuh>
+#include <gradsieve/cuda/step_counts.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/host/passes/tiles.hpp>
@@ -31,7 +32,8 @@ namespace gradsieve {
 
 /// Owns what kernels need of one gradient: tiles, segments, candidates, samples. Its members enqueue work on the
 /// device's stream, never wait, and allocate in plan() only.
-/// Memory: 9 bytes for each of 2 * expected + 65536 candidates, 56 a tile of 4096 elements, up to 4 MiB for samples.
+/// Memory: 9 bytes for each of 2 * expected + 65536 candidates, 56 a tile of 4096 elements, up to 4 MiB for samples; of
+/// at most 2^18 elements with excluded layers, 4 an element.
 class cuda_workspace : public detail::stream_work {
  public:
   using entry_list = cuda_kernels::entry_list;
@@ -88,13 +90,13 @@ class cuda_workspace : public detail::stream_work {
     device_segments_ = uploaded<cuda_kernels::device_segment>(segments_);
     warm_thresholds_ = zeroed<warm_threshold>(segments.size());
     candidate_thresholds_ = zeroed<key_type>(segments.size());
-    counts_ = zeroed<std::uint32_t>(words_before_found + segments.size());
+    counts_.plan(*this, segments.size());
     written_ = zeroed<std::uint32_t>(segments.size());
     starts_ = zeroed<std::uint32_t>(segments.size() + 1);
     places_ = zeroed<cuda_kernels::place>(tiles.size());
     kept_ = zeroed<std::uint64_t>(tiles.size());
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
-    auto const places = early_.plan(*this, segments.size(), capacity_, counts_.data() + words_before_found - 2);
+    auto const places = early_.plan(*this, segments.size(), capacity_, counts_.open());
     candidate_indices_ = buffer<index_type>(where(), places);
     candidate_values_ = zeroed<float>((places + 3) / 4 * 4);  // read in loads of 4
     std::uint64_t const by_size = std::max<std::uint64_t>(
@@ -113,12 +115,11 @@ class cuda_workspace : public detail::stream_work {
     parts_values_ = buffer<float>(where(), segments.size() > 1 ? expected : 0);
     tables_ = {n_, static_cast<std::uint32_t>(tiles.size()), cells_, static_cast<std::uint32_t>(segments.size()),
                !excluded.empty(), tiles_.data(), positions_.data(), cell_tiles_.data(), device_segments_.data(),
-               warm_thresholds_.data(), candidate_thresholds_.data(), counts_.data() + words_before_found,
-               written_.data(), starts_.data(), steps_.data(), non_finite(), thresholds(), taken_.data(),
-               places_.data(), candidate_indices_.data(), candidate_values_.data(), sums_.data(), kept_.data(),
-               bins_.means()};
-    small_.plan(*this, tables_, choices_.tables().shared_count > 0 || where().search_blocks != 0, counts_.data(),
-                words_before_found);
+               warm_thresholds_.data(), candidate_thresholds_.data(), written_.data(), starts_.data(), steps_.data(),
+               taken_.data(), places_.data(), candidate_indices_.data(), candidate_values_.data(), sums_.data(),
+               kept_.data(), bins_.means()};
+    counts_.show_in(tables_);
+    small_.plan(*this, tables_, choices_.tables().shared_count > 0 || where().search_blocks != 0);
   }
 
   /// Room for a list of `size` entries, empty. Allocates.
@@ -169,21 +170,14 @@ class cuda_workspace : public detail::stream_work {
   [[nodiscard]] buffer<warm_threshold> const& warm_thresholds() const noexcept { return warm_thresholds_; }
   [[nodiscard]] std::span<std::uint64_t> step() const noexcept { return steps_.span(); }
   [[nodiscard]] cuda_kernels::taken_state* taken() const noexcept { return taken_.data(); }
-  // What a step counts; accumulate() begins with zeros.
-  [[nodiscard]] std::uint64_t* non_finite() const noexcept { return reinterpret_cast<std::uint64_t*>(counts_.data()); }
-  [[nodiscard]] std::uint64_t* saturated() const noexcept { return non_finite() + 1; }
-  /// Not 0: a layer that passes through keeps something, as it was clamped.
-  [[nodiscard]] std::uint64_t* stays() const noexcept { return non_finite() + 2; }
-  [[nodiscard]] threshold_counts* thresholds() const noexcept {
-    return reinterpret_cast<threshold_counts*>(non_finite() + 3);
-  }
+  [[nodiscard]] detail::step_counts const& counts() const noexcept { return counts_; }
   [[nodiscard]] cuda_kernels::tables const& tables() const noexcept { return tables_; }
 
   [[nodiscard]] bool is_small() const noexcept { return small_.fits(); }  ///< for step_at_once()
 
   // ---- A step's kernels ------------------------------------------------------------------------------------
 
-  /// No candidates are known of any segment: before a step that predicts none.
+  /// No candidates are known of any segment: before a pass that is to collect none of those before.
   void forget_candidates() const { zero(candidate_thresholds_); }
 
   /// Predicts the keys to collect from; `read` gives what the accumulate pass will write or, `after_pass`, has written.
@@ -194,12 +188,18 @@ class cuda_workspace : public detail::stream_work {
                                                               read, accumulator, tables_, memory_, early_.early());
   }
 
+  /// What is enqueued before it may be a kernel of others. select() follows, or forget_counts().
   template <bool Collect, bool Measure, class T, class Residual>
   void accumulate(cuda_kernels::incoming<T, Residual> const& in) {
-    zero(counts_);
     if (tables_.tile_count > 0)
-      launch_early<cuda_kernels::accumulate<Collect, Measure, T, Residual>>(
+      launch<cuda_kernels::accumulate<Collect, Measure, T, Residual>>(
           tables_.tile_count, cuda_kernels::accumulate_threads, in, early_.for_pass(tables_));
+  }
+
+  /// After accumulate(), where no select() follows.
+  template <int = 0>
+  void forget_counts() const {
+    launch<cuda_kernels::forget_counts<>>(1, 256, tables_);
   }
 
   /// For a selector with bins, after accumulate(): what it keeps becomes the segments' candidates, of which there are
@@ -215,10 +215,10 @@ class cuda_workspace : public detail::stream_work {
         32 * std::uint64_t{tables_.tile_count}, in.states[0], tables_, bins);
   }
 
-  /// What accumulate() would count in non_finite().
+  /// What accumulate() would count as not finite, in counts().
   template <class T, class Residual>
   void count_not_finite(cuda_kernels::incoming<T, Residual> const& in) {
-    zero_one(non_finite());
+    zero_one(counts_.non_finite());
     over<cuda_kernels::count_not_finite<T, Residual>>(n_, in, tables_);
   }
 
@@ -270,9 +270,6 @@ class cuda_workspace : public detail::stream_work {
   }
 
  private:
-  // Before found: non_finite(), saturated(), stays(), thresholds(), and what early_ counts.
-  static constexpr std::uint32_t words_before_found =
-      (4 * sizeof(std::uint64_t) + sizeof(threshold_counts)) / sizeof(std::uint32_t);
   std::uint64_t n_, expected_ = 0, capacity_ = 0;
   std::uint32_t cells_ = 0, blocks_ = 1;
   std::vector<cuda_kernels::device_segment> segments_;  // without what changes from step to step
@@ -288,7 +285,7 @@ class cuda_workspace : public detail::stream_work {
   detail::early_memory early_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_;
-  buffer<std::uint32_t> counts_;  // what the step counts, and what was found of each segment
+  detail::step_counts counts_;
   buffer<cuda_kernels::place> places_;
   buffer<cuda_kernels::tile_sums> sums_;
   buffer<index_type> candidate_indices_, parts_indices_;

@@ -89,11 +89,16 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual, Thre
 }
 
 /// By a block, for the tile of its number: removes what is pending, accumulates the gradient, and keeps, in index
-/// order, the elements that reach their segment's key; with `Measure` also the tile's sums. The order in which tiles
+/// order, the elements that reach their segment's key; with `Measure` also the tile's sums. Without
+/// `Collect` no candidates are known of any segment. The order in which tiles
 /// get their places is any, what stands there and where a tile's begin is written down.
 template <bool Collect, bool Measure, unsigned Threads, class T, class Residual>
 __device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in, tables const& t,
                                                 accumulate_memory<Threads>& shared) {
+  if (blockIdx.x == 0) {
+    if (threadIdx.x < t.count_words) t.counts[threadIdx.x] = 0;
+    for (std::uint32_t s = threadIdx.x; !Collect && s < t.segment_count; s += Threads) t.candidate_thresholds[s] = 0;
+  }
   tile const mine = t.tiles[blockIdx.x];
   bool const outside = mine.excluded != 0 || mine.segment == no_segment;
   tile_registers<T, Residual, Threads> own{in, mine};
@@ -110,7 +115,7 @@ __device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in,
   own.store();
   if (__any_sync(~0u, bad != 0)) {
     bad = warp_sum(bad);
-    if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad), bad);
+    if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad_now), bad);
   }
   if constexpr (Measure) {
     auto const total = typename accumulate_memory<Threads>::reducer{shared.reduce}.Reduce(own.sums(), tile_sums::both);
@@ -119,6 +124,12 @@ __device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in,
   }
   if constexpr (Collect)
     if (threshold != 0) list_candidates(own, mine, threshold, t, shared);
+}
+
+/// After accumulate(), where nothing is selected.
+template <int = 0>
+__global__ void forget_counts(tables const t) {
+  end_counts(t);
 }
 
 /// A block a tile, as accumulate_tile() has it.

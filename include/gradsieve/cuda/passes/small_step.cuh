@@ -23,20 +23,6 @@ namespace gradsieve::cuda_kernels {
 
 static_assert(small_threads == choose_threads && small_threads == write_threads && small_threads >= group_threads);
 
-/// Device memory of small_step(). Zero between steps.
-struct small_counts {
-  std::uint64_t bad;    // as tables::bad, of the tiles so far
-  std::uint32_t found;  // as tables::found
-};
-
-/// What a small step has besides its tables.
-struct small_tables {
-  small_counts* now = nullptr;
-  float* held = nullptr;            // of n elements, where there are excluded ones
-  std::uint32_t* counts = nullptr;  // what a step counts
-  std::uint32_t count_words = 0;
-};
-
 /// Shared memory of small_step(), one part after the other.
 struct small_memory {
   union {
@@ -77,36 +63,26 @@ __device__ __forceinline__ void select_small(Selector const& chosen, Stored* acc
   std::uint32_t const count = t.written[0];
   for (std::uint32_t cell = threadIdx.x; cell <= t.cell_count; cell += group_threads)
     out.cells[cell] = static_cast<std::uint32_t>(first_not_below(out.indices, count, std::uint64_t{cell} * cell_size));
+  end_counts(t);
 }
 
 /// A block a tile: accumulate(), and by the last of them choose_entries(), select_rest() and write_entries(), with the
-/// same results, for a single segment of at most small_size elements in small_tiles tiles.
+/// same results, for a single segment of at most small_size elements in small_tiles tiles. `held`: for n elements, if
+/// layers are excluded.
 template <class Selector, class T, class Residual>
 __global__ void __launch_bounds__(small_threads, 1)
     small_step(Selector const chosen, incoming<T, Residual> const in, tables const t, search_memory const memory,
-               choice_tables const c, small_tables const small, entry_list const out, list_end const end) {
+               choice_tables const c, float* held, entry_list const out, list_end const end) {
   wait_for_previous();
   __shared__ small_memory shared;
   __shared__ segment_candidates mine;
-  tables pass = t;
-  pass.found = &small.now->found;
-  pass.bad = &small.now->bad;
-  accumulate_tile<true, false>(in, pass, shared.pass);
+  accumulate_tile<true, false>(in, t, shared.pass);
   if (!is_last_block(c.tickets)) return;
-
-  if (threadIdx.x < small.count_words) small.counts[threadIdx.x] = 0;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    t.found[0] = small.now->found;
-    *t.bad = small.now->bad;
-    *small.now = {};
-  }
   block_group<small_threads> group{shared.choice};
   choose_alone(chosen, mine, t, c, 0, group);
   __syncthreads();
   if (c.choices[0].source == entry_source::list) {
-    if (threadIdx.x < group_threads)
-      select_small(chosen, in.states[0], t, memory, c, small.held, shared.rest, out, end);
+    if (threadIdx.x < group_threads) select_small(chosen, in.states[0], t, memory, c, held, shared.rest, out, end);
     return;
   }
   begin_list(group, t, c, end);
@@ -114,6 +90,7 @@ __global__ void __launch_bounds__(small_threads, 1)
   if (threadIdx.x == 0) out.cells[t.cell_count] = t.starts[1];
   tile_run run{shared.run, t, c, t.tile_count, 1};
   write_run(chosen, run, t, out, out);
+  end_counts(t);
 }
 
 }  // namespace gradsieve::cuda_kernels

@@ -95,12 +95,9 @@ struct tables {
 
   warm_threshold* warm_thresholds = nullptr;  // of each segment, kept between steps
   key_type* candidate_thresholds = nullptr;   // of each segment: the key that candidates reach; 0: none wanted
-  std::uint32_t* found = nullptr;             // of each segment: elements that reach it
   std::uint32_t* written = nullptr;           // of each segment: entries
   std::uint32_t* starts = nullptr;            // of each segment: where they begin in the list; behind the last: its end
   std::uint64_t* step = nullptr;              // steps so far
-  std::uint64_t* bad = nullptr;               // elements of this step that were not finite
-  threshold_counts* thresholds = nullptr;     // of this step
   taken_state* taken = nullptr;               // what the last step took out
 
   place* places = nullptr;  // of each tile
@@ -110,7 +107,22 @@ struct tables {
   tile_sums* sums = nullptr;      // of each tile
   std::uint64_t* kept = nullptr;  // of each tile: what a pass has counted there
   float* means = nullptr;         // of each segment: of its bins' largest magnitudes
+
+  std::uint32_t* found = nullptr;          // of each segment: elements that reach it; zero between steps
+  std::uint64_t* bad = nullptr;            // elements of a step that were not finite, once its selection has ended
+  std::uint64_t* bad_now = nullptr;        // the same until then; zero between steps
+  threshold_counts* thresholds = nullptr;  // of this step
+  std::uint32_t* counts = nullptr;         // bad, thresholds and others: words that accumulate() clears
+  std::uint32_t count_words = 0;
 };
+
+/// After the selection: moves on what accumulate() has counted, and clears it for the next step. By a block.
+__device__ inline void end_counts(tables const& t) {
+  for (std::uint32_t s = threadIdx.x; s < t.segment_count; s += blockDim.x) t.found[s] = 0;
+  if (threadIdx.x != 0) return;
+  *t.bad += *t.bad_now;
+  *t.bad_now = 0;
+}
 
 /// What a pass has kept of a segment.
 [[nodiscard]] __device__ inline candidates candidates_of(tables const& t, std::uint64_t s) {

@@ -69,14 +69,17 @@ __device__ __forceinline__ void write_run(Selector const& chosen, tile_run& run,
   if (lists.indices != out.indices) copy_lists(run, t, lists, out);
 }
 
-/// The list of all segments, from their candidates or from the selector's own `lists`, which may be where the list of
-/// all is to be.
+/// Ends a step's selection: the list of all segments, from their candidates or from the selector's own `lists`, which
+/// may be where the list of all is to be.
 template <class Selector>
 __global__ void __launch_bounds__(write_threads, write_blocks)
     write_entries(Selector const chosen, tables const t, choice_tables const c, std::uint32_t tiles_each,
                   entry_list const lists, entry_list const out) {
   wait_for_previous();
-  if (blockIdx.x == 0 && threadIdx.x == write_threads - 1) out.cells[t.cell_count] = t.starts[t.segment_count];
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == write_threads - 1) out.cells[t.cell_count] = t.starts[t.segment_count];
+    end_counts(t);
+  }
   __shared__ run_memory shared;
   tile_run run{shared, t, c, tiles_each, gridDim.x};
   write_run(chosen, run, t, lists, out);
