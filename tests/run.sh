@@ -116,7 +116,7 @@ for preset in "${presets[@]}"; do
   options=()
   if [ "$preset" = release ]; then
     options+=("-DGRADSIEVE_BUILD_PYTORCH=$pytorch" "-DPython3_EXECUTABLE=${python-}")
-    # A third less to compile; flags tests more of the optimiser's work, and --all the whole of it.
+    # -O1 takes a third less time than -O3. Test same_bits_for_any_flags has -O3 too.
     [ $all = yes ] || options+=("-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG")
   elif [ "$preset" = debug ]; then
     options+=("-DCMAKE_CXX_COMPILER=$debug_compiler")
