@@ -195,3 +195,21 @@ TEST_CASE("small: a handshake that breaks before the selection") {
   }
   CHECK(steps::same_bits(one.state(), several.state()));
 }
+
+TEST_CASE("small: what a step that breaks has counted is not the next one's") {
+  std::uint64_t const n = 5000;
+  bool broken = true;
+  breaking const transport{{}, &broken};
+  gs::device const where{};
+  gs::compressor one{where, gs::layout::flat(n), gs::recipe{.density = 0.02}};
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    broken = step == 0;
+    auto values = steps::gradient(n, 0, step);
+    if (step != 1) values[7] = std::numeric_limits<float>::quiet_NaN();
+    array<float> const gradient{where, values};
+    CHECK(steps::ending([&] { one.exchange(transport, gradient.span()); }).empty() != broken);
+    auto const report = one.report().get();  // of a step that selects nothing, what the host knows
+    CHECK(report.non_finite == (step == 2 ? 1 : 0));
+    CHECK(report.selected == (broken ? 0 : 100));
+  }
+}

@@ -228,8 +228,8 @@ class device_step : public device_step_parts<Recipe> {
         memory.forget();
       } else {
         memory.close();
-        record_.faults = nullptr;  // device memory has the numbers of the step before
       }
+      if (record_.words == nullptr) record_.faults = nullptr;  // device memory has the numbers of the step before
     } catch (...) {  // the device is gone: the exception that is under way says so
     }
   }
