@@ -11,7 +11,7 @@
 namespace gradsieve::detail {
 
 /// Words that the accumulate pass clears, and behind them those that it adds to, which the end of the selection clears.
-/// So no step begins with a memset.
+/// So the pass needs no memset before it.
 class step_counts {
  public:
   /// Zeros. Allocates.
