@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets this machine up, builds, and runs every test it can run; says what it skipped and why.
-#   tests/run.sh [--quick | --all]    --quick: the release build only; --all: clang's optimised builds too
+#   tests/run.sh [--quick | --all]    --quick: the release build only; --all: everything
+# Each preset is tested when it is built; the last lines say what each took, and how many tests passed.
 # Where nvcc and no GPU is found, device tests run on the CPU: tests/ptxcpu. Environment: GRADSIEVE_DEVICE_LAUNCHER is
 # another command that runs a device test on a machine without a GPU; GRADSIEVE_DEVICE_MODES, GRADSIEVE_DEVICE_RACES and
 # GRADSIEVE_DEVICE_STATISTICS, as tests/CMakeLists.txt has them, make it run them in several ways and count what a step
@@ -10,10 +11,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 quick=no
 all=no
+ci=no
 case "${1-}" in
   "") ;;
   --quick) quick=yes ;;
   --all) all=yes ;;
+  --ci) ci=yes ;; # as without, and as much of the rest as fits into an hour
   *)
     echo "usage: tests/run.sh [--quick | --all]" >&2
     exit 2
@@ -82,7 +85,7 @@ else
     skipped+=("presets clang and clang-fast-math, its optimised builds (--all); in presets debug and tsan clang compiles all but the benchmarks")
   fi
 
-  [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math, of in_bfloat16 and of published selectors, and example train on a device (--all)")
+  [ $all = yes ] || skipped+=("without a GPU, device tests with --use_fast_math, of in_bfloat16 and of published selectors, and example train on a device; other orders of threads and streams but for six device tests (--all)")
 
   # Device tests run on a GPU, or through a launcher that stands in for one. Where neither is there they are compiled,
   # and each is skipped: exit status 77.
@@ -111,37 +114,73 @@ else
   fi
 fi
 
-for preset in "${presets[@]}"; do
+# Compilations of an earlier run are taken from a compiler cache, where ccache is installed.
+cache=()
+if quietly command -v ccache; then
+  cache=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+  export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS-pch_defines,time_macros}
+fi
+[ $all = yes ] || skipped+=("each header alone, the benchmarks, and tests that say little which others do not (--all)")
+for reason in "${skipped[@]}"; do
+  echo "skipped: $reason"
+done
+
+passed=0
+failed=0
+left_out=0
+times=()
+# run_preset <preset> [options of CMake...]: builds all of it, then runs its tests; TESTS chooses some by name.
+run_preset() {
+  local preset=$1 started=$SECONDS built counts
+  shift
   echo "== building $preset"
-  options=()
+  cmake --preset "$preset" "${cache[@]}" "$@"
+  cmake --build --preset "$preset" -j"$(nproc)"
+  built=$SECONDS
+  echo "== testing $preset"
+  ctest --preset "$preset" -j"$(nproc)" --no-tests=error --output-junit results.xml ${TESTS:+-R "$TESTS"} || status=1
+  # tests, failures and skipped of the report's head
+  counts=$(tr '\n' ' ' <"build/$preset/results.xml" |
+    sed -n 's/.*<testsuite [^>]*tests="\([0-9]*\)"[^>]*failures="\([0-9]*\)"[^>]*skipped="\([0-9]*\)".*/\1 \2 \3/p')
+  read -r all_tests failures skips <<<"$counts"
+  passed=$((passed + all_tests - failures - skips)) failed=$((failed + failures)) left_out=$((left_out + skips))
+  times+=("$preset: built in $((built - started)) s, $all_tests tests in $((SECONDS - built)) s, $failures failed, $skips skipped")
+}
+
+status=0
+slow=$([ $all = yes ] && echo ON || echo OFF)
+for preset in "${presets[@]}"; do
+  options=("-DGRADSIEVE_TEST_SLOW=$slow" "-DGRADSIEVE_TEST_HEADERS=$slow")
   if [ "$preset" = release ]; then
-    options+=("-DGRADSIEVE_BUILD_PYTORCH=$pytorch" "-DPython3_EXECUTABLE=${python-}")
+    options+=("-DGRADSIEVE_BUILD_BENCH=$slow" "-DGRADSIEVE_BUILD_PYTORCH=$pytorch" "-DPython3_EXECUTABLE=${python-}")
     # -O1 takes a third less time than -O3. Test same_bits_for_any_flags has -O3 too.
     [ $all = yes ] || options+=("-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG")
   elif [ "$preset" = debug ]; then
     options+=("-DCMAKE_CXX_COMPILER=$debug_compiler")
   elif [ "$preset" = cuda ]; then
-    options+=("-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=$modes"
-              "-DGRADSIEVE_DEVICE_RACES=$races" "-DGRADSIEVE_DEVICE_STATISTICS=$statistics"
-              "-DGRADSIEVE_TEST_SLOW=$([ $all = yes ] && echo ON || echo OFF)")
+    options+=("-DGRADSIEVE_BUILD_BENCH=$slow"
+              "-DGRADSIEVE_DEVICE_LAUNCHER=$launcher" "-DGRADSIEVE_DEVICE_MODES=$modes"
+              "-DGRADSIEVE_DEVICE_RACES=$races" "-DGRADSIEVE_DEVICE_STATISTICS=$statistics")
     # Without a GPU nothing runs what ptxas makes; test spills has it compile every kernel. The host's part computes
     # little; at -O1 g++ 12 warns of CUB.
     [ -z "$launcher" ] || options+=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual
       "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -Wno-maybe-uninitialized"
       "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -Xcompiler=-Wno-maybe-uninitialized")
   fi
-  cmake --preset "$preset" "${options[@]}"
-  cmake --build --preset "$preset" -j"$(nproc)"
+  run_preset "$preset" "${options[@]}"
 done
 
-# One ctest over all build trees, so that its summary, the last thing printed, is about all of them.
-mkdir -p build/all
-for preset in "${presets[@]}"; do
-  echo "subdirs(\"$PWD/build/$preset\")"
-done >build/all/CTestTestfile.cmake
+# CI has 90 minutes: what it has time for of the rest.
+if [ $ci = yes ]; then
+  for preset in release cuda; do
+    if [[ " ${presets[*]} " != *" $preset "* ]] || [ $SECONDS -gt 3000 ]; then
+      echo "skipped: in $preset each header alone and the benchmarks, after $SECONDS s"
+    else
+      TESTS='bench|gpu_dry_run' run_preset "$preset" -DGRADSIEVE_TEST_HEADERS=ON -DGRADSIEVE_BUILD_BENCH=ON
+    fi
+  done
+fi
 
-echo "== testing ${presets[*]}"
-for reason in "${skipped[@]}"; do
-  echo "skipped: $reason"
-done
-ctest --test-dir build/all -j"$(nproc)" --output-on-failure --no-tests=error
+printf '%s\n' "${times[@]}" "all: $SECONDS s"
+echo "tests: $passed passed, $failed failed, $left_out skipped"
+exit $status
