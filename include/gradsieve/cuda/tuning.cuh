@@ -4,6 +4,7 @@
 // (bench/results/nvidia-h200), the others by what ptxas reports for sm_80 and sm_90: registers, spills, shared memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gradsieve::cuda_kernels {
@@ -37,6 +38,8 @@ inline constexpr std::uint32_t candidates_a_key = 16;
 inline constexpr unsigned launch_threads = 256;  ///< of launch_blocks() and launch_over()
 inline constexpr std::uint64_t most_launch_blocks = 4096;  ///< of launch_over(): its threads loop over the rest
 inline constexpr unsigned accumulate_threads = 256;
+/// Of them, on a multiprocessor, by the states of an element.
+constexpr unsigned accumulate_blocks(std::size_t states) { return states < 2 ? 4 : 3; }
 inline constexpr unsigned collect_threads = 256;
 inline constexpr unsigned choose_threads = 512;  ///< of a block that searches among candidates
 inline constexpr unsigned choose_blocks = 1;     ///< of them, on a multiprocessor

@@ -132,9 +132,10 @@ __global__ void forget_counts(tables const t) {
   end_counts(t);
 }
 
-/// A block a tile, as accumulate_tile() has it.
+/// A block a tile, as accumulate_tile() has it. Its bandwidth hangs on the blocks that a multiprocessor holds.
 template <bool Collect, bool Measure, class T, class Residual>
-__global__ void __launch_bounds__(accumulate_threads) accumulate(incoming<T, Residual> const in, tables const t) {
+__global__ void __launch_bounds__(accumulate_threads, accumulate_blocks(Residual::states))
+    accumulate(incoming<T, Residual> const in, tables const t) {
   wait_for_previous();
   __shared__ accumulate_memory<accumulate_threads> shared;
   accumulate_tile<Collect, Measure>(in, t, shared);

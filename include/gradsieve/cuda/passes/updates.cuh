@@ -43,18 +43,11 @@ __device__ inline void set_first_fault(std::uint64_t* error, exchange_fault what
             static_cast<unsigned long long>(what) | static_cast<unsigned long long>(sender) << 32);
 }
 
-/// Where the entries of every cell begin in an update, whose indices rise.
+/// Where the entries of every cell begin in an update, whose indices rise. Each cell is searched: entries crowd in some
+/// layers, and one thread that fills the gap behind such a layer would store its cells one after the other.
 __device__ inline void fill_directory(update const& of, std::uint32_t cells, thread_team const& team) {
-  if (of.count < cells) {
-    team.for_each(std::uint64_t{cells} + 1, [&](std::uint64_t c) {
-      of.cells[c] = static_cast<std::uint32_t>(first_not_below(of.indices, of.count, c * cell_size));
-    });
-    return;
-  }
-  team.for_each(std::uint64_t{of.count} + 1, [&](std::uint64_t p) {
-    std::uint32_t const from = p == 0 ? 0 : of.indices[p - 1] / cell_size + 1;
-    std::uint32_t const to = p == of.count ? cells : of.indices[p] / cell_size;
-    for (std::uint32_t c = from; c <= to; ++c) of.cells[c] = static_cast<std::uint32_t>(p);
+  team.for_each(std::uint64_t{cells} + 1, [&](std::uint64_t c) {
+    of.cells[c] = static_cast<std::uint32_t>(first_not_below(of.indices, of.count, c * cell_size));
   });
 }
 
