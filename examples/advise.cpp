@@ -157,8 +157,9 @@ gs::trace trace_of(settings const& chosen) {
     throw example::usage_error("--trace '" + chosen.trace + "': no such file, and no trace of the examples");
   auto const text = example::read_text(path);
   if (example::begins_as_json(text))
-    throw std::runtime_error("'" + path.string() + "' is JSON, which simulate reads, profiles of PyTorch too: simulate " +
-                             "--trace '" + path.string() + "' --write-trace layers.csv; advise --trace layers.csv");
+    throw std::runtime_error("'" + path.string() + "' is JSON, which simulate reads, profiles of PyTorch too: " +
+                             "simulate --trace '" + path.string() +
+                             "' --write-trace layers.csv; advise --trace layers.csv");
   std::istringstream file{text};
   return gs::read_csv(file, path.stem().string());
 }

@@ -19,8 +19,8 @@ using tensors = std::vector<std::vector<float>>;
 struct training {
   tensors parameters{std::vector<float>(6'000), std::vector<float>(10)};
   tensors gradients = parameters;
-  gs::compressor<gs::host, gs::recipe<>> reducer{
-      gs::host{.threads = 1}, gs::layout{{"weight", 6'000}, {"bias", 10}}, gs::recipe{.density = 0.01}};
+  gs::compressor<gs::host, gs::recipe<>> reducer{gs::host{.threads = 1}, gs::layout{{"weight", 6'000}, {"bias", 10}},
+                                                 gs::recipe{.density = 0.01}};
 
   void steps(gs::threads::communicator_ref comm, std::uint64_t until) {
     while (reducer.step() < until) {

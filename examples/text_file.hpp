@@ -52,7 +52,8 @@ namespace example {
 /// Whether a text begins as an object of JSON or a list of objects does; what launchers say may begin with "[node1".
 [[nodiscard]] inline bool begins_as_json(std::string_view text) {
   auto const first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos || text[first] != '[') return first != std::string_view::npos && text[first] == '{';
+  if (first == std::string_view::npos || text[first] != '[')
+    return first != std::string_view::npos && text[first] == '{';
   auto const second = text.find_first_not_of(" \t\r\n", first + 1);
   return second != std::string_view::npos && text[second] == '{';
 }

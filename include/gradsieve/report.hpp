@@ -169,9 +169,9 @@ struct step_report {
     return budget == 0 ? 0 : static_cast<double>(union_size) / static_cast<double>(budget);
   }
 
-  /// Calls visit(name, value) for every number, in a fixed order, for a log or a dashboard. A name is a std::string_view,
-  /// a value a std::uint64_t or, for `build_up` and the `seconds_...`, a double. What a message's kinds of layers cost is
-  /// in `message` only.
+  /// Calls visit(name, value) for every number, in a fixed order, for a log or a dashboard. A name is a
+  /// std::string_view, a value a std::uint64_t or, for `build_up` and the `seconds_...`, a double. What a message's
+  /// kinds of layers cost is in `message` only.
   template <class Visit>
   void each(Visit const& visit) const {
     auto const count = [&](std::string_view name, auto value) { visit(name, static_cast<std::uint64_t>(value)); };
@@ -204,18 +204,18 @@ struct step_report {
 
   /// What each() visits as one JSON object in one line, {"step": 0, "world": 1, ...}. Allocates.
   [[nodiscard]] std::string json() const {
-    auto const members = joined("{\"", [](std::ostream& out, std::string_view name, auto value) {
-      out << name << "\": " << shortest{value};
-    }, ", \"");
-    return members + '}';
+    auto const write = [](std::ostream& out, std::string_view name, auto value) {
+      out << '"' << name << "\": " << shortest{value};
+    };
+    return '{' + joined(", ", write) + '}';
   }
   /// What each() visits as a line of a CSV file, without a line end; csv_names() is the first line. Allocates.
   [[nodiscard]] std::string csv() const {
-    return joined("", [](std::ostream& out, std::string_view, auto value) { out << shortest{value}; }, ",");
+    return joined(",", [](std::ostream& out, std::string_view, auto value) { out << shortest{value}; });
   }
   /// The names of csv()'s columns. Allocates.
   [[nodiscard]] static std::string csv_names() {
-    return step_report{}.joined("", [](std::ostream& out, std::string_view name, auto) { out << name; }, ",");
+    return step_report{}.joined(",", [](std::ostream& out, std::string_view name, auto) { out << name; });
   }
 
   /// Writes one line. Skipped elements, saturated values, thresholds, parts of the message and staging are written only
@@ -239,12 +239,13 @@ struct step_report {
 
  private:
   template <class Write>
-  [[nodiscard]] std::string joined(char const* before, Write const& write, char const* between) const {
+  [[nodiscard]] std::string joined(std::string_view separator, Write const& write) const {
     auto out = plain_text();
+    std::string_view before;
     each([&](std::string_view name, auto value) {
       out << before;
       write(out, name, value);
-      before = between;
+      before = separator;
     });
     return out.str();
   }

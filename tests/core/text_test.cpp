@@ -36,8 +36,8 @@ TEST_CASE("errors print values and limits as they were given") {
 TEST_CASE_TEMPLATE("every exception is caught as gs::error, and as the standard one that it was", Exception,
                    gs::invalid_argument, gs::mismatch, gs::corrupt_message, gs::corrupt_state, gs::non_finite_gradient,
                    gs::communication_error, gs::device_error) {
-  using standard = std::conditional_t<std::is_same_v<Exception, gs::invalid_argument>, std::invalid_argument,
-                                      std::runtime_error>;
+  using standard =
+      std::conditional_t<std::is_same_v<Exception, gs::invalid_argument>, std::invalid_argument, std::runtime_error>;
   auto const kept = std::make_exception_ptr(Exception(std::string{"why"}));  // copied, as the steps do
   CHECK_THROWS_WITH_AS(std::rethrow_exception(kept), "why", gs::error);
   CHECK_THROWS_WITH_AS(std::rethrow_exception(kept), "why", standard);

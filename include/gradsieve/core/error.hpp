@@ -16,16 +16,10 @@ namespace gradsieve {
 /// The base of all exceptions of this library, each of which also has a base in the standard library: catch either.
 /// Not of this kind are std::bad_alloc, std::system_error (no thread) and what policies and communicators of your own
 /// throw; these pass through unchanged.
-class error {
- public:
+struct error {
   virtual ~error() = default;
   /// A sentence that names the value, the limit and what to do.
   [[nodiscard]] virtual char const* what() const noexcept = 0;
-
- protected:
-  error() = default;
-  error(error const&) = default;
-  error& operator=(error const&) = default;
 };
 
 namespace detail {
@@ -39,7 +33,7 @@ struct error_and : Standard, error {
 
 }  // namespace detail
 
-/// A value outside its limits (density, sizes, layouts), or a call at the wrong time. Thrown before anything has changed.
+/// A value outside its limits (density, sizes, layouts), or a call at the wrong time. Thrown before anything changes.
 struct invalid_argument : detail::error_and<std::invalid_argument> {
   using error_and::error_and;
 };
