@@ -6,7 +6,7 @@ import math
 import pathlib
 import sys
 
-from results import Results
+from results import Amount, Results
 
 NAMES = {"radix": "radix (exact)", "laplacian": "laplacian (k to 1.25 k)", "laplacian_exact": "laplacian (exact)",
          "hierarchical": "hierarchical (0.8 k to k)", "chunked": "chunked", "ldte": "ldte (k to 1.25 k)",
@@ -15,6 +15,8 @@ NAMES = {"radix": "radix (exact)", "laplacian": "laplacian (k to 1.25 k)", "lapl
 STYLES = {"radix": ("C0", "o"), "laplacian": ("C1", "s"), "laplacian_exact": ("C2", "^"), "hierarchical": ("C4", "D"),
           "chunked": ("C3", "v"), "ldte": ("C5", "<"), "sidco": ("C6", ">"), "trimmed": ("C7", "P"),
           "threshold_search": ("C8", "X")}
+OWN_STYLES = (("black", "*"), ("C9", "p"), ("C5", "h"), ("magenta", "d"))  # policies of the user's own, by turns
+ONE_POINT = {"radix_deft", "adacomp_50", "adacomp_500"}  # of the report card: a point is no line
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), "-.")  # one a density
 FLOOR = {"color": "0.35", "linestyle": "--"}
 
@@ -28,15 +30,43 @@ def percent(density):
     return f"{100 * density:g} %"
 
 
+def asked(amount):
+    """Of a title: "density 1 %" or "k = 10"."""
+    return amount if amount.startswith("k = ") else f"density {amount}"
+
+
+def apart(values):
+    """Those of the values that have room for a label beside each other on a logarithmic axis; the least is one."""
+    shown = []
+    room = math.log(max(values) / min(values)) / 7
+    for value in sorted(values):
+        if not shown or value > shown[-1] and math.log(value / shown[-1]) >= room:
+            shown.append(value)
+    return shown
+
+
+def steps(rows):
+    """Those of whole steps that are drawn: of the library's selectors, and of policies of the user's own."""
+    return [row for row in rows if row.family == "step" and row.who not in ONE_POINT]
+
+
+def selectors_of(rows, x):
+    """(label, color, marker, dash, rows in the order of x): one line a selector or policy of the user's own."""
+    own = [who for who in dict.fromkeys(row.who for row in rows) if who not in NAMES]
+    styles = STYLES | {who: OWN_STYLES[i % len(OWN_STYLES)] for i, who in enumerate(own)}
+    return [(NAMES.get(who, who), *styles[who], "-", sorted(found, key=x)) for who in [*NAMES, *own]
+            if (found := [row for row in rows if row.who == who])]
+
+
 def lines_of(rows, x, split):
-    """(label, color, marker, dash, rows in the order of x): one line a selector and value of split(row)."""
+    """The same for each value of split(row), if it is a line and no point."""
     lines = []
     values = sorted({split(row) for row in rows})
-    for who in NAMES:
+    for label, color, marker, _, found in selectors_of(rows, x):
         for i, value in enumerate(values):
-            found = sorted((row for row in rows if row.who == who and split(row) == value), key=x)
-            if len({x(row) for row in found}) > 1:  # a point is no line
-                lines.append([NAMES[who], *STYLES[who], DASHES[i % len(DASHES)], found, value])
+            part = [row for row in found if split(row) == value]
+            if len({x(row) for row in part}) > 1:
+                lines.append([label, color, marker, DASHES[i % len(DASHES)], part, value])
     shown = {line[-1] for line in lines}
     return [(label if len(shown) < 2 else f"{label}, {value}", *style) for label, *style, value in lines]
 
@@ -45,34 +75,6 @@ def draw_lines(axes, lines, x, y):
     for label, color, marker, dash, rows in lines:
         axes.plot([x(row) for row in rows], [y(row) for row in rows], color=color, marker=marker, linestyle=dash,
                   markersize=5, linewidth=1.4, label=label)
-
-
-class Part(str):
-    """What lines are told apart by: sorts by its number, reads as its text."""
-
-    def __new__(cls, number, text):
-        part = super().__new__(cls, text)
-        part.number = number
-        return part
-
-    def __lt__(self, other):
-        return self.number < other.number
-
-
-def density_or_k(rows):
-    """What a sweep over n holds fixed: split(row) gives the density, or k where the user chose that."""
-    sizes = {}
-    for row in rows:
-        sizes.setdefault(row.density, set()).add(row.n)
-    if max(len(each) for each in sizes.values()) > 1 or len({row.k for row in rows}) >= len(sizes):
-        return lambda row: Part(row.density, percent(row.density))
-    return lambda row: Part(row.k, f"k = {row.k:,}")
-
-
-def selectors_of(rows, x):
-    """(label, color, marker, dash, rows in the order of x): one line a selector."""
-    return [(NAMES[who], *STYLES[who], "-", sorted(found, key=x)) for who in NAMES
-            if (found := [row for row in rows if row.who == who])]
 
 
 def legend_below(figure, axes, room):
@@ -89,24 +91,23 @@ def legend_below(figure, axes, room):
 
 def draw_time(results, pyplot):
     """Time of a step against n above, its ratio to the floor's below; a column for each density that was swept."""
-    rows = [row for row in results.select("step") if row.who in NAMES]
+    rows = steps(results.select("step"))
     if len({row.n for row in rows}) < 2:
         return "steps at two sizes or more"
-    split = density_or_k(rows)
-    values = sorted({split(row) for row in rows})
+    values = sorted({row.amount for row in rows})
     figure, grid = pyplot.subplots(2, len(values), figsize=(max(7.5, 3.6 * len(values) + 1), 7.4), sharex=True,
                                    sharey="row", squeeze=False)
     floors = {}
     for row in rows:
         floors.setdefault(row.n, []).append(row.floor_ms)
     for (time, ratio), value in zip(grid.T, values):
-        lines = selectors_of([row for row in rows if split(row) == value], lambda row: row.n)
+        lines = selectors_of([row for row in rows if row.amount == value], lambda row: row.n)
         draw_lines(time, lines, lambda row: row.n, lambda row: row.ms)
         time.plot(sorted(floors), [sorted(floors[n])[len(floors[n]) // 2] for n in sorted(floors)], linewidth=1.4,
                   label="floor: r[i] += g[i]", **FLOOR)
         draw_lines(ratio, lines, lambda row: row.n, lambda row: row.ratio)
         ratio.axhline(1, linewidth=1.4, **FLOOR)
-        time.set_title(value if value.startswith("k = ") else f"density {value}", fontsize=11)
+        time.set_title(asked(value), fontsize=11)
         ratio.set_xscale("log", base=2)
         first, last = (round(math.log2(n)) for n in (min(floors), max(floors)))
         ratio.set_xticks([1 << power for power in range(first, last + 1, 1 if last - first < 6 else 3)])
@@ -123,25 +124,27 @@ def draw_time(results, pyplot):
 
 
 def draw_density(results, pyplot):
-    """Ratio to the floor against density, a panel for each size that has two densities or more."""
-    rows = [row for row in results.select("step") if row.who in NAMES]
-    sizes = sorted({row.n for row in rows if len({each.density for each in rows if each.n == row.n}) > 1})
+    """Ratio to the floor against density or k, a panel for each size that has two of them or more."""
+    rows = steps(results.select("step"))
+    sizes = sorted({row.n for row in rows if len({each.amount for each in rows if each.n == row.n}) > 1})
     if not sizes:
         return "steps of one size at two densities or more"
+    by_k = all(row.amount.startswith("k = ") for row in rows)
+
+    def x(row):
+        return row.k if by_k else 100 * row.density
     rows = [row for row in rows if row.n in sizes]
     figure, grid = pyplot.subplots(1, len(sizes), figsize=(max(7, 3.6 * len(sizes) + 1), 4.8), sharex=True, sharey=True,
                                    squeeze=False)
-    densities = sorted({100 * row.density for row in rows})
     for axes, n in zip(grid[0], sizes):
-        lines = selectors_of([row for row in rows if row.n == n], lambda row: row.density)
-        draw_lines(axes, lines, lambda row: 100 * row.density, lambda row: row.ratio)
+        draw_lines(axes, selectors_of([row for row in rows if row.n == n], x), x, lambda row: row.ratio)
         axes.axhline(1, linewidth=1.4, label="floor: r[i] += g[i]", **FLOOR)
         axes.set_title(f"n = {power(n)}", fontsize=11)
-        axes.set_xlabel("density k / n")
+        axes.set_xlabel("entries k" if by_k else "density k / n")
         axes.set_xscale("log")
-        axes.set_xticks(densities if len(densities) < 8 else densities[::-(-len(densities) // 6)])
+        axes.set_xticks(apart([x(row) for row in rows]))
         axes.minorticks_off()
-        axes.xaxis.set_major_formatter("{x:g} %")
+        axes.xaxis.set_major_formatter("{x:,g}" if by_k else "{x:g} %")
     grid[0, 0].set_ylim(0, max(1.2, 1.08 * max(row.ratio for row in rows)))
     grid[0, 0].set_ylabel("time of a step / time of the floor")
     figure.suptitle(f"A whole step, fp32, {threads(results)}")
@@ -151,14 +154,13 @@ def draw_density(results, pyplot):
 
 def draw_threads(results, pyplot):
     """Time of a step against threads, at every size."""
-    rows = [row for row in results.rows if row.family == "step" and row.who in NAMES and row.law == "laplace"
-            and row.dtype == "fp32"]
+    rows = [row for row in steps(results.rows) if row.law == "laplace" and row.dtype == "fp32"]
     grid = {}
     for row in rows:
-        grid.setdefault((row.n, row.density), set()).add(row.threads)
-    rows = [row for row in rows if len(grid[row.n, row.density]) > 1]
+        grid.setdefault((row.n, row.amount), set()).add(row.threads)
+    rows = [row for row in rows if len(grid[row.n, row.amount]) > 1]
     lines = lines_of(rows, lambda row: row.threads,
-                     lambda row: Part((row.n, row.density), f"n = {power(row.n)}, {percent(row.density)}"))
+                     lambda row: Amount((row.n, row.amount), f"n = {power(row.n)}, {row.amount}"))
     if not lines:
         return "steps with two numbers of threads or more"
     figure, axes = pyplot.subplots(figsize=(7, 4.8))
@@ -181,7 +183,8 @@ def draw_peers(results, pyplot):
     peers = [row for row in results.select("peer", n=results.n)]
     if not peers:
         return "peers (gradsieve_bench --peers)"
-    jobs = [("whole step, exactly k", "step", ("radix", "laplacian_exact"),
+    own_names = list(dict.fromkeys(row.who for row in steps(results.rows) if row.who not in NAMES))
+    jobs = [("whole step, exactly k", "step", ("radix", "laplacian_exact", *own_names),
              [row for row in peers if row.who not in PUBLISHED]),
             ("selection alone, no hint", "select", ("radix", "laplacian", "hierarchical"),
              [row for row in peers if row.who in PUBLISHED])]
@@ -191,13 +194,13 @@ def draw_peers(results, pyplot):
         rows = [row for who in own for row in results.select(family, who, n=results.n)] + others
         rows = [row for row in rows if row.density in {other.density for other in others}]
         labels = list(dict.fromkeys(row.who for row in rows))
-        densities = sorted({row.density for row in rows})
-        height = 0.8 / len(densities)
-        for i, density in enumerate(densities):
+        amounts = {row.density: row.amount for row in reversed(rows)}
+        height = 0.8 / len(amounts)
+        for i, density in enumerate(sorted(amounts)):
             at = {row.who: row for row in rows if row.density == density}
-            ys = [labels.index(who) + (i - (len(densities) - 1) / 2) * height for who in at]
+            ys = [labels.index(who) + (i - (len(amounts) - 1) / 2) * height for who in at]
             times = [f"{row.ms:,.0f} ms" if row.ms >= 1000 else f"{row.ms:.3g} ms" for row in at.values()]
-            bars = axes.barh(ys, [row.ms for row in at.values()], height * 0.92, label=f"density {percent(density)}",
+            bars = axes.barh(ys, [row.ms for row in at.values()], height * 0.92, label=asked(amounts[density]),
                              color=[("C0", "#8fbbdc")[i % 2] if row.family != "peer" else ("0.45", "0.7")[i % 2]
                                     for row in at.values()])
             axes.bar_label(bars, times, fontsize=8, padding=4,
@@ -206,17 +209,17 @@ def draw_peers(results, pyplot):
         floor = floors[len(floors) // 2]
         line = axes.axvline(floor, linewidth=1.4, **FLOOR)
         theirs = {row.who for row in others}
-        axes.set_yticks(range(len(labels)), [("" if who in theirs else "gradsieve ") + who.replace("_", " ")
-                                             for who in labels])
+        axes.set_yticks(range(len(labels)), [who if who in own_names else ("" if who in theirs else "gradsieve ") +
+                                             who.replace("_", " ") for who in labels])
         axes.invert_yaxis()
         axes.set_xscale("log")
         axes.set_xlim(0.5 * min(floor, min(row.ms for row in rows)), 4 * max(row.ms for row in rows))
         axes.xaxis.set_major_formatter("{x:,g}")
         axes.set_xlabel("time, ms")
         axes.set_title(title, fontsize=11)
-        shades = [pyplot.Rectangle((0, 0), 1, 1, color=color) for color in ("0.45", "0.7")[:len(densities)]]
+        shades = [pyplot.Rectangle((0, 0), 1, 1, color=color) for color in ("0.45", "0.7")[:len(amounts)]]
         axes.legend([line] + shades, [f"floor (r[i] += g[i]), {floor:.3g} ms"] +
-                    [f"density {percent(d)}" for d in densities], fontsize=9, loc="upper center",
+                    [asked(amounts[density]) for density in sorted(amounts)], fontsize=9, loc="upper center",
                     bbox_to_anchor=(0.5, -0.12), ncol=3, frameon=False, columnspacing=1.2, handlelength=1.6)
     figure.suptitle(f"The same job in other ways, n = {power(results.n)}, fp32, {threads(results)}")
     return figure
@@ -275,6 +278,8 @@ def main():
     from matplotlib import pyplot
 
     folder = chosen.output or chosen.json[0].parent
+    if exchanges := sorted({row.who for row in results.rows if row.family == "exchange"}):
+        print(f"plot.py: no picture shows whole exchanges ({', '.join(exchanges)}); table.py lists them")
     drawings = {"time": draw_time, "density": draw_density, "threads": draw_threads, "peers": draw_peers,
                 "deft": draw_deft}
     for name, draw in drawings.items():

@@ -4,6 +4,18 @@ import json
 import sys
 
 
+class Amount(str):
+    """How much a row selects, a density or, where the user chose that, a k: sorts by `number`, reads as its text."""
+
+    def __new__(cls, number, text):
+        amount = super().__new__(cls, text)
+        amount.number = number
+        return amount
+
+    def __lt__(self, other):
+        return self.number < other.number
+
+
 class Row:
     """One row: its names ("step", "radix"), its axes (n, density, law, dtype, threads, ranks) and its figures.
     `disturbed`: something else ran meanwhile, as the program has seen, or as the floor took over 2.5 times as long as
@@ -16,9 +28,11 @@ class Row:
         axes.pop("iterations", None)
         axes.pop("repeats", None)
         self.family, self.who = self.names[0], "/".join(self.names[1:])
+        density = float(axes["density"])
         self.n, self.threads = int(axes["n"]), int(axes["threads"])
-        self.density, self.ranks = float(axes["density"]), int(axes.get("ranks", 1))
+        self.density, self.ranks = density, int(axes.get("ranks", 1))
         self.k = int(entry.get("k", 0))
+        self.amount = Amount(self.k, f"k = {self.k:,}") if "k" in axes else Amount(density, f"{100 * density:g} %")
         self.law, self.dtype = axes["law"], axes["dtype"]
         self.ms = float(entry["real_time"])
         self.ratio = float(entry["floor_ratio"])

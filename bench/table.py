@@ -132,20 +132,22 @@ GOALS = [
 
 def write_goals(results, out):
     print("## Goals\n", file=out)
+    measured = [(value, *goal) for goal in GOALS if (value := goal[1](results)) is not None]
+    if not measured:
+        print("None of them was measured: their rows are those of `bench/report.sh`.\n", file=out)
+        return
     if results.n != GOAL_ELEMENTS:
         print(f"**The goals are for n = 2^25; this is a run with n = {results.n:,}.**\n", file=out)
     print("| what | goal | would do | measured | verdict |", "|---|--:|--:|--:|---|", sep="\n", file=out)
-    for what, measure, goal, enough, more in GOALS:
-        value = measure(results)
+    for value, what, _, goal, enough, more in measured:
         sign, factor = ("≥", -1) if more else ("≤", 1)
         limits = ["–" if limit == math.inf else f"{sign} {limit:g}" for limit in (goal, enough)]
-        if value is None:
-            shown, verdict = "–", "not measured, or disturbed"
-        else:
-            shown = f"{value:.3g}"
-            words = [word for word, limit in (("met", goal), ("would do", enough)) if factor * value <= factor * limit]
-            verdict = "for information" if goal == math.inf else (words or ["**missed**"])[0]
-        print(f"| {what} | {limits[0]} | {limits[1]} | {shown} | {verdict} |", file=out)
+        words = [word for word, limit in (("met", goal), ("would do", enough)) if factor * value <= factor * limit]
+        verdict = "for information" if goal == math.inf else (words or ["**missed**"])[0]
+        print(f"| {what} | {limits[0]} | {limits[1]} | {value:.3g} | {verdict} |", file=out)
+    known = {what for _, what, *_ in measured}
+    if left := [what for what, *_ in GOALS if what not in known]:
+        print(f"\nNot measured, or disturbed: {'; '.join(left)}.", file=out)
     print(file=out)
 
 
@@ -190,7 +192,7 @@ def write_rows(results, out):
         print(f"### {family}\n", "| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1), sep="\n",
               file=out)
         for row in rows:
-            names = [row.who, *([str(row.ranks)] if ranks else []), f"{row.n:,}", f"{100 * row.density:g} %", row.law,
+            names = [row.who, *([str(row.ranks)] if ranks else []), f"{row.n:,}", row.amount, row.law,
                      row.dtype, row.threads]
             if row.disturbed:
                 cells = [*names, "disturbed"] + ["–"] * (len(head) - len(names) - 1)

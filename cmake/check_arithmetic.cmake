@@ -1,6 +1,7 @@
 # cmake -DROOT=<include folder> -P check_arithmetic.cmake
 # Results must not depend on -ffast-math: NaN and infinity are tested by their bits (is_finite(), magnitude_key()), and
-# what all ranks decide in common is made of whole numbers and of gradsieve::exact. Code only; comments may say anything.
+# what all ranks decide in common is made of whole numbers and of gradsieve::exact. What is thrown is a gradsieve::error.
+# Code only; comments may say anything.
 cmake_minimum_required(VERSION 3.25)
 
 # Folded by -ffinite-math-only.
@@ -25,6 +26,9 @@ foreach(header IN LISTS headers)
       string(APPEND found "${header} has ${what}: see gradsieve/core/arithmetic.hpp\n")
     endif()
   endforeach()
+  if(text MATCHES "(throw|make_exception_ptr[(]) *std::[a-z_]+")
+    string(APPEND found "${header} has ${CMAKE_MATCH_0}: throw an exception of gradsieve/core/error.hpp\n")
+  endif()
 endforeach()
 if(NOT headers)
   message(FATAL_ERROR "there are no headers in ${ROOT}")

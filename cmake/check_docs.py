@@ -117,6 +117,7 @@ PRELUDE = """#include <gradsieve/comm/mpi.hpp>
 #include <cstddef>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <vector>
 namespace gs = gradsieve;
 """

@@ -14,13 +14,17 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/gradsieveConfigVersion.c
 install(FILES "${PROJECT_BINARY_DIR}/gradsieveConfig.cmake" "${PROJECT_BINARY_DIR}/gradsieveConfigVersion.cmake"
               cmake/gradsieveNccl.cmake DESTINATION "${package_dir}")
 
-# The prefix is counted from where the file lies, so that `cmake --install --prefix` and moved trees keep it true.
-# Folders may be absolute paths, as some distributions give them.
-set(pkgconfig_dir "${CMAKE_INSTALL_DATADIR}/pkgconfig")
-cmake_path(ABSOLUTE_PATH pkgconfig_dir BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE pkgconfig_full_dir)
-cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY "${pkgconfig_full_dir}"
-           OUTPUT_VARIABLE pkgconfig_to_prefix)
-set(pkgconfig_headers "\${prefix}")
-cmake_path(APPEND pkgconfig_headers "${CMAKE_INSTALL_INCLUDEDIR}")
-configure_file(cmake/gradsieve.pc.in "${PROJECT_BINARY_DIR}/gradsieve.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/gradsieve.pc" DESTINATION "${pkgconfig_dir}")
+# gradsieve_install_pc(<package> <folder>): a package for pkg-config. The prefix is counted from where the file lies, so
+# that `cmake --install --prefix` and moved trees keep it true. Folders may be absolute paths, as some distributions give
+# them.
+function(gradsieve_install_pc package folder)
+  cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE full)
+  cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY "${full}" OUTPUT_VARIABLE pkgconfig_to_prefix)
+  foreach(kind IN ITEMS INCLUDEDIR LIBDIR)
+    set(pkgconfig_${kind} "\${prefix}")
+    cmake_path(APPEND pkgconfig_${kind} "${CMAKE_INSTALL_${kind}}")
+  endforeach()
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/${package}.pc.in" "${PROJECT_BINARY_DIR}/${package}.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/${package}.pc" DESTINATION "${folder}")
+endfunction()
+gradsieve_install_pc(gradsieve "${CMAKE_INSTALL_DATADIR}/pkgconfig")

@@ -15,6 +15,7 @@
 #include <iostream>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -30,6 +31,7 @@
 #endif
 
 #include "command_line.hpp"
+#include "text_file.hpp"
 
 #if !defined(GRADSIEVE_EXAMPLE_TRACES)
 #define GRADSIEVE_EXAMPLE_TRACES "examples/traces"
@@ -151,8 +153,14 @@ gs::trace trace_of(settings const& chosen) {
   if (chosen.elements > 0) return gs::trace{{"", 4 * chosen.elements, 0, 0, 0}};
   auto const shipped = std::filesystem::path{GRADSIEVE_EXAMPLE_TRACES} / (chosen.trace + ".csv");
   auto const path = std::filesystem::exists(shipped) ? shipped : std::filesystem::path{chosen.trace};
-  std::ifstream file{path};
-  if (!file) throw example::usage_error("--trace '" + chosen.trace + "': no such file, and no trace of the examples");
+  if (!std::filesystem::exists(path))
+    throw example::usage_error("--trace '" + chosen.trace + "': no such file, and no trace of the examples");
+  auto const text = example::read_text(path);
+  if (example::begins_as_json(text))
+    throw std::runtime_error("'" + path.string() + "' is JSON, which simulate reads, profiles of PyTorch too: " +
+                             "simulate --trace '" + path.string() +
+                             "' --write-trace layers.csv; advise --trace layers.csv");
+  std::istringstream file{text};
   return gs::read_csv(file, path.stem().string());
 }
 

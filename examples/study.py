@@ -736,4 +736,5 @@ for part in (density, selection, laws, kinds, estimates, selectors, memories, le
 (folder / "tables.md").write_text("\n".join(document))
 (folder / "commands.txt").write_text("".join(path.read_text() for path in sorted(folder.glob("*.command"))
                                              if path.with_suffix(".done").exists()))
+print("Tables that go to examples/study: then run examples/study/figures.py --write --made TABLE=COMMIT")
 print(f"wrote {folder}/tables.md and {len(list(folder.glob('*.png')))} pictures")

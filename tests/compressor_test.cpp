@@ -867,6 +867,27 @@ TEST_CASE("rescale and residual_norm") {
   CHECK(small.residual_norm() == 13.0);
 }
 
+TEST_CASE("residual_norm over the gradient's norm, as RUNNING.md has it: for noise, and for gradients that stay") {
+  auto const n = std::uint64_t{10'000};
+  auto const ratio = [&](bool noise) {
+    gs::compressor compressor{here, gs::layout::flat(n), gs::recipe{.density = 0.01}};
+    double squares = 0;
+    for (std::uint64_t step = 0; step < 300; ++step) {
+      auto const g = gradient(n, 0, noise ? step : 0);
+      squares = 0;
+      for (float const each : g) squares += static_cast<double>(each) * static_cast<double>(each);
+      compressor.compress(std::span{g});
+    }
+    return compressor.residual_norm() / std::sqrt(squares);
+  };
+  double const noise = ratio(true);  // 0.4 / sqrt(density), and less where layers differ in scale
+  CHECK(noise > 2);
+  CHECK(noise < 4.4);
+  double const stays = ratio(false);  // 0.45 / density, likewise
+  CHECK(stays > 15);
+  CHECK(stays < 50);
+}
+
 // ---- Formats -----------------------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE("half precision in, its nearest value of the float mean out", T, gs::float16, gs::bfloat16) {

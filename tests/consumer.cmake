@@ -35,8 +35,13 @@ find_program(GRADSIEVE_PKG_CONFIG NAMES pkg-config pkgconf)
 mark_as_advanced(GRADSIEVE_PKG_CONFIG)
 if(GRADSIEVE_PKG_CONFIG)
   gradsieve_add_test(consumer_pkg_config sh "${consumer}/pkg_config.sh" "${GRADSIEVE_PKG_CONFIG}" "${prefix}"
-                     "${CMAKE_CXX_COMPILER}" "${CMAKE_CURRENT_BINARY_DIR}/consumer_pkg_config")
+                     gradsieve "${CMAKE_CXX_COMPILER}" "${CMAKE_CURRENT_BINARY_DIR}/consumer_pkg_config")
   list(APPEND users_of_the_package pkg_config)
+  if(GRADSIEVE_BUILD_C)
+    gradsieve_add_test(consumer_pkg_config_c sh "${consumer}/pkg_config.sh" "${GRADSIEVE_PKG_CONFIG}" "${prefix}"
+                       gradsieve_c "${CMAKE_C_COMPILER}" "${CMAKE_CURRENT_BINARY_DIR}/consumer_pkg_config_c")
+    list(APPEND users_of_the_package pkg_config_c)
+  endif()
 else()
   message(STATUS "gradsieve: no pkg-config; its consumer is not tested")
 endif()
@@ -46,9 +51,10 @@ set(apart "${CMAKE_CURRENT_BINARY_DIR}/apart")
 gradsieve_add_test(install_apart sh -c "'${CMAKE_COMMAND}' -S '${PROJECT_SOURCE_DIR}' -B '${apart}' \
 -DCMAKE_CXX_COMPILER='${CMAKE_CXX_COMPILER}' -DGRADSIEVE_BUILD_TESTS=OFF -DGRADSIEVE_BUILD_BENCH=OFF \
 -DGRADSIEVE_BUILD_EXAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/a/b -DCMAKE_INSTALL_INCLUDEDIR=/c/include \
--DCMAKE_INSTALL_DATADIR=/a/d >'${apart}.log' && cat '${apart}/gradsieve.pc'")
+-DCMAKE_INSTALL_DATADIR=/a/d -DCMAKE_INSTALL_LIBDIR=lib/x -DGRADSIEVE_BUILD_C=ON >'${apart}.log' && cat '${apart}/gradsieve.pc' '${apart}/gradsieve_c.pc'")
 set_tests_properties(${GRADSIEVE_TEST_PREFIX}install_apart PROPERTIES PASS_REGULAR_EXPRESSION
-                     "prefix=.{pcfiledir}/../../b\nincludedir=/c/include\n")
+                     "prefix=.{pcfiledir}/../../b\nincludedir=/c/include\n.*prefix=.{pcfiledir}/../../..\nincludedir=/c/include\n\
+libdir=.{prefix}/lib/x\n.*-lgradsieve_c -lstdc..")
 
 if(TARGET MPI::MPI_CXX)
   gradsieve_consumer(mpi_package -DGRADSIEVE_FROM=package -DGRADSIEVE_COMPONENTS=mpi)

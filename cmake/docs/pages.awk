@@ -22,7 +22,7 @@ END {
       link = "![" words "](" target ")"
     } else if (target !~ /^[a-z]+:/) {
       sub(/#.*/, "", target)
-      link = target ~ /(README|DESIGN|TRAINING)\.md$/ ? "[" words "](" target ")" : words
+      link = target ~ /(README|DESIGN|RUNNING|TRAINING)\.md$/ ? "[" words "](" target ")" : words
     }
     gsub(/\001/, "", before)
     printf "%s%s", before, link

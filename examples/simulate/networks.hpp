@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <istream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -16,22 +16,21 @@
 
 #include <gradsieve/plan.hpp>
 
+#include "../text_file.hpp"
 #include "options.hpp"
 
 namespace simulation {
-
-inline std::ifstream opened(std::filesystem::path const& path) {
-  std::ifstream file{path, std::ios::binary};
-  if (!file || std::filesystem::is_directory(path)) throw std::runtime_error("cannot read '" + path.string() + "'");
-  return file;
-}
 
 /// Reads one file of measured times.
 class network_reader {
  public:
   /// @throws std::runtime_error that names the file and the line
   [[nodiscard]] static priced_network read(std::filesystem::path const& path) {
-    auto file = opened(path);
+    auto const text = example::read_text(path);
+    if (example::begins_as_json(text))
+      throw std::runtime_error("'" + path.string() + "' is JSON; a network is a CSV of bytes and seconds, or what " +
+                               "osu_allreduce or nccl-tests print");
+    std::istringstream file{text};
     network_reader reader{path};
     if (path.extension() == ".csv" && file.peek() != '#')
       reader.read_csv(file);

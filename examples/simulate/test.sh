@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What simulate reads, and what it says of files that it cannot: test.sh PROGRAM FOLDER
+# What simulate and advise read, and what they say of files that they cannot: test.sh SIMULATE FOLDER ADVISE
 set -uo pipefail
 program=$1
 folder=$2
+advise=$3
 profiles=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/profiles
 mkdir -p "$folder"
 cd "$folder" || exit 1
@@ -17,6 +18,17 @@ takes() {
   code=$?
   if [[ $code != "$status" || $out != *"$text"* ]]; then
     echo "simulate $*: exit $code, expected $status and '$text', got: ${out:0:600}"
+    failed=1
+  fi
+}
+
+# both TEXT FILE ARGUMENTS...: neither reads this trace, and both say this
+both() {
+  local text=$1 out
+  takes 1 "$text" --trace "${@:2}"
+  out=$("$advise" --trace "$2" 2>&1)
+  if [[ $? != 1 || $out != *"$text"* || $out == *[[:cntrl:]]* ]]; then
+    echo "advise --trace $2: expected '$text', got: ${out:0:600}"
     failed=1
   fi
 }
@@ -230,6 +242,32 @@ for option in --csv --chrome --write-trace; do takes 1 "cannot write '/dev/full'
 printf '{"name": "a, \\"b\\"", "layers": [{"bytes": 4, "backward": 1}]}' >comma.json
 takes 0 'a, "b" on v100' --trace comma.json --csv comma.csv
 grep -q '^"a, ""b""",v100-10gbe,4,optimal,' comma.csv || { echo "comma.csv: $(cat comma.csv)"; failed=1; }
+
+# What is no text, by its first bytes, whatever its name is.
+printf '\037\213\010\000\000' >profile.json.gz
+both "'profile.json.gz' is compressed by gzip; decompress it: gunzip -k 'profile.json.gz'" profile.json.gz
+takes 1 'is compressed by gzip' --trace short.csv --network profile.json.gz
+takes 1 'is compressed by gzip' --log profile.json.gz
+printf '\050\265\057\375ab' >zstd.json
+both 'is compressed by zstd' zstd.json
+printf 'PK\003\004' >model.csv
+both 'is a zip archive' model.csv
+printf '\377\376b\000y\000' >wide.csv
+both "is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 'wide.csv'" wide.csv
+printf 'bytes\000' >zero.csv
+both 'is binary; export it as text' zero.csv
+printf '<!DOCTYPE html>' >page.csv
+both 'is a web page; download the file itself' page.csv
+# JSON goes by its first character; a mark before it does not count. advise says who reads it.
+printf '\357\273\277 {"traceEvents": []}' >profile.txt
+takes 1 "'profile' is a profile, and it has no" --trace profile.txt
+out=$("$advise" --trace undefined.json 2>&1)
+[[ $out == *"'undefined.json' is JSON, which simulate reads"*"simulate --trace 'undefined.json' --write-trace"* ]] ||
+  { echo "advise --trace undefined.json: $out"; failed=1; }
+takes 1 'is JSON; a network is a CSV' --trace short.csv --network undefined.json
+printf '[node1:7] a launcher says something\n' | cat - osu.txt >launched.txt
+takes 0 '*7.0 (43)' --trace short.csv --network launched.txt --planners wfbp
+takes 0 '2 layers' --trace <(cat short.csv) # a pipe
 
 # A byte order mark, as spreadsheets write it.
 for file in short net; do printf '\357\273\277' | cat - $file.csv >${file}_mark.csv; done

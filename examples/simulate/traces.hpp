@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <locale>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -17,6 +17,7 @@
 
 #include <gradsieve/plan.hpp>
 
+#include "../text_file.hpp"
 #include "json.hpp"
 #include "networks.hpp"
 #include "options.hpp"
@@ -84,8 +85,7 @@ inline gs::trace from_layers(std::vector<json> const& items, std::string const& 
   return gs::trace{std::move(layers), name};
 }
 
-inline gs::trace from_json(std::istream& in, std::string const& name, std::vector<std::uint64_t> const& sizes) {
-  auto const text = std::string{std::istreambuf_iterator<char>{in}, {}};
+inline gs::trace from_json(std::string const& text, std::string const& name, std::vector<std::uint64_t> const& sizes) {
   json whole;
   try {
     whole = json_reader::read(text);
@@ -117,11 +117,13 @@ inline gs::trace load(std::string const& text, std::vector<std::uint64_t> const&
     if (known.empty()) throw usage_error("--trace '" + text + "': no such file, and no folder " GRADSIEVE_EXAMPLE_TRACES);
     throw usage_error("--trace '" + text + "': choose a file, all, or one of " + joined(known));
   }
-  auto file = opened(path);
+  auto const content = example::read_text(path);
   auto const name = path.stem().string();
-  if (!sizes.empty() && path.extension() != ".json")
+  if (path.extension() == ".json" || example::begins_as_json(content)) return from_json(content, name, sizes);
+  if (!sizes.empty())
     throw usage_error("--sizes: goes with a profile of PyTorch; '" + text + "' has the sizes of its gradients");
-  return path.extension() == ".json" ? from_json(file, name, sizes) : gs::read_csv(file, name);
+  std::istringstream file{content};
+  return gs::read_csv(file, name);
 }
 
 inline std::vector<gs::trace> load_all(settings const& chosen) {
@@ -137,7 +139,7 @@ inline std::vector<gs::trace> load_all(settings const& chosen) {
   }
   if (!chosen.logs.empty() && !chosen.sizes.empty()) throw usage_error("--sizes: goes with a profile, not with --log");
   for (auto const& each : chosen.logs) {
-    auto file = opened(each);
+    std::istringstream file{example::read_text(each)};
     traces.push_back(gs::read_mgwfbp_log(file, std::filesystem::path{each}.stem().string()));
   }
   // Compressed exchanges send entries of binary32 gradients, whatever the model's own format is.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that figures of the pages are those of committed results: figures.py [--write] [ROOT [PAGE...]]
+"""Checks that figures of the pages are those of committed results: figures.py [--write] [--made TABLE=COMMIT...] [ROOT [PAGE...]]
 
 A table with figures needs one of these comments on the line before it; --write makes the rows new:
     <!-- table NAME: KEY=VALUE; KEY=A|B: COLUMN; COLUMN as TITLE -->  of a CSV file; without rows or columns: all
@@ -22,13 +22,19 @@ table may have such a comment above it, and `figures in FILE` stands for one who
 NAME is that of a file examples/study/NAME.table.csv, or a path from the root; of Google Benchmark's JSON a row is a
 benchmark, of a page the row of a table. A condition is one of = ~ (begins with) < <= > >=; it stands in quotes if it
 has ": ". A line that ends with ; or : goes on in the next, and a COLUMN may have *. Numbers are compared as far as they
-are written; "1.5 behind" states -1.47, but a number with a sign needs that sign."""
+are written; "1.5 behind" states -1.47, but a number with a sign needs that sign.
+
+examples/study/made.csv has for each table of the study the commit of the program that made it, and a hash of the code
+of each policy in it, with which its figures hold. If that code has changed, the column "older than" names the change
+and the policy, as in "8ff7414 (laplacian)"; the page shows both above the table. --made TABLE=COMMIT writes a row new:
+for a table that was run again, or with its old commit after a change that changes no figure."""
 
 import argparse
 import ast
 import csv
 import fnmatch
 import functools
+import hashlib
 import json
 import operator
 import pathlib
@@ -214,6 +220,54 @@ def made_table(root, clause):
     return ["|" + "|".join(line) + "|" for line in lines]
 
 
+def code_of(root, policy):
+    """A hash of a policy's header without comments, blanks, directives and the lines of its namespace."""
+    for path in sorted((root / "include/gradsieve").glob(f"*/{policy}.hpp")):
+        code = re.sub(r"//.*|^#.*|^namespace .*|^[A-Z_]+$", "", path.read_text(encoding="utf-8"), flags=re.M)
+        return hashlib.sha256("".join(code.split()).encode()).hexdigest()[:8]
+    return "none"
+
+
+MADE = "examples/study/made.csv"
+
+
+@functools.cache
+def made_rows(root):
+    path = root / MADE
+    return {row["table"]: row for row in rows(root, MADE)} if path.exists() else {}
+
+
+def made_line(row):
+    return f"Commit {row['commit']}" + (f"; older than {row['older than']}" if row["older than"] else "")
+
+
+def made_faults(root):
+    tables = {path.name.removesuffix(".table.csv") for path in (root / "examples/study").glob("*.table.csv")}
+    for name in sorted(tables ^ made_rows(root).keys()):
+        yield f"{MADE}: {name} needs both a row and a table"
+    for name, row in made_rows(root).items():
+        known = set(re.findall(r"\w+", row["older than"]))
+        for policy, code in (each.split(":") for each in row["policies"].split()):
+            if code_of(root, policy) != code and policy not in known:
+                yield (f"{MADE}: {name}: {policy}.hpp has changed since {row['commit']}: run the table again, write "
+                       f"'COMMIT ({policy})' as older than, or if no figure can change: figures.py --made "
+                       f"{name}={row['commit']}")
+
+
+def write_made(root, wanted):
+    for each in wanted:
+        name, _, commit = each.partition("=")
+        if name not in made_rows(root) or not commit:
+            sys.exit(f"figures.py: --made {each}: expected TABLE=COMMIT with one of {', '.join(made_rows(root))}")
+        row = made_rows(root)[name]
+        policies = [policy.split(":")[0] for policy in row["policies"].split()]
+        row |= {"commit": commit, "older than": "", "policies": " ".join(f"{p}:{code_of(root, p)}" for p in policies)}
+    with (root / MADE).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["table", "commit", "older than", "policies"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(made_rows(root).values())
+
+
 def blocks(lines):
     """(first line, end, kind) of paragraphs, list items, tables and comments, without code, headings and pictures."""
     at, fenced = 0, False
@@ -273,6 +327,10 @@ def check(root, page, prose, write):
                     yield first + 1, "measured by hand: name the command and the date"
             elif kind == "table" and marker.startswith("table "):
                 wanted = made_table(root, " ".join(marker[6:].split()))
+                if row := made_rows(root).get(marker[6:].strip()):
+                    if lines[first - 2] != made_line(row) and not write:
+                        yield first - 1, f"expected '{made_line(row)}', as {MADE} has it"
+                    made.append((first - 2, first - 1, [made_line(row)]))
                 made.append((first, end, wanted))
                 if wanted != have and not write:
                     at = next(i for i in range(len(have) + 1) if wanted[i:i + 1] != have[i:i + 1])
@@ -297,10 +355,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="make the tables new that name a file or a script")
     parser.add_argument("--prose", action="store_true", help="check the text of all pages, not of STUDY.md alone")
+    parser.add_argument("--made", action="append", default=[], metavar="TABLE=COMMIT", help="which commit made a table")
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("pages", nargs="*", default=PAGES)
     chosen = parser.parse_args()
-    found = []
+    if chosen.made:
+        write_made(chosen.root, chosen.made)
+    found = list(made_faults(chosen.root))
     for page in chosen.pages:
         for line, fault in check(chosen.root, page, chosen.prose or page == "examples/STUDY.md", chosen.write):
             found.append(f"{page}:{line}: {fault}")

@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
+#include <string>
+#include <string_view>
 
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/text.hpp>
 
 namespace gradsieve {
 
@@ -166,6 +169,55 @@ struct step_report {
     return budget == 0 ? 0 : static_cast<double>(union_size) / static_cast<double>(budget);
   }
 
+  /// Calls visit(name, value) for every number, in a fixed order, for a log or a dashboard. A name is a
+  /// std::string_view, a value a std::uint64_t or, for `build_up` and the `seconds_...`, a double. What a message's
+  /// kinds of layers cost is in `message` only.
+  template <class Visit>
+  void each(Visit const& visit) const {
+    auto const count = [&](std::string_view name, auto value) { visit(name, static_cast<std::uint64_t>(value)); };
+    count("step", step);
+    count("world", world);
+    count("budget", budget);
+    count("selected", selected);
+    count("capacity", capacity);
+    count("passthrough_layers", passthrough_layers);
+    count("passthrough_elements", passthrough_elements);
+    count("skipped_elements", skipped_elements);
+    count("union_size", union_size);
+    visit(std::string_view{"build_up"}, build_up());
+    count("non_finite", non_finite);
+    count("saturated", saturated);
+    count("bytes_sent", bytes_sent);
+    count("bytes_received", bytes_received);
+    count("baseline_bytes", baseline_bytes);
+    count("thresholds_estimated", thresholds.of(threshold_origin::estimated));
+    count("thresholds_remembered", thresholds.of(threshold_origin::remembered));
+    count("thresholds_corrected", thresholds.of(threshold_origin::corrected));
+    count("probes", thresholds.probes);
+    count("staged", staged);
+    visit(std::string_view{"seconds_accumulate"}, seconds.accumulate);
+    visit(std::string_view{"seconds_partition"}, seconds.partition);
+    visit(std::string_view{"seconds_select"}, seconds.select);
+    visit(std::string_view{"seconds_exchange"}, seconds.exchange);
+    visit(std::string_view{"seconds_apply"}, seconds.apply);
+  }
+
+  /// What each() visits as one JSON object in one line, {"step": 0, "world": 1, ...}. Allocates.
+  [[nodiscard]] std::string json() const {
+    auto const write = [](std::ostream& out, std::string_view name, auto value) {
+      out << '"' << name << "\": " << shortest{value};
+    };
+    return '{' + joined(", ", write) + '}';
+  }
+  /// What each() visits as a line of a CSV file, without a line end; csv_names() is the first line. Allocates.
+  [[nodiscard]] std::string csv() const {
+    return joined(",", [](std::ostream& out, std::string_view, auto value) { out << shortest{value}; });
+  }
+  /// The names of csv()'s columns. Allocates.
+  [[nodiscard]] static std::string csv_names() {
+    return step_report{}.joined(",", [](std::ostream& out, std::string_view name, auto) { out << name; });
+  }
+
   /// Writes one line. Skipped elements, saturated values, thresholds, parts of the message and staging are written only
   /// if there are any.
   friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
@@ -183,6 +235,19 @@ struct step_report {
           << it.thresholds.of(threshold_origin::remembered) << ", corrected "
           << it.thresholds.of(threshold_origin::corrected) << " (" << it.thresholds.probes << " probes)";
     return out << it.message << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";
+  }
+
+ private:
+  template <class Write>
+  [[nodiscard]] std::string joined(std::string_view separator, Write const& write) const {
+    auto out = plain_text();
+    std::string_view before;
+    each([&](std::string_view name, auto value) {
+      out << before;
+      write(out, name, value);
+      before = separator;
+    });
+    return out.str();
   }
 };
 

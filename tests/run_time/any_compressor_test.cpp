@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -18,6 +20,8 @@
 #include <gradsieve/parameters.hpp>
 #include <gradsieve/plan.hpp>
 #include <gradsieve/run_time.hpp>
+
+#include "../../examples/c/objects.hpp"
 
 namespace {
 
@@ -455,4 +459,16 @@ TEST_CASE("A compressor that was moved from throws") {
                        "gradsieve: this compressor was moved from", gs::invalid_argument);
   CHECK_THROWS_AS(first.discard_step(), gs::invalid_argument);
   CHECK(second.layers() == layers());
+}
+
+TEST_CASE("The C interface has a status for each exception of a host") {
+  auto const status = [](auto const& exception) { return c_interface::guarded([&] { throw exception; }); };
+  CHECK(status(gs::invalid_argument("")) == GRADSIEVE_INVALID_ARGUMENT);
+  CHECK(status(gs::mismatch("")) == GRADSIEVE_MISMATCH);
+  CHECK(status(gs::corrupt_message("")) == GRADSIEVE_CORRUPT);
+  CHECK(status(gs::corrupt_state("")) == GRADSIEVE_CORRUPT);
+  CHECK(status(gs::communication_error("")) == GRADSIEVE_COMMUNICATION);
+  CHECK(status(std::bad_alloc{}) == GRADSIEVE_NO_MEMORY);
+  CHECK(status(std::logic_error("of a callback")) == GRADSIEVE_OTHER);
+  CHECK(c_interface::last_error == "of a callback");
 }

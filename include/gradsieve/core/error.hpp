@@ -13,37 +13,59 @@
 
 namespace gradsieve {
 
-/// A value outside its limits (density, sizes, layouts). Thrown before anything has changed.
-using std::invalid_argument;
+/// The base of all exceptions of this library, each of which also has a base in the standard library: catch either.
+/// Not of this kind are std::bad_alloc, std::system_error (no thread) and what policies and communicators of your own
+/// throw; these pass through unchanged.
+struct error {
+  virtual ~error() = default;
+  /// A sentence that names the value, the limit and what to do.
+  [[nodiscard]] virtual char const* what() const noexcept = 0;
+};
+
+namespace detail {
+
+/// An exception of this library that is also one of the standard library.
+template <class Standard>
+struct error_and : Standard, error {
+  using Standard::Standard;
+  [[nodiscard]] char const* what() const noexcept override { return Standard::what(); }
+};
+
+}  // namespace detail
+
+/// A value outside its limits (density, sizes, layouts), or a call at the wrong time. Thrown before anything changes.
+struct invalid_argument : detail::error_and<std::invalid_argument> {
+  using error_and::error_and;
+};
 
 /// Ranks, or a saved state and its compressor, disagree on layout, recipe, density or step.
-struct mismatch : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct mismatch : detail::error_and<std::runtime_error> {
+  using error_and::error_and;
 };
 
 /// A message that is truncated, damaged or of another format. Nothing was written outside the destination.
-struct corrupt_message : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct corrupt_message : detail::error_and<std::runtime_error> {
+  using error_and::error_and;
 };
 
 /// A saved state that is truncated or damaged. The compressor is unchanged.
-struct corrupt_state : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct corrupt_state : detail::error_and<std::runtime_error> {
+  using error_and::error_and;
 };
 
 /// A gradient has a NaN or infinity and the recipe says `non_finite::fail`. The compressor is unchanged.
-struct non_finite_gradient : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct non_finite_gradient : detail::error_and<std::runtime_error> {
+  using error_and::error_and;
 };
 
 /// A collective failed, or another rank failed in this step.
-struct communication_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct communication_error : detail::error_and<std::runtime_error> {
+  using error_and::error_and;
 };
 
 /// A CUDA call failed. The message has its name, its code and CUDA's text.
-struct device_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct device_error : detail::error_and<std::runtime_error> {
+  using error_and::error_and;
 };
 
 namespace detail {

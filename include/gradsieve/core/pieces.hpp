@@ -57,7 +57,7 @@ struct piece_value<List> {
 /// make it once, and again when a piece has moved. A step costs one search in the list for each 4096 elements, and a
 /// copy of those 4096 that cross a border.
 ///
-/// Example: @snippet pieces.cpp pieces
+/// Example: @snippet resume.cpp pieces
 template <class T>
 class pieces {
  public:
