@@ -12,7 +12,6 @@
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/plan.hpp>
-#include <gradsieve/published.hpp>
 
 #include "messages.hpp"
 #include "steps.hpp"
@@ -75,9 +74,7 @@ static_assert(gs::host_exchange<gs::gather, work, gs::coo> && gs::host_exchange<
 static_assert(gs::runs_with<gs::gather, work, third, gs::self> && gs::runs_with<gs::index_union, work, half, gs::self>);
 static_assert(gs::leader::traits.sums_values && gs::index_union::traits.sums_values && gs::gather::traits.encodes);
 static_assert(gs::leader::traits.single_owner && !gs::index_union::traits.single_owner);
-static_assert(gs::runs_with<gs::reduce_scatter, work, third, gs::self> && gs::reduce_scatter::traits.all_to_all &&
-              !gs::reduce_scatter::traits.exact_values);
-static_assert(gs::ok_topk::traits.exact_values && gs::gtopk::traits.exact_values && gs::gtopk::traits.send_receive);
+static_assert(gs::runs_with<gs::reduce_scatter, work, third, gs::self> && gs::reduce_scatter::traits.all_to_all);
 static_assert(gs::leader::traits.broadcast && !gs::gather::traits.broadcast);
 
 static_assert(!gs::thread_checking_communicator<gs::self> && !gs::staging_communicator<gs::self>);
@@ -100,7 +97,7 @@ struct stray_old : gs::gather {
   static constexpr bool needs_broadcast = true;
 };
 struct stray_member : gs::gather {
-  bool exact_values = true;
+  bool encodes = true;
 };
 struct stray_promise : gs::layerwise {
   bool rotates() const { return true; }

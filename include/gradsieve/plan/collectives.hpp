@@ -145,23 +145,6 @@ namespace detail {
   return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
 }
 
-/// `ok_topk`: as reduce_scatter, then four small all-gathers for the threshold, and one of as many sums as a worker has
-/// selected.
-[[nodiscard]] inline affine ok_topk_cost(network_link const& each, int workers, double density,
-                                         double entry_bytes = 8) {
-  auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
-  affine const scatter = reduce_scatter_cost(each, workers, density, entry_bytes);
-  return {scatter.a + 5 * startups, 2 * scatter.b};
-}
-
-/// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then one bit per entry.
-[[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
-  auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
-  double const rounds = detail::rounds(workers);
-  double const down = p == 1 ? 0 : entry_bytes / 4;
-  return {startups + 5 * rounds * each.alpha, density * each.beta * (rounds * (entry_bytes / 4 + 1.0 / 32) + down)};
-}
-
 // ---- From a measured cost to other numbers of workers ---------------------------------------------------------
 
 /// The link for which ring_cost(link, workers) equals the fitted cost; its beta includes gamma.

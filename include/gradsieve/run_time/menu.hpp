@@ -33,7 +33,7 @@ struct full_menu {
   /// Value codecs of packed.
   using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd, automatic_values>;
   /// Exchanges.
-  using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter, ok_topk, gtopk>;
+  using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter>;
   /// Formats of gradients.
   using formats = type_list<float, float16, bfloat16>;
 };
