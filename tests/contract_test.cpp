@@ -63,11 +63,6 @@ static_assert(gs::accounting_codec<half> && !gs::accounting_codec<third> && gs::
 static_assert(!gs::quantises<gs::packed<>> && gs::detail::quantise_fits<gs::packed<>>);
 static_assert(gs::bin_codec<gs::binned> && gs::accounting_codec<gs::binned> && !gs::bin_codec<half>);
 static_assert(gs::choosing_index_codec<gs::automatic> && !gs::choosing_index_codec<gs::delta>);
-static_assert(gs::choosing_value_codec<gs::automatic_values> && !gs::choosing_value_codec<gs::int8> &&
-              !gs::value_codec<gs::automatic_values>);
-using bounded_error = gs::packed<gs::delta, gs::automatic_values>;
-static_assert(gs::accounting_codec<bounded_error> && gs::quantises<bounded_error> &&
-              !gs::separable_codec<bounded_error>);
 static_assert(gs::counting_value_codec<gs::fp16> && gs::elementwise_values<gs::bf16>);
 
 static_assert(gs::host_exchange<gs::gather, work, gs::coo> && gs::host_exchange<gs::leader, work, half>);

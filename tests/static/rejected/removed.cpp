@@ -7,4 +7,5 @@ namespace gs = gradsieve;
 void use() {
   gs::compressor{gs::host{}, gs::layout::flat(10), gs::recipe{.exchange = gs::ok_topk{}}};
   gs::compressor{gs::host{}, gs::layout::flat(10), gs::recipe{.exchange = gs::gtopk{}}};
+  gs::compressor{gs::host{}, gs::layout::flat(10), gs::recipe{.codec = gs::packed{.values = gs::automatic_values{}}}};
 }
