@@ -49,31 +49,6 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
   return {2 * (p - 1) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
 }
 
-/// Reduction up a binary tree and broadcast down it, of whole messages.
-[[nodiscard]] inline affine tree_cost(network_link const& each, int workers) {
-  (void)detail::workers_of(each, workers);
-  double const rounds = detail::rounds(workers);
-  return {2 * rounds * each.alpha, rounds * (2 * each.beta + each.gamma)};
-}
-
-/// Recursive doubling: in each round every worker exchanges the whole gradient with a partner at twice the distance.
-[[nodiscard]] inline affine recursive_doubling_cost(network_link const& each, int workers) {
-  (void)detail::workers_of(each, workers);
-  double const rounds = detail::rounds(workers);
-  return {rounds * each.alpha, rounds * (each.beta + each.gamma)};
-}
-
-/// Reduce-scatter by recursive halving, all-gather by doubling. If the number of workers is not a power of two, the
-/// surplus workers first send their gradient to a partner and receive the result at the end.
-[[nodiscard]] inline affine halving_doubling_cost(network_link const& each, int workers) {
-  (void)detail::workers_of(each, workers);
-  auto const floor = static_cast<int>(std::bit_floor(static_cast<unsigned>(workers)));
-  double const p = floor;
-  affine cost{2 * detail::rounds(floor) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
-  if (floor != workers) cost = {cost.a + 2 * each.alpha, cost.b + 2 * each.beta + each.gamma};
-  return cost;
-}
-
 /// Two complementary trees, each for half of the bytes, pipelined. A byte passes a port `passes` times: 2 if the link
 /// carries both trees, 1 in the publication.
 [[nodiscard]] inline affine double_tree_cost(network_link const& each, int workers, double passes = 2) {
@@ -81,14 +56,6 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
   require_between("passes of a byte through a port", passes, 1, 4);
   if (workers == 1) return {};
   return {2 * detail::rounds(workers) * each.alpha, passes * each.beta + each.gamma};
-}
-
-/// Ring reduce-scatter within each node, ring all-reduce between nodes for each share, all-gather within the node.
-[[nodiscard]] inline affine hierarchical_cost(network_link const& within, int workers_per_node,
-                                              network_link const& between, int nodes) {
-  affine const inner = ring_cost(within, workers_per_node);
-  affine const outer = ring_cost(between, nodes);
-  return {inner.a + outer.a, inner.b + outer.b / workers_per_node};
 }
 
 // ---- Sparse exchanges --------------------------------------------------------------------------------------
