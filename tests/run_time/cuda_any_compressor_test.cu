@@ -17,7 +17,6 @@ namespace {
 
 struct on_host : gs::gather {
   static constexpr char const* name = "on_host";
-  friend bool operator==(on_host const&, on_host const&) = default;
 };
 
 // Short, as each selector, residual store and kind of partitioner is compiled.
