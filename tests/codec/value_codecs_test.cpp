@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/gradsieve.hpp>
@@ -14,7 +13,6 @@
 #include <mutex>
 #include <random>
 #include <span>
-#include <sstream>
 #include <string>
 #include <type_traits>
 #include <vector>
