@@ -75,7 +75,7 @@ set(layers
     "plan"
     "overlap/"
     "overlap"
-    "published/mean_to_largest published/merged_list published/tail_fit"
+    "published/mean_to_largest"
     "published/"
     "published"
     "run_time/any_policy"

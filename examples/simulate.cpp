@@ -35,8 +35,6 @@ link_cost cost_of(settings const& chosen, priced_network const& from, int worker
   if (chosen.exchange == "leader") cost = gs::leader_cost(on.link, workers, chosen.density);
   if (chosen.exchange == "shared_choice") cost = gs::shared_choice_cost(on.link, workers, chosen.density);
   if (chosen.exchange == "reduce_scatter") cost = gs::reduce_scatter_cost(on.link, workers, chosen.density);
-  if (chosen.exchange == "ok_topk") cost = gs::ok_topk_cost(on.link, workers, chosen.density);
-  if (chosen.exchange == "gtopk") cost = gs::gtopk_cost(on.link, workers, chosen.density);
   if (workers > 1) cost.a += chosen.overhead;
   return {cost, {}};
 }

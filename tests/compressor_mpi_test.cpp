@@ -14,7 +14,6 @@
 
 #include <gradsieve/comm/mpi.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/published.hpp>
 
 #include "steps.hpp"
 
@@ -106,7 +105,7 @@ TEST_CASE("mass balance, and the same bits on every rank") {
   balance(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .codec = bf16});
 }
 
-TEST_CASE("gather, ok_topk and gtopk give the bits that threads give") {
+TEST_CASE("gather gives the bits that threads give") {
   auto const n = mixed_layers().size();
   auto const check = [&](auto recipe) {
     // passthrough layers are summed by MPI, in an order of its own: compressed like the others they are not
@@ -123,8 +122,6 @@ TEST_CASE("gather, ok_topk and gtopk give the bits that threads give") {
   check(gs::recipe{.density = 0.03});
   check(gs::recipe{.density = 0.03, .selector = gs::laplacian{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 0.03, .selector = gs::hierarchical{}, .residual = gs::error_feedback{.decay = 0.5f}});
-  check(gs::recipe{.density = 0.03, .exchange = gs::ok_topk{}});  // sums of whole numbers, and in rank order
-  check(gs::recipe{.density = 0.03, .codec = gs::packed{}, .exchange = gs::gtopk{}});
 }
 
 TEST_CASE("ranks that disagree all throw, and none waits") {

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
-#include <gradsieve/published.hpp>
 
 #include "allocations.hpp"
 #include "steps.hpp"
@@ -112,8 +111,6 @@ TEST_CASE("steps allocate nothing") {
     for (int const world : {1, 3}) {
       CHECK(allocations_of(gs::recipe{.density = 0.02}, world) == 0);
       CHECK(allocations_of(gs::recipe{.density = 0.02, .exchange = gs::reduce_scatter{}}, world) == 0);
-      CHECK(allocations_of(gs::recipe{.density = 0.02, .exchange = gs::ok_topk{}}, world) == 0);
-      CHECK(allocations_of(gs::recipe{.density = 0.02, .codec = gs::packed{}, .exchange = gs::gtopk{}}, world) == 0);
       CHECK(allocations_of(gs::recipe{.density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}},
                            world) == 0);
       CHECK(allocations_of(gs::recipe{.density = 0.02,
@@ -167,8 +164,6 @@ TEST_CASE("a report's bytes are those that went through the communicator, all of
   check(gs::recipe{.density = 0.02, .on_non_finite = gs::non_finite::fail});
   check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}});
   check(gs::recipe{.density = 0.02, .exchange = gs::reduce_scatter{}});
-  check(gs::recipe{.density = 0.02, .exchange = gs::ok_topk{}});
-  check(gs::recipe{.density = 0.02, .exchange = gs::gtopk{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}});
   check(gs::recipe{.density = 0.5,
@@ -584,10 +579,6 @@ TEST_CASE("a selector that throws on one rank") {
         "communication_error: gradsieve: rank 1 failed in this step; nothing was sent");
   check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .exchange = gs::index_union{}},
         "communication_error: gradsieve: rank 1 failed");
-  check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .exchange = gs::ok_topk{}},
-        "communication_error: gradsieve: rank 1 failed");
-  check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .exchange = gs::gtopk{}},
-        "communication_error: gradsieve: rank 1 failed");
   check(gs::recipe{.density = 0.02, .selector = fails_on_demand{}, .partitioner = gs::deft{}},
         "communication_error: gradsieve: rank 1 failed");
 }
@@ -649,8 +640,6 @@ TEST_CASE("a gradient of another size on one rank") {
   };
   check(gs::recipe{.density = 0.02});
   check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}});
-  check(gs::recipe{.density = 0.02, .exchange = gs::ok_topk{}});
-  check(gs::recipe{.density = 0.02, .exchange = gs::gtopk{}});
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}});
   check(gs::recipe{
       .density = 0.02, .partitioner = gs::deft{}, .exchange = gs::gather{}, .on_non_finite = gs::non_finite::fail});
@@ -676,8 +665,6 @@ TEST_CASE("a rank that is restored or constructed again while the others go on")
   check(gs::recipe{.density = 0.02}, 3);
   check(gs::recipe{.density = 0.02, .exchange = gs::index_union{}}, 2);
   check(gs::recipe{.density = 0.02, .exchange = gs::reduce_scatter{}}, 3);
-  check(gs::recipe{.density = 0.02, .exchange = gs::ok_topk{}}, 3);
-  check(gs::recipe{.density = 0.02, .exchange = gs::gtopk{}}, 3);
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}}, 3);
   check(gs::recipe{.density = 0.02, .partitioner = gs::cyclic{}}, 3);
   check(gs::recipe{.density = 0.02, .partitioner = gs::deft{}, .on_non_finite = gs::non_finite::fail}, 2);
@@ -760,8 +747,6 @@ TEST_CASE("discard_step() restores bit for bit, and again changes nothing") {
   check(gs::recipe{.density = 0.02, .partitioner = gs::layerwise{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 0.02, .residual = gs::momentum_correction{}, .exchange = gs::index_union{}});
   check(gs::recipe{.density = 0.02, .residual = gs::momentum_correction{}, .exchange = gs::reduce_scatter{}});
-  check(gs::recipe{.density = 0.02, .residual = gs::momentum_correction{}, .exchange = gs::ok_topk{}});
-  check(gs::recipe{.density = 0.02, .exchange = gs::gtopk{}});
   check(gs::recipe{
       .density = 0.02, .selector = gs::laplacian{}, .partitioner = gs::deft{}, .residual = gs::momentum_correction{}});
   check(gs::recipe{.density = 1.0, .partitioner = gs::deft{}});
@@ -1070,8 +1055,6 @@ TEST_CASE("nothing to send, nothing to send it of, nobody to send it to") {
   check(gs::recipe{});
   check(gs::recipe{.selector = gs::laplacian{.count = gs::count_mode::exact}, .partitioner = gs::layerwise{}});
   check(gs::recipe{.selector = gs::hierarchical{}, .exchange = gs::index_union{}});
-  check(gs::recipe{.exchange = gs::ok_topk{}});
-  check(gs::recipe{.exchange = gs::gtopk{}});
   check(gs::recipe{.partitioner = gs::deft{}});
   check(gs::recipe{.partitioner = gs::cyclic{}});
   check(gs::recipe{.selector = gs::laplacian{.tolerance = 0.0f}, .partitioner = gs::deft{}, .exchange = gs::gather{}});

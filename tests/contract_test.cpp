@@ -12,7 +12,6 @@
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/plan.hpp>
-#include <gradsieve/published.hpp>
 
 #include "messages.hpp"
 #include "steps.hpp"
@@ -64,20 +63,13 @@ static_assert(gs::accounting_codec<half> && !gs::accounting_codec<third> && gs::
 static_assert(!gs::quantises<gs::packed<>> && gs::detail::quantise_fits<gs::packed<>>);
 static_assert(gs::bin_codec<gs::binned> && gs::accounting_codec<gs::binned> && !gs::bin_codec<half>);
 static_assert(gs::choosing_index_codec<gs::automatic> && !gs::choosing_index_codec<gs::delta>);
-static_assert(gs::choosing_value_codec<gs::automatic_values> && !gs::choosing_value_codec<gs::int8> &&
-              !gs::value_codec<gs::automatic_values>);
-using bounded_error = gs::packed<gs::delta, gs::automatic_values>;
-static_assert(gs::accounting_codec<bounded_error> && gs::quantises<bounded_error> &&
-              !gs::separable_codec<bounded_error>);
 static_assert(gs::counting_value_codec<gs::fp16> && gs::elementwise_values<gs::bf16>);
 
 static_assert(gs::host_exchange<gs::gather, work, gs::coo> && gs::host_exchange<gs::leader, work, half>);
 static_assert(gs::runs_with<gs::gather, work, third, gs::self> && gs::runs_with<gs::index_union, work, half, gs::self>);
 static_assert(gs::leader::traits.sums_values && gs::index_union::traits.sums_values && gs::gather::traits.encodes);
 static_assert(gs::leader::traits.single_owner && !gs::index_union::traits.single_owner);
-static_assert(gs::runs_with<gs::reduce_scatter, work, third, gs::self> && gs::reduce_scatter::traits.all_to_all &&
-              !gs::reduce_scatter::traits.exact_values);
-static_assert(gs::ok_topk::traits.exact_values && gs::gtopk::traits.exact_values && gs::gtopk::traits.send_receive);
+static_assert(gs::runs_with<gs::reduce_scatter, work, third, gs::self> && gs::reduce_scatter::traits.all_to_all);
 static_assert(gs::leader::traits.broadcast && !gs::gather::traits.broadcast);
 
 static_assert(!gs::thread_checking_communicator<gs::self> && !gs::staging_communicator<gs::self>);
@@ -100,7 +92,7 @@ struct stray_old : gs::gather {
   static constexpr bool needs_broadcast = true;
 };
 struct stray_member : gs::gather {
-  bool exact_values = true;
+  bool encodes = true;
 };
 struct stray_promise : gs::layerwise {
   bool rotates() const { return true; }

@@ -302,7 +302,6 @@ TEST_CASE("ranks that skip different layers all throw, nothing is given up, and 
   CHECK(check(gs::recipe{.density = 0.05}) == "");
   CHECK(check(gs::recipe{.density = 0.05, .partitioner = gs::deft{}}) == "");
   CHECK(check(gs::recipe{.density = 0.05, .partitioner = gs::cyclic{}}) == "");
-  CHECK(check(gs::recipe{.density = 0.05, .exchange = gs::gtopk{}}) == "");
 }
 
 TEST_CASE("skipped layers of nodes, and of an overlap's groups") {

@@ -222,8 +222,6 @@ TEST_CASE("two levels, with every exchange and codecs that round") {
     check_bits<gs::bfloat16>(of, even_layers(), gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
     check_bits<float>(of, mixed_layers(),
                       gs::recipe{.density = 0.03, .selector = gs::random_k{}, .exchange = gs::shared_choice{}});
-    check_bits<float>(of, mixed_layers(), gs::recipe{.density = 0.03, .exchange = gs::ok_topk{}});
-    check_bits<float>(of, mixed_layers(), gs::recipe{.density = 0.03, .exchange = gs::gtopk{}});
     check_bits<float>(
         of, mixed_layers(),
         gs::recipe{.density = 0.03, .partitioner = gs::layerwise{}, .residual = gs::momentum_correction{}});

@@ -91,8 +91,6 @@ BEGIN {
   member("std::uint64_t most_count\\(", "How many values go into so many bytes; see counting_value_codec.")
   member("std::uint64_t value_bytes\\(\\)", "Bytes of each value; see elementwise_values.")
   member("float largest\\(\\) const", "The largest value that it can hold; see limited_codec.")
-  member("std::uint16_t choose\\(message_info", "The id of the codec that writes these values; see choosing_value_codec.")
-  member("bool with\\(std::uint16_t", "Calls f with the value codec of this id; see choosing_value_codec.")
   member("char const\\* name_of\\(std::span", "The name of the codec that has written these bytes; see choosing_index_codec.")
   member("byte_breakdown breakdown\\(", "Where a message's bytes went; see accounting_codec.")
   # Exchanges.

@@ -26,8 +26,8 @@ hooks, by comma:
                      trimmed, threshold_search, ldte, sidco, one_sign, random_k, fixed_threshold), partitioners
                      (whole, layerwise, deft, cyclic, micro), residuals (none, error_feedback, momentum, filtered) and
                      codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc,
-                     qsgd, automatic_values). With momentum (momentum correction) the hook carries the momentum, and the
-                     optimizer gets none.
+                     qsgd). With momentum (momentum correction) the hook carries the momentum, and the optimizer gets
+                     none.
   step[:H[:RECIPE]]  gradsieve's CompressedStep: ranks step by themselves, and after every H steps [1] exchange what
                      that has changed [radix]; for adam and adamw. See --outer-lr
 """

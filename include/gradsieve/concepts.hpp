@@ -18,8 +18,8 @@
 //                                                        scaling_residual_store, versioned_residual_store
 // codec            codec                                 quantises, limited_codec, bounded_codec, accounting_codec,
 //                                                        bin_codec, separable_codec
-//  packed's parts  index_codec; value_codec or           choosing_index_codec; quantises, limited_codec,
-//                  choosing_value_codec                  counting_value_codec, elementwise_values
+//  packed's parts  index_codec; value_codec              choosing_index_codec; quantises, limited_codec,
+//                                                        counting_value_codec, elementwise_values
 // exchange         exchange_policy, with exchange_traits; -
 //                  host_exchange
 // communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast,

@@ -50,8 +50,8 @@ typedef struct gradsieve_layer {
 
 /** The collectives of the ranks. Each function is collective, gets `context`, and returns 0, or another number if it
  * failed. `maximum` is 0 for a sum. All ranks must end with the same bits. Functions that a recipe does not need may be
- * null: broadcast is for `cyclic` and `gtopk`, send_receive for sums of values with fewer than 32 bits and `gtopk`,
- * all_to_all for `reduce_scatter` and `ok_topk`. */
+ * null: broadcast is for `cyclic`, send_receive for sums of values with fewer than 32 bits, all_to_all for
+ * `reduce_scatter`. */
 typedef struct gradsieve_communicator {
   void* context; /**< the caller's */
   int rank;      /**< this rank, from 0 */

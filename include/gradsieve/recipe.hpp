@@ -165,8 +165,8 @@ struct recipe_rules {
                 "recipe.exchange needs static constexpr exchange_traits traits{...}, what it does and needs; it must be "
                 "comparable and trivially copyable");
   static_assert(!has_stray_trait<exchange_type>,
-                "recipe.exchange has encodes, sums_values, exact_values, single_owner, shared_choice, broadcast, "
-                "all_to_all or send_receive as a member of its own, which nothing reads: they are fields of its static "
+                "recipe.exchange has encodes, sums_values, single_owner, shared_choice, broadcast, all_to_all or "
+                "send_receive as a member of its own, which nothing reads: they are fields of its static "
                 "constexpr exchange_traits traits");
 
   // What a policy may have, and has in another form than the one that is used.
@@ -227,9 +227,6 @@ struct recipe_rules {
                 "this exchange sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such "
                 "as random_k, and a partitioner by which all ranks select from all segments, such as whole");
 
-  static_assert(!exchange_type::traits.exact_values || !quantises<codec_type>,
-                "this exchange sends sums on: recipe.codec must lose no bits: coo, or packed with values of binary32 "
-                "(fp32)");
 
   // What fits with the space.
   static_assert(Space::template keeps<stored_t<residual_type>>, "on the host a residual is kept as float");

@@ -48,7 +48,6 @@ struct byte_breakdown {
   static constexpr std::size_t most = 10;  ///< kinds: the rules of bin_lengths, the default length, passthrough
 
   char const* index_codec = "";                    ///< the index codec that wrote it, if the codec chooses one
-  char const* value_codec = "";                    ///< the value codec likewise
   std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last one collects all without a place of their own
   std::size_t kind_count = 0;                      ///< number of kinds in use, without the last one
 
@@ -80,7 +79,6 @@ struct byte_breakdown {
   /// Adds another message's bytes.
   void add(byte_breakdown const& other) noexcept {
     if (*other.index_codec != '\0') index_codec = other.index_codec;
-    if (*other.value_codec != '\0') value_codec = other.value_codec;
     for (auto const& each : other.kinds) {
       if (each.elements == 0) continue;
       auto& kind = of(each.bin_length);
@@ -93,7 +91,6 @@ struct byte_breakdown {
   friend std::ostream& operator<<(std::ostream& out, byte_breakdown const& it) {
     plain_output const plain{out};
     if (*it.index_codec != '\0') out << ", indices " << it.index_codec;
-    if (*it.value_codec != '\0') out << ", values " << it.value_codec;
     char const* before = ", rate ";
     for (auto const& kind : it.kinds) {
       if (kind.elements == 0) continue;

@@ -18,9 +18,6 @@ TEST_CASE("mass balance, lossy codecs") {
                                      gs::packed{.indices = gs::delta{}, .values = gs::bf16{}});
   balance::one<gs::layerwise, gs::gather>(gs::radix{}, gs::momentum_correction{},
                                           gs::packed{.indices = gs::fixed_width{}, .values = gs::ternary{}});
-  balance::one<gs::whole, gs::gather>(
-      gs::radix{}, gs::error_feedback{},
-      gs::packed{.indices = gs::delta{}, .values = gs::automatic_values{.max_error = 0.1f}});
   balance::one<gs::whole, gs::gather>(gs::chunked{.size = 500}, gs::error_feedback{}, gs::binned{});
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <gradsieve/comm/self.hpp>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/gradsieve.hpp>
@@ -14,7 +13,6 @@
 #include <mutex>
 #include <random>
 #include <span>
-#include <sstream>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -433,139 +431,4 @@ TEST_CASE("a compressor: the residual has what rounding takes off") {
   check(gs::packed{.indices = gs::elias_fano{}, .values = gs::sign{}});
   check(gs::packed{.indices = gs::elias_fano{}, .values = gs::sbc{}});
   check(gs::packed{.values = gs::qsgd{}});
-  check(gs::packed{.values = gs::automatic_values{.max_error = 0.1f}});
-}
-
-// ---- automatic_values ----------------------------------------------------------------------------------------
-
-namespace {
-
-/// The codec that writes what automatic_values has rounded.
-std::string chosen(std::vector<float> const& values) {
-  std::string name;
-  CHECK(gs::automatic_values::with(gs::automatic_values{}.choose(none, places(values.size()), values),
-                                   [&](auto const& codec) { name = codec.name; }));
-  return name;
-}
-
-double relative_error(std::vector<float> const& values, std::vector<float> const& rounded) {
-  double error = 0;
-  double sum = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    double const x = static_cast<double>(values[i]);
-    error += (x - static_cast<double>(rounded[i])) * (x - static_cast<double>(rounded[i]));
-    sum += x * x;
-  }
-  return sum > 0 ? std::sqrt(error / sum) : 0;
-}
-
-}  // namespace
-
-TEST_CASE("automatic_values: the shortest codec within the bound, and what it rounds stays as it is") {
-  std::string taken;
-  for (int const scale : {0, -126, -140, 100})
-    for (std::size_t const count : {1u, 64u, 1500u}) {
-      auto const values = normal(count, scale);
-      for (float const bound : {1.0f, 0.2f, 0.1f, 0.02f, 0.003f, 1e-4f, 1e-8f, 0.0f}) {
-        CAPTURE(scale);
-        CAPTURE(count);
-        CAPTURE(bound);
-        gs::automatic_values const codec{.max_error = bound};
-        auto const rounded = quantised(codec, values);
-        REQUIRE(relative_error(values, rounded) <= static_cast<double>(bound) * (1 + 1e-6));
-        auto const name = chosen(rounded);
-        if (count == 1500 && scale == 0) taken += name + " ";
-        bool within = false;  // what is shorter loses too much
-        auto const shorter = [&](auto const& other) {
-          if (within || name == other.name) return within = true, void();
-          CHECK(relative_error(values, quantised(other, values)) > static_cast<double>(bound) * (1 - 1e-6));
-        };
-        if (count == 1500 && scale >= 0) {
-          shorter(gs::int2{});
-          shorter(gs::int4{});
-          shorter(gs::int8{});
-        }
-      }
-    }
-  CHECK(taken == "int2 int4 int8 int8 fp16 fp32 fp32 fp32 ");
-}
-
-TEST_CASE("automatic_values: extremes") {
-  auto const name = [](float bound, std::vector<float> const& values) {
-    return chosen(quantised(gs::automatic_values{.max_error = bound}, values));
-  };
-  CHECK(name(0, {}) == "int2");
-  CHECK(name(0, {0, 0}) == "int2");
-  CHECK(name(0, {-0.0f}) == "int2");  // as +0
-  CHECK(name(0, {4, -4, 0}) == "int2");
-  CHECK(name(0, {4, -4, 1}) == "int4");
-  CHECK(name(0, {0x1p-149f, -0x1p-149f}) == "int2");
-  CHECK(name(0, {3e38f}) == "fp32");
-  CHECK(name(0.01f, {3e38f, 1}) == "bf16");  // beyond fp16 and the largest exponent of a block
-  CHECK(name(1, {3e38f, 1}) == "int2");
-  CHECK(name(1e-6f, {0x1.02p100f, 0x1p100f, 0x1p70f}) == "bf16");
-  CHECK(name(1e-3f, {1, 1.5f, 0x1.fffffep0f}) == "int4");  // rounded up to the next power of two
-  CHECK_THROWS_AS(gs::check(gs::automatic_values{.max_error = -1}), gs::invalid_argument);
-  CHECK_THROWS_AS(gs::check(gs::automatic_values{.max_error = 1.5f}), gs::invalid_argument);
-}
-
-TEST_CASE("automatic_values: copies of what compress() returned are encoded, though quantise() would round again") {
-  std::mt19937 random{7};
-  std::normal_distribution<float> normal;
-  int again = 0;
-  for (float const bound : {0.01f, 0.1f, 0.5f, 1.0f}) {
-    gs::packed const codec{.values = gs::automatic_values{.max_error = bound}};
-    gs::compressor compressor{gs::host{.threads = 1}, gs::layout::flat(40), gs::recipe{.density = 0.2, .codec = codec}};
-    for (int step = 0; step < 300; ++step) {
-      std::vector<float> gradient(40);
-      for (float& x : gradient) x = normal(random);
-      auto const selection = compressor.compress(gradient);
-      std::vector const indices(selection.indices.begin(), selection.indices.end());
-      std::vector const values(selection.values.begin(), selection.values.end());
-      auto const found = compressor.encode(selection);
-      std::vector const message(found.begin(), found.end());
-      auto const of_copy = compressor.encode(gs::selection_view{indices, values, {}});
-      CHECK(std::ranges::equal(message, of_copy));
-      if (!same_bits(quantised(codec.values, values), values)) ++again;
-    }
-  }
-  CHECK(again > 0);
-  gs::packed const codec{.values = gs::automatic_values{}};  // whatever it is given, it writes as it is
-  std::vector<float> any{1.0f / 3, 1e-30f, -2.5f};
-  codec.round_as_written(none, places(3), any);
-  CHECK(same_bits(any, {1.0f / 3, 1e-30f, -2.5f}));
-}
-
-TEST_CASE("automatic_values: the message names the codec, which reads it too; others are refused") {
-  gs::packed const codec{.indices = gs::raw32{}, .values = gs::automatic_values{.max_error = 0.2f}};
-  std::uint64_t const n = 10'000;
-  gs::message_info const info{n, 0, 0, nullptr, {}};
-  auto const at = places(300);
-  auto values = normal(300, 0);
-  codec.quantise(info, at, values);
-  std::vector<std::byte> message(codec.max_bytes(n, 300, 0));
-  message.resize(codec.encode(info, {at, values, {}}, message));
-  CHECK(std::string{codec.breakdown(info, {at, values, {}}, {}, message).value_codec} == "int4");
-  std::vector<gs::index_type> indices(300);
-  std::vector<float> got(300);
-  static_cast<void>(codec.decode(info, message, {indices, got, {}}));
-  CHECK(same_bits(got, values));
-  std::ranges::fill(got, 0.0f);
-  static_cast<void>(gs::packed<gs::raw32, gs::int4>{}.decode(info, message, {indices, got, {}}));
-  CHECK(same_bits(got, values));
-  auto const refused = [&](unsigned id) {
-    auto other = message;
-    other[50] = static_cast<std::byte>(id);
-    gs::wire::seal({2, n, 0, 300, 0}, other);
-    CHECK_THROWS_AS(static_cast<void>(codec.decode(info, other, {indices, got, {}})), gs::corrupt_message);
-  };
-  for (unsigned const id : {0u, 1u, 2u, 3u, 4u, 5u, 7u, 8u, 255u}) refused(id);
-
-  gs::compressor reducer{gs::host{}, gs::layout::flat(n), gs::recipe{.density = 0.05, .codec = codec}};
-  auto gradient = normal(n, 0);
-  auto const report = reducer.exchange(gs::self{}, std::span{gradient});
-  CHECK(std::string{report.message.value_codec} == "int4");
-  std::ostringstream text;
-  text << report;
-  CHECK(text.str().find(", values int4") != std::string::npos);
 }

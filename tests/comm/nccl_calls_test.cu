@@ -95,6 +95,43 @@ struct ncclComm {
   }
 };
 
+/// Gives each rank its part of this one's values, part(rank, bytes of a value), and writes the sums or maxima of what
+/// the ranks gave this one. Returns whether values of this type can be summed.
+template <class Part>
+bool reduced(ncclComm_t comm, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op, cudaStream_t stream,
+             Part const& part) {
+  auto const reduce = [&]<class T>(T) {
+    for (int r = 0; r < comm->size; ++r) comm->all->put(comm->rank, r, part(r, sizeof(T)));
+    std::vector<T> result(n);
+    for (int r = 0; r < comm->size; ++r) {
+      auto const message = comm->all->take(r, comm->rank);
+      T const* const values = reinterpret_cast<T const*>(message.data());
+      for (std::size_t i = 0; i < n; ++i)
+        result[i] = r == 0          ? values[i]
+                    : op == ncclMax ? std::max(result[i], values[i])
+                                    : static_cast<T>(result[i] + values[i]);
+    }
+    bytes host(n * sizeof(T));
+    std::memcpy(host.data(), result.data(), host.size());
+    store(to, host, stream);
+    return true;
+  };
+  switch (type) {
+    case ncclFloat32:
+      return reduce(float{});
+    case ncclFloat64:
+      return reduce(double{});
+    case ncclUint32:
+      return reduce(std::uint32_t{});
+    case ncclUint64:
+      return reduce(std::uint64_t{});
+    case ncclInt32:
+      return reduce(int{});
+    default:
+      return false;
+  }
+}
+
 // In place of CUDA's: a stream whose kernels wait for a peer that does not come.
 static bool stuck = false;
 
@@ -171,82 +208,18 @@ ncclResult_t ncclAllReduce(void const* from, void* to, std::size_t n, ncclDataTy
                            ncclComm_t comm, cudaStream_t stream) {
   auto const code = comm->answer("ncclAllReduce");
   if (code != ncclSuccess && code != ncclInProgress) return code;
-  auto const reduce = [&]<class T>(T) {
-    for (int r = 0; r < comm->size; ++r) comm->all->put(comm->rank, r, fetch(from, n * sizeof(T), stream));
-    std::vector<T> result(n);
-    for (int r = 0; r < comm->size; ++r) {
-      auto const message = comm->all->take(r, comm->rank);
-      T const* const values = reinterpret_cast<T const*>(message.data());
-      for (std::size_t i = 0; i < n; ++i)
-        result[i] = r == 0          ? values[i]
-                    : op == ncclMax ? std::max(result[i], values[i])
-                                    : static_cast<T>(result[i] + values[i]);
-    }
-    bytes host(n * sizeof(T));
-    std::memcpy(host.data(), result.data(), host.size());
-    store(to, host, stream);
-  };
-  switch (type) {
-    case ncclFloat32:
-      reduce(float{});
-      break;
-    case ncclFloat64:
-      reduce(double{});
-      break;
-    case ncclUint32:
-      reduce(std::uint32_t{});
-      break;
-    case ncclUint64:
-      reduce(std::uint64_t{});
-      break;
-    case ncclInt32:
-      reduce(int{});
-      break;
-    default:
-      return ncclInvalidArgument;
-  }
-  return code;
+  auto const whole = [&](int, std::size_t size) { return fetch(from, n * size, stream); };
+  return reduced(comm, to, n, type, op, stream, whole) ? code : ncclInvalidArgument;
 }
 
 ncclResult_t ncclReduceScatter(void const* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
   auto const code = comm->answer("ncclReduceScatter");
   if (code != ncclSuccess && code != ncclInProgress) return code;
-  auto const reduce = [&]<class T>(T) {
-    auto const all = fetch(from, n * sizeof(T) * at(comm->size), stream);
-    auto const share = static_cast<std::ptrdiff_t>(n * sizeof(T));
-    for (int r = 0; r < comm->size; ++r)
-      comm->all->put(comm->rank, r, bytes(all.begin() + r * share, all.begin() + (r + 1) * share));
-    std::vector<T> result(n);
-    for (int r = 0; r < comm->size; ++r) {
-      auto const message = comm->all->take(r, comm->rank);
-      T const* const values = reinterpret_cast<T const*>(message.data());
-      for (std::size_t i = 0; i < n; ++i)
-        result[i] = r == 0          ? values[i]
-                    : op == ncclMax ? std::max(result[i], values[i])
-                                    : static_cast<T>(result[i] + values[i]);
-    }
-    bytes host(n * sizeof(T));
-    std::memcpy(host.data(), result.data(), host.size());
-    store(to, host, stream);
+  auto const share = [&](int rank, std::size_t size) {
+    return fetch(static_cast<std::byte const*>(from) + at(rank) * n * size, n * size, stream);
   };
-  switch (type) {
-    case ncclFloat32:
-      reduce(float{});
-      break;
-    case ncclFloat64:
-      reduce(double{});
-      break;
-    case ncclUint32:
-      reduce(std::uint32_t{});
-      break;
-    case ncclUint64:
-      reduce(std::uint64_t{});
-      break;
-    default:
-      return ncclInvalidArgument;
-  }
-  return code;
+  return reduced(comm, to, n, type, op, stream, share) ? code : ncclInvalidArgument;
 }
 
 }  // extern "C"

@@ -43,7 +43,6 @@ TEST_CASE("codecs") {
   CHECK(codec_conformance::run(gs::binned{}) == "");
   CHECK(codec_conformance::run(gs::packed{}) == "");
   CHECK(codec_conformance::run(gs::packed{.indices = gs::delta{}, .values = gs::ternary{}}) == "");
-  CHECK(codec_conformance::run(gs::packed{.indices = gs::fixed_width{}, .values = gs::automatic_values{}}) == "");
 }
 
 TEST_CASE("index codecs") {
@@ -67,7 +66,6 @@ TEST_CASE("value codecs") {
   CHECK(value_codec_conformance::run(gs::sign{}) == "");
   CHECK(value_codec_conformance::run(gs::sbc{}) == "");
   CHECK(value_codec_conformance::run(gs::qsgd{}) == "");
-  CHECK(value_codec_conformance::run(gs::automatic_values{}) == "");
 }
 
 namespace wrong {

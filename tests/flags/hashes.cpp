@@ -13,7 +13,6 @@
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/published.hpp>
 
 namespace gs = gradsieve;
 
@@ -109,14 +108,10 @@ int main(int argc, char** argv) {
                                 .residual = gs::momentum_correction{.momentum = 0.7f, .clip = 3.0f}};
     gs::recipe const cut{
         .density = 0.05, .codec = gs::packed{.values = gs::ternary{}}, .exchange = gs::reduce_scatter{}};
-    gs::recipe const owned{.density = 0.05, .exchange = gs::ok_topk{}};
-    gs::recipe const tree{.density = 0.05, .exchange = gs::gtopk{}};
-    std::printf("%016llx %016llx %016llx %016llx %016llx %016llx\n", static_cast<unsigned long long>(sums(limit)),
+    std::printf("%016llx %016llx %016llx %016llx\n", static_cast<unsigned long long>(sums(limit)),
                 static_cast<unsigned long long>(steps<gs::float16>(limit, fading)),
                 static_cast<unsigned long long>(steps<float>(limit, shared_out)),
-                static_cast<unsigned long long>(steps<float>(limit, cut)),
-                static_cast<unsigned long long>(steps<float>(limit, owned)),
-                static_cast<unsigned long long>(steps<float>(limit, tree)));
+                static_cast<unsigned long long>(steps<float>(limit, cut)));
   }
   return 0;
 }

@@ -81,17 +81,11 @@ template <class Codec>
 bool one_form(Codec const&, std::span<std::byte const>) {
   return true;
 }
-template <class Indices, gs::choosing_value_codec Values>
-bool one_form(gs::packed<Indices, Values> const&, std::span<std::byte const>) {
-  return false;  // another codec would have done
-}
 template <class Values>
-  requires(!gs::choosing_value_codec<Values>)
 bool one_form(gs::packed<gs::automatic, Values> const&, std::span<std::byte const>) {
   return false;  // another codec may have been smaller
 }
 template <class Values>
-  requires(!gs::choosing_value_codec<Values>)
 bool one_form(gs::packed<gs::fixed_width, Values> const& codec, std::span<std::byte const> part) {
   return part[0] == static_cast<std::byte>(gs::bit_width(codec.indices.chunk) - 1);  // any chunk size is taken
 }
@@ -135,7 +129,7 @@ void decode(Codec const& codec, input const& given) {
 
 template <class Indices>
 void decode_packed(Indices const& indices, unsigned values, input const& given) {
-  switch (values % 9) {
+  switch (values % 8) {
     case 0:
       return decode(gs::packed{.indices = indices, .values = gs::fp32{}}, given);
     case 1:
@@ -150,8 +144,6 @@ void decode_packed(Indices const& indices, unsigned values, input const& given) 
       return decode(gs::packed{.indices = indices, .values = gs::sbc{}}, given);
     case 6:
       return decode(gs::packed{.indices = indices, .values = gs::qsgd{.block = 16}}, given);
-    case 7:
-      return decode(gs::packed{.indices = indices, .values = gs::automatic_values{}}, given);
     default:
       return decode(gs::packed{.indices = indices, .values = gs::ternary{}}, given);
   }

@@ -17,8 +17,6 @@ TEST_CASE("common and residuals hold the first parameters and all changes") {
   SUBCASE("int4") { all(gs::recipe{.selector = gs::hierarchical{}, .codec = gs::packed{.values = gs::int4{}}}); }
   SUBCASE("cyclic") { all(gs::recipe{.partitioner = gs::cyclic{}}); }
   SUBCASE("micro") { all(gs::recipe{.partitioner = gs::micro{}, .exchange = gs::index_union{}}); }
-  SUBCASE("ok_topk") { all(gs::recipe{.exchange = gs::ok_topk{}}); }
-  SUBCASE("gtopk") { all(gs::recipe{.exchange = gs::gtopk{}}); }
   SUBCASE("shared_choice") { all(gs::recipe{.selector = gs::random_k{}, .exchange = gs::shared_choice{}}); }
   SUBCASE("a user's") { all(gs::recipe{.selector = above_mean{}, .residual = keeps_all{}}); }
   SUBCASE("decay") { all(gs::recipe{.residual = gs::error_feedback{.decay = 0.9f}}); }

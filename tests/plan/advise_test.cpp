@@ -188,7 +188,7 @@ TEST_CASE("both ends of the interval, for menus, links and numbers of workers at
     std::vector<gs::exchange_choice> menu;
     for (double const bytes : {4.0, 2.0})
       menu.push_back({"dense", gs::exchange_kind::dense, 1, bytes, {random(1e-12, 1e-8), 0, 0}});
-    for (int i = 1; i < 8; ++i)
+    for (int i = 1; i < 6; ++i)
       menu.push_back({"s",
                       static_cast<gs::exchange_kind>(i),
                       random(1e-4, 1),
@@ -319,15 +319,10 @@ TEST_CASE("a recipe: its exchange, density and codec") {
   CHECK(gs::advise(flat, 4, link_of(1), std::span{two}).choices[1].exchange == doctest::Approx(1.5 * 4e5 * 8e-9));
 }
 
-TEST_CASE("exchanges that send every entry to its owner, and trees, by hand") {
-  auto const seconds_of = [](auto const& exchange) {
-    auto const it = gs::advise(flat, 4, link_of(1), gs::recipe{.density = 0.01, .exchange = exchange}, free_of_charge);
-    return it.choices[2].exchange;
-  };
-  auto const entries = 1e5 * 8 * 8e-9;
-  CHECK(seconds_of(gs::reduce_scatter{}) == doctest::Approx(0.75 * entries).epsilon(0.001));  // headers count here
-  CHECK(seconds_of(gs::ok_topk{}) == doctest::Approx(1.5 * entries).epsilon(0.001));
-  CHECK(seconds_of(gs::gtopk{}) == doctest::Approx((3 + 2 / 64.0) * entries).epsilon(0.001));  // and a bit an entry
+TEST_CASE("an exchange that sends every entry to its owner, by hand") {
+  gs::recipe const recipe{.density = 0.01, .exchange = gs::reduce_scatter{}};
+  auto const it = gs::advise(flat, 4, link_of(1), recipe, free_of_charge);
+  CHECK(it.choices[2].exchange == doctest::Approx(0.75 * 1e5 * 8 * 8e-9).epsilon(0.001));  // headers count here
 }
 
 TEST_CASE("what cannot be compared is refused") {

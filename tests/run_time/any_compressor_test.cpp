@@ -103,8 +103,8 @@ TEST_CASE("A recipe by text does what the same recipe in C++ does, bit for bit")
   check_same_bits("deft+packed:raw32,bf16@0.05",
                   gs::recipe{.density = 0.05, .partitioner = gs::deft{}, .codec = gs::packed<gs::raw32, gs::bf16>{}});
   check_same_bits(
-      "sidco+packed:automatic,automatic_values@0.05",
-      gs::recipe{.density = 0.05, .selector = gs::sidco{}, .codec = gs::packed<gs::automatic, gs::automatic_values>{}});
+      "sidco+packed:automatic,int4@0.05",
+      gs::recipe{.density = 0.05, .selector = gs::sidco{}, .codec = gs::packed<gs::automatic, gs::int4>{}});
   check_same_bits(
       "random_k(seed=7)+packed:bitmap,qsgd@0.05",
       gs::recipe{.density = 0.05, .selector = gs::random_k{.seed = 7}, .codec = gs::packed<gs::bitmap, gs::qsgd>{}});
@@ -232,9 +232,6 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
                                       .partitioner = deft,
                                       .residual = gs::momentum_correction{},
                                       .codec = gs::packed<gs::automatic, gs::bf16>{}});
-  check_same_between_ranks("radix+ok_topk+packed:delta,fp32@0.05",
-                           gs::recipe{.density = 0.05, .codec = gs::packed<gs::delta>{}, .exchange = gs::ok_topk{}});
-  check_same_between_ranks("gtopk@0.05", gs::recipe{.density = 0.05, .exchange = gs::gtopk{}});
   check_same_between_ranks("index_union+chunked+packed:raw32,fp16@0.05",
                            gs::recipe{.density = 0.05,
                                       .selector = gs::chunked{},
@@ -243,8 +240,8 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
   check_same_between_ranks(
       "index_union+packed:delta,fp32@0.05",
       gs::recipe{.density = 0.05, .codec = gs::packed<gs::delta>{}, .exchange = gs::index_union{}});
-  check_same_between_ranks("packed:automatic,automatic_values@0.05",
-                           gs::recipe{.density = 0.05, .codec = gs::packed<gs::automatic, gs::automatic_values>{}});
+  check_same_between_ranks("packed:automatic,int4@0.05",
+                           gs::recipe{.density = 0.05, .codec = gs::packed<gs::automatic, gs::int4>{}});
   check_same_between_ranks("reduce_scatter@0.05", gs::recipe{.density = 0.05, .exchange = gs::reduce_scatter{}});
 }
 
@@ -333,7 +330,7 @@ TEST_CASE("What parse() has read, text() writes, and parse() reads that the same
         "packed:fixed_width,sign(block=64)@1", "ldte(tolerance=0.125)+packed:raw32,int4@1e-05", "radix+coo@0",
         "radix@warm_up(initial=0.5,final=0.001,steps=100,stages=4)", "radix+passthrough:<biases and norms>,head.*@0.1",
         "passthrough:+laplacian@0.1", "passthrough(up_to=7):a\\,b,c\\+d\\@\\(e\\),\\\\+on_non_finite:fail@0.5",
-        "ok_topk@0.5", "adacomp(bins=(*conv\\,1*:50,b?:3,77),factor=2.5)+layerwise+binned+gather",
+        "reduce_scatter@0.5", "adacomp(bins=(*conv\\,1*:50,b?:3,77),factor=2.5)+layerwise+binned+gather",
         "deft(cost=(fixed=1.5,per_selected=1e-09))", "fixed_threshold(magnitude=0.5,most=2)"}) {
     CAPTURE(text);
     auto const once = recipe_by_text::parse(text);
@@ -401,9 +398,8 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("deft+packed:delta,int8",
        "index_union sums values one by one: the codec is coo with it, or packed with values fp32, fp16, "
        "bf16, not int8");
-  says("packed:delta,automatic_values+deft", "fp16, bf16, not automatic_values");
   says("cyclic", "'cyclic' is not one");  // not on this menu
-  says("gather+gtopk", "two exchanges are named");
+  says("gather+leader", "two exchanges are named");
   says("on_non_finite:stop", "on_non_finite is 'stop', expected one of skip, fail");
   says("on_non_finite:skip+on_non_finite:fail", "two values of on_non_finite");
   says("passthrough(size=1):a", "passthrough has no 'size'; it has up_to");
@@ -421,7 +417,6 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("binned", "binned writes places in the selector's bins: it needs a selector that has bins");
   says("leader", "leader is for one rank's choice: it needs a partitioner by which one rank selects in a step");
   says("shared_choice", "shared_choice sums what all ranks have chosen alike");
-  says("gtopk+packed:delta,fp16", "gtopk sends sums on: the codec must lose no bits");
 }
 
 TEST_CASE("parameters: exchanged by a recipe of text with the same bits, and not with a store of several states") {

@@ -15,6 +15,10 @@ using namespace gpu;
 
 namespace {
 
+struct on_host : gs::gather {
+  static constexpr char const* name = "on_host";
+};
+
 // Short, as each selector, residual store and kind of partitioner is compiled.
 struct menu {
   using selectors = gs::type_list<gs::radix, gs::random_k, gs::chunked>;
@@ -23,7 +27,7 @@ struct menu {
   using indices = gs::type_list<gs::automatic, gs::raw32, gs::delta, gs::fixed_width>;
   using values = gs::type_list<gs::fp32, gs::fp16, gs::sbc>;
   using exchanges =
-      gs::type_list<gs::gather, gs::index_union, gs::leader, gs::shared_choice, gs::reduce_scatter, gs::gtopk>;
+      gs::type_list<gs::gather, gs::index_union, gs::leader, gs::shared_choice, gs::reduce_scatter, on_host>;
   using formats = gs::type_list<float, gs::float16>;
 
   template <class Selector, class Partitioner, class>
@@ -144,7 +148,7 @@ TEST_CASE("what does not run on a device is refused by its name") {
   };
   says("packed:delta,fp32", "delta does not run on a device, where messages have a fixed size");
   says("packed:raw32,sbc", "sbc does not run on a device");
-  says("gtopk", "gtopk does not run on a device");
+  says("on_host", "on_host does not run on a device");
   says("chunked+binned", "binned does not run on a device");
   says("deft+packed:fixed_width,fp32", "packed with raw32 and fp32, fp16 or bf16, not packed:fixed_width,fp32");
   says("chunked+cyclic", "does not offer chunked with cyclic and error_feedback");

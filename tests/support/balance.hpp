@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include <gradsieve/published.hpp>
 
 #include "steps.hpp"
 
@@ -44,7 +43,6 @@ struct any_compressor {
   bool momentum = false;
   bool lossy_messages = false;  // encoding rounds values: an element may leave in part
   bool lossy_exchange = false;  // and so does the exchange
-  bool own_order = false;       // values are not added in rank order
   std::function<gs::step_report(communicator const&, std::span<float>, gs::skipped_layers)> exchange;
   std::function<gs::selection_view(std::span<float const>)> compress;
   std::function<gs::step_report()> report;
@@ -70,7 +68,6 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
           std::is_same_v<residual, gs::momentum_correction>,
           lossy,
           lossy,
-          std::is_same_v<decltype(Recipe::exchange), gs::gtopk>,
           [made](communicator const& comm, std::span<float> gradient, gs::skipped_layers skipped) {
             auto const report = made->exchange(comm, gradient, skipped);
             if constexpr (scatters) join_shards(comm, gradient);
@@ -228,8 +225,7 @@ inline std::string run(maker const& make, int world, std::uint64_t count, int th
       bool exact = true;
       for (std::uint64_t i = 0; i < n; ++i) {
         float const mean = sum[i] / static_cast<float>(world);
-        float const rounding =
-            compressor.lossy_exchange || compressor.own_order ? 1e-5f * (1 + std::fabs(before[i])) : 0.0f;
+        float const rounding = compressor.lossy_exchange ? 1e-5f * (1 + std::fabs(before[i])) : 0.0f;
         exact = exact && std::fabs(update[i] - mean) <= rounding;
         applied[i] += static_cast<double>(update[i]);
       }

@@ -78,8 +78,6 @@ void for_each_codec(Check const& check) {
   check("bitmap_ternary", gs::packed{.indices = gs::bitmap{}, .values = gs::ternary{}});
   check("elias_fano_fp32", gs::packed{.indices = gs::elias_fano{}});
   check("automatic_fp32", gs::packed{});
-  check("delta_automatic_values",
-        gs::packed{.indices = gs::delta{}, .values = gs::automatic_values{.max_error = 0.2f}});
   check("elias_fano_sbc", gs::packed{.indices = gs::elias_fano{}, .values = gs::sbc{}});
   check("binned", gs::binned{});
 }

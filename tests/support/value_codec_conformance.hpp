@@ -1,4 +1,4 @@
-// What every value codec, and every choice among value codecs, must do: values there and back, as they were rounded.
+// What every value codec must do: values there and back, as they were rounded.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,8 @@ using conformance::guarded;
 using conformance::same_bits;
 
 /// One run of the suite.
-template <class Codec>
-  requires gs::value_codec<Codec> || gs::choosing_value_codec<Codec>
+template <gs::value_codec Codec>
 class suite {
-  static constexpr bool chooses = gs::choosing_value_codec<Codec>;
-
  public:
   explicit suite(Codec codec) : codec_{codec} {}
 
@@ -42,8 +39,6 @@ class suite {
         found_.attempt(
             [&] { every(info, indices, codec_conformance::values_of(kind, indices.size(), largest()), kind == 0); });
       }
-    if constexpr (chooses)
-      found_.expect(!codec_.with(0, [](auto const&) {}), "with() says that it has a codec of id 0, which none has");
     return found_.text();
   }
 
@@ -62,42 +57,29 @@ class suite {
       found_.expect(std::ranges::all_of(values, [](float x) { return gs::is_finite(x); }),
                     "quantise() makes a value infinite");
       auto again = values;
-      if constexpr (!chooses) codec_.quantise(info, indices, again);
+      codec_.quantise(info, indices, again);
       found_.expect(same_bits(again, values), "quantise() changes values that it has rounded");
     }
     auto const most = codec_.max_bytes(values.size());
-    if constexpr (chooses) {
-      auto const id = codec_.choose(info, indices, values);
-      bool const known =
-          codec_.with(id, [&](auto const& chosen) { there_and_back(chosen, info, indices, values, most, damage); });
-      found_.expect(known, "choose() returns the id ", id, ", for which with() has no codec");
-    } else {
-      there_and_back(codec_, info, indices, values, most, damage);
-    }
-  }
-
-  template <class Chosen>
-  void there_and_back(Chosen const& codec, gs::message_info const& info, std::vector<gs::index_type> const& indices,
-                      std::vector<float> const& values, std::uint64_t most, bool damage) {
-    auto const size = codec.bytes(info, indices);
+    auto const size = codec_.bytes(info, indices);
     found_.expect(size <= most, "bytes() is ", size, ", max_bytes() is ", most);
     guarded<std::byte> to{size, std::byte{0x5A}};
-    codec.encode(info, indices, values, to.span());
+    codec_.encode(info, indices, values, to.span());
     found_.expect(to.untouched_outside(), "encode() writes outside of bytes()");
     bytes const part{to.span().begin(), to.span().end()};
     guarded<std::byte> other{size, std::byte{0xA5}};
-    codec.encode(info, indices, values, other.span());
+    codec_.encode(info, indices, values, other.span());
     found_.expect(std::ranges::equal(part, other.span()), "encode() leaves bytes unwritten");
 
     std::vector<float> got;
-    found_.expect(decoded(codec, info, indices, part, got, -77.0f).empty() && same_bits(got, values),
+    found_.expect(decoded(info, indices, part, got, -77.0f).empty() && same_bits(got, values),
                   "decode() gives other values than encode() was given");
-    if constexpr (gs::counting_value_codec<Chosen>)
-      found_.expect(codec.most_count(size) >= values.size(), "most_count(", size, ") is ", codec.most_count(size));
-    if constexpr (gs::elementwise_values<Chosen>) {
-      found_.expect(codec.value_bytes() * values.size() == size, "value_bytes() is ", codec.value_bytes());
+    if constexpr (gs::counting_value_codec<Codec>)
+      found_.expect(codec_.most_count(size) >= values.size(), "most_count(", size, ") is ", codec_.most_count(size));
+    if constexpr (gs::elementwise_values<Codec>) {
+      found_.expect(codec_.value_bytes() * values.size() == size, "value_bytes() is ", codec_.value_bytes());
       guarded<std::byte> alone{size, std::byte{0x5A}};
-      codec.encode(info, {}, values, alone.span());
+      codec_.encode(info, {}, values, alone.span());
       found_.expect(std::ranges::equal(part, alone.span()), "encode() reads indices, and value_bytes() is there");
     }
     if (!damage) return;
@@ -106,19 +88,18 @@ class suite {
       auto any = part;
       for (auto& each : any)
         if (i >= 55 || random.below(any.size()) < 2) each = static_cast<std::byte>(random.bits() & 0xFFu);
-      try_bytes(codec, info, indices, any);
+      try_bytes(info, indices, any);
     }
   }
 
   /// What decode() throws as corrupt_message; nothing if it takes the bytes.
-  template <class Chosen>
-  std::string decoded(Chosen const& codec, gs::message_info const& info, std::vector<gs::index_type> const& indices,
+  std::string decoded(gs::message_info const& info, std::vector<gs::index_type> const& indices,
                       std::span<std::byte const> from, std::vector<float>& got, float fill) {
     guarded<float> out{indices.size(), fill};
     std::string refusal;
     got.clear();
     try {
-      codec.decode(info, indices, from, out.span());
+      codec_.decode(info, indices, from, out.span());
       got = {out.span().begin(), out.span().end()};
     } catch (gs::corrupt_message const& error) {
       refusal = error.what();
@@ -127,13 +108,11 @@ class suite {
     return refusal;
   }
 
-  template <class Chosen>
-  void try_bytes(Chosen const& codec, gs::message_info const& info, std::vector<gs::index_type> const& indices,
-                 bytes const& any) {
+  void try_bytes(gs::message_info const& info, std::vector<gs::index_type> const& indices, bytes const& any) {
     try {
       std::vector<float> got, again;
-      auto const refusal = decoded(codec, info, indices, surrounded{any, std::byte{0}}.span(), got, -77.0f);
-      auto const second = decoded(codec, info, indices, surrounded{any, std::byte{0xFF}}.span(), again, 88.0f);
+      auto const refusal = decoded(info, indices, surrounded{any, std::byte{0}}.span(), got, -77.0f);
+      auto const second = decoded(info, indices, surrounded{any, std::byte{0xFF}}.span(), again, 88.0f);
       found_.expect(refusal == second && same_bits(got, again),
                     "other bytes: decode() reads beyond their end, or leaves values unwritten");
     } catch (std::exception const& error) {
@@ -145,8 +124,7 @@ class suite {
   findings found_;
 };
 
-/// Returns what is wrong with a value codec, or with a choice among them, a line each; nothing if it does what the
-/// concept says. Local.
+/// Returns what is wrong with a value codec, a line each; nothing if it does what the concept says. Local.
 template <class Codec>
 [[nodiscard]] std::string run(Codec const& codec) {
   return suite<Codec>{codec}.run();

@@ -264,7 +264,7 @@ py::dict codecs(Hook& target) {
     return target.between_steps([](auto& exchange) { return exchange.report().message; });
   }();
   using namespace py::literals;
-  return py::dict{"index_codec"_a = message.index_codec, "value_codec"_a = message.value_codec};
+  return py::dict{"index_codec"_a = message.index_codec};
 }
 
 template <class Hook, class Layers>

@@ -78,10 +78,9 @@ template <class Selector, class Codec>
   if constexpr (accounting_codec<Codec>) result = how.breakdown(info, in, passthrough, message);
   if constexpr (layer_bin_selector<Selector>) {
     if (result.kind_count > 0) return result;
-    auto const chosen = result;
+    auto const chosen = result.index_codec;
     result = breakdown_by_entries(info, in, passthrough, message);
-    result.index_codec = chosen.index_codec;
-    result.value_codec = chosen.value_codec;
+    result.index_codec = chosen;
   }
   return result;
 }

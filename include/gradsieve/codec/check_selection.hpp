@@ -54,10 +54,7 @@ void check_selection(Codec const& how, message_info const& info, std::span<range
     refuse("has a value that is not finite");
   if constexpr (quantises<Codec>) {
     std::vector<float> rounded(in.values.begin(), in.values.end());
-    if constexpr (requires { how.round_as_written(info, in.indices, std::span{rounded}); })
-      how.round_as_written(info, in.indices, std::span{rounded});
-    else
-      how.quantise(info, in.indices, std::span{rounded});
+    how.quantise(info, in.indices, std::span{rounded});
     auto const bits = [](float value) { return gradsieve::bit_cast<std::uint32_t>(value); };
     if (!std::ranges::equal(in.values, rounded, {}, bits, bits))
       refuse("has a value that the codec would round: use what compress() returned, or quantise() it");

@@ -18,8 +18,7 @@ namespace gradsieve {
 
 /// Any index codec with any value codec: `packed{.indices = delta{}, .values = ternary{}}`. Index codecs: raw32, delta,
 /// elias_fano, bitmap, fixed_width, and automatic, which chooses one. Value codecs: fp32, fp16, bf16, int8, int4, int2,
-/// ternary, sign, sbc, qsgd, and automatic_values, which chooses one. On a device: raw32 and fixed_width, with all
-/// value codecs except sbc and automatic_values.
+/// ternary, sign, sbc, qsgd. On a device: raw32 and fixed_width, with all value codecs except sbc.
 /// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec; the
 /// part of the value codec, to the message's end.
 /// When not: if the link is faster than memory, as `coo` costs less.
@@ -30,13 +29,13 @@ struct packed {
       !requires { Indices::id; } || requires { detail::id<Indices::id>; },
       "packed's indices: id must be a static constexpr std::uint16_t");
   static_assert(
-      choosing_value_codec<Values> || !requires { Values::id; } || requires { detail::id<Values::id>; },
+      !requires { Values::id; } || requires { detail::id<Values::id>; },
       "packed's values: id must be a static constexpr std::uint16_t");
   static_assert(index_codec<Indices>,
                 "packed's indices need id, max_bytes(n, count), encode(info, indices, to) and decode(info, from, "
                 "indices); they must be comparable and trivially copyable");
   static_assert(
-      value_codec<Values> || choosing_value_codec<Values>,
+      value_codec<Values>,
       "packed's values need id, max_bytes(count), bytes(info, indices), encode(info, indices, values, to) and "
       "decode(info, indices, from, values); they must be comparable and trivially copyable");
   static_assert(detail::quantise_fits<Values>,
@@ -88,33 +87,19 @@ struct packed {
     values.quantise(info, places, in_out);
   }
 
-  /// Replaces values by the result of encode() and decode(). Unlike quantise(), which may choose another value codec in
-  /// a second call, it does not change values that are already rounded.
-  void round_as_written(message_info const& info, std::span<index_type const> places,
-                        std::span<float> in_out) const noexcept
-    requires(choosing_value_codec<Values> && quantises<Values>)
-  {
-    values.with(values.choose(info, places, in_out), [&](auto const& how) {
-      if constexpr (quantises<std::remove_cvref_t<decltype(how)>>) how.quantise(info, places, in_out);
-    });
-  }
-
   /// Writes a message; returns its size. @pre to.size() >= max_bytes(info.n, in.indices.size(), in.passthrough.size())
   /// @throws invalid_argument if a part returns more bytes than its max_bytes()
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
-    wire::store_one(to.subspan(message_header::bytes), indices_id());
-    auto const part_id = values_id(info, in);
-    wire::store_one(to.subspan(message_header::bytes + 2), part_id);
+    wire::store_one(to.subspan(message_header::bytes), id_of(indices));
+    wire::store_one(to.subspan(message_header::bytes + 2), id_of(values));
     wire::store(to.subspan(start), in.passthrough);
     std::uint64_t at = start + in.passthrough.size_bytes();
     at += detail::encode_indices_checked(indices, info, in.indices, to.subspan(at));
     std::uint64_t const most = smaller<std::uint64_t>(values.max_bytes(in.indices.size()), to.size() - at);
-    with_values(part_id, [&]<class Chosen>(Chosen const& how) {
-      auto const size = how.bytes(info, in.indices);
-      detail::check_returned<Chosen>("value codec", "bytes()", size, "its max_bytes() is", most);
-      how.encode(info, in.indices, in.values, to.subspan(at, size));
-      at += size;
-    });
+    auto const size = values.bytes(info, in.indices);
+    detail::check_returned<Values>("value codec", "bytes()", size, "its max_bytes() is", most);
+    values.encode(info, in.indices, in.values, to.subspan(at, size));
+    at += size;
     auto const message = to.first(at);
     wire::seal({id, info.n, info.layout_hash, in.indices.size(), in.passthrough.size()}, message);
     return message.size();
@@ -131,8 +116,8 @@ struct packed {
     wire::expect(from.size() >= parts, "size", from.size(), "at least ", parts);
     wire::check_seal(from);
     auto const part_id = [&](std::size_t at) { return wire::load_one<std::uint16_t>(from.subspan(at)); };
-    wire::expect(part_id(start - 4) == indices_id(), "index codec", part_id(start - 4), "", indices_id());
-    check_values_id(part_id(start - 2));
+    wire::expect(part_id(start - 4) == id_of(indices), "index codec", part_id(start - 4), "", id_of(indices));
+    wire::expect(part_id(start - 2) == id_of(values), "value codec", part_id(start - 2), "", id_of(values));
     std::span const places = out.indices.first(header.count);
     std::span const found = out.values.first(header.count);
     std::span const passthrough = out.passthrough.first(header.passthrough);
@@ -140,28 +125,21 @@ struct packed {
     auto const at = parts + indices.decode(info, from.subspan(parts), places);
     detail::check_returned<Indices>("index codec", "decode()", at - parts, "the message holds", from.size() - parts);
     wire::check_indices(info.n, places);
-    with_values(part_id(start - 2), [&](auto const& how) {
-      auto const size = how.bytes(info, places);
-      wire::expect(from.size() - at == size, "size", from.size(), "", at + size);
-      how.decode(info, places, from.subspan(at), found);
-    });
+    auto const size = values.bytes(info, places);
+    wire::expect(from.size() - at == size, "size", from.size(), "", at + size);
+    values.decode(info, places, from.subspan(at), found);
     wire::check_finite(found);
     wire::check_finite(passthrough);
     return {places, found, passthrough};
   }
 
-  /// Which index codec and which value codec were chosen; see accounting_codec.
+  /// Which index codec was chosen; see accounting_codec.
   [[nodiscard]] byte_breakdown breakdown(message_info const&, selection_view const in, std::span<range const>,
                                          std::span<std::byte const> message) const noexcept
-    requires(choosing_index_codec<Indices> || choosing_value_codec<Values>)
+    requires choosing_index_codec<Indices>
   {
     byte_breakdown result;
-    if constexpr (choosing_index_codec<Indices>)
-      result.index_codec = indices.name_of(message.subspan(start + in.passthrough.size_bytes()));
-    if constexpr (choosing_value_codec<Values>)
-      values.with(wire::load_one<std::uint16_t>(message.subspan(start - 2)), [&](auto const& how) {
-        if constexpr (described<std::remove_cvref_t<decltype(how)>>) result.value_codec = how.name;
-      });
+    result.index_codec = indices.name_of(message.subspan(start + in.passthrough.size_bytes()));
     return result;
   }
 
@@ -170,36 +148,13 @@ struct packed {
  private:
   static constexpr std::size_t start = message_header::bytes + 4;  // after the ids
 
-  /// The index codec's id; for a codec that stands for others, its `chosen_id()`.
-  [[nodiscard]] std::uint16_t indices_id() const noexcept {
-    if constexpr (requires { indices.chosen_id(); })
-      return indices.chosen_id();
+  /// A part's id; for a part that stands for others, its `chosen_id()`.
+  template <class Part>
+  [[nodiscard]] static std::uint16_t id_of(Part const& part) noexcept {
+    if constexpr (requires { part.chosen_id(); })
+      return part.chosen_id();
     else
-      return Indices::id;
-  }
-  /// The value codec that writes these values.
-  [[nodiscard]] std::uint16_t values_id(message_info const& info, selection_view const in) const noexcept {
-    if constexpr (choosing_value_codec<Values>)
-      return values.choose(info, in.indices, in.values);
-    else
-      return Values::id;
-  }
-  void check_values_id(std::uint16_t part_id) const {
-    if constexpr (choosing_value_codec<Values>)
-      wire::expect(values.with(part_id, [](auto const&) {}), "value codec", part_id, "one that may be chosen, not ",
-                   part_id);
-    else
-      wire::expect(part_id == Values::id, "value codec", part_id, "", Values::id);
-  }
-  /// Calls f with the value codec that has this id. @throws invalid_argument if there is none
-  template <class F>
-  void with_values(std::uint16_t part_id, F const& f) const {
-    if constexpr (choosing_value_codec<Values>) {
-      if (!values.with(part_id, f))
-        throw invalid_argument("gradsieve: the " + titled<Values>("value codec") + "'s choose() returned the id " +
-                               std::to_string(part_id) + ", for which its with() has no codec");
-    } else
-      f(values);
+      return Part::id;
   }
 };
 static_assert(codec<packed<>>);

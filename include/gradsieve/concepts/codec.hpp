@@ -71,26 +71,6 @@ concept value_codec = policy<P> && requires(P const p, message_info const info, 
   p.decode(info, indices, from, out);
 };
 
-/// Stands for the function that `with` of a choosing_value_codec gets.
-struct value_codec_caller {
-  /// Takes any value codec.
-  template <value_codec P>
-  void operator()(P const&) const noexcept;
-};
-
-/// A choice among value codecs, for `packed` in place of one. `choose(info, indices, values)` returns the id of the
-/// codec that writes these values; the message holds it. `with(id, f)` calls f(codec) with the value codec of this id
-/// and returns whether there is one; a message with another id is refused. `max_bytes` is enough for each of them. The
-/// codec that is chosen does not change what this policy's own `quantise` has rounded.
-template <class P>
-concept choosing_value_codec =
-    policy<P> && requires(P const p, message_info const info, std::span<index_type const> indices,
-                          std::span<float const> in, std::uint16_t id, value_codec_caller f) {
-      { p.max_bytes(std::uint64_t{}) } -> std::same_as<std::uint64_t>;
-      { p.choose(info, indices, in) } noexcept -> std::same_as<std::uint16_t>;
-      { p.with(id, f) } -> std::same_as<bool>;
-    };
-
 // ---- What a codec, or its values' part, may offer ----------------------------------------------------------
 
 /// Its values lose bits: `quantise` replaces them, in place, by what a receiver will decode. The compressor calls it

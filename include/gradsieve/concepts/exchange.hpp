@@ -25,7 +25,6 @@ struct exchange_result;  // exchange/round.hpp
 struct exchange_traits {
   bool encodes = false;        ///< messages of the codec are sent; the values are quantised before
   bool sums_values = false;    ///< sends indices and values apart and sums the values; needs a separable_codec
-  bool exact_values = false;   ///< encodes sums on their way: the codec must not lose bits
   bool single_owner = false;   ///< exactly one rank selects in a step: needs a partitioner that promises it
   bool shared_choice = false;  ///< all ranks select the same elements: needs a shared_selector
   bool broadcast = false;      ///< needs a communicator with broadcast, on the host
@@ -76,15 +75,15 @@ template <exchange_policy E>
 template <class E>
 concept has_stray_trait =
     requires { &E::encodes; } || requires { E::encodes; } || requires { &E::sums_values; } ||
-    requires { E::sums_values; } || requires { &E::exact_values; } || requires { E::exact_values; } ||
-    requires { &E::single_owner; } || requires { E::single_owner; } || requires { &E::shared_choice; } ||
-    requires { E::shared_choice; } || requires { &E::broadcast; } || requires { E::broadcast; } ||
-    requires { &E::all_to_all; } || requires { E::all_to_all; } || requires { &E::send_receive; } ||
-    requires { E::send_receive; } || requires { &E::needs_exact_values; } || requires { E::needs_exact_values; } ||
-    requires { &E::needs_single_owner; } || requires { E::needs_single_owner; } ||
-    requires { &E::needs_shared_choice; } || requires { E::needs_shared_choice; } ||
-    requires { &E::needs_broadcast; } || requires { E::needs_broadcast; } || requires { &E::needs_all_to_all; } ||
-    requires { E::needs_all_to_all; } || requires { &E::needs_send_receive; } || requires { E::needs_send_receive; };
+    requires { E::sums_values; } || requires { &E::single_owner; } || requires { E::single_owner; } ||
+    requires { &E::shared_choice; } || requires { E::shared_choice; } || requires { &E::broadcast; } ||
+    requires { E::broadcast; } || requires { &E::all_to_all; } || requires { E::all_to_all; } ||
+    requires { &E::send_receive; } || requires { E::send_receive; } || requires { &E::needs_exact_values; } ||
+    requires { E::needs_exact_values; } || requires { &E::needs_single_owner; } ||
+    requires { E::needs_single_owner; } || requires { &E::needs_shared_choice; } ||
+    requires { E::needs_shared_choice; } || requires { &E::needs_broadcast; } || requires { E::needs_broadcast; } ||
+    requires { &E::needs_all_to_all; } || requires { E::needs_all_to_all; } || requires { &E::needs_send_receive; } ||
+    requires { E::needs_send_receive; };
 
 }  // namespace detail
 

@@ -48,10 +48,6 @@ template <class P, class W>
 concept keeps_without_throwing = requires(P const p, float value, fitted<P, W> const& threshold) {
   { p.keep(value, threshold) } noexcept;
 };
-template <class P>
-concept calls_bin_length = requires(P const p, layer const& each) {
-  { p.bin_length(each) } -> std::same_as<std::uint32_t>;
-};
 
 template <class P, class W>
 inline constexpr bool is_some_selector =

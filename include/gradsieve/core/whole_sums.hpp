@@ -1,4 +1,4 @@
-// Sums of whole numbers, which do not depend on the order of adding: magnitudes, squares and logarithms in fixed point.
+// Sums of whole numbers, which do not depend on the order of adding: magnitudes in fixed point.
 #pragma once
 
 #include <cstddef>
@@ -43,17 +43,9 @@ class magnitude_units {
     return shifted(std::uint64_t{significand_of(key)} << 16, 40 - bits_ + (top_ - exponent_of(key)));
   }
 
-  /// x^2 in units of square_unit().
-  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t square(key_type key) const noexcept {
-    return shifted(std::uint64_t{significand_of(key)} * significand_of(key),
-                   48 - bits_ + 2 * (top_ - exponent_of(key)));
-  }
-
   /// One unit of magnitude(), as a number.
-  [[nodiscard]] GRADSIEVE_HD constexpr double unit() const noexcept { return power_of_two(top_ - 126 - bits_); }
-  /// One unit of square(), as a number.
-  [[nodiscard]] GRADSIEVE_HD constexpr double square_unit() const noexcept {
-    return power_of_two(2 * (top_ - 126) - bits_);
+  [[nodiscard]] GRADSIEVE_HD constexpr double unit() const noexcept {
+    return gradsieve::bit_cast<double>(static_cast<std::uint64_t>(top_ - 126 - bits_ + 1023) << 52);
   }
 
  private:
@@ -68,32 +60,9 @@ class magnitude_units {
                                                                                      int right) noexcept {
     return x >> smaller(right, 63);
   }
-  [[nodiscard]] GRADSIEVE_HD static constexpr double power_of_two(int exponent) noexcept {
-    return gradsieve::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
-  }
 
   int top_;  // largest exponent field
   int bits_;
 };
-
-/// a * b / 2^23, truncated. @pre that is below 2^32
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint32_t product_23(std::uint32_t a,
-                                                                               std::uint32_t b) noexcept {
-  return static_cast<std::uint32_t>(std::uint64_t{a} * b >> 23);
-}
-
-/// log2(|x|) + 256 in units of 2^-20, with an error below 2^-11. @pre key != 0
-[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t log2_units(key_type key) noexcept {
-  std::uint32_t const mask = 0u - (key >> 23 == 0 ? 1u : 0u);  // subnormals: as floats their keys are normal and exact
-  auto const whole = gradsieve::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(key)));
-  std::uint32_t const bits = (whole & mask) | (key & ~mask);
-  std::uint32_t const exponent = (bits >> 23) + 129u - (mask & 149u);
-  std::uint32_t const fraction = bits & 0x7F'FFFFu;
-  // log2(1 + f) = f + f (1 - f) (0.4427 - 0.2474 f + 0.0834 f^2), f in units of 2^-23
-  std::uint32_t const bulge = product_23(fraction, (1u << 23) - fraction);
-  std::uint32_t const slope =
-      3'713'637u + product_23(product_23(699'610u, fraction), fraction) - product_23(2'075'341u, fraction);
-  return exponent << 20 | (fraction + product_23(bulge, slope)) >> 3;
-}
 
 }  // namespace gradsieve

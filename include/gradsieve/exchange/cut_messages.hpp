@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <string>
 #include <utility>
@@ -92,21 +91,17 @@ class cut_messages {
     return at;
   }
 
-  /// Sends what write() has written, and receives the other ranks' messages for this rank. A `failure` of one rank
-  /// makes all ranks throw. Collective. @throws the failure; communication_error if another rank failed; mismatch, on
-  /// this rank only, if a rank announces a message that is too large.
+  /// Sends what write() has written, and receives the other ranks' messages for this rank. Collective. @throws mismatch,
+  /// on this rank only, if a rank announces a message that is too large.
   template <class Comm, class Space>
-  traffic exchange(Comm const& comm, Space const& where, std::exception_ptr const& failure = {}) {
+  traffic exchange(Comm const& comm, Space const& where) {
     auto const me = static_cast<std::size_t>(comm.rank());
-    for (std::size_t r = 0; r < out_sizes_.size(); ++r) out_words_[r] = failure ? failed : out_sizes_[r];
+    for (std::size_t r = 0; r < out_sizes_.size(); ++r) out_words_[r] = out_sizes_[r];
     comm.all_to_all(where, std::as_bytes(std::span{std::as_const(out_words_)}), std::span{std::as_const(words_)},
                     std::as_writable_bytes(std::span{in_words_}), std::span{std::as_const(words_)});
-    if (failure) std::rethrow_exception(failure);
     std::size_t given = 0;
     std::size_t got = 0;
     for (std::size_t r = 0; r < in_sizes_.size(); ++r) {
-      if (in_words_[r] == failed)
-        throw communication_error("gradsieve: rank " + std::to_string(r) + " failed in this step; nothing was sent");
       if (in_words_[r] > message_)
         throw mismatch("gradsieve: rank " + std::to_string(r) + " announces a size of " + std::to_string(in_words_[r]) +
                        ", there is room for " + std::to_string(message_));
@@ -136,8 +131,6 @@ class cut_messages {
   }
 
  private:
-  static constexpr std::uint64_t failed = ~std::uint64_t{0};  // in place of a size
-
   std::uint64_t message_ = 0;  // bytes of one at most
   std::uint64_t entries_ = 0;
   typename Workspace::template buffer<std::byte> outgoing_, incoming_;

@@ -25,7 +25,6 @@ struct exchange_round {
   selection_view own;                  ///< what this rank selected; nothing if `failure`
   std::span<float const> accumulator;  ///< of all elements
   float limit = 0;                     ///< the largest value that the communicator may sum
-  index_type budget = 0;               ///< entries of all segments in this step, without those that are sent in full
 
   /// Calls write(), unless this rank has failed, and all-gathers the size that it returns, at most `most`, together
   /// with layout, recipe, step and decision, which are compared. If write() throws, all ranks throw. Every exchange

@@ -174,7 +174,7 @@ class host_step : public step_parts<Recipe> {
                                          held_failure const& failure) {
     auto const result = buffers_.run(exchange_round<Comm, host_workspace, codec_type>{
         comm, work, recipe.codec, info, ranks, word(), preflight::decision(selection.decision(), parts::now.hash()),
-        failure.why(), own, memory.state(0), limit, selection.listed_budget()});
+        failure.why(), own, memory.state(0), limit});
     auto const passthrough_bytes = passthrough.share(comm, result.damage != nullptr);
     if (result.damage) std::rethrow_exception(result.damage);
     if (passthrough.failed()) throw communication_error("gradsieve: a message was damaged on its way to another rank");

@@ -137,21 +137,6 @@ template <communicator Comm>
       options);
 }
 
-/// Measures an all-gather in which every rank sends this many bytes; see measure_cost(). Collective.
-template <communicator Comm>
-[[nodiscard]] affine_fit measure_all_gather(Comm const& comm, measure_options const& options = {}) {
-  static_assert(has_all_gather<Comm, host>, "this communicator needs all_gather");
-  return measure_cost(
-      comm,
-      [&](std::uint64_t bytes) {
-        auto const ranks = static_cast<std::uint64_t>(comm.size());
-        return [&, mine = std::vector<std::byte>(bytes), all = std::vector<std::byte>(bytes * ranks)]() mutable {
-          comm.all_gather(host{}, std::span<std::byte const>{mine}, std::span{all});
-        };
-      },
-      options);
-}
-
 /// Measures the exchange() of the object that make(layout) returns, such as a compressor, for a gradient of this many
 /// bytes, with its selection and update. Gradients are noise, different on each rank; see measure_cost(). Collective.
 template <communicator Comm, std::invocable<layout const&> Make>

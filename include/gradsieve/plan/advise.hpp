@@ -114,18 +114,6 @@ inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  
     case exchange_kind::reduce_scatter:
       cost = reduce_scatter_cost(loaded, workers, it.density, it.entry_bytes);
       break;
-    case exchange_kind::ok_topk:
-      cost = ok_topk_cost(loaded, workers, it.density, it.entry_bytes);
-      sent = k * (1 + 1.0 / workers);
-      received = 2 * k;
-      break;
-    case exchange_kind::gtopk: {
-      double const rounds = detail::rounds(workers);
-      cost = gtopk_cost(loaded, workers, it.density, it.entry_bytes);
-      sent = k * (1 + rounds);
-      received = k * (1 + rounds);
-      break;
-    }
   }
   double const seconds = wait + on_link(ring, 4 * static_cast<double>(size.passthrough)) +
                          on_link(cost, 4 * selected, static_cast<double>(size.compressors()));

@@ -49,31 +49,6 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
   return {2 * (p - 1) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
 }
 
-/// Reduction up a binary tree and broadcast down it, of whole messages.
-[[nodiscard]] inline affine tree_cost(network_link const& each, int workers) {
-  (void)detail::workers_of(each, workers);
-  double const rounds = detail::rounds(workers);
-  return {2 * rounds * each.alpha, rounds * (2 * each.beta + each.gamma)};
-}
-
-/// Recursive doubling: in each round every worker exchanges the whole gradient with a partner at twice the distance.
-[[nodiscard]] inline affine recursive_doubling_cost(network_link const& each, int workers) {
-  (void)detail::workers_of(each, workers);
-  double const rounds = detail::rounds(workers);
-  return {rounds * each.alpha, rounds * (each.beta + each.gamma)};
-}
-
-/// Reduce-scatter by recursive halving, all-gather by doubling. If the number of workers is not a power of two, the
-/// surplus workers first send their gradient to a partner and receive the result at the end.
-[[nodiscard]] inline affine halving_doubling_cost(network_link const& each, int workers) {
-  (void)detail::workers_of(each, workers);
-  auto const floor = static_cast<int>(std::bit_floor(static_cast<unsigned>(workers)));
-  double const p = floor;
-  affine cost{2 * detail::rounds(floor) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
-  if (floor != workers) cost = {cost.a + 2 * each.alpha, cost.b + 2 * each.beta + each.gamma};
-  return cost;
-}
-
 /// Two complementary trees, each for half of the bytes, pipelined. A byte passes a port `passes` times: 2 if the link
 /// carries both trees, 1 in the publication.
 [[nodiscard]] inline affine double_tree_cost(network_link const& each, int workers, double passes = 2) {
@@ -81,14 +56,6 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
   require_between("passes of a byte through a port", passes, 1, 4);
   if (workers == 1) return {};
   return {2 * detail::rounds(workers) * each.alpha, passes * each.beta + each.gamma};
-}
-
-/// Ring reduce-scatter within each node, ring all-reduce between nodes for each share, all-gather within the node.
-[[nodiscard]] inline affine hierarchical_cost(network_link const& within, int workers_per_node,
-                                              network_link const& between, int nodes) {
-  affine const inner = ring_cost(within, workers_per_node);
-  affine const outer = ring_cost(between, nodes);
-  return {inner.a + outer.a, inner.b + outer.b / workers_per_node};
 }
 
 // ---- Sparse exchanges --------------------------------------------------------------------------------------
@@ -143,23 +110,6 @@ namespace detail {
                                                 double entry_bytes = 8) {
   auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
   return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
-}
-
-/// `ok_topk`: as reduce_scatter, then four small all-gathers for the threshold, and one of as many sums as a worker has
-/// selected.
-[[nodiscard]] inline affine ok_topk_cost(network_link const& each, int workers, double density,
-                                         double entry_bytes = 8) {
-  auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
-  affine const scatter = reduce_scatter_cost(each, workers, density, entry_bytes);
-  return {scatter.a + 5 * startups, 2 * scatter.b};
-}
-
-/// `gtopk`: lists and their sizes up a binary tree; the final list down a pipelined tree, then one bit per entry.
-[[nodiscard]] inline affine gtopk_cost(network_link const& each, int workers, double density, double entry_bytes = 8) {
-  auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
-  double const rounds = detail::rounds(workers);
-  double const down = p == 1 ? 0 : entry_bytes / 4;
-  return {startups + 5 * rounds * each.alpha, density * each.beta * (rounds * (entry_bytes / 4 + 1.0 / 32) + down)};
 }
 
 // ---- From a measured cost to other numbers of workers ---------------------------------------------------------

@@ -40,9 +40,7 @@ enum class exchange_kind {
   index_union,     ///< gradsieve::index_union
   leader,          ///< gradsieve::leader
   shared_choice,   ///< gradsieve::shared_choice
-  reduce_scatter,  ///< gradsieve::reduce_scatter
-  ok_topk,         ///< gradsieve::ok_topk
-  gtopk            ///< gradsieve::gtopk
+  reduce_scatter   ///< gradsieve::reduce_scatter
 };
 
 /// One of the exchanges that advise() compares.
@@ -135,9 +133,7 @@ template <class Recipe>
                                                                {"index_union", exchange_kind::index_union},
                                                                {"leader", exchange_kind::leader},
                                                                {"shared_choice", exchange_kind::shared_choice},
-                                                               {"reduce_scatter", exchange_kind::reduce_scatter},
-                                                               {"ok_topk", exchange_kind::ok_topk},
-                                                               {"gtopk", exchange_kind::gtopk}};
+                                                               {"reduce_scatter", exchange_kind::reduce_scatter}};
   size.check();
   double const density = recipe.density.most();
   std::uint64_t const parts = size.compressors();

@@ -1,54 +1,38 @@
-// A threshold from laws that are fitted to ever smaller tails, corrected by bisection.
+// A threshold from exponential laws that are fitted to ever smaller tails, corrected by bisection.
 #pragma once
 
-#include <array>
 #include <cmath>
-#include <string_view>
+#include <cstdint>
 #include <tuple>
 
-#include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/core/whole_sums.hpp>
-#include <gradsieve/published/tail_fit.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve {
 
-/// The law that `sidco` fits to magnitudes.
-enum class tail_law {
-  exponential,  ///< in all stages: SIDCo-E
-  gamma,        ///< in the first stage, generalised Pareto in those after it: SIDCo-GP
-  pareto        ///< generalised Pareto in all stages: SIDCo-P
-};
-template <>
-inline constexpr std::array value_names<tail_law>{std::string_view{"exponential"}, std::string_view{"gamma"},
-                                                  std::string_view{"pareto"}};
-
 /// Sends between k and (1 + tolerance) * k entries; exactly k where ties allow no such count, and fewer where fewer are
-/// nonzero. The first stage fits a law to all nonzero magnitudes and computes a threshold that the share `first` of
-/// them exceeds. Each later stage fits the law to the magnitudes above the threshold before; the last one aims at the
-/// middle of the band. Bracketed bisection corrects its threshold by counting. Nothing is remembered between steps.
+/// nonzero. The first stage fits an exponential law to all nonzero magnitudes and computes a threshold that the share
+/// `first` of them exceeds. Each later stage fits the law to the magnitudes above the threshold before; the last one
+/// aims at the middle of the band. Bracketed bisection corrects its threshold by counting. Nothing is remembered between steps.
 /// Sums are of whole numbers, so that every machine gets the same. With more stages the last threshold is more often
 /// within the band: under error feedback of Laplace gradients (300,000 elements at 0.1 %, 190 steps) in 0 % of the
-/// steps with two exponential stages, 74 % with three, 93 % with four and 100 % with six; with Pareto stages in 70, 20,
-/// 76 and 100 %.
+/// steps with two stages, 74 % with three, 93 % with four and 100 % with six.
 /// When not: where passes matter, as `laplacian` gives the same band in one.
 /// Cost: the accumulate pass, which measures, a pass a stage, and one pass a probe, of which at least one is needed.
-/// Source: SIDCo (Abdelmoniem et al., MLSys 2021). Other than there, bisection corrects the threshold instead of a
+/// Source: SIDCo-E (Abdelmoniem et al., MLSys 2021). Other than there, bisection corrects the threshold instead of a
 /// number of stages that adapts to the last five steps; later stages use counts instead of the earlier stages' targets;
 /// zeros are left out.
 struct sidco {
   static constexpr char const* name = "sidco";
   static constexpr auto fields() {
-    return std::tuple{field<&sidco::law>{"law"}, field<&sidco::stages>{"stages", between(1, 16)},
-                      field<&sidco::first>{"first", above_to(0, 1)},
+    return std::tuple{field<&sidco::stages>{"stages", between(1, 16)}, field<&sidco::first>{"first", above_to(0, 1)},
                       field<&sidco::tolerance>{"tolerance", at_least(0)}};
   }
-  tail_law law = tail_law::exponential;  ///< of all stages
-  int stages = 4;                        ///< 1 to 16
-  float first = 0.25f;                   ///< share that exceeds the first of several thresholds, in (0, 1]
-  float tolerance = 0.25f;               ///< width of the band, as a share of k, >= 0
+  int stages = 4;           ///< 1 to 16
+  float first = 0.25f;      ///< share that exceeds the first of several thresholds, in (0, 1]
+  float tolerance = 0.25f;  ///< width of the band, as a share of k, >= 0
 
   /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
@@ -68,6 +52,19 @@ struct sidco {
   friend bool operator==(sidco const&, sidco const&) = default;
 
  private:
+  /// Adds up what reaches `least_key`: how many, and magnitudes. For add_up<2>().
+  struct add_tail {
+    key_type least_key;
+    magnitude_units units;
+
+    GRADSIEVE_INLINE GRADSIEVE_HD void operator()(float value, whole_sums<2>& to) const noexcept {
+      key_type const key = magnitude_key(value);
+      std::uint64_t const mask = 0 - std::uint64_t{key >= least_key ? 1u : 0u};  // no branch, for vector code
+      to[0] += mask & 1;
+      to[1] += mask & units.magnitude(key);
+    }
+  };
+
   /// @pre more than k are not zero
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
@@ -77,30 +74,22 @@ struct sidco {
     key_type at = 1;
     for (int left = stages; left > 0; --left) {
       magnitude_units const units{acc.values.size(), max_key};
-      auto const sums = law == tail_law::gamma && left == stages
-                            ? work.template add_up<4>(acc, detail::add_exceedance<true>{at, units})
-                            : work.template add_up<4>(acc, detail::add_exceedance<false>{at, units});
+      auto const sums = work.template add_up<2>(acc, add_tail{at, units});
       double const ratio = aim / static_cast<double>(sums[0] > 0 ? sums[0] : 1);
       if (!(ratio < 1)) break;  // the threshold before is too high, or about right
       bool const last = left == 1 || (left == stages && ratio >= static_cast<double>(first));
       double const above = left == stages ? 0 : widened(magnitude_of(at));
-      double const next = above + quantile(detail::add_exceedance<true>{at, units}.moments(sums, above), left == stages,
-                                           last             ? ratio
-                                           : left == stages ? static_cast<double>(first)
-                                                            : std::exp(std::log(ratio) / left));
+      double const share = last             ? ratio
+                           : left == stages ? static_cast<double>(first)
+                                            : std::exp(std::log(ratio) / left);
+      double const mean = static_cast<double>(sums[1]) / static_cast<double>(sums[0]) * units.unit() - above;
+      double const next = mean > 0 ? above + -mean * std::log(share) : above;
       key_type const reached = coarse(next, max_key);
       if (reached <= at) break;
       at = reached;
       if (last) break;
     }
     return at;
-  }
-
-  [[nodiscard]] GRADSIEVE_HD double quantile(detail::exceedances const& of, bool is_first,
-                                             double ratio) const noexcept {
-    if (!(of.mean > 0)) return 0;
-    if (law == tail_law::exponential) return detail::exponential_quantile(of, ratio);
-    return law == tail_law::gamma && is_first ? detail::gamma_quantile(of, ratio) : detail::pareto_quantile(of, ratio);
   }
 
   /// The key of a magnitude in steps of 2^-11, in which the last bits of a logarithm do not show: libraries differ

@@ -54,37 +54,25 @@ struct any_indices : detail::any_policy<Types...> {
 /// A value codec chosen at run time; writes the chosen one's bytes and id.
 template <class... Types>
 struct any_values : detail::any_policy<Types...> {
+  static constexpr std::uint16_t id = 0;  // no codec's: see chosen_id()
+
+  /// The id of the chosen codec.
+  [[nodiscard]] std::uint16_t chosen_id() const noexcept {
+    return std::visit([](auto const& it) { return std::uint16_t{it.id}; }, this->chosen);
+  }
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return std::visit([&](auto const& it) { return it.max_bytes(count); }, this->chosen);
   }
-  [[nodiscard]] std::uint16_t choose(message_info const& info, std::span<index_type const> places,
-                                     std::span<float const> values) const noexcept {
-    return std::visit(
-        [&](auto const& it) -> std::uint16_t {
-          if constexpr (choosing_value_codec<std::remove_cvref_t<decltype(it)>>)
-            return it.choose(info, places, values);
-          else
-            return it.id;
-        },
-        this->chosen);
+  [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const> places) const {
+    return std::visit([&](auto const& it) { return it.bytes(info, places); }, this->chosen);
   }
-  template <class F>
-  bool with(std::uint16_t part_id, F const& f) const {
-    return std::visit(
-        [&](auto const& it) {
-          if constexpr (choosing_value_codec<std::remove_cvref_t<decltype(it)>>) {
-            return it.with(part_id, f);
-          } else {
-            if (part_id != it.id) return false;
-            f(it);
-            return true;
-          }
-        },
-        this->chosen);
+  void encode(message_info const& info, std::span<index_type const> places, std::span<float const> values,
+              std::span<std::byte> to) const {
+    std::visit([&](auto const& it) { it.encode(info, places, values, to); }, this->chosen);
   }
-  /// Whether the chosen one chooses among others.
-  [[nodiscard]] bool chooses() const noexcept {
-    return std::visit([]<class V>(V const&) { return choosing_value_codec<V>; }, this->chosen);
+  void decode(message_info const& info, std::span<index_type const> places, std::span<std::byte const> from,
+              std::span<float> values) const {
+    std::visit([&](auto const& it) { it.decode(info, places, from, values); }, this->chosen);
   }
   void quantise(message_info const& info, std::span<index_type const> places, std::span<float> values) const noexcept {
     std::visit(
@@ -116,14 +104,6 @@ struct any_summed_values : any_values<Types...> {
   /// Whether the chosen codec loses no bits: sums are then formed as binary32.
   [[nodiscard]] bool is_exact() const noexcept {
     return std::visit([]<class V>(V const&) { return !quantises<V>; }, this->chosen);
-  }
-  void encode(message_info const& info, std::span<index_type const> places, std::span<float const> values,
-              std::span<std::byte> to) const noexcept {
-    std::visit([&](auto const& it) { it.encode(info, places, values, to); }, this->chosen);
-  }
-  void decode(message_info const& info, std::span<index_type const> places, std::span<std::byte const> from,
-              std::span<float> values) const {
-    std::visit([&](auto const& it) { it.decode(info, places, from, values); }, this->chosen);
   }
   friend bool operator==(any_summed_values const&, any_summed_values const&) = default;
 };
@@ -184,20 +164,12 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
     if (auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen))
       parts->quantise(info, places, in_out);
   }
-  /// As packed::round_as_written().
-  void round_as_written(message_info const& info, std::span<index_type const> places,
-                        std::span<float> in_out) const noexcept {
-    if (auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen))
-      parts->round_as_written(info, places, in_out);
-  }
   [[nodiscard]] byte_breakdown breakdown(message_info const& info, selection_view const in,
                                          std::span<range const> passthrough,
                                          std::span<std::byte const> message) const noexcept {
     auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
     if (parts == nullptr) return {};
-    auto result = parts->breakdown(info, in, passthrough, message);
-    if (!parts->values.chooses()) result.value_codec = "";  // as of the codec in C++
-    return result;
+    return parts->breakdown(info, in, passthrough, message);
   }
 
   friend bool operator==(any_codec const&, any_codec const&) = default;

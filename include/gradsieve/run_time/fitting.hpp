@@ -46,7 +46,6 @@ class fitting {
           sums_ = E::traits.sums_values;
           needs_one_owner_ = E::traits.single_owner;
           needs_alike_ = E::traits.shared_choice;
-          needs_exact_ = E::traits.exact_values;
         },
         of);
     return *this;
@@ -61,7 +60,6 @@ class fitting {
           [&]<class V>(V const&) {
             codec_ = V::name;
             summed_ = is_summed<V>::value;
-            exact_ = !quantises<V>;
           },
           of);
     return *this;
@@ -93,10 +91,6 @@ class fitting {
                 " sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such as "
                 "random_k, and a partitioner by which all ranks select from all segments, such as whole; not " +
                 selector_ + " and " + partitioner_);
-    require(!needs_exact_ || (exact_ && !binned_), exchange_ +
-                                                       " sends sums on: the codec must lose no bits: coo, or "
-                                                       "packed with fp32, not " +
-                                                       codec_);
     require(!sums_ || (summed_ && !binned_), exchange_ +
                                                  " sums values one by one: the codec is coo with it, or packed with "
                                                  "values fp32, fp16, bf16, not " +
@@ -107,8 +101,8 @@ class fitting {
   std::string selector_, partitioner_, exchange_, codec_;
   bool has_bins_ = false, bins_in_layers_ = false, chooses_alike_ = false;
   bool needs_norms_ = false, disjoint_ = false, in_layers_ = false, one_owner_ = false;
-  bool sums_ = false, needs_one_owner_ = false, needs_alike_ = false, needs_exact_ = false;
-  bool binned_ = false, summed_ = true, exact_ = true;
+  bool sums_ = false, needs_one_owner_ = false, needs_alike_ = false;
+  bool binned_ = false, summed_ = true;
 };
 
 }  // namespace gradsieve::detail

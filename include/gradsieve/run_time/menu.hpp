@@ -31,9 +31,9 @@ struct full_menu {
   /// Index codecs of packed.
   using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;
   /// Value codecs of packed.
-  using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd, automatic_values>;
+  using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd>;
   /// Exchanges.
-  using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter, ok_topk, gtopk>;
+  using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter>;
   /// Formats of gradients.
   using formats = type_list<float, float16, bfloat16>;
 };

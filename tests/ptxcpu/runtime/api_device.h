@@ -19,21 +19,11 @@ API cudaError_t cudaSetDevice(int d) {
   return cudaSuccess;
 }
 
-API cudaError_t cudaInitDevice(int, unsigned, unsigned) { return cudaSuccess; }
-API cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 API cudaError_t cudaDeviceSynchronize() {
   std::lock_guard l(G);
   TRY(cap_device("cudaDeviceSynchronize"));
   drain_all();
   return fin();
-}
-
-API cudaError_t cudaDeviceReset() {
-  std::lock_guard l(G);
-  drain_all();
-  sticky = 0;
-  last_err = cudaSuccess;
-  return cudaSuccess;
 }
 
 static int ccv() {
@@ -170,39 +160,13 @@ API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {
   return cudaSuccess;
 }
 
-API cudaError_t cudaDeviceCanAccessPeer(int* c, int a, int b) {
-  *c = a != b;
-  return cudaSuccess;
-}
-
-API cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
-API cudaError_t cudaDeviceDisablePeerAccess(int) { return cudaSuccess; }
 API cudaError_t cudaDeviceGetStreamPriorityRange(int* l, int* g) {
   *l = 0;
   *g = -5;
   return cudaSuccess;
 }
 
-API cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
-API cudaError_t cudaDeviceGetLimit(size_t* v, cudaLimit) {
-  *v = 8 << 20;
-  return cudaSuccess;
-}
-
-API cudaError_t cudaDeviceGetPCIBusId(char* s, int n, int d) {
-  snprintf(s, n, "0000:%02x:00.0", d);
-  return cudaSuccess;
-}
-
-API cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
-API cudaError_t cudaProfilerStart() { return cudaSuccess; }
-API cudaError_t cudaProfilerStop() { return cudaSuccess; }
 API cudaError_t cudaDriverGetVersion(int* v) {
-  *v = 13000;
-  return cudaSuccess;
-}
-
-API cudaError_t cudaRuntimeGetVersion(int* v) {
   *v = 13000;
   return cudaSuccess;
 }
@@ -305,14 +269,6 @@ API cudaError_t cudaFuncSetAttribute(void const* f, cudaFuncAttribute a, int v) 
   return cudaSuccess;
 }
 
-API cudaError_t cudaFuncSetCacheConfig(void const*, cudaFuncCache) { return cudaSuccess; }
-API cudaError_t cudaFuncGetName(char const** n, void const* f) {
-  Func* F = getf(f);
-  if (!F) return ret(cudaErrorInvalidDeviceFunction);
-  *n = F->name.c_str();
-  return cudaSuccess;
-}
-
 API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* n, void const* f, int bs, size_t dyn,
                                                                        unsigned) {
   std::lock_guard l(G);
@@ -327,9 +283,4 @@ API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* n, v
 
 API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void const* f, int bs, size_t dyn) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(n, f, bs, dyn, 0);
-}
-
-API cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* s, void const*, int, int) {
-  *s = 49152;
-  return cudaSuccess;
 }

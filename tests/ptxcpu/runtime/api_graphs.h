@@ -5,7 +5,6 @@
 
 struct CUgraphExec_st {
   CUgraph_st g;
-  unsigned long long flags = 0;
 };
 
 typedef vector<std::shared_ptr<CUgraphNode_st>> NodeList;
@@ -62,7 +61,8 @@ static void run_graph(NodeList const& l) {
     if (n->run && !sticky) n->run();
 }
 
-static cudaError_t begin(cudaStream_t s, cudaStreamCaptureMode mode, CUgraph_st* g, Nodes const& deps) {
+API cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode) {
+  std::lock_guard l(G);
   if ((u64)s <= 2) {
     if ((u64)s == 2) fprintf(stderr, "[ptxcpu] capture of cudaStreamPerThread is not supported\n");
     return ret(cudaErrorStreamCaptureUnsupported);
@@ -71,28 +71,15 @@ static cudaError_t begin(cudaStream_t s, cudaStreamCaptureMode mode, CUgraph_st*
   if (s->cap) return ret(cudaErrorIllegalState);
   Capture* c = new Capture;
   c->id = capctr++;
-  c->own_graph = !g;
-  c->g = g ? g : new CUgraph_st;
+  c->g = new CUgraph_st;
   c->origin = s;
   c->mode = mode;
   c->thread = std::this_thread::get_id();
   c->streams = {s};
   captures[c->id] = c;
   s->cap = c;
-  s->deps = deps;
+  s->deps.clear();
   return cudaSuccess;
-}
-
-API cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode) {
-  std::lock_guard l(G);
-  return begin(s, mode, nullptr, {});
-}
-
-API cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t s, cudaGraph_t g, cudaGraphNode_t const* d,
-                                              cudaGraphEdgeData const*, size_t n, cudaStreamCaptureMode mode) {
-  std::lock_guard l(G);
-  if (!g) return ret(cudaErrorInvalidValue);
-  return begin(s, mode, g, Nodes(d, d + n));
 }
 
 API cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* out) {
@@ -126,7 +113,7 @@ API cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* out) {
   captures.erase(c->id);
   if (!e && out)
     *out = c->g;
-  else if (c->own_graph)
+  else
     delete c->g;
   delete c;
   return ret(e);
@@ -162,22 +149,6 @@ API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, cudaStreamCaptureStatus
   return cudaSuccess;
 }
 
-API cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t s, cudaGraphNode_t* d, cudaGraphEdgeData const*,
-                                                    size_t n, unsigned flags) {
-  std::lock_guard l(G);
-  CUstream_st* x = S(s);
-  if (!x->cap) return ret(cudaErrorIllegalState);
-  if (flags == cudaStreamSetCaptureDependencies) x->deps.clear();
-  for (size_t i = 0; i < n; ++i)
-    if (std::find(x->deps.begin(), x->deps.end(), d[i]) == x->deps.end()) x->deps.push_back(d[i]);
-  return cudaSuccess;
-}
-
-API cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* m) {
-  std::swap(*m, thread_mode);
-  return cudaSuccess;
-}
-
 API cudaError_t cudaGraphCreate(cudaGraph_t* g, unsigned) {
   *g = new CUgraph_st;
   return cudaSuccess;
@@ -189,14 +160,6 @@ API cudaError_t cudaGraphDestroy(cudaGraph_t g) {
   return cudaSuccess;
 }
 
-API cudaError_t cudaGraphClone(cudaGraph_t* out, cudaGraph_t g) {
-  std::lock_guard l(G);
-  if (!g) return ret(cudaErrorInvalidValue);
-  *out = new CUgraph_st;
-  copy_graph(g->nodes, (*out)->nodes);
-  return cudaSuccess;
-}
-
 static cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t g, unsigned long long flags) {
   std::lock_guard l(G);
   if (!out || !g) return ret(cudaErrorInvalidValue);
@@ -205,7 +168,6 @@ static cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t g, unsigned lon
     if (p.second->g == g) return ret(cudaErrorInvalidValue);
   auto* x = new CUgraphExec_st;
   copy_graph(g->nodes, x->g.nodes);
-  x->flags = flags;
   vector<CUgraphNode_st*> o;
   if (!graph_order(x->g.nodes, o)) {
     delete x;
@@ -221,18 +183,6 @@ API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* x, cudaGraph_t g, unsigned
 
 API cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* x, cudaGraph_t g, unsigned long long flags) {
   return instantiate(x, g, flags);
-}
-
-API cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t* x, cudaGraph_t g, cudaGraphInstantiateParams* p) {
-  cudaError_t e = instantiate(x, g, p->flags);
-  p->errNode_out = nullptr;
-  p->result_out = e ? cudaGraphInstantiateError : cudaGraphInstantiateSuccess;
-  return e;
-}
-
-API cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t x, unsigned long long* f) {
-  *f = x->flags;
-  return cudaSuccess;
 }
 
 API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) {
@@ -298,14 +248,6 @@ API cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t* out, size_t* n
   return list_nodes(v, out, n);
 }
 
-API cudaError_t cudaGraphGetRootNodes(cudaGraph_t g, cudaGraphNode_t* out, size_t* n) {
-  std::lock_guard l(G);
-  Nodes v;
-  for (auto& x : g->nodes)
-    if (x->deps.empty()) v.push_back(x.get());
-  return list_nodes(v, out, n);
-}
-
 API cudaError_t cudaGraphGetEdges(cudaGraph_t g, cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* data,
                                   size_t* n) {
   std::lock_guard l(G);
@@ -326,62 +268,4 @@ API cudaError_t cudaGraphGetEdges(cudaGraph_t g, cudaGraphNode_t* from, cudaGrap
 API cudaError_t cudaGraphNodeGetType(cudaGraphNode_t n, cudaGraphNodeType* t) {
   *t = n->type;
   return cudaSuccess;
-}
-
-// explicit construction: the common node kinds
-static cudaError_t add(cudaGraphNode_t* out, cudaGraph_t g, cudaGraphNode_t const* d, size_t n, cudaGraphNodeType t,
-                       std::function<void()> f) {
-  std::lock_guard l(G);
-  if (!g) return ret(cudaErrorInvalidValue);
-  auto* x = add_node(g, t, Nodes(d, d + n), std::move(f));
-  if (out) *out = x;
-  return cudaSuccess;
-}
-
-API cudaError_t cudaGraphAddDependencies(cudaGraph_t, cudaGraphNode_t const* from, cudaGraphNode_t const* to,
-                                         cudaGraphEdgeData const*, size_t n) {
-  std::lock_guard l(G);
-  for (size_t i = 0; i < n; ++i) to[i]->deps.push_back(from[i]);
-  return cudaSuccess;
-}
-
-API cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t* o, cudaGraph_t g, cudaGraphNode_t const* d, size_t n) {
-  return add(o, g, d, n, cudaGraphNodeTypeEmpty, nullptr);
-}
-
-API cudaError_t cudaGraphAddHostNode(cudaGraphNode_t* o, cudaGraph_t g, cudaGraphNode_t const* d, size_t n,
-                                     cudaHostNodeParams const* p) {
-  auto h = *p;
-  return add(o, g, d, n, cudaGraphNodeTypeHost, [h] { h.fn(h.userData); });
-}
-
-API cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t* o, cudaGraph_t g, cudaGraphNode_t const* d, size_t n,
-                                       cudaKernelNodeParams const* p) {
-  std::lock_guard l(G);
-  if (!p->kernelParams) return ret(cudaErrorNotSupported);
-  std::shared_ptr<Kernel> K;
-  TRY(prepare(getf(p->func), p->gridDim, p->blockDim, p->kernelParams, p->sharedMemBytes, false, &K));
-  return add(o, g, d, n, cudaGraphNodeTypeKernel, [K] { run_kernel(*K); });
-}
-
-API cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t* o, cudaGraph_t g, cudaGraphNode_t const* d, size_t n,
-                                         void* dst, void const* src, size_t bytes, cudaMemcpyKind) {
-  return add(o, g, d, n, cudaGraphNodeTypeMemcpy, [=] { memmove(dst, src, bytes); });
-}
-
-API cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t* o, cudaGraph_t g, cudaGraphNode_t const* d, size_t n,
-                                       cudaMemsetParams const* p) {
-  auto m = *p;
-  return add(o, g, d, n, cudaGraphNodeTypeMemset, [m] {
-    for (size_t y = 0; y < m.height; ++y)
-      for (size_t i = 0; i < m.width; ++i)
-        memcpy((char*)m.dst + y * m.pitch + i * m.elementSize, &m.value, m.elementSize);
-  });
-}
-
-API cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* o, cudaGraph_t g, cudaGraphNode_t const* d, size_t n,
-                                           cudaGraph_t child) {
-  NodeList nodes;
-  copy_graph(child->nodes, nodes);
-  return add(o, g, d, n, cudaGraphNodeTypeGraph, [nodes] { run_graph(nodes); });
 }

@@ -30,12 +30,6 @@ static CUmemPoolHandle_st* default_pool(int dev) {
   return &d[dev];
 }
 
-static std::map<int, CUmemPoolHandle_st*> current_pool;  // by device, where it is not the default pool
-static CUmemPoolHandle_st* get_pool(int dev) {
-  auto it = current_pool.find(dev);
-  return it == current_pool.end() ? default_pool(dev) : it->second;
-}
-
 API cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* p, int dev) {
   std::lock_guard l(G);
   if (dev < 0 || dev >= NDEV()) return ret(cudaErrorInvalidDevice);
@@ -46,15 +40,7 @@ API cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* p, int dev) {
 API cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* p, int dev) {
   std::lock_guard l(G);
   if (dev < 0 || dev >= NDEV()) return ret(cudaErrorInvalidDevice);
-  *p = get_pool(dev);
-  return cudaSuccess;
-}
-
-API cudaError_t cudaDeviceSetMemPool(int dev, cudaMemPool_t p) {
-  std::lock_guard l(G);
-  if (dev < 0 || dev >= NDEV()) return ret(cudaErrorInvalidDevice);
-  if (!p) return ret(cudaErrorInvalidValue);
-  current_pool[dev] = p;
+  *p = default_pool(dev);
   return cudaSuccess;
 }
 
@@ -68,8 +54,6 @@ API cudaError_t cudaMemPoolCreate(cudaMemPool_t* p, cudaMemPoolProps const* pp) 
 API cudaError_t cudaMemPoolDestroy(cudaMemPool_t p) {
   std::lock_guard l(G);
   if (!p) return ret(cudaErrorInvalidValue);
-  for (auto& c : current_pool)
-    if (c.second == p) c.second = default_pool(c.first);
   return cudaSuccess;  // the object stays: allocations may still refer to it
 }
 
@@ -104,9 +88,6 @@ API cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t p, cudaMemPoolAttr a, void
 }
 
 API cudaError_t cudaMemPoolTrimTo(cudaMemPool_t p, size_t) { return p ? cudaSuccess : ret(cudaErrorInvalidValue); }
-API cudaError_t cudaMemPoolSetAccess(cudaMemPool_t p, cudaMemAccessDesc const*, size_t) {
-  return p ? cudaSuccess : ret(cudaErrorInvalidValue);
-}
 
 static cudaError_t malloc_async(void** p, size_t n, CUmemPoolHandle_st* pool, cudaStream_t st) {
   std::lock_guard l(G);
@@ -134,7 +115,7 @@ static cudaError_t malloc_async(void** p, size_t n, CUmemPoolHandle_st* pool, cu
 }
 
 API cudaError_t cudaMallocAsync(void** p, size_t n, cudaStream_t st) {
-  return malloc_async(p, n, get_pool(cur_dev), st);
+  return malloc_async(p, n, default_pool(cur_dev), st);
 }
 
 API cudaError_t cudaMallocFromPoolAsync(void** p, size_t n, cudaMemPool_t pool, cudaStream_t st) {
@@ -196,16 +177,6 @@ API cudaError_t cudaHostUnregister(void* p) {
 API cudaError_t cudaHostGetDevicePointer(void** d, void* h, unsigned) {
   *d = h;
   return cudaSuccess;
-}
-
-API cudaError_t cudaHostGetFlags(unsigned* f, void*) {
-  *f = 0;
-  return cudaSuccess;
-}
-
-API cudaError_t cudaMallocPitch(void** p, size_t* pi, size_t w, size_t h) {
-  *pi = (w + 511) / 512 * 512;
-  return cudaMalloc(p, *pi * h);
 }
 
 static int loc(void const* p, size_t n) {
@@ -271,26 +242,6 @@ API cudaError_t cudaMemcpyPeer(void* d, int, void const* s, int, size_t n) {
   return cpy(d, s, n, cudaMemcpyDefault, 0, false);
 }
 
-API cudaError_t cudaMemcpyPeerAsync(void* d, int, void const* s, int, size_t n, cudaStream_t st) {
-  return cpy(d, s, n, cudaMemcpyDefault, st, true);
-}
-
-API cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, void const* s, size_t sp, size_t w, size_t h, cudaMemcpyKind k,
-                                  cudaStream_t st) {
-  for (size_t i = 0; i < h; ++i) {
-    auto e = cpy((char*)d + i * dp, (char const*)s + i * sp, w, k, st, true);
-    if (e) return e;
-  }
-  return cudaSuccess;
-}
-
-API cudaError_t cudaMemcpy2D(void* d, size_t dp, void const* s, size_t sp, size_t w, size_t h, cudaMemcpyKind k) {
-  auto e = cudaMemcpy2DAsync(d, dp, s, sp, w, h, k, 0);
-  std::lock_guard l(G);
-  sync_stream(&defst);
-  return e;
-}
-
 static cudaError_t mset(void* d, int v, size_t n, cudaStream_t st) {
   std::lock_guard l(G);
   TRY(cap_pre(st));
@@ -307,17 +258,6 @@ static cudaError_t mset(void* d, int v, size_t n, cudaStream_t st) {
 
 API cudaError_t cudaMemset(void* d, int v, size_t n) { return mset(d, v, n, 0); }
 API cudaError_t cudaMemsetAsync(void* d, int v, size_t n, cudaStream_t s) { return mset(d, v, n, s); }
-API cudaError_t cudaMemset2DAsync(void* d, size_t p, int v, size_t w, size_t h, cudaStream_t s) {
-  for (size_t i = 0; i < h; ++i) {
-    auto e = mset((char*)d + i * p, v, w, s);
-    if (e) return e;
-  }
-  return cudaSuccess;
-}
-
-API cudaError_t cudaMemset2D(void* d, size_t p, int v, size_t w, size_t h) {
-  return cudaMemset2DAsync(d, p, v, w, h, 0);
-}
 
 static u8* sym(void const* s, size_t* n) {
   auto it = vars.find(s);
@@ -334,32 +274,11 @@ API cudaError_t cudaGetSymbolAddress(void** p, void const* s) {
   return *p ? cudaSuccess : ret(cudaErrorInvalidSymbol);
 }
 
-API cudaError_t cudaGetSymbolSize(size_t* n, void const* s) {
-  std::lock_guard l(G);
-  return sym(s, n) ? cudaSuccess : ret(cudaErrorInvalidSymbol);
-}
-
-API cudaError_t cudaMemcpyToSymbolAsync(void const* y, void const* s, size_t n, size_t o, cudaMemcpyKind k,
-                                        cudaStream_t st) {
-  std::lock_guard l(G);
-  u8* p = sym(y, nullptr);
-  if (!p) return ret(cudaErrorInvalidSymbol);
-  return cpy(p + o, s, n, k, st, true);
-}
-
 API cudaError_t cudaMemcpyToSymbol(void const* y, void const* s, size_t n, size_t o, cudaMemcpyKind k) {
   std::lock_guard l(G);
   u8* p = sym(y, nullptr);
   if (!p) return ret(cudaErrorInvalidSymbol);
   return cpy(p + o, s, n, k, 0, false);
-}
-
-API cudaError_t cudaMemcpyFromSymbolAsync(void* d, void const* y, size_t n, size_t o, cudaMemcpyKind k,
-                                          cudaStream_t st) {
-  std::lock_guard l(G);
-  u8* p = sym(y, nullptr);
-  if (!p) return ret(cudaErrorInvalidSymbol);
-  return cpy(d, p + o, n, k, st, true);
 }
 
 API cudaError_t cudaMemcpyFromSymbol(void* d, void const* y, size_t n, size_t o, cudaMemcpyKind k) {
@@ -375,11 +294,6 @@ API cudaError_t cudaMemGetInfo(size_t* f, size_t* t) {
   return cudaSuccess;
 }
 
-API cudaError_t cudaMemPrefetchAsync(void const*, size_t, cudaMemLocation, unsigned, cudaStream_t) {
-  return cudaSuccess;
-}
-
-API cudaError_t cudaMemAdvise(void const*, size_t, cudaMemoryAdvise, cudaMemLocation) { return cudaSuccess; }
 API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, void const* p) {
   memset(a, 0, sizeof *a);
   u64 lo, hi;

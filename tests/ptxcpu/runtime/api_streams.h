@@ -56,16 +56,6 @@ API cudaError_t cudaStreamGetPriority(cudaStream_t s, int* p) {
   return cudaSuccess;
 }
 
-API cudaError_t cudaStreamGetDevice(cudaStream_t s, int* d) {
-  *d = S(s)->dev;
-  return cudaSuccess;
-}
-
-API cudaError_t cudaStreamGetId(cudaStream_t s, unsigned long long* i) {
-  *i = (u64)s <= 2 ? (u64)s + 1 : s->id;
-  return cudaSuccess;
-}
-
 API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned f) {
   *e = new CUevent_st;
   (*e)->flags = f;
@@ -108,15 +98,6 @@ API cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     }
   });
   return fin();
-}
-
-API cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags) {
-  std::lock_guard l(G);
-  if ((flags & cudaEventRecordExternal) && S(s)->cap) {
-    fprintf(stderr, "[ptxcpu] cudaEventRecordExternal during a capture is not supported\n");
-    return ret(cudaErrorNotSupported);
-  }
-  return cudaEventRecord(e, s);
 }
 
 static void ev_wait(CUstream_st* s, u64 seq) {  // run s up to seq honouring default-stream order

@@ -91,7 +91,6 @@ static std::recursive_mutex G;  // API lock
 static std::atomic<int> sticky{0};
 static thread_local cudaError_t last_err = cudaSuccess;
 static thread_local int cur_dev = 0;
-static int max_target = 0;
 
 static cudaError_t ret(cudaError_t e) {
   if (e != cudaSuccess && e != cudaErrorNotReady) last_err = e;

@@ -84,7 +84,6 @@ struct Block {
   u32 spins;
   u64 rlo[8], rhi[8];
   u32 nr, rp;
-  Launch* lastL;
   u64 lastSerial;
 };
 

@@ -406,5 +406,3 @@ API cudaError_t __cudaGetKernel(cudaKernel_t* k, void const* f) {
   *k = (cudaKernel_t)F;
   return cudaSuccess;
 }
-
-API cudaError_t cudaGetKernel(cudaKernel_t* k, void const* f) { return __cudaGetKernel(k, f); }

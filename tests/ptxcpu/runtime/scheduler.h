@@ -30,7 +30,6 @@ struct StackPool {
 
 static size_t const SPAD = 1 << 20;
 static StackPool SP;
-static std::atomic<u32> gridctr{1};
 
 static void init_block(Block* b, Launch* L, u64 id) {
   u32 nt = L->b.x * L->b.y * L->b.z, nw = (nt + 31) / 32;

@@ -40,7 +40,6 @@ static CUstream_st defst;
 static std::map<CUstream_st*, bool> streams;
 static u64 seqc = 1;
 static unsigned long long sid = 10;
-static bool draining = false;
 static CUstream_st* S(cudaStream_t s) { return (u64)s <= 2 ? &defst : s; }
 static void drain_to(CUstream_st* s, u64 seq) {
   while (!s->q.empty() && s->q.front().first <= seq) {
@@ -67,26 +66,30 @@ static void drain_all(u64 seq = ~0ull) {
   }
 }
 
+// Runs what the default stream and the blocking ones were given up to `last`, in this order.
+static void drain_blocking(u64 last) {
+  for (;;) {
+    CUstream_st* b = nullptr;
+    u64 m = last;
+    auto c = [&](CUstream_st* x) {
+      if (!x->nonblock && !x->q.empty() && x->q.front().first <= m) {
+        m = x->q.front().first;
+        b = x;
+      }
+    };
+    c(&defst);
+    for (auto& p : streams) c(p.first);
+    if (!b) return;
+    drain_to(b, m);
+  }
+}
 static void sync_stream(CUstream_st* s) {
   if (s->q.empty()) return;
   u64 last = s->q.back().first;
   if (s == &defst || !s->nonblock) {  // legacy default stream ordering: work in blocking streams and default
                                       // stream is mutually ordered
     if (s == &defst) {                // everything in blocking streams issued before the last default op precedes it
-      for (;;) {
-        CUstream_st* b = nullptr;
-        u64 m = last;
-        auto c = [&](CUstream_st* x) {
-          if (!x->nonblock && !x->q.empty() && x->q.front().first <= m) {
-            m = x->q.front().first;
-            b = x;
-          }
-        };
-        c(&defst);
-        for (auto& p : streams) c(p.first);
-        if (!b) break;
-        drain_to(b, m);
-      }
+      drain_blocking(last);
       return;
     }
     while (!s->q.empty()) {
@@ -95,20 +98,7 @@ static void sync_stream(CUstream_st* s) {
         u64 d = 0;
         for (auto& e : defst.q)
           if (e.first < n) d = e.first;  // run default-stream ops issued before n (and what precedes them)
-        for (;;) {
-          CUstream_st* b = nullptr;
-          u64 m = d;
-          auto c = [&](CUstream_st* x) {
-            if (!x->nonblock && !x->q.empty() && x->q.front().first <= m) {
-              m = x->q.front().first;
-              b = x;
-            }
-          };
-          c(&defst);
-          for (auto& p : streams) c(p.first);
-          if (!b) break;
-          drain_to(b, m);
-        }
+        drain_blocking(d);
         continue;
       }
       drain_to(s, n);
@@ -123,7 +113,6 @@ static void sync_stream(CUstream_st* s) {
 struct Capture {
   u64 id;
   CUgraph_st* g;
-  bool own_graph;
   CUstream_st* origin;
   cudaStreamCaptureMode mode;
   std::thread::id thread;
@@ -133,7 +122,6 @@ struct Capture {
 
 static std::map<u64, Capture*> captures;
 static u64 capctr = 1;
-static thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 static bool legacy(cudaStream_t s) { return (u64)s <= 1; }
 static cudaError_t invalidate(Capture* c, cudaError_t e, char const* why) {
   if (!c->invalid) fprintf(stderr, "[ptxcpu] stream capture invalidated: %s\n", why);
@@ -164,13 +152,13 @@ static cudaError_t cap_pre(cudaStream_t st) {
 
 // calls that CUDA names potentially unsafe during a capture (cudaMalloc and the like)
 static cudaError_t cap_unsafe(char const* what) {
-  if (captures.empty() || thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  if (captures.empty()) return cudaSuccess;
   cudaError_t e = cudaSuccess;
   for (auto& p : captures) {
     Capture* c = p.second;
     bool mine = c->thread == std::this_thread::get_id();
     if (c->mode == cudaStreamCaptureModeRelaxed) continue;
-    if (!mine && (thread_mode != cudaStreamCaptureModeGlobal || c->mode != cudaStreamCaptureModeGlobal)) continue;
+    if (!mine && c->mode != cudaStreamCaptureModeGlobal) continue;
     e = invalidate(c, cudaErrorStreamCaptureUnsupported, what);
   }
   return e;

@@ -88,35 +88,27 @@ __device__ float sq(float x) { return x * x; }
 __device__ float cu(float x) { return x * x * x; }
 __device__ FP tab[2] = {sq, cu};
 __global__ void fptr(float* o) { o[threadIdx.x] = tab[threadIdx.x & 1](threadIdx.x); }
-__global__ void sw(int const* x, int* o) {
-  int v = x[threadIdx.x], r;
+__host__ __device__ int switched(int v, int const* o) {
   switch (v) {
     case 0:
-      r = 5;
-      break;
+      return 5;
     case 1:
-      r = o[0] + 7;
-      break;
+      return o[0] + 7;
     case 2:
-      r = v * 9 + o[1];
-      break;
+      return v * 9 + o[1];
     case 3:
-      r = 11 ^ o[2];
-      break;
+      return 11 ^ o[2];
     case 4:
-      r = 13 - o[3];
-      break;
+      return 13 - o[3];
     case 5:
-      r = 17;
-      break;
+      return 17;
     case 6:
-      r = o[4] * 3;
-      break;
+      return o[4] * 3;
     default:
-      r = -1;
+      return -1;
   }
-  o[threadIdx.x + 16] = r;
 }
+__global__ void sw(int const* x, int* o) { o[threadIdx.x + 16] = switched(x[threadIdx.x], o); }
 __global__ void i64(long long const* a, long long const* b, long long* o) {
   int i = threadIdx.x;
   o[i * 6] = a[i] / b[i];
@@ -292,35 +284,7 @@ int main() {
     sw<<<1, 16>>>(s, di);
     get(32);
     ok = true;
-    for (int i = 0; i < 16; ++i) {
-      int v = q[i], r;
-      switch (v) {
-        case 0:
-          r = 5;
-          break;
-        case 1:
-          r = o[0] + 7;
-          break;
-        case 2:
-          r = v * 9 + o[1];
-          break;
-        case 3:
-          r = 11 ^ o[2];
-          break;
-        case 4:
-          r = 13 - o[3];
-          break;
-        case 5:
-          r = 17;
-          break;
-        case 6:
-          r = o[4] * 3;
-          break;
-        default:
-          r = -1;
-      }
-      ok &= h[16 + i] == r;
-    }
+    for (int i = 0; i < 16; ++i) ok &= h[16 + i] == switched(q[i], o);
     CHECK("switch / brx", ok);
   }
   {

@@ -1,5 +1,6 @@
 // Codecs whose messages have no fixed size save nothing on a device.
 #include <gradsieve/cuda.cuh>
+#include <gradsieve/published.hpp>
 
 namespace gs = gradsieve;
 
@@ -7,5 +8,5 @@ void use() {
   gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.codec = gs::packed{.values = gs::fp16{}}}};
   gs::compressor{gs::device{}, gs::layout::flat(10), gs::recipe{.codec = gs::binned{}}};
   gs::compressor{gs::device{}, gs::layout::flat(10),
-                 gs::recipe{.codec = gs::packed{.indices = gs::raw32{}, .values = gs::automatic_values{}}}};
+                 gs::recipe{.codec = gs::packed{.indices = gs::raw32{}, .values = gs::sbc{}}}};
 }

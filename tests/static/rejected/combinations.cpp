@@ -23,7 +23,6 @@ void use() {
   make(gs::recipe{.codec = gs::binned{}});
   make(gs::recipe{.exchange = gs::shared_choice{}});
   make(gs::recipe{.selector = gs::random_k{}, .partitioner = gs::deft{}, .exchange = gs::shared_choice{}});
-  make(gs::recipe{.codec = gs::packed{.values = gs::fp16{}}, .exchange = gs::ok_topk{}});
   make(gs::recipe{.codec = gs::packed{.values = gs::fp16{}}, .exchange = gs::reduce_scatter{}});  // fits
   make(gs::recipe{.residual = gs::in_bfloat16{gs::error_feedback{}}});
   exchange(gs::recipe{.partitioner = gs::deft{}, .codec = gs::packed{.values = gs::ternary{}}});

@@ -1,7 +1,6 @@
 // Communicators that lack what a step calls, or that have an optional member of another type.
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/published.hpp>
 
 namespace gs = gradsieve;
 
@@ -40,6 +39,10 @@ struct wrong_require_threads : gs::self {
   void require_threads() {}
 };
 
+struct from_rank_to_rank : gs::gather {
+  static constexpr gs::exchange_traits traits{.encodes = true, .send_receive = true};
+};
+
 template <class Comm, class Recipe>
 void step(Recipe const& policies, std::span<float> gradient) {
   gs::compressor reducer{gs::host{}, gs::layout::flat(10), policies};
@@ -55,7 +58,7 @@ void use(std::span<float> gradient) {
   step<without_send_receive>(cyclic, gradient);  // fits
   step<without_send_receive>(rounding, gradient);
   step<without_send_receive>(gs::recipe{.exchange = gs::reduce_scatter{}}, gradient);
-  step<without_send_receive>(gs::recipe{.exchange = gs::gtopk{}}, gradient);
+  step<without_send_receive>(gs::recipe{.exchange = from_rank_to_rank{}}, gradient);
   gs::two_level const nodes{without_all_reduce{}, gs::self{}};
   gs::two_level_compressor inside{gs::host{}, gs::layout::flat(10), gs::recipe{}, nodes};
   inside.exchange(nodes, gradient);
