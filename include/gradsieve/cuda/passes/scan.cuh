@@ -18,7 +18,7 @@ template <class T>
 __global__ void __launch_bounds__(scan_threads) exclusive_sums(T const* from, T* to, std::uint64_t count) {
   wait_for_previous();
   constexpr unsigned each = scan_each;
-  using scan = cub::BlockScan<T, scan_threads>;
+  using scan = CUB_NS_QUALIFIER::BlockScan<T, scan_threads>;
   __shared__ typename scan::TempStorage scratch;
   T before = 0;
   for (std::uint64_t first = 0; first < count; first += scan_threads * each) {
