@@ -9,6 +9,8 @@
 #include <iostream>
 #include <span>
 #include <vector>
+
+#include "in_templates.hpp"
 namespace gs = gradsieve;
 int main() {
   auto layers = gs::layout{{"conv1.weight", 9'408}, {"fc.weight", 2'048'000}, {"fc.bias", 1'000}};
