@@ -72,3 +72,11 @@ function(gradsieve_fails name regex)
   gradsieve_add_test(${name} ${CMAKE_COMMAND} "-DEXPECTED=${regex}" "-DCOMMAND=${ARGN}"
                      -P "${PROJECT_SOURCE_DIR}/cmake/expect_failure.cmake")
 endfunction()
+
+# gradsieve_exports_test(<name> <target> <prefix>): on Linux a shared library exports functions of this prefix only.
+function(gradsieve_exports_test name target prefix)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_NM)
+    gradsieve_add_test(${name} sh -c "'${CMAKE_NM}' -D --defined-only '$<TARGET_FILE:${target}>' >${name}.txt && \
+grep -q ' T ${prefix}' ${name}.txt && ! grep -v ' T ${prefix}' ${name}.txt")
+  endif()
+endfunction()
