@@ -4,17 +4,24 @@
     compressor = Compressor("radix+packed:delta,fp16@0.01", [("weight", 640), ("bias", 10)], library="libgradsieve_c.so")
     message = compressor.compress(gradient)             # bytes; send them as you like
     mean = compressor.apply([message, another_ranks])   # the mean of all ranks' messages
+    compressor.exchange(comm, gradient)                 # both in one, in place; comm has collectives, as Alone below
 
-Run as a program, with the library's path, it tries that with two compressors.
+Run as a program, with the library's path, it tries that with two compressors. Exit status 77: there is no NumPy.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Sequence
+from typing import Any, Callable, Sequence
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError as why:
+    if __name__ != "__main__":
+        raise
+    print(f"skipped: {sys.executable} has no NumPy: {why}")
+    sys.exit(77)
 
 
 class Error(RuntimeError):
@@ -23,6 +30,61 @@ class Error(RuntimeError):
 
 class _Layer(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("size", ctypes.c_uint64)]
+
+
+_AT, _INT, _SIZE, _SIZES = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+
+
+class _Collectives(ctypes.Structure):  # gradsieve_communicator
+    _fields_ = [("context", _AT), ("rank", _INT), ("size", _INT),
+                ("all_reduce_float", ctypes.CFUNCTYPE(_INT, _AT, _AT, _SIZE, _INT)),
+                ("all_reduce_double", ctypes.CFUNCTYPE(_INT, _AT, _AT, _SIZE, _INT)),
+                ("all_gather", ctypes.CFUNCTYPE(_INT, _AT, _AT, _SIZE, _AT, _SIZES)),
+                ("broadcast", ctypes.CFUNCTYPE(_INT, _AT, _AT, _SIZE, _INT)),
+                ("send_receive", ctypes.CFUNCTYPE(_INT, _AT, _AT, _SIZE, _INT, _AT, _SIZE, _INT)),
+                ("all_to_all", ctypes.CFUNCTYPE(_INT, _AT, _AT, _SIZES, _AT, _SIZES))]
+
+
+def _array(at: int, count: int, dtype: Any = np.uint8) -> np.ndarray:
+    if count == 0:
+        return np.empty(0, dtype)
+    return np.frombuffer((ctypes.c_char * (count * np.dtype(dtype).itemsize)).from_address(at), dtype)
+
+
+def _parts(at: int, sizes: Any, ranks: int) -> list[np.ndarray]:
+    ends = np.cumsum([sizes[rank] for rank in range(ranks)])
+    return np.split(_array(at, int(ends[-1])), ends[:-1])
+
+
+def _collectives(comm: Any, raised: list[BaseException]) -> _Collectives:
+    """The callbacks of an object's methods. ctypes drops what a callback raises, and the library would get a number by
+    chance, 0 for success: so each returns 1 then, and adds to `raised`."""
+    forms: dict[str, tuple[str, Callable[..., tuple]]] = {
+        "all_reduce_float": ("all_reduce", lambda at, count, maximum: (_array(at, count, np.float32), bool(maximum))),
+        "all_reduce_double": ("all_reduce", lambda at, count, maximum: (_array(at, count, np.float64), bool(maximum))),
+        "all_gather": ("all_gather", lambda mine, size, to, sizes: (_array(mine, size), _parts(to, sizes, comm.size))),
+        "broadcast": ("broadcast", lambda at, size, root: (_array(at, size), root)),
+        "send_receive": ("send_receive", lambda out, size, to, into, expected, source: (
+            _array(out, size), to, _array(into, expected), source)),
+        "all_to_all": ("all_to_all", lambda out, sizes, into, expected: (
+            _parts(out, sizes, comm.size), _parts(into, expected, comm.size)))}
+
+    def guarded(method: Callable[..., None], form: Callable[..., tuple]) -> Callable[..., int]:
+        def call(_: int, *arguments: Any) -> int:
+            try:
+                method(*form(*arguments))
+                return 0
+            except BaseException as why:  # Ctrl-C too
+                raised.append(why)
+                return 1
+        return call
+
+    table = _Collectives(rank=comm.rank, size=comm.size)
+    types = dict(field[:2] for field in _Collectives._fields_)
+    for name, (method, form) in forms.items():
+        if hasattr(comm, method):
+            setattr(table, name, types[name](guarded(getattr(comm, method), form)))
+    return table
 
 
 class Compressor:
@@ -65,6 +127,25 @@ class Compressor:
                  ctypes.c_size_t(mean.size))
         return mean
 
+    def exchange(self, comm: Any, gradient: np.ndarray) -> None:
+        """Replaces a float32 gradient by the mean of the ranks' updates. Collective.
+
+        `comm` has `rank`, `size` and those of the collectives of gradsieve.h that the recipe needs, as methods. They
+        read and write arrays of float32 or float64 (all_reduce) and of bytes, which are valid until they return;
+        gathered bytes and those of all_to_all are lists with an array for each rank. If one raises, so does this.
+        """
+        if gradient.dtype != np.float32 or not gradient.flags.c_contiguous or not gradient.flags.writeable:
+            raise ValueError("a gradient is a contiguous writable array of float32")
+        raised: list[BaseException] = []
+        table = _collectives(comm, raised)
+        try:
+            self._do("exchange", self._at, ctypes.byref(table), ctypes.c_void_p(gradient.ctypes.data),
+                     ctypes.c_size_t(gradient.size))
+        except Error as why:
+            if raised and not isinstance(raised[0], Exception):
+                raise raised[0]
+            raise why from (raised[0] if raised else None)
+
     def save(self) -> bytes:
         """Everything that the next steps depend on."""
         size = ctypes.c_size_t(0)
@@ -82,6 +163,23 @@ class Compressor:
             raise Error(self._call.gradsieve_error().decode(errors="replace"))
 
 
+class Alone:
+    """The collectives of one rank."""
+
+    rank, size = 0, 1
+
+    def all_reduce(self, values: np.ndarray, maximum: bool) -> None:
+        """The sums of one rank are what they are."""
+
+    def all_gather(self, mine: np.ndarray, parts: list[np.ndarray]) -> None:
+        parts[0][:] = mine
+
+
+class Broken(Alone):
+    def all_gather(self, mine: np.ndarray, parts: list[np.ndarray]) -> None:
+        raise OSError("no route to host")
+
+
 def main() -> None:
     layers = [("weight", 5000), ("bias", 10)]
     a, b = (Compressor("laplacian+packed:delta,fp32@0.01", layers, sys.argv[1]) for _ in range(2))
@@ -92,6 +190,15 @@ def main() -> None:
     assert messages[0] == messages[1] and np.array_equal(mean[kept], gradient[kept]) and kept[5000:].all()
     b.load(a.save())
     assert a.compress(gradient) == b.compress(gradient)
+    in_place = gradient.copy()
+    try:
+        a.exchange(Broken(), in_place)
+    except Error as why:
+        assert isinstance(why.__cause__, OSError), why
+    else:
+        raise AssertionError("an exchange whose collective raised went on")
+    a.exchange(Alone(), in_place)
+    assert np.count_nonzero(in_place) == np.count_nonzero(mean)
     try:
         a.load(b"nonsense")
     except Error as why:
