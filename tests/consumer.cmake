@@ -38,7 +38,7 @@ if(GRADSIEVE_PKG_CONFIG)
                      "${CMAKE_CXX_COMPILER}" "${CMAKE_CURRENT_BINARY_DIR}/consumer_pkg_config")
   list(APPEND users_of_the_package pkg_config)
 else()
-  message(STATUS "gradsieve: no pkg-config; its consumer is not tested")
+  gradsieve_skips("there is no pkg-config" consumer_pkg_config)
 endif()
 
 # Where the folders of the installation are absolute paths.
