@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::threads {
 
 namespace detail {

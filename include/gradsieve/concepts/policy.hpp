@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve {
 
 /// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. Optional

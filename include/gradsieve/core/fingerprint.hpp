@@ -7,6 +7,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve {
 
 /// A 64-bit hash of a sequence of values (FNV-1a), the same on every machine. Text and bytes are added with their

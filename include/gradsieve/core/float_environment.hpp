@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve {
 
 /// While it exists, the calling thread rounds to the nearest, keeps subnormal numbers and traps nothing; its destructor

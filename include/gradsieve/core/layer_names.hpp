@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve {
 
 /// A name, or a pattern of names, without the parts that wrappers of modules add in its middle: torch.compile, FSDP and

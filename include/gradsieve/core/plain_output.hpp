@@ -5,6 +5,8 @@
 #include <ostream>
 #include <sstream>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve {
 
 /// While it exists, a stream writes numbers in decimal, without grouping, with a decimal point, six digits and no

@@ -7,6 +7,8 @@
 #include <unistd.h>
 #endif
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve {
 
 /// The id of the calling process, which differs between a parent and its forked child; 0 where there is no fork().

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::cuda_kernels {
 
 // ---- Memory ------------------------------------------------------------------------------------------------------

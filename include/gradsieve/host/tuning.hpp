@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::host_kernels {
 
 // ---- Memory ------------------------------------------------------------------------------------------------------

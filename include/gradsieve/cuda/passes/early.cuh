@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::cuda_kernels {
 
 /// First of all in a kernel that launch_early() launches, by all threads: lets the next kernel start, which waits in the

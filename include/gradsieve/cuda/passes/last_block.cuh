@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::cuda_kernels {
 
 /// Whether this block is the last of `blocks` to come here: it then sees what the others wrote before they came.

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::cuda_kernels {
 
 /// How many of `count` places, the first ones, are such that before(place).

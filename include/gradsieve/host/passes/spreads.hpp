@@ -3,6 +3,8 @@
 
 #include <concepts>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::host_kernels {
 
 /// Whether a gradient that is not finite makes state 0 so, whatever the state was: then only the new states are looked
