@@ -10,7 +10,7 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/selection.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Seconds of one step, by stage. Encoding and decoding count as exchange.
 struct step_seconds {

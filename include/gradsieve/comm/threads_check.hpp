@@ -11,7 +11,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve::threads {
+namespace gradsieve::inline GRADSIEVE_ABI::threads {
 
 namespace detail {
 

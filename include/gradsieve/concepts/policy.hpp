@@ -7,7 +7,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. Optional
 /// members make it `described`, `self_checking` or `fingerprinted`. For a device, mark the members that a step calls

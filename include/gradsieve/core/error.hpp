@@ -11,7 +11,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A value outside its limits (density, sizes, layouts). Thrown before anything has changed.
 using std::invalid_argument;

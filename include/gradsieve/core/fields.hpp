@@ -16,7 +16,7 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A data member of a policy: its name, and, for a number, the allowed values.
 template <auto Member>

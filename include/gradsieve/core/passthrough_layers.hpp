@@ -16,7 +16,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A pattern in passthrough_layers::patterns for all biases and the parameters of norms.
 inline constexpr char const* biases_and_norms = "<biases and norms>";

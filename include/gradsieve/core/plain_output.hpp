@@ -7,7 +7,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// While it exists, a stream writes numbers in decimal, without grouping, with a decimal point, six digits and no
 /// padding, whatever its locale, flags, width and precision were; its destructor restores them, except the width. All

@@ -9,7 +9,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The id of the calling process, which differs between a parent and its forked child; 0 where there is no fork().
 /// Cost: a system call.

@@ -8,7 +8,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 // ---- Memory ------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 // ---- Memory ------------------------------------------------------------------------------------------------------
 

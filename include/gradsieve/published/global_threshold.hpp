@@ -13,7 +13,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Finds exactly which keys are among the k largest of all ranks, where each rank knows its own. In a round every rank
 /// sends how many of its keys lie above a bracket and within it, and 29 of those inside, evenly spaced by rank; all

@@ -16,7 +16,7 @@
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/published/merged_list.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Merges selections along a binomial tree into one of k entries. At each node two lists are merged: values of equal
 /// indices are added, and the k largest magnitudes are kept, of equal ones those with the lower indices. k is the

@@ -11,7 +11,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Entries in index order, each with a bit for every rank that has a part in its value.
 template <class Workspace>

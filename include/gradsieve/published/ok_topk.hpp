@@ -19,7 +19,7 @@
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/published/global_threshold.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Every rank gets the k largest sums of what all ranks have selected. The gradient is cut into a region for each rank.
 /// The entries that a rank has selected in a region go to the region's rank, which sums them in rank order. Of all sums

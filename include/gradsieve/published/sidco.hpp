@@ -13,7 +13,7 @@
 #include <gradsieve/published/tail_fit.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The law that `sidco` fits to magnitudes.
 enum class tail_law {

@@ -6,7 +6,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/core/whole_sums.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The magnitudes from a threshold on, less the threshold.
 struct exceedances {

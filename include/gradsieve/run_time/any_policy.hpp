@@ -9,7 +9,7 @@
 #include <gradsieve/core/fingerprint.hpp>
 #include <gradsieve/core/plain_output.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Types in order: the policies of one family that a menu offers; see full_menu. Fewer types compile faster.
 template <class... Types>

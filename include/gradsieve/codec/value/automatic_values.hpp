@@ -13,7 +13,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Rounds values with the first of `int2`, `int4`, `int8`, `fp16`, `bf16` and `fp32`, in blocks of 64, whose error is
 /// at most `max_error`: the L2 norm of the rounding errors divided by that of the values. The message is written by the

@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 

@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// What is pending in one cell: its values, and a bit for each element that has one.
 struct pending_of_cell {

@@ -10,7 +10,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/tables.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Shared memory of one block.
 template <unsigned Threads>

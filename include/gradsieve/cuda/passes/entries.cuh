@@ -13,7 +13,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// The states of all elements, and the policy that says how entries leave them.
 template <class Residual>

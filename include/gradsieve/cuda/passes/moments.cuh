@@ -10,7 +10,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Consecutive elements of a layer, of which one block sums up the squares.
 struct moment_tile {

@@ -8,7 +8,7 @@
 #include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Exclusive sums of `count` numbers: of a few for each tile of 4096 elements or each layer, so that one block takes no
 /// longer than the launches of a scan by many. Unsigned sums are modulo their range: over several lists, one behind the

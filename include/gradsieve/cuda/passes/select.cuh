@@ -19,7 +19,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// What both kernels need.
 struct search_memory {

@@ -5,7 +5,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// How many of `count` places, the first ones, are such that before(place).
 template <class Before>

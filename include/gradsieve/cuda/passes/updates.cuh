@@ -15,7 +15,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// What a device finds wrong in an exchange; in the upper half of the word the sender. The host puts it into words.
 enum class exchange_fault : std::uint64_t {
