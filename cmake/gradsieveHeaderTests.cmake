@@ -11,6 +11,9 @@ set(GRADSIEVE_HEADER_TEST [[
 #define minor(x) hostile macro
 #include <@header@>
 #include <@header@>
+#if @opens@ && !defined(GRADSIEVE_ABI)
+#error "a header that opens namespace gradsieve includes gradsieve/core/config.hpp, or one that does"
+#endif
 ]])
 
 function(gradsieve_header_tests target extension)
@@ -36,6 +39,8 @@ function(gradsieve_header_tests target extension)
       list(APPEND libraries gradsieve_nccl)
     endif()
     string(MAKE_C_IDENTIFIER "${header}" name)
+    file(STRINGS "${PROJECT_SOURCE_DIR}/include/${header}" opened REGEX "^namespace gradsieve")
+    string(COMPARE NOTEQUAL "${opened}" "" opens)
     set(source "${CMAKE_CURRENT_BINARY_DIR}/${target}.units/${name}.${extension}")
     file(CONFIGURE OUTPUT "${source}" CONTENT "${GRADSIEVE_HEADER_TEST}" @ONLY)
     list(APPEND sources "${source}")

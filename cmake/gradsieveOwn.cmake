@@ -67,8 +67,37 @@ function(gradsieve_add_test name)
   set_tests_properties(${test} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endfunction()
 
+# gradsieve_skips(<what is missing> <names...>): tests that say so and do nothing, so that ctest lists them.
+function(gradsieve_skips missing)
+  foreach(name IN LISTS ARGN)
+    gradsieve_add_test(${name} sh -c "echo 'skipped: ${missing}'; exit 77")
+  endforeach()
+endfunction()
+
+# gradsieve_python(<variable> <module>): a Python with this module, the first on the path or Debian's own, or nothing.
+function(gradsieve_python variable module)
+  set(${variable} "" PARENT_SCOPE)
+  foreach(python IN ITEMS python3 /usr/bin/python3)
+    execute_process(COMMAND ${python} -c "import ${module}" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    if(failed STREQUAL "0")
+      set(${variable} ${python} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()
+find_program(GRADSIEVE_PYTHON3 python3)
+mark_as_advanced(GRADSIEVE_PYTHON3)
+
 # gradsieve_fails(<name> <regex> <command> [arguments...]): the command must fail, and say what the regex says.
 function(gradsieve_fails name regex)
   gradsieve_add_test(${name} ${CMAKE_COMMAND} "-DEXPECTED=${regex}" "-DCOMMAND=${ARGN}"
                      -P "${PROJECT_SOURCE_DIR}/cmake/expect_failure.cmake")
+endfunction()
+
+# gradsieve_exports_test(<name> <target> <prefix>): on Linux a shared library exports functions of this prefix only.
+function(gradsieve_exports_test name target prefix)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_NM)
+    gradsieve_add_test(${name} sh -c "'${CMAKE_NM}' -D --defined-only '$<TARGET_FILE:${target}>' >${name}.txt && \
+grep -q ' T ${prefix}' ${name}.txt && ! grep -v ' T ${prefix}' ${name}.txt")
+  endif()
 endfunction()

@@ -56,7 +56,7 @@ plotting_python() {
   return 1
 }
 
-# A Python with torch, torch's headers and its own, and what pip builds with: $PYTHON where that is set.
+# A Python with torch, NumPy, torch's headers and its own, and what pip builds with: $PYTHON where that is set.
 torch_python() {
   local python
   for python in ${PYTHON-python3 /usr/bin/python3}; do
@@ -64,6 +64,7 @@ torch_python() {
 import importlib.util
 import os
 import sysconfig
+import numpy
 import torch.distributed
 from torch.utils import cpp_extension
 
@@ -85,7 +86,7 @@ CHECK
 want_torch() {
   quietly torch_python && return
   if [ -n "${PYTHON-}" ]; then
-    echo "setup: $PYTHON has no torch, or its headers, Python's own, pip, venv, setuptools or wheel are missing; nothing is installed for it"
+    echo "setup: $PYTHON has no torch, or NumPy, its headers, Python's own, pip, venv, setuptools or wheel are missing; nothing is installed for it"
     return
   fi
   apt_install python3-torch libtorch-dev pybind11-dev python3-dev libopenblas0-pthread \

@@ -43,7 +43,7 @@ if(GRADSIEVE_PKG_CONFIG)
     list(APPEND users_of_the_package pkg_config_c)
   endif()
 else()
-  message(STATUS "gradsieve: no pkg-config; its consumer is not tested")
+  gradsieve_skips("there is no pkg-config" consumer_pkg_config)
 endif()
 
 # Where the folders of the installation are absolute paths.

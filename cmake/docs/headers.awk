@@ -118,7 +118,7 @@ BEGIN {
 NR == 1 && /^\/\/ / { opening = 1; sub(/^\/\//, "/**") }
 opening && /^\/\// { sub(/^\/\//, "  ") }
 opening && /^#/ { $0 = "@file */ " $0; opening = 0 }
-/^namespace gradsieve.*{$/ { $0 = $0 " /** @addtogroup " group " */ /** @{ */" }
+/^namespace gradsieve.*{$/ { sub(/::inline GRADSIEVE_ABI/, ""); $0 = $0 " /** @addtogroup " group " */ /** @{ */" }
 /^}  \/\/ namespace gradsieve/ { $0 = "/** @} */ " $0 }
 /^ *\/\/\// {
   # The lines of the contract begin paragraphs; doxygen's own table of exceptions takes the first words for a name.

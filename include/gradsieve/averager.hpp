@@ -22,7 +22,7 @@
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Averages messages of compressors with the same layout, codec and passthrough layers; their other policies may
 /// differ. averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes. It has no residual;

@@ -14,7 +14,7 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/selection.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

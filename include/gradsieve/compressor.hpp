@@ -22,7 +22,7 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/step_runner.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Compresses one flat gradient in every step. With a communicator call exchange(); with a transport of your own call
 /// compress() and encode(), and on the receiving side use an averager. One compressor per rank; not for concurrent use.

@@ -15,7 +15,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The states of all layers of a model, for when buckets, or the groups of a plan, change between steps. Call
 /// `put(each.layers(), each.state())` for each old compressor, then `each.restore(states.take(each.layers()))` for each

@@ -19,7 +19,7 @@
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/selector/radix.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// What a gradient element that is NaN or infinite, or by which the residual would overflow, does to its step.
 enum class non_finite {

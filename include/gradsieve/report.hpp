@@ -13,7 +13,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Seconds of one step, by stage. Encoding and decoding count as exchange.
 struct step_seconds {

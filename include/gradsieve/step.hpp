@@ -13,7 +13,7 @@
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The world and rank of a step, and whether it exchanges.
 struct step_role {

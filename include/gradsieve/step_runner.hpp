@@ -14,7 +14,7 @@
 #include <gradsieve/step.hpp>
 #include <gradsieve/step_stages.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Calls the stages of a step, which each space implements, in the order that all spaces share. It has no state.
 template <space Space, class Recipe>

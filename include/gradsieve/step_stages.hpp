@@ -15,7 +15,7 @@
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The residual's memory, one array per state. `state` is memory of the space; `read`, `write` and `absorb` (adds where
 /// the sum is finite) are for checkpoints, in host memory. `flush_pending` subtracts what was sent. `rescale` also

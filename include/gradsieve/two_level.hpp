@@ -24,7 +24,7 @@
 #include <gradsieve/step.hpp>
 #include <gradsieve/step_stages.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Two communicators of one rank: one of the ranks of its node, and one of the ranks with the same position in other
 /// nodes. All nodes have equally many ranks. With MPI, mpi::nodes creates both. With NCCL 2.18 or newer, split a

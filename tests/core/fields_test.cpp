@@ -32,6 +32,8 @@ struct adds_a_member : named_in_full {
 };
 struct adds_nothing : named_in_full {};
 struct empty_heir : gs::radix {};
+template <class... T>
+struct around {};
 
 }  // namespace
 
@@ -69,4 +71,6 @@ TEST_CASE("a policy must name all members, those that lie in padding too; a heir
   CHECK(number(named_in_full{}) != number(adds_nothing{}));
   CHECK(number(gs::radix{}) != number(empty_heir{}));
   CHECK(number(gs::radix{}) == number(gs::radix{}));
+  auto const type = gs::detail::type_name<around<gs::radix, gs::laplacian, gs::radix>>();  // ranks of two versions agree
+  CHECK((type.find("radix") < type.size() && type.find(GRADSIEVE_TEXT(GRADSIEVE_ABI)) == type.npos));
 }

@@ -9,7 +9,19 @@
 #include <iostream>
 #include <span>
 #include <vector>
+
+#include "in_templates.hpp"
 namespace gs = gradsieve;
+// A user specialises the library's templates by either form, and their names stay in gradsieve.
+struct own_codec {};
+struct own_values {};
+template <>
+inline constexpr bool gradsieve::checks_decoded<own_codec> = true;
+namespace gradsieve {
+template <>
+inline constexpr bool checks_decoded<own_values> = true;
+}
+static_assert(gs::checks_decoded<own_codec> && gs::checks_decoded<own_values>);
 int main() {
   auto layers = gs::layout{{"conv1.weight", 9'408}, {"fc.weight", 2'048'000}, {"fc.bias", 1'000}};
   auto recipe = gs::recipe{.density = 0.001, .selector = gs::laplacian{}, .partitioner = gs::deft{}};

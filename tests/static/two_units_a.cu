@@ -5,6 +5,8 @@
 
 #include <span>
 
+#include "in_templates.hpp"
+
 using reducer = gradsieve::compressor<gradsieve::device, gradsieve::recipe<>>;
 
 void step_of_b(reducer& one, std::span<float> gradient);

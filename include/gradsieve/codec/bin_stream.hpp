@@ -8,7 +8,7 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::wire {
+namespace gradsieve::inline GRADSIEVE_ABI::wire {
 
 /// Writes bytes one after the other; `put` needs enough space for them.
 struct byte_sink {

@@ -15,7 +15,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/report.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Layers in bins, each entry as one symbol: 8 bits if the layer's bins are shorter than 64 elements, otherwise 16.
 /// Values are +s or -s with one magnitude s per layer, as in `ternary`. Needs a selector with bins.

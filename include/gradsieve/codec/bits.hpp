@@ -14,7 +14,7 @@
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::wire {
+namespace gradsieve::inline GRADSIEVE_ABI::wire {
 
 /// The bytes that hold `count` fields of `width` bits. @pre count < 2^58
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t packed_bytes(std::uint64_t count, unsigned width) noexcept {

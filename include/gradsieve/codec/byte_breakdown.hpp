@@ -14,7 +14,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/report.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The bytes of a header, and the elements of each kind of layer: layers with equal bin lengths are one kind, and the
 /// ranges in `passthrough`, at 4 bytes per element, another. @pre info.layers, info.bins

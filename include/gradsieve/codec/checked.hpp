@@ -12,7 +12,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Whether decode() itself checks that indices increase below n and that values are finite, as the library's codecs do.
 /// The results of other codecs are checked once more.

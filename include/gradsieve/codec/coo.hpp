@@ -13,7 +13,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Indices as u32 and values as binary32. Lossless; 8 bytes per entry. The default codec.
 /// When not: on slow links, where smaller indices and values pay off; see packed.

@@ -10,7 +10,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Calls f(layer, first, last) for each layer that has entries: those from `first` to before `last`. Without
 /// info.layers the gradient is one layer. Cost: O(layers + log of the entries for each). @pre the indices increase
@@ -32,7 +32,7 @@ void for_each_layer(message_info const& info, std::span<index_type const> indice
 
 }  // namespace gradsieve::detail
 
-namespace gradsieve::wire {
+namespace gradsieve::inline GRADSIEVE_ABI::wire {
 
 /// |x| in units of 2^-31 of the power of two below 2^(top - 126), rounded down. @pre top is the largest exponent field
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t in_units(key_type key, unsigned top) noexcept {
@@ -51,7 +51,7 @@ namespace gradsieve::wire {
 
 }  // namespace gradsieve::wire
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The mean magnitude of fewer than 2^32 finite values. If all magnitudes are equal, it is exactly that one. The sum
 /// uses whole numbers, so its order does not matter and all machines get the same bits; magnitudes below 2^-31 of the

@@ -7,7 +7,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The largest magnitude for which the sum of `ranks` values is finite in any order: the largest float / ranks, and for
 /// more than two ranks less the possible rounding. Source: an addition rounds by at most 2^-24 of its result, and a sum

@@ -12,7 +12,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/wire.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Version of the frame and of all codecs' formats. A reader refuses other versions.
 inline constexpr std::uint16_t message_version = 1;

@@ -14,7 +14,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/report.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Any index codec with any value codec: `packed{.indices = delta{}, .values = ternary{}}`. Index codecs: raw32, delta,
 /// elias_fano, bitmap, fixed_width, and automatic, which chooses one. Value codecs: fp32, fp16, bf16, int8, int4, int2,

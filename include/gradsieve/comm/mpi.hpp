@@ -16,7 +16,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve::mpi {
+namespace gradsieve::inline GRADSIEVE_ABI::mpi {
 
 /// A view of an intracommunicator that the caller owns: nothing is created, duplicated, freed or aborted. Counts beyond
 /// MPI's int are sent in pieces. Messages of send_receive have the tag 26483. By default MPI ends the program on

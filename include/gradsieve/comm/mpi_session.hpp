@@ -23,7 +23,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/process.hpp>
 
-namespace gradsieve::mpi {
+namespace gradsieve::inline GRADSIEVE_ABI::mpi {
 
 /// An MPI call failed. The message has its name, its code with MPI's text, and the place of the call.
 struct error : communication_error {

@@ -10,7 +10,7 @@
 #include <gradsieve/comm/mpi_session.hpp>
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve::mpi {
+namespace gradsieve::inline GRADSIEVE_ABI::mpi {
 
 namespace detail {
 

@@ -14,7 +14,7 @@
 #include <gradsieve/comm/mpi_session.hpp>
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve::mpi::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::mpi::detail {
 
 inline void copy(std::span<std::byte const> from, std::span<std::byte> to) noexcept {
   if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());

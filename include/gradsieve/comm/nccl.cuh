@@ -16,7 +16,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve::nccl {
+namespace gradsieve::inline GRADSIEVE_ABI::nccl {
 
 static_assert(NCCL_VERSION_CODE >= 21300, "gradsieve needs NCCL 2.13 or newer");
 

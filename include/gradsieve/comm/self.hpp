@@ -11,7 +11,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A communicator of one rank. Every collective is a copy if the buffers differ, and otherwise does nothing. A space
 /// with `copy(from, to)`, such as a device, makes the copy in its own order.

@@ -16,7 +16,7 @@
 #include <gradsieve/comm/threads_group.hpp>
 #include <gradsieve/concepts.hpp>
 
-namespace gradsieve::threads {
+namespace gradsieve::inline GRADSIEVE_ABI::threads {
 
 /// One rank's view of a group. A call returns once every rank has made it; waiting ranks sleep instead of spinning.
 /// Sizes, roots and peers are compared before anything is copied: if they do not match, every rank throws mismatch, no

@@ -9,7 +9,9 @@
 #include <string_view>
 #include <utility>
 
-namespace gradsieve::threads {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::threads {
 
 namespace detail {
 

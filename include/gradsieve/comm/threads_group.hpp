@@ -14,7 +14,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/process.hpp>
 
-namespace gradsieve::threads {
+namespace gradsieve::inline GRADSIEVE_ABI::threads {
 
 class communicator_ref;
 

@@ -24,7 +24,7 @@
 /// @ingroup codecs
 /// The part of `packed` that says how much.
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 struct byte_breakdown;  // report.hpp
 

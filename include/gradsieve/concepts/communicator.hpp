@@ -13,7 +13,7 @@
 /// How ranks talk: views of a group of ranks, for MPI, NCCL, threads, one rank, and any transport of one's own:
 /// @snippet custom_communicator.cpp communicator
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// What an all-reduce does with the ranks' values.
 enum class reduction {

@@ -13,7 +13,7 @@
 /// How the ranks' selections become one averaged update. An exchange of one's own:
 /// @snippet custom_exchange.cpp exchange
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 template <class Comm, class Workspace, class Codec>
 struct exchange_round;   // exchange/round.hpp

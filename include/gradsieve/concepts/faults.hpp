@@ -15,11 +15,11 @@
 #include <gradsieve/concepts/selector.hpp>
 
 /// @cond internal
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 struct gather;  // exchange/gather.hpp
 }  // namespace gradsieve
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 // ---- Selectors: whether a member is there in any form, and whether it is as it is called ----------------------
 

@@ -14,7 +14,7 @@
 /// Which rank selects from which part of the gradient, and how many entries. A partitioner of one's own:
 /// @snippet custom_partitioner.cpp partitioner
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// What a partitioner needs and promises: `static constexpr partitioner_traits traits{.disjoint = true};`.
 struct partitioner_traits {

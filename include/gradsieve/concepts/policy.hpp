@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace gradsieve {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. Optional
 /// members make it `described`, `self_checking` or `fingerprinted`. For a device, mark the members that a step calls

@@ -13,7 +13,7 @@
 /// How a gradient enters the residual, and what stays of it once values were sent. A store of one's own:
 /// @snippet custom_residual.cpp residual
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

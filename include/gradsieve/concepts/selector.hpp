@@ -17,7 +17,7 @@
 /// Which entries of an accumulator are sent. A selector of one's own is a plain struct:
 /// @snippet custom_selector.cpp selector
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Family 1 of selectors: fits a threshold to the accumulator once a step and keeps the elements that pass it; needs no
 /// kernel. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep` is

@@ -14,7 +14,7 @@
 /// @defgroup spaces Spaces
 /// Where work runs: `host`, or `device` of the CUDA header, and what a policy may call there.
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

@@ -10,7 +10,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// A member that is true until its object is moved from.
 class presence {

@@ -6,7 +6,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// std::bit_cast, but callable on a device without a flag to its compiler.
 template <class To, class From>

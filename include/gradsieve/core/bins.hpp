@@ -17,7 +17,7 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// How long the bins of each layer are: the first rule whose pattern matches the layer (see layout::plain()) decides;
 /// without a match, `otherwise`. The last bin of a layer may be shorter. Selectors with bins have one as a field.

@@ -33,6 +33,21 @@
 /// Patch version.
 #define GRADSIEVE_VERSION_PATCH 0
 
+/// @cond internal
+#define GRADSIEVE_PASTE_(major_, minor_, patch_) v##major_##_##minor_##_##patch_
+#define GRADSIEVE_PASTE(major_, minor_, patch_) GRADSIEVE_PASTE_(major_, minor_, patch_)
+#define GRADSIEVE_TEXT_(name) #name
+#define GRADSIEVE_TEXT(name) GRADSIEVE_TEXT_(name)
+/// @endcond
+
+/// @def GRADSIEVE_ABI
+/// The inline namespace of all names, such as v0_2_0, so that two versions in one process have different symbols. A
+/// program may define it, to any name, before it includes a header: a plug-in then shares no symbol with its host. It is
+/// the same in all units that pass the library's objects to each other.
+#if !defined(GRADSIEVE_ABI)
+#define GRADSIEVE_ABI GRADSIEVE_PASTE(GRADSIEVE_VERSION_MAJOR, GRADSIEVE_VERSION_MINOR, GRADSIEVE_VERSION_PATCH)
+#endif
+
 /// @def GRADSIEVE_HD
 /// Marks a function that runs on host and device; empty unless a CUDA compiler compiles it.
 #if defined(__CUDACC__)

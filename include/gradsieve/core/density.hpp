@@ -14,7 +14,7 @@
 #include <gradsieve/core/power.hpp>
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A density that changes from `initial` to `final` geometrically. Deep Gradient Compression's ramp (Lin et al. 2018)
 /// of 25 %, 6.25 %, 1.6 %, 0.4 % and 0.1 % is `{.initial = 0.25, .final = 0.001, .steps = 4 epochs, .stages = 4}`.

@@ -11,7 +11,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The base of all exceptions of this library, each of which also has a base in the standard library: catch either.
 /// Not of this kind are std::bad_alloc, std::system_error (no thread) and what policies and communicators of your own

@@ -16,7 +16,7 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A data member of a policy: its name, and, for a number, the allowed values.
 template <auto Member>
@@ -115,13 +115,18 @@ constexpr void for_each_field(F const& f) {
   }
 }
 
+/// A type's name, without GRADSIEVE_ABI, which is not the same on all ranks. Allocates.
 template <class P>
-[[nodiscard]] std::string_view type_name() noexcept {
+[[nodiscard]] std::string type_name() {
+  std::string const abi = GRADSIEVE_TEXT(GRADSIEVE_ABI);
 #if defined(__cpp_rtti) || defined(__GXX_RTTI)
-  return typeid(P).name();
+  std::string name = typeid(P).name(), before = "9gradsieve", inner = std::to_string(abi.size()) + abi;
 #else
-  return __PRETTY_FUNCTION__;
+  std::string name = __PRETTY_FUNCTION__, before = "gradsieve::", inner = abi + "::";
 #endif
+  for (auto at = name.find(before + inner); at != std::string::npos; at = name.find(before + inner))
+    name.erase(at + before.size(), inner.size());
+  return name;
 }
 
 }  // namespace detail

@@ -7,7 +7,9 @@
 #include <string_view>
 #include <type_traits>
 
-namespace gradsieve {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A 64-bit hash of a sequence of values (FNV-1a), the same on every machine. Text and bytes are added with their
 /// lengths, so that "a", "b" differs from "ab".

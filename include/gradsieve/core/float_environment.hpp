@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-namespace gradsieve {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// While it exists, the calling thread rounds to the nearest, keeps subnormal numbers and traps nothing; its destructor
 /// restores the mode. Results must not depend on a caller's mode: -ffast-math links code that flushes subnormals to

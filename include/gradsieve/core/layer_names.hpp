@@ -7,7 +7,9 @@
 #include <string>
 #include <string_view>
 
-namespace gradsieve {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A name, or a pattern of names, without the parts that wrappers of modules add in its middle: torch.compile, FSDP and
 /// activation checkpoints of PyTorch.

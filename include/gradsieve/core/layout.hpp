@@ -18,7 +18,7 @@
 #include <gradsieve/core/layer_names.hpp>
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// One layer: a name for display and for patterns, and its number of elements (0 is allowed). Layers are equal if their
 /// names and sizes are; the other fields decide which patterns match, and which layers pass through by default.

@@ -12,7 +12,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Options of second_moments; the same on all ranks.
 struct moment_options {

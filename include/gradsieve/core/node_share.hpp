@@ -11,7 +11,7 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// One rank's part of a gradient of n elements that the ranks of a node share: consecutive parts in rank order, each
 /// with the same capacity. If n is not a multiple of the ranks, the last parts are shorter, or empty.

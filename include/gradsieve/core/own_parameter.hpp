@@ -3,7 +3,7 @@
 
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The value that a rank trains on: common + weight * unsent, where `unsent` is the part of its updates that it has not
 /// sent; rounded to the format, and `common` if that sum is not finite. @pre common is finite

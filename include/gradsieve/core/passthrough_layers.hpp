@@ -16,7 +16,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A pattern in passthrough_layers::patterns for all biases and the parameters of norms.
 inline constexpr char const* biases_and_norms = "<biases and norms>";
@@ -27,7 +27,10 @@ inline constexpr char const* biases_and_norms = "<biases and norms>";
 /// names_bias_or_norm() decides. `.patterns = {}` compresses everything; `{biases_and_norms, "head.*"}` adds to the
 /// default.
 struct passthrough_layers {
-  std::vector<std::string> patterns = {biases_and_norms};  ///< of layer names, see layout::plain()
+  /// The default of `patterns`. (With a list as its initializer, g++ 12.2 crashes on recipes in templates.)
+  [[nodiscard]] static std::vector<std::string> usual() { return {biases_and_norms}; }
+
+  std::vector<std::string> patterns = usual();  ///< of layer names, see layout::plain()
   std::uint64_t up_to = 0;                                 ///< elements
 
   /// Whether each layer passes through, in order. Allocates. Cost: O(layers x patterns). @throws invalid_argument for a

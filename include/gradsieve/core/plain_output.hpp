@@ -5,7 +5,9 @@
 #include <ostream>
 #include <sstream>
 
-namespace gradsieve {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// While it exists, a stream writes numbers in decimal, without grouping, with a decimal point, six digits and no
 /// padding, whatever its locale, flags, width and precision were; its destructor restores them, except the width. All

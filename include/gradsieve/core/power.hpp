@@ -6,7 +6,7 @@
 
 #include <gradsieve/core/arithmetic.hpp>
 
-namespace gradsieve::exact {
+namespace gradsieve::inline GRADSIEVE_ABI::exact {
 
 /// The square root of x.
 [[nodiscard]] GRADSIEVE_HD inline double square_root(double x) noexcept { return opaque(std::sqrt(opaque(x))); }

@@ -7,7 +7,9 @@
 #include <unistd.h>
 #endif
 
-namespace gradsieve {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The id of the calling process, which differs between a parent and its forked child; 0 where there is no fork().
 /// Cost: a system call.

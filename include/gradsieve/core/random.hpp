@@ -5,7 +5,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A random number for a value: splitmix64's mixing of a counter (Steele et al. 2014), the same on every machine,
 /// in every space and for any number of threads. Chain it for several values: mix(seed ^ mix(step ^

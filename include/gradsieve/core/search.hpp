@@ -8,7 +8,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Radix select, most significant digit first: each round histograms the keys of the current range into
 /// `bins` bins and narrows the range to the bin that holds the k-th largest key. At most three rounds.

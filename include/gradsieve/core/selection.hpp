@@ -11,7 +11,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/core/view.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// What one rank sends of one gradient: entries, and the elements of the layers that pass through uncompressed, back to
 /// back in layout order.

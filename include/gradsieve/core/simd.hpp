@@ -7,14 +7,14 @@
 #include <cpuid.h>
 #endif
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Instruction sets that the host's kernels are compiled for. Results do not depend on which of them runs.
 enum class simd { portable, neon, avx2, avx512 };
 
 }  // namespace gradsieve
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// A program whose units all define GRADSIEVE_NO_AVX512 has AVX2 kernels at most: it is smaller, and results are the
 /// same.

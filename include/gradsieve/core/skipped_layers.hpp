@@ -9,7 +9,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/random.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Layers whose update the caller will not use in one step, such as those of parameters that no rank used: one byte or
 /// bool for each layer of the layout, in its order, nonzero for a skipped layer. Empty or all zeros: no layer is

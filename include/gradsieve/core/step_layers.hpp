@@ -10,7 +10,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The layers of a step in lists of ranges, one per layer, in order. Without skipped layers they are the recipe's.
 class step_layers {

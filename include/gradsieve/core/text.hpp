@@ -11,7 +11,7 @@
 
 #include <gradsieve/core/plain_output.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Writes a number with the fewest digits that read back as the same number, whatever the stream's settings.
 template <class T>

@@ -7,7 +7,7 @@
 
 #include <gradsieve/core/arithmetic.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// std::min by value, callable on a device.
 template <class T>

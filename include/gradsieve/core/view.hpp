@@ -9,7 +9,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// std::span<T>, but callable on a device without a flag to its compiler. On the host either converts to the other,
 /// and whatever converts to std::span<T> converts to it.

@@ -6,7 +6,7 @@
 
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// N sums that a workspace's add_up() computes in one pass.
 template <std::size_t N>

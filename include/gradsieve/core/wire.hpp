@@ -12,7 +12,7 @@
 #include <gradsieve/core/simd.hpp>
 
 /// Functions for writing and reading messages. All numbers are little-endian.
-namespace gradsieve::wire {
+namespace gradsieve::inline GRADSIEVE_ABI::wire {
 
 /// Writes numbers as little-endian bytes. @pre `to` has enough bytes
 template <class T>

@@ -9,7 +9,7 @@
 
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The library's name for a format that a caller may have in CUDA's.
 template <class T>

@@ -19,7 +19,7 @@
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/decoded_messages.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

@@ -12,7 +12,7 @@
 #include <gradsieve/cuda/stream_work.cuh>
 #include <gradsieve/host/passes/tiles.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The bins of each segment, and what a step finds in them. Memory: 20 bytes per bin and a bit per element.
 class bin_memory {

@@ -10,7 +10,7 @@
 #include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// What choose_entries, end_searches, select_rest and write_entries hand over to each other.
 class choice_memory {

@@ -12,7 +12,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/report.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 

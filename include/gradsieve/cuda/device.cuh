@@ -16,7 +16,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/cuda/error.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// cudaMalloc and cudaFree as a memory resource: the default of a device. Stateless.
 class cuda_memory_resource final : public std::pmr::memory_resource {

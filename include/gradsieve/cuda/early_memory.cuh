@@ -10,7 +10,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The segments of this step and of the last, by which the pass has collected.
 class early_memory {

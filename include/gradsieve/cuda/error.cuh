@@ -7,7 +7,7 @@
 
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// @throws device_error, naming the call, the code and its text.
 inline void throw_on_error(cudaError_t code, char const* call) {

@@ -15,7 +15,7 @@
 #include <gradsieve/exchange/gather.hpp>
 #include <gradsieve/exchange/index_union.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// How an exchange policy runs on a device. Specialise it for an exchange of one's own; cuda/exchange.cuh has examples,
 /// and what run() gets and returns. `reserve(work, codec, info, world, most, segments, disjoint)` allocates;

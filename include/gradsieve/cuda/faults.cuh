@@ -9,7 +9,7 @@
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Numbers that a step leaves in device memory.
 struct device_numbers {

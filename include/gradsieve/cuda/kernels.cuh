@@ -10,7 +10,7 @@
 
 #include <gradsieve/cuda/error.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// All kernels of the library that this program can launch: every launch names its kernel as a template argument, which
 /// is noted here before main(), and forgotten when its library is unloaded. Each shared library has a list of its own,

@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/kernels.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Enqueues a kernel, which kernel_list then knows.
 template <auto Kernel, class... Arguments>

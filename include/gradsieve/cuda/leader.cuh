@@ -12,7 +12,7 @@
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/leader.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 

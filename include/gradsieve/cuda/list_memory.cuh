@@ -7,7 +7,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// A list of up to `capacity` entries.
 struct list_memory {

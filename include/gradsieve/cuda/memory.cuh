@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// As residual_memory, in device memory and stream order: owns the states, and the list of what the last step took out,
 /// which is pending until the next accumulate pass.

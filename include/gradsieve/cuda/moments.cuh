@@ -15,7 +15,7 @@
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/moments.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The memory of second_moments on a device, with the members of host_moments. All is enqueued but what says otherwise.
 class device_moments {

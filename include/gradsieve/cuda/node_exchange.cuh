@@ -24,7 +24,7 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// A gradient as binary32, and zeros behind it.
 template <class T>
@@ -46,7 +46,7 @@ __global__ void set_node_fault(std::uint64_t const* fault, bool on_host, std::ui
 
 }  // namespace gradsieve::cuda_kernels
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// What a node's ranks know of each other's exchanges.
 class device_node_faults {

@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Its memory, as large as a message may be.
 class device_outgoing {

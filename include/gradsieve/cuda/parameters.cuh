@@ -13,7 +13,7 @@
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/parameters.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The memory of a parameter_exchange on a device, with the members of host_parameters. Passes are enqueued.
 template <class T>

@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/host/passthrough.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// As passthrough_part, in device memory and stream order. Kernels find the ranges in a table.
 template <class Residual>

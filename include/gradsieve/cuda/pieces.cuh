@@ -10,7 +10,7 @@
 #include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// A caller's gradient in device memory: pieces, or what checked_device_span() takes. @post check() was not called
 template <class Gradient>

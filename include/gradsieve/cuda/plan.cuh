@@ -17,7 +17,7 @@
 #include <gradsieve/selector/select.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// An exchange by which a segment's entries have their place in every rank's list: slots() and full(), device memory,
 /// one a segment, say where a segment's places begin and whether it is sent in full. A step's plan writes them.

@@ -15,7 +15,7 @@
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/reduce_scatter.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// @cond internal
 /// Slots have a fixed size, as no rank waits for counts. A slot holds a shard's share of the budget, k / P, `slack`

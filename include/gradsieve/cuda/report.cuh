@@ -15,7 +15,7 @@
 #include <gradsieve/cuda/plan.cuh>
 #include <gradsieve/report.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

@@ -7,7 +7,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Clamps the values of up to `most` entries to +-limit, and counts those that were larger. Nothing where no finite
 /// number is larger.

@@ -16,7 +16,7 @@
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// What compress() returns on a device, in the compressor's device memory; valid in stream order.
 struct device_selection {
@@ -30,7 +30,7 @@ struct device_selection {
 
 }  // namespace gradsieve
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// As host_selection_stage, in stream order.
 template <class Recipe>

@@ -6,7 +6,7 @@
 #include <gradsieve/cuda/stream_work.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Decides by what is planned, and launches.
 class small_steps {

@@ -15,7 +15,7 @@
 #include <gradsieve/cuda/error.cuh>
 #include <gradsieve/host/workspace.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A host communicator (MPI, threads, one's own) for a device. A call copies to pinned host memory, synchronises the
 /// stream, runs the communicator there, and copies the result back in stream order without waiting for it.

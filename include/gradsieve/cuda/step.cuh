@@ -21,7 +21,7 @@
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The stages that compressor<device, Recipe> calls in order. They enqueue their work and return. A failure in the
 /// stream is a word in device memory that every later stage of the step checks, and that the report or a later call

@@ -8,7 +8,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Words that the accumulate pass clears, and behind them those that it adds to, which the end of the selection clears.
 /// So the pass needs no memset before it.

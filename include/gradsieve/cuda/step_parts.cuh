@@ -13,7 +13,7 @@
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// As step_parts, on a device.
 template <class Recipe>

@@ -13,7 +13,7 @@
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Makes, fills and copies device memory, and launches kernels, all in the order of a device's stream.
 class stream_work {

@@ -8,7 +8,7 @@
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/host/workspace.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A device's communicator for host memory: copies through device memory, and the host waits. For setup only. Allocates
 /// in every call that has more bytes than `buffer`. Ranks: as the communicator's. @throws what that throws;

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gradsieve::cuda_kernels {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 // ---- Memory ------------------------------------------------------------------------------------------------------
 

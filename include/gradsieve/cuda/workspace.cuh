@@ -28,7 +28,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/host/passes/tiles.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Owns what kernels need of one gradient: tiles, segments, candidates, samples. Its members enqueue work on the
 /// device's stream, never wait, and allocate in plan() only.

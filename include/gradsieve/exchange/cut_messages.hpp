@@ -16,7 +16,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/exchange/decoded_messages.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Each rank owns a run of consecutive elements. The entries that a rank has selected from a run are sent to the run's
 /// owner, as a message about these elements only: its indices count from the run's first element. An empty selection

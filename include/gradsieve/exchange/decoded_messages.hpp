@@ -11,7 +11,7 @@
 #include <gradsieve/codec/checked.hpp>
 #include <gradsieve/concepts.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

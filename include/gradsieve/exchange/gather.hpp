@@ -12,7 +12,7 @@
 #include <gradsieve/exchange/decoded_messages.hpp>
 #include <gradsieve/exchange/round.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// All-gather of encoded selections, added in rank order, so that all ranks end with the same bits.
 /// When not: with many ranks, as the received bytes grow with their number; a dense all-reduce costs less at a density

@@ -14,7 +14,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The number of indices of a list, and of the 4-byte words of its encoding, which are never more than indices.
 struct list_size {

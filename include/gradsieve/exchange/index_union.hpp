@@ -13,7 +13,7 @@
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/exchange/value_sum.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// All-gathers the indices and sums all ranks' accumulators at their union; every rank subtracts its values there.
 /// Indices are encoded by the codec's `indices`; values are summed in the format of its `values`. The transport must

@@ -13,7 +13,7 @@
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/exchange/value_sum.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The one rank that selected broadcasts its indices; the accumulators of all ranks are summed there, and every rank
 /// subtracts its values there. Indices are encoded by the codec's `indices`; values are summed in the format of its

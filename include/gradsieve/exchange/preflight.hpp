@@ -16,7 +16,7 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// One all-gather of 32 bytes per rank. It is the first collective of every exchange, so that a rank that is new,
 /// restored or failed takes part in it like all others; then all ranks continue or all ranks throw. A rank calls

@@ -14,7 +14,7 @@
 #include <gradsieve/exchange/cut_messages.hpp>
 #include <gradsieve/exchange/round.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The shard of a rank: ceil(n / world) of n elements, in rank order, as ZeRO and FSDP cut a flat buffer. The last
 /// shards may be shorter or empty. @pre 0 <= rank < world

@@ -9,7 +9,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/exchange/preflight.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// One rank's input to one exchange.
 template <class Comm, class Workspace, class Codec>

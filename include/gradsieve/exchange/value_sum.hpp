@@ -12,7 +12,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Sums the ranks' values. binary32: an all-reduce. Shorter formats: each rank receives its share of all ranks' values,
 /// sums them as binary32 in rank order, rounds the sums, and all-gathers them. The rank that owns a share keeps the

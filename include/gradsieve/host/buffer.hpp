@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #endif
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Uninitialised, cache-line aligned memory of the host for trivial T. The thread that writes a page first decides on
 /// its NUMA node. Large buffers ask for huge pages, as scattered reads would else miss the address cache.

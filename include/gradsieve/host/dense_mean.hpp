@@ -16,7 +16,7 @@
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/report.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// An all-reduce in the gradient's own format, float or double, and a division by the number of ranks; host memory. It
 /// has no state and serves gradients of any size. A rank that fails sends a NaN as its first element; if the first mean

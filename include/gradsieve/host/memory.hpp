@@ -9,7 +9,7 @@
 
 #include <gradsieve/concepts.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Owns `Residual::states` floats for each element; state 0 is the accumulator. Remembers what the current step
 /// took out, so that a step that fails or is discarded can be rolled back, bit for bit.

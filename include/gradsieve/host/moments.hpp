@@ -15,7 +15,7 @@
 #include <gradsieve/host/passes/scope.hpp>
 #include <gradsieve/host/workspace.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// The sum of the squares of some elements, in sixteen lanes whose order depends on nothing.
 struct sum_of_squares {
@@ -52,7 +52,7 @@ struct scale_values {
 
 }  // namespace gradsieve::host_kernels
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The memory of second_moments on the host. What the ranks sum up: samples of the gradient; of each layer this rank's
 /// sum of squares over the samples; and that over all of the layer.

@@ -23,7 +23,7 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Host memory of two_level_compressor. Ranks report failures to each other before the sum within the node and after
 /// the exchange: whoever fails, all of a node's ranks throw.

@@ -14,7 +14,7 @@
 #include <gradsieve/host/passes/scope.hpp>
 #include <gradsieve/host/workspace.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Takes the optimiser's update out of own parameters. `update` may be their memory.
 struct take_updates {
@@ -62,7 +62,7 @@ struct write_updated {
 
 }  // namespace gradsieve::host_kernels
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The memory of a parameter_exchange on the host: the common parameters, and for 16-bit own ones the update, which
 /// otherwise takes the own parameters' place.

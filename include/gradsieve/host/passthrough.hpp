@@ -16,7 +16,7 @@
 #include <gradsieve/core/step_layers.hpp>
 #include <gradsieve/host/memory.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Writes sums / divisor. Returns how many are clamped to the largest value of the format. @pre as many sums as places
 template <gradient_value T>

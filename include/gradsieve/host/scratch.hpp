@@ -16,7 +16,7 @@
 #include <gradsieve/host/passes/updates.hpp>
 #include <gradsieve/host/space.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The threads and tables of one compressor on the host, and loops that know no segments.
 class host_scratch {

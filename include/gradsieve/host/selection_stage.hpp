@@ -23,7 +23,7 @@
 #include <gradsieve/selector/select.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// A gradient to be accumulated. `factor` multiplies it.
 template <class T>

@@ -6,7 +6,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/simd.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 class host_workspace;
 

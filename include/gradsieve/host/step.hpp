@@ -24,7 +24,7 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The stages that compressor<host, Recipe> calls in order. Each runs on the whole team and returns when it is done;
 /// failures are thrown.

@@ -12,7 +12,7 @@
 #include <gradsieve/core/process.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP.
 /// In a child of fork() the thread that forked runs all workers itself if it had a team before, with the same results:

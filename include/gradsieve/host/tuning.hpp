@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gradsieve::host_kernels {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 // ---- Memory ------------------------------------------------------------------------------------------------------
 

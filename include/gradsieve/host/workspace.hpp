@@ -25,7 +25,7 @@
 #include <gradsieve/host/space.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The scratch of one compressor on the host, and the passes that selectors, exchanges and the compressor call. A pass
 /// reads every element of its segment once, runs on all threads, gives the same answer for any number of them, and

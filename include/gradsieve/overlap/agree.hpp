@@ -12,7 +12,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/plan/plan.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Broadcasts rank 0's plan to every rank; the plans of other ranks are not read. (Plans that ranks make separately may
 /// differ if a rounding decides a tie.) Collective.

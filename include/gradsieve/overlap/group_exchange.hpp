@@ -11,7 +11,7 @@
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/report.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Exchanges the gradients of one group: a compressor for the group's layers, dense_mean, or a type of your own, which
 /// need not be movable. exchange() returns a step_report, or converts to one, as a device compressor's does.

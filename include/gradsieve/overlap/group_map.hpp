@@ -21,7 +21,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/plan/plan.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The layers of one group, in the layout's order, and their positions in the gradient.
 struct group_layers {

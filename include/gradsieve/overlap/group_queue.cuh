@@ -17,7 +17,7 @@
 #include <gradsieve/cuda/through_device.cuh>
 #include <gradsieve/overlap/overlap.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The report of a step of an overlap on a device. Reading it waits for the step. Valid until the overlap's next step.
 template <class Read>
@@ -37,7 +37,7 @@ class device_overlap_report {
 
 }  // namespace gradsieve
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// On a device: announce() enqueues, and events order the streams. Times are the device's; 0 for a step in a CUDA
 /// graph. Memory: one event per layer, two per group. Threads: written() and announce() from any thread; all else from

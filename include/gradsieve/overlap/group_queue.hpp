@@ -19,7 +19,7 @@
 #include <gradsieve/overlap/overlapped_group.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The part of an overlap that depends on the space: runs body(group) for every group in order, each as soon as
 /// may(group) is true. Neither may throw. In a step begin(writer) comes first, then written() and announce(), and

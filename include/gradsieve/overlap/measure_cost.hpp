@@ -21,7 +21,7 @@
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/plan/fit.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// How to measure a cost. Bytes are those of binary32 gradients.
 struct measure_options {

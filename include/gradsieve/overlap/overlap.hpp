@@ -24,7 +24,7 @@
 #include <gradsieve/overlap/tracker.hpp>
 #include <gradsieve/plan/plan.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Exchanges the groups of a plan while the backward pass still runs. Between begin() and wait() the backward pass
 /// calls ready(layer) when a gradient is complete. A group whose layers are all ready is exchanged in place, one group

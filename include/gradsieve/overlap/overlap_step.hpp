@@ -11,7 +11,7 @@
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// What is not atomic belongs to the caller's thread before begin() and after wait(), to the exchanging one between.
 template <class T>

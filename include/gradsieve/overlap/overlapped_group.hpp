@@ -16,7 +16,7 @@
 #include <gradsieve/overlap/group_map.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// A group that is exchanged in place, or in a buffer if its layers are not contiguous.
 template <class Exchange, class Comm, class T, class Queue>

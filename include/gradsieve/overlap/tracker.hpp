@@ -10,7 +10,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/plan/plan.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Counts the ready layers of one step after the other. Groups [0, frontier()) are complete and may be issued in this
 /// order; a group after an incomplete one waits, as all ranks must issue collectives in the same order. Layers are

@@ -21,7 +21,7 @@
 #include <gradsieve/parameters/parameter_state.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other. Such an optimizer
 /// turns a gradient that was kept for long into one large step. So every rank steps its own parameters with its own

@@ -17,7 +17,7 @@
 #include <gradsieve/exchange/reduce_scatter.hpp>
 #include <gradsieve/residual/none.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Options of a parameter_exchange.
 struct parameter_options {

@@ -11,7 +11,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// One rank's state, as parameter_exchange::state() writes it. Little-endian: magic u32 | version u32 | n u64 | layout
 /// hash u64 | weight binary32 | zero u32 | checksum u64, then the common parameters, n binary32, then the compressor's

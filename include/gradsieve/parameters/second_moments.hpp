@@ -17,7 +17,7 @@
 #include <gradsieve/core/moment_factors.hpp>
 #include <gradsieve/host/moments.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// For optimizers with second moments if each rank steps its own parameters, as with parameter_exchange. The squares of
 /// a rank's own gradient are those of a smaller batch: up to P times as large as those of the mean gradient, so that

@@ -10,7 +10,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Checks the results of one partitioner's members; errors name the partitioner.
 template <class Partitioner>

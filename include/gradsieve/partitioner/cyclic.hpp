@@ -7,7 +7,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/partitioner/whole.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 struct leader;  // exchange/leader.hpp
 

@@ -11,7 +11,7 @@
 #include <gradsieve/core/power.hpp>
 #include <gradsieve/partitioner/selection_cost.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 struct index_union;  // exchange/index_union.hpp
 

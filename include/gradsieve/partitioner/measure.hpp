@@ -16,7 +16,7 @@
 #include <gradsieve/partitioner/selection_cost.hpp>
 #include <gradsieve/selector/select.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Times a selector on Laplace data of 2^10 to `largest` elements at densities of 0.1 % and 5 %, and fits
 /// fixed + per_element * n + per_selected * k in nanoseconds by least relative squares; no term is negative.

@@ -14,7 +14,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/partitioner/check_segments.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Length of the bins in each segment, if the selector has bins. Allocates.
 /// @throws invalid_argument if a segment crosses a layer border that bins must not cross; for a length of 0.

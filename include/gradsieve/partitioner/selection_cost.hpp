@@ -9,7 +9,7 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The time of selecting k of n entries as fixed + per_element * n + per_selected * k, in any unit. All zero: the
 /// published n * log2 k. measure_selection_cost() fits it to a machine. All ranks have the same cost, and get the same

@@ -16,7 +16,7 @@
 #include <gradsieve/plan/collectives.hpp>
 #include <gradsieve/plan/exchange_choice.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The cost of an exchange besides its messages on the link and the ranks' own work. The defaults are no cost: for a
 /// link whose seconds were measured with messages. A link with a nominal rate needs ethernet() or numbers of your own.

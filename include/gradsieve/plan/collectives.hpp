@@ -7,7 +7,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/plan/cost.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// One full-duplex link, and the arithmetic at its end.
 struct network_link {

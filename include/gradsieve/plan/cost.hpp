@@ -16,7 +16,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// `cost(bytes)`: the seconds of one collective for a group of that many bytes, always the same. It may increase and
 /// decrease with the size. Infinity and NaN forbid groups of that size; a negative cost is refused. 0 bytes cost

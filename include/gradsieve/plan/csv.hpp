@@ -19,7 +19,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

@@ -16,7 +16,7 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The work of a rank besides the collective. The defaults are for a rank with two cores (bench/results); measure yours
 /// with bench/report.sh, or with measure_exchange() on a communicator of one rank.

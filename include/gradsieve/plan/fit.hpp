@@ -14,7 +14,7 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/plan/cost.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The measured time of a collective of one size.
 using measured_point = table::point;

@@ -11,7 +11,7 @@
 #include <gradsieve/plan/planners/arrivals.hpp>
 #include <gradsieve/plan/planners/optimal.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A planner: a value that divides arriving gradients into groups, `policy(arrivals, cost)`. @pre the cost was
 /// checked

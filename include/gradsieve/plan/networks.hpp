@@ -11,7 +11,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/plan/collectives.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The cost of an all-reduce for each number of workers: measured if available, otherwise computed from a link.
 struct network {

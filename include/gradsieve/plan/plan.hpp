@@ -18,7 +18,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/core/wire.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Layers [begin, end) of a trace, exchanged by one collective. Layers without bytes belong to a neighbour's group.
 struct plan_group {

@@ -10,7 +10,7 @@
 
 #include <gradsieve/core/error.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// One gradient tensor: its size and the time to compute it. 0 bytes are allowed, for layers that have no parameters or
 /// are frozen.

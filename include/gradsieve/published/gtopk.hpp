@@ -1,7 +1,9 @@
 // Removed: for one version, its use says what to write instead.
 #pragma once
 
-namespace gradsieve {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Removed: use `gather`, or the partitioner `deft`, by which no rank receives more with more ranks.
 template <class T = void>

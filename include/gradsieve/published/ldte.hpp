@@ -8,7 +8,7 @@
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends between k and (1 + tolerance) * k entries; exactly k where ties allow no such count, and fewer where fewer are
 /// nonzero. In every step the threshold starts at b * ln(n / k), b = mean magnitude, which keeps k elements of Laplace

@@ -6,7 +6,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The line t(r) = mean + r * (largest - mean) over a segment's magnitudes, r in [0, 1].
 class mean_to_largest {

@@ -7,7 +7,7 @@
 #include <gradsieve/core/whole_sums.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends the k largest positive entries or the k negative entries of largest magnitude: those whose magnitudes have the
 /// larger sum, the positive ones where the sums are equal. Fewer where that sign has fewer. A segment that is sent in

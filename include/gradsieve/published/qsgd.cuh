@@ -4,7 +4,7 @@
 #include <gradsieve/cuda/codec/block_values.cuh>
 #include <gradsieve/published/qsgd.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 template <>
 class device_values<qsgd> : public device_block_values<qsgd> {};

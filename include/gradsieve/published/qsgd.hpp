@@ -13,7 +13,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/random.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Values rounded at random to a few levels: s * q / levels, where s is the largest magnitude of the value's block and
 /// q, from -levels to levels, is rounded up or down at random without bias. bit_width(levels) + 1 + 32 / block bits a

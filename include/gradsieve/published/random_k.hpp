@@ -7,7 +7,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/random.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

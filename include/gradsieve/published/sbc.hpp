@@ -11,7 +11,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// One magnitude for each sign: p for a positive value, -m for a negative one, where p and m are the mean magnitudes of
 /// all values of that sign. 1 bit per value and 8 bytes. Rounded values do not change when they are rounded again. The

@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/published/shared_choice.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 

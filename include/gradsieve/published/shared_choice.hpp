@@ -12,7 +12,7 @@
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/exchange/value_sum.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// No index is sent: the ranks sum their values in the format of the codec's `values`. Needs a selector that chooses by
 /// a seed, such as `random_k`, and a partitioner by which all ranks select from all segments. If the ranks' indices

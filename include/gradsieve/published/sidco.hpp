@@ -10,7 +10,7 @@
 #include <gradsieve/core/whole_sums.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends between k and (1 + tolerance) * k entries; exactly k where ties allow no such count, and fewer where fewer are
 /// nonzero. The first stage fits an exponential law to all nonzero magnitudes and computes a threshold that the share

@@ -6,7 +6,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/published/mean_to_largest.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends between k and 2 k - 1 entries: all those above the threshold mean + r * (largest - mean), where r is found by
 /// bisection of [0, 1]; exactly the k largest if no r that it tries gives such a count, and fewer where fewer are

@@ -4,7 +4,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/published/mean_to_largest.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends exactly the k entries of largest magnitude, as `radix` does, and fewer where fewer are nonzero. The threshold
 /// mean + r * (largest - mean) falls with r = 1 - step, 1 - 2 step, ... until k or more elements are above it; the k

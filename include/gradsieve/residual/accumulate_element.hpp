@@ -6,7 +6,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Accumulates one gradient element into its state; returns false if the element or the new state was not finite. A
 /// gradient that is not finite counts as zero; if the new state would not be finite, the element keeps its old state.

@@ -7,7 +7,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Values that are not sent are added to the next gradient: accumulator = decay * residual + gradient; sent values are
 /// subtracted exactly. Nothing is lost at decay 1; below 1 old gradients decay. Keep the default unless the learning

@@ -7,7 +7,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A low-pass filter of the residual. accumulator = memory + gradient; memory = (1 - beta) memory + beta
 /// (accumulator - sent). State 0 is the accumulator; state 1 is memory / beta: the sum of all gradients minus all

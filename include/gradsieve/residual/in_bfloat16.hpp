@@ -7,7 +7,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Another store with its states kept as bfloat16. On a device only. Every step rounds the states stochastically
 /// without bias, by a hash of step and element: runs repeat to the bit, and gradients below 1/256 of their residual

@@ -8,7 +8,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/power.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Momentum before selection: velocity = momentum * velocity + gradient; accumulator += velocity. A sent value is
 /// subtracted from the accumulator; with `masking` it also clears the element's velocity, so that stale momentum has no

@@ -6,7 +6,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// accumulator = gradient: values that are not sent are dropped. For unbiased codecs, for measurements, and for callers
 /// with a residual of their own.

@@ -10,7 +10,7 @@
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// An index codec chosen at run time; writes the chosen one's bytes and id.
 template <class... Types>

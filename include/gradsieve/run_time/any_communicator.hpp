@@ -11,7 +11,7 @@
 
 #include <gradsieve/gradsieve.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Stands for any communicator of a space, so that a compressor is compiled once for all transports. Collectives that
 /// the transport lacks throw communication_error. On a device the transport works in stream order. Cost: a virtual call

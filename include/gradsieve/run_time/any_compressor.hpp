@@ -17,7 +17,7 @@
 #include <gradsieve/run_time/any_step.hpp>
 #include <gradsieve/run_time/menu.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

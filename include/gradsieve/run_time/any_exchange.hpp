@@ -9,7 +9,7 @@
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// An exchange chosen at run time. What the communicator lacks is thrown by its call, as communication_error.
 template <class... Types>

@@ -7,7 +7,7 @@
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A partitioner chosen at run time, of those that need norms or of those that do not. The recipe names its exchange.
 /// It says nothing about layers and owners, so that an exchange or a selector that depends on them checks when it runs;

@@ -9,12 +9,14 @@
 #include <gradsieve/core/fingerprint.hpp>
 #include <gradsieve/core/plain_output.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Types in order: the policies of one family that a menu offers; see full_menu. Fewer types compile faster.
 template <class... Types>
 struct type_list {
   using variant = std::variant<Types...>;  ///< one value of any of them
+  template <class... More>
+  friend type_list<Types..., More...> operator+(type_list, type_list<More...>);  ///< a declaration: for decltype
 };
 
 namespace detail {
@@ -53,9 +55,6 @@ template <class T, class List>
 inline constexpr bool holds = false;
 template <class T, class... Types>
 inline constexpr bool holds<T, type_list<Types...>> = (std::is_same_v<T, Types> || ...);
-
-template <class... A, class... B>
-type_list<A..., B...> operator+(type_list<A...>, type_list<B...>);
 
 /// Those of a list for which the predicate holds.
 template <template <class> class Predicate, class List>

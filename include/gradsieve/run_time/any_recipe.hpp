@@ -18,7 +18,7 @@
 #include <gradsieve/run_time/menu.hpp>
 #include <gradsieve/run_time/recipe_text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 template <>
 inline constexpr std::array value_names<non_finite>{std::string_view{"skip"}, std::string_view{"fail"}};

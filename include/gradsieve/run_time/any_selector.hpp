@@ -7,7 +7,7 @@
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

@@ -12,7 +12,7 @@
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 struct device;            // cuda/device.cuh
 struct device_selection;  // cuda/selection_stage.cuh

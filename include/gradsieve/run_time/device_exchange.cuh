@@ -12,7 +12,7 @@
 #include <gradsieve/run_time/any_exchange.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// @cond internal
 namespace detail {

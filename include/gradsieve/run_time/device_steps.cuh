@@ -18,7 +18,7 @@
 #include <gradsieve/run_time/device_value_sum.cuh>
 #include <gradsieve/run_time/step_of_recipe.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Whether a selector's members run in kernels.
 template <class Selector>

@@ -8,7 +8,7 @@
 #include <gradsieve/run_time/any_codec.hpp>
 #include <gradsieve/run_time/recipe_text.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// What the rules ask of each policy, taken from the chosen one.
 class fitting {

@@ -15,7 +15,7 @@
 #include <gradsieve/run_time/any_selector.hpp>
 #include <gradsieve/run_time/step_of_recipe.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Selectors without bins, parts of codecs and exchanges are chosen in a step, so that it is compiled for each residual
 /// store, twice with both kinds of partitioners, and for each selector with bins.

@@ -5,7 +5,7 @@
 #include <gradsieve/published.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// In a recipe that is chosen at run time: the exchange of its partitioner.
 struct of_partitioner {

@@ -21,7 +21,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The grammar of recipe text, without its policies: names, options and numbers.
 /// recipe: name {'+' name} ['@' density]; name: NAME ['(' options ')']; options: field '=' value {',' field '=' value};

@@ -15,7 +15,7 @@
 #include <gradsieve/run_time/any_recipe.hpp>
 #include <gradsieve/run_time/any_step.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The compressor of a recipe, and an averager of its messages once one is asked for.
 template <class Space, class Recipe, class Formats>

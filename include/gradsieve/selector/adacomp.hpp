@@ -8,7 +8,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Bins that decide themselves how many entries they send. Sends in each bin of a layer the elements that one more
 /// gradient would bring to the bin's maximum: with accumulator G = residual + gradient and H = G + (factor - 1)

@@ -4,7 +4,7 @@
 #include <gradsieve/concepts/selector.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Writes the entries that a selector's choose() and settle() keep of a segment, and returns how many. Where the
 /// candidates do not suffice: the threshold of its search(), or, without one, candidates from a sampled bound and then

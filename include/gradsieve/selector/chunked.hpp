@@ -7,7 +7,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends the largest entries of each chunk of `size` elements, ties to the smaller index. The chunks share k evenly and
 /// together give exactly k; where k does not divide, other chunks give one more in each step. A chunk with fewer

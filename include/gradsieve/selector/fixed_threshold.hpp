@@ -6,7 +6,7 @@
 #include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends the entries whose magnitude is at least `magnitude`; if there are more than `most` * k, the largest of them.
 /// The budget k only bounds the messages.

@@ -10,7 +10,7 @@
 #include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends between floor(`least` * k), at least 1, and k entries. The threshold is the key of a sample's corresponding
 /// rank; if it keeps more than k elements, the k largest of them are sent; if it keeps too few, counting passes correct

@@ -9,7 +9,7 @@
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// How many entries a threshold selector sends.
 enum class count_mode {

@@ -8,7 +8,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The key that at least k elements of a segment reach with near certainty, and about 2 k: from a sample in which k
 /// has rank 32 or more, five standard deviations below that rank. Never 0. `tied`: it is also the key expected at k.

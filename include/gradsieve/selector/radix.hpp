@@ -5,7 +5,7 @@
 #include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends exactly the k entries of largest magnitude, ties to the smaller index; fewer where fewer are nonzero, as zeros
 /// are never sent. The entries are the same on every machine and for any number of threads. The default selector.

@@ -5,7 +5,7 @@
 #include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Entries that a selector may send for a budget of k: its own `capacity(k)`, otherwise k.
 GRADSIEVE_EITHER_SPACE

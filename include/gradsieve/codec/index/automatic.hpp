@@ -12,7 +12,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The smallest of `raw32`, `delta`, `elias_fano` and `bitmap`: one byte with the chosen codec's id, then what that
 /// codec writes. The step's report names it. A receiver reads any of the four. `fixed_width` is not among them, as it

@@ -10,7 +10,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Bit i % 8 of byte i / 8 is set if element i is selected; the bits after the last element are zero.
 /// When not: below a density of 0.25, where `elias_fano` is smaller; on a device, where it is refused.

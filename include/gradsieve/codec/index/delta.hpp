@@ -11,7 +11,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Each index as the number of elements between it and the previous index, in blocks of 128 with one width. Bits per
 /// index for random positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001; fewer for clustered positions.

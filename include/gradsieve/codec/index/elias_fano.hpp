@@ -10,7 +10,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The low bits of the indices unchanged, their high bits in unary. Bits per index, for any positions: 8.6 at density
 /// 0.01, 12.0 at 0.001, 15.2 at 0.0001; half a bit above the information bound for random positions.

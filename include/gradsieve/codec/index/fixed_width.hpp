@@ -13,7 +13,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The offset of each entry within its chunk of 2^b elements, in b bits, and a count for each chunk. A scan of the
 /// counts gives the position of every offset, which is the least work on a device. Bits per index: b + (b + 1) /

@@ -8,7 +8,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Indices as u32, little-endian.
 /// When not: on slow links, as `elias_fano` needs only a quarter to a half of these bytes.

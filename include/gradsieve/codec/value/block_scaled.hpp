@@ -14,7 +14,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/simd.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Integers of a few bits with a shared power of two: values are q * 2^(e - 149), with an integer |q| < 2^(Bits - 1)
 /// for each value, rounded to the nearest, ties to even; one exponent e in [0, 255] for each block, the smallest

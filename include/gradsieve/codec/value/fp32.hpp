@@ -8,7 +8,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Values as binary32, little-endian. Lossless; 32 bits per value.
 struct fp32 {

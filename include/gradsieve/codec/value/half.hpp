@@ -12,7 +12,7 @@
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/simd.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Values rounded to the nearest of `Format`, ties to even, little-endian; 16 bits per value. Values that would round
 /// to infinity become the largest finite value. The residual keeps the rounding error. See `fp16` and `bf16`.

@@ -10,7 +10,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A sign for each value and one magnitude per block: +s or -s, where s is the mean magnitude of the value's block. 1 +
 /// 32 / block bits per value. Rounding again does not change values. The residual keeps the rounding error. `ternary`

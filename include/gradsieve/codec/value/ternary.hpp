@@ -10,7 +10,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A sign for each value and one magnitude per layer: +s or -s, where s is the mean magnitude of the layer's entries. 1
 /// bit per value and 4 bytes per layer. Lossless for layers whose entries all have one magnitude, as `adacomp` sends

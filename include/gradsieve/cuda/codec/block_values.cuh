@@ -12,7 +12,7 @@
 #include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 

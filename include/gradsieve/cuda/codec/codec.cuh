@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Where a device codec writes: memory for max_bytes() of the message, aligned to 8 bytes, and what is known of it.
 struct device_message {

@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/passes/sorted.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 
@@ -47,7 +47,7 @@ struct fixed_width_part {
 
   /// The counts become sums, a run of consecutive chunks a thread.
   [[nodiscard]] __device__ bool open(std::byte const* part, std::uint64_t count, std::uint32_t sender) const {
-    using scanner = cub::BlockScan<std::uint64_t, part_threads>;
+    using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, part_threads>;
     __shared__ typename scanner::TempStorage shared;
     auto* const mine = before + sender * chunks;
     std::uint64_t const groups = (chunks + group_fields - 1) / group_fields;

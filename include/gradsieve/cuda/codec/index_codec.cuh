@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// How an index codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, n) and
 /// reserve_reading(work, how, n, senders) allocate. part() is what kernels take of it, a small value with

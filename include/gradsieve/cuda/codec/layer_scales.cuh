@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 

@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// The words of a header, as message_header says.
 struct header_words {

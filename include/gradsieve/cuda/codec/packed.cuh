@@ -15,7 +15,7 @@
 #include <gradsieve/cuda/codec/value_codec.cuh>
 #include <gradsieve/cuda/passes/early.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 

@@ -7,7 +7,7 @@
 #include <gradsieve/codec/bits.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Writes the lowest `bytes` bytes of a number, little-endian, at any alignment.
 __device__ inline void put_bytes(std::byte* to, std::uint64_t number, unsigned bytes) {

@@ -9,7 +9,7 @@
 #include <gradsieve/cuda/codec/value_codec.cuh>
 #include <gradsieve/cuda/saturate.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 

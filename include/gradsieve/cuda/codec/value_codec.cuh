@@ -13,7 +13,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// How a value codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, layers, most) and
 /// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, info, own, limit, beyond), where the

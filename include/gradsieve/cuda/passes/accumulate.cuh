@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// What is pending in one cell: its values, and a bit for each element that has one.
 struct pending_of_cell {
@@ -41,8 +41,8 @@ struct pending_of_cell {
 /// Shared memory of accumulate_tile().
 template <unsigned Threads>
 struct accumulate_memory {
-  using scanner = cub::BlockScan<std::uint64_t, Threads>;
-  using reducer = cub::BlockReduce<tile_sums, Threads>;
+  using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, Threads>;
+  using reducer = CUB_NS_QUALIFIER::BlockReduce<tile_sums, Threads>;
   union {
     typename scanner::TempStorage scan;
     typename reducer::TempStorage reduce;

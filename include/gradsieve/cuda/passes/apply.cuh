@@ -13,7 +13,7 @@
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// What one sender's entries add: index-ordered, with their directory.
 struct update {

@@ -13,7 +13,7 @@
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Consecutive elements of one segment.
 struct device_bin {

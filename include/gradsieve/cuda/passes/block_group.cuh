@@ -10,13 +10,13 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/tables.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Shared memory of one block.
 template <unsigned Threads>
 struct block_shared_state {
-  using scanner = cub::BlockScan<std::uint64_t, Threads, cub::BLOCK_SCAN_WARP_SCANS>;
-  using reducer = cub::BlockReduce<tile_sums, Threads>;
+  using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, Threads, CUB_NS_QUALIFIER::BLOCK_SCAN_WARP_SCANS>;
+  using reducer = CUB_NS_QUALIFIER::BlockReduce<tile_sums, Threads>;
   union {
     typename scanner::TempStorage scan;
     typename reducer::TempStorage reduce;

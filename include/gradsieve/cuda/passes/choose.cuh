@@ -18,7 +18,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// A segment with its candidates, and what its selector wants of them: in shared memory, so that registers are left for
 /// keys.

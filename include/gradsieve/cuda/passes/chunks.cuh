@@ -8,7 +8,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Whether several blocks search a segment with `found` candidates in a list with that capacity.
 [[nodiscard]] __device__ inline bool is_shared_out(std::uint64_t found, std::uint32_t capacity,

@@ -12,7 +12,7 @@
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Entries in slots of equal capacity, one a shard of `size` elements; indices count from the shard's first element.
 struct shard_slots {

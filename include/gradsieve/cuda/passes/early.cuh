@@ -3,7 +3,9 @@
 
 #include <cuda_runtime.h>
 
-namespace gradsieve::cuda_kernels {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// First of all in a kernel that launch_early() launches, by all threads: lets the next kernel start, which waits in the
 /// same way, and waits until everything before this kernel has ended and can be read. Nothing where there is no such

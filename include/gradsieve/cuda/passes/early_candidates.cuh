@@ -9,7 +9,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/selector/prediction.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// How steps know the segments that keep what the pass has collected by the last step's budgets and thresholds: their
 /// candidates lie below `apart`, all others' above it.

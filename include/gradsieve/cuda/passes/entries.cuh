@@ -13,7 +13,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// The states of all elements, and the policy that says how entries leave them.
 template <class Residual>
@@ -253,7 +253,7 @@ __global__ void add_values(T* values, std::uint64_t count, float const* other) {
 /// Sum of squares of what is finite, in as many parts as there are blocks: in an order that depends on nothing.
 template <class T>
 __global__ void __launch_bounds__(sum_threads) sum_squares(T const* values, std::uint64_t count, double* parts) {
-  using reduce = cub::BlockReduce<double, sum_threads>;
+  using reduce = CUB_NS_QUALIFIER::BlockReduce<double, sum_threads>;
   __shared__ typename reduce::TempStorage shared;
   double own = 0;
   for_each(count, [&](std::uint64_t i) {

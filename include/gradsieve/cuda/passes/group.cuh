@@ -10,7 +10,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Device memory that the blocks of a launch share. Zero at first. A launch leaves the histogram of the next turn zero,
 /// and what its blocks meet by.

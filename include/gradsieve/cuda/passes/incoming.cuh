@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// A gradient and the states that it is accumulated in. `pending` is removed before.
 template <class T, class Residual>

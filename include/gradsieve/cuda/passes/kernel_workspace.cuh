@@ -16,7 +16,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp_tiles.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// The workspace that a selector gets in a kernel. Collective, as thread_group: every thread of the group runs the
 /// selector, and all of them call each verb with the same arguments. `Read` gives the accumulator of an element.

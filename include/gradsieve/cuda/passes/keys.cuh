@@ -9,7 +9,7 @@
 #include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Keys that a thread has at once; 0 is none, as no candidate is zero.
 struct thread_keys {

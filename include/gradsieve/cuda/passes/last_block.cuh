@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-namespace gradsieve::cuda_kernels {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Whether this block is the last of `blocks` to come here: it then sees what the others wrote before they came.
 /// `tickets` is zero before the first and after the last. By all threads of a block.

@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Marks what a threshold keeps of a strip; `ties`: that are left for the elements to come. By a warp.
 template <class Strip, class Chosen>

@@ -10,7 +10,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Consecutive elements of a layer, of which one block sums up the squares.
 struct moment_tile {
@@ -37,7 +37,7 @@ struct moment_view {
 /// The sum of value(i) for i < count, in an order that depends on nothing; right in thread 0.
 template <class Value>
 __device__ double block_sum(std::uint64_t count, Value const& value) {
-  using reduce = cub::BlockReduce<double, moment_threads>;
+  using reduce = CUB_NS_QUALIFIER::BlockReduce<double, moment_threads>;
   __shared__ typename reduce::TempStorage shared;
   double own = 0;
   for (std::uint64_t i = threadIdx.x; i < count; i += moment_threads) own += value(i);

@@ -6,7 +6,7 @@
 #include <gradsieve/core/own_parameter.hpp>
 #include <gradsieve/cuda/passes/entries.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// The common parameters become `own`; counts those that are not finite.
 template <class T>

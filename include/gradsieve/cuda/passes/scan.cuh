@@ -8,7 +8,7 @@
 #include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Exclusive sums of `count` numbers: of a few for each tile of 4096 elements or each layer, so that one block takes no
 /// longer than the launches of a scan by many. Unsigned sums are modulo their range: over several lists, one behind the
@@ -18,7 +18,7 @@ template <class T>
 __global__ void __launch_bounds__(scan_threads) exclusive_sums(T const* from, T* to, std::uint64_t count) {
   wait_for_previous();
   constexpr unsigned each = scan_each;
-  using scan = cub::BlockScan<T, scan_threads>;
+  using scan = CUB_NS_QUALIFIER::BlockScan<T, scan_threads>;
   __shared__ typename scan::TempStorage scratch;
   T before = 0;
   for (std::uint64_t first = 0; first < count; first += scan_threads * each) {

@@ -19,7 +19,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// What both kernels need.
 struct search_memory {
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
 template <int = 0>
 __global__ void __launch_bounds__(norm_threads) segment_norms(tables const t, double* norms) {
   wait_for_previous();
-  using reduce = cub::BlockReduce<double, norm_threads>;
+  using reduce = CUB_NS_QUALIFIER::BlockReduce<double, norm_threads>;
   __shared__ typename reduce::TempStorage shared;
   auto const mine = t.segments[blockIdx.x];
   double own = 0;

@@ -19,7 +19,7 @@
 #include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 static_assert(small_threads == choose_threads && small_threads == write_threads && small_threads >= group_threads);
 

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-namespace gradsieve::cuda_kernels {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// How many of `count` places, the first ones, are such that before(place).
 template <class Before>

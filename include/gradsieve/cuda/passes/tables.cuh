@@ -7,7 +7,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 inline constexpr std::uint32_t no_segment = ~std::uint32_t{0};
 inline constexpr std::uint32_t every_turn = ~std::uint32_t{0};

@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Candidates of one tile, in index order: their values, and where in the cell they are.
 struct candidates_of_tile {

@@ -10,7 +10,7 @@
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Candidates above a threshold and equal to it. A difference is right if it is a count, whatever its two sides are.
 struct kept_count {

@@ -15,7 +15,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// What a device finds wrong in an exchange; in the upper half of the word the sender. The host puts it into words.
 enum class exchange_fault : std::uint64_t {
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(words_of_cell)
     write_union(std::uint32_t const* bits, Stored const* accumulator, std::uint64_t capacity, entry_list const out,
                 float* sums, float limit, std::uint64_t* beyond, update* all) {
   wait_for_previous();
-  using scan = cub::BlockScan<std::uint32_t, words_of_cell>;
+  using scan = CUB_NS_QUALIFIER::BlockScan<std::uint32_t, words_of_cell>;
   __shared__ typename scan::TempStorage shared;
   std::uint32_t const total = out.cells[gridDim.x];
   std::uint32_t word = bits[blockIdx.x * words_of_cell + threadIdx.x];

@@ -6,7 +6,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Neighbours in one load or store.
 template <class T, unsigned Width>

@@ -6,7 +6,7 @@
 
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// combine(a, b) over all lanes, which all get the result. `combine` is associative and commutative.
 template <class T, class Combine>

@@ -8,7 +8,7 @@
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Calls body(load(i), is_valid) for i < count, the same number of times in all threads of a warp.
 template <bool FullGrid, class Load, class Body>

@@ -13,7 +13,7 @@
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>
 
-namespace gradsieve::cuda_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Where a cell's entries begin, by the thread of the cell's first tile. @pre run.exchange()
 __device__ inline void write_cells(tile_run const& run, tables const& t, entry_list const& lists,

@@ -16,7 +16,7 @@
 #include <gradsieve/host/passes/sample.hpp>
 #include <gradsieve/host/passes/scope.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The pass, its sums by tile, and the scratch that it needs for bins.
 class host_accumulate {

@@ -14,7 +14,7 @@
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Accumulates a tile's gradient, then keeps in each of its bins what the selector's threshold keeps.
 struct accumulate_bins {

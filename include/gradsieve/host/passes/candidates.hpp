@@ -13,7 +13,7 @@
 #include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Candidates of all segments, in one index-ordered list for each worker, and a second list for each worker for
 /// the segment that was collected again last. Where a second pass completes a first one, its part of a list is ordered

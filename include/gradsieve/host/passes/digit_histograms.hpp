@@ -12,7 +12,7 @@
 #include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/team.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// A histogram of digits for each worker, and their sum. Memory: 8 KiB a worker.
 class digit_histograms {

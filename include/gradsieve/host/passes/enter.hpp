@@ -15,7 +15,7 @@
 #include <gradsieve/host/simd/store_finite.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// For accumulate_elements(): nobody looks at its elements.
 struct unseen {

@@ -13,7 +13,7 @@
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// A tile that is made of bins: they are counted from the segment's first element.
 struct binned_tile {

@@ -12,7 +12,7 @@
 #include <gradsieve/host/simd/prefetch.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 [[nodiscard]] GRADSIEVE_INLINE std::uint64_t count_at_least(float const* values, std::size_t count,
                                                             key_type key) noexcept {

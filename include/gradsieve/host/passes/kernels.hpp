@@ -17,7 +17,7 @@
 #include <gradsieve/host/tuning.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 static_assert(tile_size == block * marked_strip::blocks);
 

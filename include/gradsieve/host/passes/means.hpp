@@ -18,7 +18,7 @@
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Bits of -0, which all sums start from: -0 + x is x for every x. A sum that is still -0 has no entry, or only
 /// entries that are -0.

@@ -13,7 +13,7 @@
 #include <gradsieve/host/simd/prefetch.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Sums of one tile or segment, in the order of its elements: the same for any number of threads.
 struct statistics {

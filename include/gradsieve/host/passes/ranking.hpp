@@ -20,7 +20,7 @@
 #include <gradsieve/host/simd/kth.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Ranks the candidates where they suffice, else the elements themselves.
 class host_ranking {

@@ -17,7 +17,7 @@
 #include <gradsieve/host/tuning.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Keys from a segment, in memory of the workspace that has drawn them. A question costs one look at each, where it
 /// does not say otherwise.
@@ -63,7 +63,7 @@ class key_sample {
 
 }  // namespace gradsieve::detail
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Reads an accumulator as it is.
 struct from_memory {
@@ -102,7 +102,7 @@ struct incoming {
 
 }  // namespace gradsieve::host_kernels
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// As host_workspace::sample(), of what read(i) gives for the elements i of the gradient that lie in the segment. They
 /// are far from each other: memory is asked for some of them ahead.

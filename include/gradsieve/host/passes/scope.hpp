@@ -15,7 +15,7 @@
 #include <gradsieve/host/passes/tiles.hpp>
 #include <gradsieve/host/team.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The parts of a workspace take it by reference in each call: a workspace can be moved. It is not for concurrent use.
 struct host_scope {

@@ -3,7 +3,9 @@
 
 #include <concepts>
 
-namespace gradsieve::host_kernels {
+#include <gradsieve/core/config.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Whether a gradient that is not finite makes state 0 so, whatever the state was: then only the new states are looked
 /// at, not the gradients. A store says so by `using spreads_non_finite` of its own type, so that a store that inherits

@@ -10,7 +10,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of an
 /// excluded range, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads.

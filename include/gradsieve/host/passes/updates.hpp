@@ -19,7 +19,7 @@
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/team.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// What apply() has written: elements that any update has, and how many of them are clamped to the largest value of the
 /// output's format.
@@ -30,7 +30,7 @@ struct applied_update {
 
 }  // namespace gradsieve
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Several index-ordered updates, walked together tile by tile: no scratch of the gradient's size, no sorting, no
 /// atomics, and sums in the order of the updates.

@@ -9,7 +9,7 @@
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/tuning.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// A growing, index-ordered list of one worker's candidates. Behind `capacity` there is room for one group more. On
 /// cache lines of its own, as every tile writes its count.

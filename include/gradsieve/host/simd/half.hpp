@@ -10,7 +10,7 @@
 #include <gradsieve/host/simd/intrinsics.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// A block of float16 as floats, and back. Both return false if the block has values that the instructions may convert
 /// otherwise than to_float() and from_float_saturated() do: infinities, NaN, and what would round to infinity. Then

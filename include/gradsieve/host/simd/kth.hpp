@@ -7,7 +7,7 @@
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 [[nodiscard]] GRADSIEVE_INLINE std::size_t count_keys(key_type const* keys, std::size_t count,
                                                       key_type least) noexcept {

@@ -12,7 +12,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/intrinsics.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Elements of a block, and bits of a mark_word.
 inline constexpr std::size_t block = 64;

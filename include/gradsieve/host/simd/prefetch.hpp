@@ -6,7 +6,7 @@
 
 #include <gradsieve/core/config.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Asks for `count` elements from values[first] on that will be needed soon; they may lie behind the array's end.
 template <class T>

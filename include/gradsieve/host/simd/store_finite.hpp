@@ -10,7 +10,7 @@
 #include <gradsieve/host/simd/intrinsics.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Copies `size` elements, a part of a block, and marks those whose key is at least `least`, if all are finite; else
 /// copies none and returns false. In one look at each, so that a compiler which has just computed them keeps them in

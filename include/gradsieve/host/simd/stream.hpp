@@ -8,7 +8,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/intrinsics.hpp>
 
-namespace gradsieve::host_kernels {
+namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// Elements of a cache line.
 template <class T>

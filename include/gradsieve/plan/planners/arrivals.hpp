@@ -15,7 +15,7 @@
 #include <gradsieve/plan/cost.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Limits on what may be merged.
 struct merge_constraints {

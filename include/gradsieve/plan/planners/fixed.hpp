@@ -10,7 +10,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 // These rules use the cost only if it is infinite or NaN: the group then ends with the last gradient up to which its
 // cost is finite. They throw invalid_argument if there is no such gradient, or if the cost of a group is negative.

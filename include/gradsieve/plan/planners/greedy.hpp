@@ -12,7 +12,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// MG-WFBP: the next gradient joins the open group if waiting for it costs less than another startup. Each decision is
 /// optimal for two groups, not for all: if gradients arrive faster than one startup the group never closes, and the

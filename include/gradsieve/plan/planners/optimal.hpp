@@ -9,7 +9,7 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Which plan `optimal` chooses among those with the same finish, to 1e-12 of the finish.
 enum class ties {

@@ -13,7 +13,7 @@
 #include <gradsieve/plan/planners/arrivals.hpp>
 #include <gradsieve/plan/planners/pareto.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Groups are reduce-scattered during the backward pass, and then all-gathered in the order of the next forward pass,
 /// in which a layer waits only for its own group. The plan has the least period of a steady state, with the same groups

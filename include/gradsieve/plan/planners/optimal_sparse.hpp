@@ -14,7 +14,7 @@
 #include <gradsieve/plan/planners/arrivals.hpp>
 #include <gradsieve/plan/planners/pareto.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Seconds to select from a group of n = bytes / 4 elements: fixed + per_element * n + per_compare * n * log2 n. The
 /// backward pass waits for it.

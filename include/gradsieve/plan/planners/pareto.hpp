@@ -10,7 +10,7 @@
 
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Two times of a plan for a prefix; smaller is better for both.
 struct two_times {

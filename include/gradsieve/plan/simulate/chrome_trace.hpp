@@ -15,7 +15,7 @@
 #include <gradsieve/plan/simulate/timeline.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Writes a timeline as one JSON object with the array `traceEvents`: every span as "X" on its lane, in microseconds;
 /// the names of process and lanes; an arrow from the last event before a group's exchange to it. `rank` is the process.

@@ -17,7 +17,7 @@
 #include <gradsieve/plan/simulate/timeline.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// What is simulated.
 struct simulation_options {

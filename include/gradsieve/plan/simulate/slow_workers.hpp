@@ -11,7 +11,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The times of every layer on every worker: those of the trace, multiplied by a normal factor around 1, drawn for each
 /// layer and pass; on one worker also by `straggler`.

@@ -9,7 +9,7 @@
 
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The activity in a span of time.
 enum class activity : std::uint8_t {

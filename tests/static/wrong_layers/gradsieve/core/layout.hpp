@@ -1,3 +1,4 @@
 #include <cstdint>
 #include <mpi.h>
 #  include <zlib.h>
+namespace gradsieve::detail {}
