@@ -37,7 +37,8 @@ typedef enum gradsieve_status {
   GRADSIEVE_COMMUNICATION = 4,    /**< a collective or another rank failed: the gradient stays in the residual */
   GRADSIEVE_NO_MEMORY = 5,        /**< an allocation failed */
   GRADSIEVE_ROOM = 6,             /**< the caller's memory is too small: the required size was written */
-  GRADSIEVE_OTHER = 7             /**< any other failure; see gradsieve_error() */
+  GRADSIEVE_OTHER = 7,            /**< any other failure; see gradsieve_error() */
+  GRADSIEVE_NON_FINITE = 8        /**< on_non_finite:fail, and a rank's gradient is not finite: nothing has changed */
 } gradsieve_status;
 
 /** A layer of a gradient. Biases and the parameters of norms pass through uncompressed: layers of one dimension, if

@@ -57,6 +57,7 @@ struct dense_mean {
       gradient_ref const all{gradient};
       if (!gradient.data().empty() && gradient.starts().empty())
         throw invalid_argument("gradsieve: dense_mean needs pieces that say how long they are: spans, not pointers");
+      all.check_memory();
       std::vector<typename decltype(all)::value_type> flat(all.size());
       all.read(0, all.size(), flat.data());
       auto const report = exchange(comm, std::span{flat});
