@@ -253,8 +253,17 @@ TEST_CASE("pieces that do not fit the layout: refused before anything changes, o
   CHECK(contains(with(gs::pieces{tied})[0], shared));
   CHECK(contains(with(gs::pieces{tied})[1], "communication_error"));
   CHECK(joined(with(gs::pieces{apart})) == "");
-  gs::pieces const tenth{overlapping};
-  CHECK(contains(ending([&] { gs::dense_mean{}.exchange(gs::self{}, tenth); }), shared));
+  auto const means = on_ranks(2, [&](communicator comm) {
+    std::vector<float> other(10);
+    return ending([&] {
+      if (comm.rank() == 0)
+        gs::dense_mean{}.exchange(comm, gs::pieces{overlapping});
+      else
+        gs::dense_mean{}.exchange(comm, other);
+    });
+  });
+  CHECK(contains(means[0], shared));
+  CHECK(contains(means[1], "another rank failed"));
   CHECK(contains(ending([&] { gs::averager{here, layers, recipe}.apply({}, gs::pieces{tied}); }), shared));
   gs::compressor reducer{here, layers, recipe};
   CHECK(ending([&] { reducer.compress(gs::pieces{tied}); }) == "");  // it only reads them

@@ -131,7 +131,8 @@ TEST_CASE("a rank whose update is still taken, or that has another size, fails o
         if (step == 2 && odd)
           both.device.fail(transport, values);
         else
-          static_cast<void>(both.device.exchange_parameters(transport, odd && step == 3 ? values.first(9) : values).get());
+          static_cast<void>(
+              both.device.exchange_parameters(transport, odd && step == 3 ? values.first(9) : values).get());
       });
       found.expect(steps::contains(how, !odd        ? "rank 1"
                                         : step == 3 ? "9 own parameters"

@@ -142,7 +142,8 @@ int main(int argc, char** argv) {
         .density = 0.05, .codec = gs::packed{.values = gs::ternary{}}, .exchange = gs::reduce_scatter{}};
     gs::recipe const owned{.density = 0.05, .exchange = gs::ok_topk{}};
     gs::recipe const tree{.density = 0.05, .exchange = gs::gtopk{}};
-    std::printf("%016llx %016llx %016llx %016llx %016llx %016llx %016llx\n", static_cast<unsigned long long>(sums(limit)),
+    std::printf("%016llx %016llx %016llx %016llx %016llx %016llx %016llx\n",
+                static_cast<unsigned long long>(sums(limit)),
                 static_cast<unsigned long long>(parameters(limit, owned)),
                 static_cast<unsigned long long>(steps<gs::float16>(limit, fading)),
                 static_cast<unsigned long long>(steps<float>(limit, shared_out)),

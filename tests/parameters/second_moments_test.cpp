@@ -139,7 +139,7 @@ TEST_CASE("a checkpoint goes on with the same bits; damaged ones are refused") {
     CHECK(contains(ending([&] { other.restore(std::span{saved}.first(at)); }), "corrupt_state"));
   }
   gs::second_moments elsewhere{here, gs::layout::flat(10), options};
-  CHECK(contains(ending([&] { elsewhere.restore(saved); }), "mismatch: gradsieve: second moments' state belongs to an"));
+  CHECK(contains(ending([&] { elsewhere.restore(saved); }), "moments' state belongs to another layout"));
   for (auto const& each : other_options(options)) {
     gs::second_moments differs{here, layers(), each};
     CHECK(contains(ending([&] { differs.restore(saved); }), "belongs to other options"));
@@ -261,7 +261,8 @@ TEST_CASE("gradients of any magnitude: the same factors, and norms that clip") {
   CHECK(usual[layers().count() + 1] == doctest::Approx(gradient_of(0, 0)[7] / 4));
   for (float const scale : {0x1p-110f, 0x1p-80f, 0x1p-51f, 0x1p45f, 0x1p52f, 0x1p80f, 0x1p110f}) {
     CAPTURE(scale);
-    CHECK(std::ranges::equal(trace(scale), usual, [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); }));
+    auto const near = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };
+    CHECK(std::ranges::equal(trace(scale), usual, near));
   }
   // Beyond the range of binary32: the norm is the largest number, and clipping knows better.
   std::vector<float> huge(10'000, 3e38f);

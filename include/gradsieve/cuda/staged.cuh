@@ -37,8 +37,8 @@ class staged {
       : inner_{std::move(inner)}, pinned_{std::make_shared<pinned_buffer>()} {
     reserve(bytes);
   }
-  staged(staged const&) = default;  // in place of a move too, which would leave no memory
-  staged& operator=(staged const&) = default;
+  staged(staged const&) = default;             ///< also in place of a move, which leaves it usable
+  staged& operator=(staged const&) = default;  ///< the same
 
   [[nodiscard]] int rank() const { return inner_.rank(); }
   [[nodiscard]] int size() const { return inner_.size(); }

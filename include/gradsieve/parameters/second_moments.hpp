@@ -104,7 +104,8 @@ class second_moments {
   [[nodiscard]] moment_options const& options() const { return here(), options_; }  ///< as at construction
 
   /// All measurements, as bytes; the same on all ranks. Little-endian: magic u32 | version u32 | layers u64 | layout
-  /// hash u64 | step u64 | world u64 | options' hash u64 | checksum u64, then for each layer two binary64 and a u64. Local. Waits.
+  /// hash u64 | step u64 | world u64 | options' hash u64 | checksum u64, then for each layer two binary64 and a u64.
+  /// Local. Waits.
   [[nodiscard]] std::vector<std::byte> state() const {
     auto const moments = here().moments();
     std::vector<std::byte> out(header_bytes + 24 * moments.size());

@@ -51,8 +51,8 @@ class any_communicator_of {
   explicit any_communicator_of(std::shared_ptr<transport const> how) : how_{std::move(how)} {
     if (!how_) throw invalid_argument("gradsieve: an any_communicator was given no transport: the pointer is null");
   }
-  any_communicator_of(any_communicator_of const&) = default;  // in place of a move too, which would leave no transport
-  any_communicator_of& operator=(any_communicator_of const&) = default;
+  any_communicator_of(any_communicator_of const&) = default;             ///< also in place of a move, which leaves it usable
+  any_communicator_of& operator=(any_communicator_of const&) = default;  ///< the same
   /// Calls go to a copy of this communicator.
   template <class Comm>
     requires(!std::is_same_v<Comm, any_communicator_of> && has_all_gather<Comm, Space>)

@@ -34,7 +34,9 @@ struct moment_view {
   double* norm;
 
   /// A layer's squares over its samples, and over all of it.
-  [[nodiscard]] __device__ float* own(std::uint64_t l) const { return message + count + detail::shared_sum::numbers * l; }
+  [[nodiscard]] __device__ float* own(std::uint64_t l) const {
+    return message + count + detail::shared_sum::numbers * l;
+  }
   [[nodiscard]] __device__ float* all(std::uint64_t l) const { return own(layers + l); }
 };
 
