@@ -77,8 +77,6 @@ class communicator_ref {
     detail::check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     calls_ = std::make_shared<detail::waiting>(rank_, size_, pause, deadline);
   }
-  communicator_ref(communicator_ref const&) = default;             ///< also in place of a move, which leaves it usable
-  communicator_ref& operator=(communicator_ref const&) = default;  ///< the same
   /// Copies share the buffers. Moving copies, so a moved-from communicator can still be called.
   communicator_ref(communicator_ref const&) = default;
   /// As the constructor.
