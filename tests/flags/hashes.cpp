@@ -74,7 +74,7 @@ std::uint64_t parameters(gs::simd limit, Recipe const& recipe) {
   gs::host const where{.threads = 1, .simd_limit = limit};
   hash all;
   gs::threads::run(3, [&](gs::threads::communicator_ref comm) {
-    gs::second_moments moments{where, layers, {.density = 0.02}};
+    gs::second_moments moments{where, layers, {.density = 1.0}};
     std::vector<float> own(layers.size(), 0.5f);
     gs::parameter_exchange exchange{gs::compressor{where, layers, recipe}, own};
     for (std::uint64_t step = 0; step < 4; ++step) {
