@@ -349,6 +349,8 @@ TEST_CASE("an averager that was moved from refuses, and can be given another") {
   std::vector<float> update(layers.size());
   std::string const sentence = "invalid_argument: gradsieve: this averager was moved from";
   CHECK(ending([&] { first.apply(spans_of(all), update); }) == sentence);
+  CHECK(ending([&] { (void)first.layers(); }) == sentence);
+  CHECK(ending([&] { (void)first.codec(); }) == sentence);
   CHECK(update == std::vector<float>(layers.size()));
   second.apply(spans_of(all), update);
   CHECK(same_bits(update, expected));

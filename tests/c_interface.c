@@ -232,6 +232,11 @@ int main(void) {
   EXPECT(gradsieve_exchange_skipping(waits, &comm, mean, n, NULL) == GRADSIEVE_OK);
   EXPECT(gradsieve_get_report(waits, &report) == GRADSIEVE_OK && report.selected == n / 10);
   gradsieve_destroy(waits);
+  EXPECT(gradsieve_create("radix+on_non_finite:fail@0.1", layers, 1, &waits) == GRADSIEVE_OK);
+  memcpy(mean, gradient, sizeof mean);
+  mean[3] = 1e30f * 1e30f;
+  EXPECT(gradsieve_exchange(waits, &comm, mean, n) == GRADSIEVE_NON_FINITE);
+  gradsieve_destroy(waits);
 
   gradsieve_layer const two[] = {{"weight", 600}, {"none", 0}, {"other", n - 600}};
   gradsieve_compressor *flat = NULL, *pieces = NULL;
@@ -255,6 +260,8 @@ int main(void) {
   REFUSED(gradsieve_exchange_pieces(pieces, &comm, NULL), "parts is null");
   float* const missing[] = {first, NULL, NULL};
   REFUSED(gradsieve_exchange_pieces(pieces, &comm, missing), "piece 2 of the gradient is null");
+  float* const tied[] = {parts[0], NULL, parts[0]};
+  REFUSED(gradsieve_exchange_pieces(pieces, &comm, tied), "share memory");
   for (int i = 0; i < n; ++i) halves[i] = (uint16_t)(0x3C00 + i); /* 1 and more, as binary16 */
   EXPECT(gradsieve_exchange_format(pieces, &comm, GRADSIEVE_FLOAT16, halves, n) == GRADSIEVE_OK);
   int kept = 0;

@@ -244,6 +244,29 @@ TEST_CASE("pieces that do not fit the layout: refused before anything changes, o
   CHECK(with(gs::pieces{std::vector{std::span{memory}}})[0] ==
         "invalid_argument: gradsieve: gradient has 20 elements, the layout has 10");
   CHECK(joined(with(gs::pieces{good})) == "");
+
+  std::string const shared = "invalid_argument: gradsieve: pieces 0 and 1 of the gradient share memory";
+  std::vector<float*> const tied{memory.data() + 3, memory.data()};
+  std::vector<std::span<float>> const overlapping{std::span{memory}.first(6), std::span{memory}.subspan(5, 4)};
+  std::vector<std::span<float>> const apart{std::span{memory}.subspan(4, 6), std::span{memory}.subspan(4, 0),
+                                            std::span{memory}.first(4)};
+  CHECK(contains(with(gs::pieces{tied})[0], shared));
+  CHECK(contains(with(gs::pieces{tied})[1], "communication_error"));
+  CHECK(joined(with(gs::pieces{apart})) == "");
+  auto const means = on_ranks(2, [&](communicator comm) {
+    std::vector<float> other(10);
+    return ending([&] {
+      if (comm.rank() == 0)
+        gs::dense_mean{}.exchange(comm, gs::pieces{overlapping});
+      else
+        gs::dense_mean{}.exchange(comm, other);
+    });
+  });
+  CHECK(contains(means[0], shared));
+  CHECK(contains(means[1], "another rank failed"));
+  CHECK(contains(ending([&] { gs::averager{here, layers, recipe}.apply({}, gs::pieces{tied}); }), shared));
+  gs::compressor reducer{here, layers, recipe};
+  CHECK(ending([&] { reducer.compress(gs::pieces{tied}); }) == "");  // it only reads them
 }
 
 TEST_CASE("steps in pieces allocate nothing") {

@@ -51,6 +51,8 @@ gradsieve_status guarded(Body const& body) noexcept {
     return fail(GRADSIEVE_CORRUPT, why.what());
   } catch (gs::communication_error const& why) {
     return fail(GRADSIEVE_COMMUNICATION, why.what());
+  } catch (gs::non_finite_gradient const& why) {
+    return fail(GRADSIEVE_NON_FINITE, why.what());
   } catch (std::bad_alloc const&) {
     return fail(GRADSIEVE_NO_MEMORY, "gradsieve: no memory");
   } catch (std::exception const& why) {

@@ -26,8 +26,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Averages messages of compressors with the same layout, codec and passthrough layers; their other policies may
 /// differ. averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes. It has no residual;
-/// its memory is for the entries of the messages, see apply(). Not for concurrent use. After a move, apply() of the
-/// moved-from object throws invalid_argument until another averager is moved into it.
+/// its memory is for the entries of the messages, see apply(). Not for concurrent use. After a move, all members of the
+/// moved-from object throw invalid_argument until another averager is moved into it.
 ///
 /// @include own_transport.cpp
 template <space Space, class Codec = coo>
@@ -59,7 +59,7 @@ class averager {
   /// the next call works.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
-    if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
+    here();
     float_environment const mode;
     auto const out = detail::writable<Gradient>(detail::checked_gradient(gradient, layers_));
     out.check(layers_);
@@ -84,8 +84,8 @@ class averager {
     return applied;
   }
 
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< as at construction
-  [[nodiscard]] Codec const& codec() const noexcept { return codec_; }     ///< as at construction
+  [[nodiscard]] layout const& layers() const { return here().layers_; }  ///< as at construction
+  [[nodiscard]] Codec const& codec() const { return here().codec_; }     ///< as at construction
 
  private:
   struct no_bins {};
@@ -99,6 +99,11 @@ class averager {
         info_{layers_.size(), layers_.hash(), split_.passthrough_elements},
         work_{where, layers_.size()} {
     check(codec_);
+  }
+
+  averager const& here() const {
+    if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
+    return *this;
   }
 
   /// The mean of an element that passes through, over the decoded messages.

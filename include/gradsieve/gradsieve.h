@@ -37,7 +37,8 @@ typedef enum gradsieve_status {
   GRADSIEVE_COMMUNICATION = 4,    /**< a collective or another rank failed: the gradient stays in the residual */
   GRADSIEVE_NO_MEMORY = 5,        /**< an allocation failed */
   GRADSIEVE_ROOM = 6,             /**< the caller's memory is too small: the required size was written */
-  GRADSIEVE_OTHER = 7             /**< any other failure; see gradsieve_error() */
+  GRADSIEVE_OTHER = 7,            /**< any other failure; see gradsieve_error() */
+  GRADSIEVE_NON_FINITE = 8        /**< on_non_finite:fail, and a rank's gradient is not finite: nothing has changed */
 } gradsieve_status;
 
 /** A layer of a gradient. Biases and the parameters of norms pass through uncompressed: layers of one dimension, if
@@ -126,7 +127,8 @@ gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, const 
                                              float* gradient, size_t size, const unsigned char* skipped);
 
 /** As gradsieve_exchange(), for a gradient in pieces: parts[i] points to the elements of layer i, anywhere in memory;
- * it may be null for a layer without elements. Each piece is read and overwritten in place, without a copy. */
+ * it may be null for a layer without elements. Each piece is read and overwritten in place, without a copy; pieces that
+ * share memory are refused. */
 gradsieve_status gradsieve_exchange_pieces(gradsieve_compressor* which, const gradsieve_communicator* comm,
                                            float* const* parts);
 
@@ -232,9 +234,10 @@ gradsieve_status gradsieve_create_moments(const gradsieve_layer* layers, size_t 
                                           gradsieve_moments** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_moments(gradsieve_moments* which);
-/** Measures this step's gradient, before it is clipped. Call it in each step. Collective. If a rank's gradient has the
- * wrong size, its call returns GRADSIEVE_INVALID_ARGUMENT, and on all ranks the norm is unknown until the next call:
- * gradsieve_clip() then clips nothing. */
+/** Measures this step's gradient, before it is clipped. Call it in each step. Collective. If ranks differ in layers,
+ * options or steps, all get GRADSIEVE_MISMATCH, in the first call and after gradsieve_load_moments(). If a rank's
+ * gradient has the wrong size, its call returns GRADSIEVE_INVALID_ARGUMENT, and on all ranks the norm is unknown until
+ * the next call: gradsieve_clip() then clips nothing. */
 gradsieve_status gradsieve_measure_moments(gradsieve_moments* which, const gradsieve_communicator* comm,
                                            const float* gradient, size_t size);
 /** Writes the address of the factors, one per layer, the same on all ranks: with Adam,
@@ -245,7 +248,7 @@ gradsieve_status gradsieve_moment_factors(const gradsieve_moments* which, const 
 gradsieve_status gradsieve_clip(const gradsieve_moments* which, float* gradient, size_t size, float most, float* norm);
 /** As gradsieve_save(); the same on all ranks. */
 gradsieve_status gradsieve_save_moments(const gradsieve_moments* which, void* to, size_t* size);
-/** As gradsieve_load(). */
+/** As gradsieve_load(), on all ranks. A state with another `density` or `every` is GRADSIEVE_MISMATCH. */
 gradsieve_status gradsieve_load_moments(gradsieve_moments* which, const void* state, size_t size);
 
 /** @} */

@@ -114,7 +114,7 @@ class two_level_compressor {
   /// throws.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
-    run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers_)), {}, {});
+    run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers())), {}, {});
     return report();
   }
 
@@ -123,7 +123,7 @@ class two_level_compressor {
   /// between ranks of one node.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
-    run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers_)), skipped, {});
+    run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers())), skipped, {});
     return report();
   }
 
@@ -132,14 +132,14 @@ class two_level_compressor {
     requires std::same_as<Space, host>
   void fail(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     try {
-      auto const unused = detail::writable<Gradient&>(node_part::gradient_of(gradient, layers_));
+      auto const unused = detail::writable<Gradient&>(node_part::gradient_of(gradient, layers()));
       run(ranks, unused, {}, detail::held_failure::by_caller());
     } catch (detail::held_failure::called_for const&) {
     }
   }
 
   /// The report of the last step, of this rank's part.
-  [[nodiscard]] report_type report() const { return node_.report(compressor_.report()); }
+  [[nodiscard]] report_type report() const { return node_.report(here().compressor_.report()); }
 
   /// As compressor::discard_step(). Call it on every rank.
   void discard_step() { compressor_.discard_step(); }
@@ -151,14 +151,14 @@ class two_level_compressor {
   void restore(std::span<std::byte const> bytes) { compressor_.restore(bytes); }
 
   /// The compressor of this rank's part: its residual, its step, its layers. Do not call its exchange().
-  [[nodiscard]] compressor_type& part_compressor() noexcept { return compressor_; }
+  [[nodiscard]] compressor_type& part_compressor() { return here(), compressor_; }
   /// @copydoc part_compressor()
-  [[nodiscard]] compressor_type const& part_compressor() const noexcept { return compressor_; }
+  [[nodiscard]] compressor_type const& part_compressor() const { return here().compressor_; }
 
   /// The part of the gradient that this rank exchanges.
-  [[nodiscard]] node_share const& part() const noexcept { return part_; }
+  [[nodiscard]] node_share const& part() const { return here().part_; }
   /// The layers of the whole gradient.
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }
+  [[nodiscard]] layout const& layers() const { return here().layers_; }
   /// The recipe of the exchange across nodes.
   [[nodiscard]] Recipe const& recipe() const { return compressor_.recipe(); }
   /// As compressor::passing(), of the whole gradient.
@@ -167,6 +167,11 @@ class two_level_compressor {
   [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe(), layers_); }
 
  private:
+  two_level_compressor const& here() const {
+    if (!here_) throw invalid_argument("gradsieve: this compressor was moved from");
+    return *this;
+  }
+
   template <class Across, class T>
   void exchange_part(Across const& across, std::span<T> values) {
     compressor_.exchange(across, values, skipped_layers{skipped_});
@@ -184,7 +189,6 @@ class two_level_compressor {
     static_assert(!Space::stream_ordered || stream_ordered_communicator<Inside>,
                   "two_level: the communicator within a node does not work in stream order: pass it as "
                   "staged{comm}");
-    if (!here_) throw invalid_argument("gradsieve: this compressor was moved from");
     typename node_part::arithmetic const exact;
     auto const check = [&] {
       if (ranks.inside.size() != part_.ranks || ranks.inside.rank() != part_.rank)

@@ -271,6 +271,8 @@ TEST_CASE("copies of a communicator are as good, and outlive it") {
   CHECK(other.size() == 1);
   other = copy;
   CHECK(comm_conformance::run(other) == "");
+  auto const moved = std::move(other);
+  CHECK(comm_conformance::run(other) == "");  // NOLINT: a move copies
 }
 
 TEST_CASE("a collective allocates nothing, in pieces neither") {

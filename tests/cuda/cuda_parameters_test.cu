@@ -110,6 +110,43 @@ TEST_CASE("the host's bits, over skipped layers, NaN, a failed rank, a discarded
   for (auto const& each : said) CHECK(each == "");
 }
 
+TEST_CASE("a rank whose update is still taken, or that has another size, fails on all ranks") {
+  auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
+    steps::findings found;
+    pair<float> both;
+    gs::staged const transport{comm};
+    bool const odd = comm.rank() == 1;
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      both.step(comm.rank(), step);
+      auto const values = both.device_own.span();
+      bool const compressed = step == 1;
+      if (compressed) {
+        both.device.compressor().exchange(transport, both.device.take_update(values));
+        if (!odd) both.device.apply_mean(values, 2);
+        both.host.exchange_parameters(comm, both.host_own);
+      } else if (odd && step < 3) {
+        both.device.take_update(values);
+      }
+      auto const how = steps::ending([&] {
+        if (step == 2 && odd)
+          both.device.fail(transport, values);
+        else
+          static_cast<void>(
+              both.device.exchange_parameters(transport, odd && step == 3 ? values.first(9) : values).get());
+      });
+      found.expect(steps::contains(how, !odd        ? "rank 1"
+                                        : step == 3 ? "9 own parameters"
+                                                    : "an update was taken already"),
+                   how);
+      if (odd && step < 3) compressed ? both.device.apply_mean(values, 2) : both.device.discard_step(values);
+      both.device.check_common(transport);
+      static_cast<void>(both.device.exchange_parameters(transport, values).get());
+    }
+    return found.text();
+  });
+  for (auto const& each : said) CHECK(each == "");
+}
+
 TEST_CASE("16-bit parameters, alone: the host's bits") {
   pair<gs::bfloat16> both;
   for (std::uint64_t step = 0; step < 4; ++step) {
@@ -151,6 +188,7 @@ TEST_CASE("second moments: about the host's factors and norm; a checkpoint goes 
     auto const near = [](float a, float b) { return std::abs(a - b) <= 1e-5f * std::abs(b); };
     for (std::uint64_t step = 0; step < 6; ++step) {
       auto values = steps::gradient(n, comm.rank(), step);
+      for (float& x : values) x *= step == 1 ? 0x1p70f : step == 4 ? 0x1p-90f : 1.0f;  // squares beyond binary32
       gradient.put(values);
       host.measure(comm, values);
       device.measure(transport, gradient.span());
@@ -160,16 +198,24 @@ TEST_CASE("second moments: about the host's factors and norm; a checkpoint goes 
       found.expect(near(device.norm(), host.norm()),
                    "norm: " + std::to_string(device.norm()) + " for " + std::to_string(host.norm()));
       found.expect(device.bytes() == host.bytes(), "bytes");
-      host.clip(values, 10.0f);
-      device.clip(gradient.span(), 10.0f);
+      host.clip(values, host.norm() / 4);
+      device.clip(gradient.span(), host.norm() / 4);
       auto const clipped = gradient.get();
       for (std::size_t i = 0; i < n; ++i) found.expect(near(clipped[i], values[i]), "clipped " + std::to_string(i));
       if (step == 3) {
         auto const saved = host.state();
         device.restore(saved);
         found.expect(device.state() == saved, "a checkpoint of the host is another on the device");
+        host.restore(saved);
       }
     }
+    auto const wrong = steps::ending([&] {
+      device.measure(transport, comm.rank() == 1 ? gradient.span().first(9) : gradient.span());
+    });
+    found.expect(wrong.empty() == (comm.rank() == 0) && !gs::is_finite(device.norm()), "another size: " + wrong);
+    gs::second_moments other{where, layers, {.window = comm.rank() == 0 ? 5u : 50u}};
+    auto const how = steps::ending([&] { other.measure(transport, gradient.span()); });
+    found.expect(steps::contains(how, "differ in their options"), how);
     return found.text();
   });
   for (auto const& each : said) CHECK(each == "");

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
@@ -132,6 +133,9 @@ TEST_CASE("copies share the pinned memory, on streams of their own") {
     CHECK(first.capacity() == 4096);
     first.reserve(1);
     CHECK(first.capacity() == 4096);
+    auto third = first;
+    auto const moved = std::move(third);
+    CHECK(third.capacity() == 4096);  // NOLINT: a move copies
 
     stream const streams[2];
     gs::device const a{streams[0].handle};

@@ -13,6 +13,7 @@
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/parameters.hpp>
 
 namespace gs = gradsieve;
 
@@ -65,6 +66,36 @@ std::uint64_t steps(gs::simd limit, Recipe const& recipe) {
   return all.value();
 }
 
+/// Factors, norm and clipped gradient of second_moments, and what exchanged parameters come to.
+template <class Recipe>
+std::uint64_t parameters(gs::simd limit, Recipe const& recipe) {
+  gs::layout const layers{{"a", 60'000}, {"bias", 100}, {"b", 9000}};
+  gs::host const where{.threads = 1, .simd_limit = limit};
+  hash all;
+  gs::threads::run(3, [&](gs::threads::communicator_ref comm) {
+    gs::second_moments moments{where, layers, {.density = 1.0}};
+    std::vector<float> own(layers.size(), 0.5f);
+    gs::parameter_exchange exchange{gs::compressor{where, layers, recipe}, own};
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      auto change = gradient<float>(layers.size(), comm.rank(), step);
+      for (float& x : change) x = gs::is_finite(x) ? x : 0.0f;
+      moments.measure(comm, change);
+      moments.clip(change, 1.0f);
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] = gs::add(own[i], change[i]);
+      exchange.exchange_parameters(comm, own);
+      if (comm.rank() != 0) continue;
+      float const norm = moments.norm();
+      double const unsent = exchange.compressor().residual_norm();
+      all.add(std::as_bytes(std::span{&norm, 1}));
+      all.add(std::as_bytes(std::span{&unsent, 1}));
+      all.add(std::as_bytes(std::span{own}));
+    }
+    if (comm.rank() == 0) all.add(moments.state());
+    if (comm.rank() == 0) all.add(exchange.state());
+  });
+  return all.value();
+}
+
 /// What a tile sums up to, in a pass of its own and while it is accumulated.
 std::uint64_t sums(gs::simd limit) {
   namespace kernels = gs::host_kernels;
@@ -108,7 +139,9 @@ int main(int argc, char** argv) {
                                 .residual = gs::momentum_correction{.momentum = 0.7f, .clip = 3.0f}};
     gs::recipe const cut{
         .density = 0.05, .codec = gs::packed{.values = gs::ternary{}}, .exchange = gs::reduce_scatter{}};
-    std::printf("%016llx %016llx %016llx %016llx\n", static_cast<unsigned long long>(sums(limit)),
+    gs::recipe const owned{.density = 0.05};
+    std::printf("%016llx %016llx %016llx %016llx %016llx\n", static_cast<unsigned long long>(sums(limit)),
+                static_cast<unsigned long long>(parameters(limit, owned)),
                 static_cast<unsigned long long>(steps<gs::float16>(limit, fading)),
                 static_cast<unsigned long long>(steps<float>(limit, shared_out)),
                 static_cast<unsigned long long>(steps<float>(limit, cut)));

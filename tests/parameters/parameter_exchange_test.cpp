@@ -204,9 +204,76 @@ TEST_CASE("wrong use is refused, and changes nothing") {
     CHECK(ending([&] { exchange.restore(damaged, own); }) != "");
     CHECK(ending([&] { exchange.restore(span{state}.first(at), own); }) != "");
   }
+  for (float const weight : {-1.0f, 2.0f, 1e30f, not_a_number}) {
+    auto const common = std::vector<float>(exchange.common().begin(), exchange.common().end());
+    auto const wrong = gs::detail::parameter_state{10, exchange.compressor().layers().hash(), weight, {}, {}}.write(
+        common, exchange.compressor().state());
+    CHECK(contains(ending([&] { exchange.restore(wrong, own); }), "corrupt_state: gradsieve: parameter state has the w"));
+  }
   CHECK(exchange.state() == state);
-  auto const moved = std::move(exchange);
-  CHECK(contains(ending([&] { exchange.exchange_parameters(gs::self{}, own); }), "moved from"));
+}
+
+TEST_CASE("all members of a moved-from object throw, until another one is moved into it") {
+  std::vector<float> own(10, 1.0f);
+  gs::parameter_exchange first{gs::compressor{here, gs::layout::flat(10), gs::recipe{}}, own};
+  auto const state = first.state();
+  auto second = std::move(first);
+  auto const& fixed = first;
+  for (auto const& call : std::vector<std::function<void()>>{
+           [&] { first.exchange_parameters(gs::self{}, own); }, [&] { first.fail(gs::self{}, own); },
+           [&] { first.check_common(gs::self{}); }, [&] { first.take_update(own); },
+           [&] { first.apply_mean(own, 1); }, [&] { first.discard_step(own); }, [&] { (void)first.common(); },
+           [&] { (void)first.compressor(); }, [&] { (void)fixed.compressor(); }, [&] { (void)first.report(); },
+           [&] { (void)first.weight(); }, [&] { (void)first.state(); }, [&] { first.restore(state, own); },
+           [&] { first.join(state, own); }, [&] { first.absorb(state, own); }, [&] { first.rescale(1.0f, own); }})
+    CHECK(contains(ending(call), "was moved from"));
+  first = std::move(second);
+  CHECK(first.state() == state);
+}
+
+TEST_CASE("a rank whose update is still taken, or that has another size, fails on all ranks, and nothing is lost") {
+  auto const recipe = gs::recipe{.density = 0.02};
+  auto const said = on_ranks(3, [&](communicator comm) {
+    findings found;
+    member<float, gs::parameter_exchange<gs::compressor<gs::host, std::remove_const_t<decltype(recipe)>>>> mine{recipe};
+    bool const odd = comm.rank() == 1;
+    auto const all_throw = [&](char const* why, auto const& of_odd) {
+      auto const how = ending([&] { odd ? of_odd() : (void)mine.exchange.exchange_parameters(comm, mine.own); });
+      found.expect(contains(how, odd ? why : "rank 1 failed in this step"), how);
+    };
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      mine.change(comm.rank(), step);
+      bool const calls_fail = step % 2 == 1;
+      auto const call = [&] {
+        calls_fail ? mine.exchange.fail(comm, mine.own) : (void)mine.exchange.exchange_parameters(comm, mine.own);
+      };
+      if (step < 4) {  // not compressed: it returns to own
+        if (odd) mine.exchange.take_update(mine.own);
+        all_throw("an update was taken already", call);
+        all_throw("an update was taken already", call);
+        if (odd) mine.exchange.discard_step(mine.own);
+      } else if (step < 6) {  // exchanged, but rank 1 has not applied the mean
+        mine.exchange.compressor().exchange(comm, mine.exchange.take_update(mine.own));
+        if (!odd) mine.exchange.apply_mean(mine.own, 3);
+        all_throw("an update was taken already", call);
+        if (odd) {
+          auto const how = ending([&] { mine.exchange.discard_step(mine.own); });
+          found.expect(contains(how, "can no longer be discarded"), how);
+          mine.exchange.apply_mean(mine.own, 3);
+        }
+      } else {
+        all_throw("own parameters, the layout has", [&] {
+          auto const part = std::span{mine.own}.first(9);
+          calls_fail ? mine.exchange.fail(comm, part) : (void)mine.exchange.exchange_parameters(comm, part);
+        });
+      }
+      mine.exchange.exchange_parameters(comm, mine.own);
+      found.expect(mine.is_as_written(), "own is not common and the rest");
+      mine.exchange.check_common(comm);
+    }
+    return found.text() + mine.balance(comm);
+  });
+  CHECK(joined(said) == "");
 }
 
 TEST_CASE("own parameters that differ at first are found") {

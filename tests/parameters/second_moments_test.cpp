@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +37,17 @@ std::vector<float> gradient_of(int rank, std::uint64_t step) {
     made[i] = i < 30'000 ? s : i < 80'000 ? 0.1f * n : i < 80'040 ? 0.0f : s + n;
   }
   return made;
+}
+
+/// Options that differ from these in one each.
+std::vector<gs::moment_options> other_options(gs::moment_options const& from) {
+  std::vector<gs::moment_options> all(5, from);
+  all[0].density /= 2;
+  all[1].window = 5;
+  all[2].every += 1;
+  all[3].norms = !from.norms;
+  all[4].seed += 1;
+  return all;
 }
 
 }  // namespace
@@ -125,8 +138,13 @@ TEST_CASE("a checkpoint goes on with the same bits; damaged ones are refused") {
     CHECK(contains(ending([&] { other.restore(damaged); }), "corrupt_state"));
     CHECK(contains(ending([&] { other.restore(std::span{saved}.first(at)); }), "corrupt_state"));
   }
-  gs::second_moments elsewhere{here, gs::layout::flat(10)};
-  CHECK(contains(ending([&] { elsewhere.restore(saved); }), "mismatch"));
+  gs::second_moments elsewhere{here, gs::layout::flat(10), options};
+  CHECK(contains(ending([&] { elsewhere.restore(saved); }), "moments' state belongs to another layout"));
+  for (auto const& each : other_options(options)) {
+    gs::second_moments differs{here, layers(), each};
+    CHECK(contains(ending([&] { differs.restore(saved); }), "belongs to other options"));
+    CHECK(differs.step() == 0);
+  }
   CHECK(other.state() == kept);
 }
 
@@ -149,7 +167,7 @@ TEST_CASE("what is not finite, and a rank without a gradient, change no factor")
       moments.measure(comm, std::span{std::as_const(gradient)}.first(comm.rank() == 0 ? 5 : gradient.size()));
     });
     found.expect(comm.rank() == 0 ? contains(how, "has 5 elements") : how.empty(), how);
-    found.expect(std::equal(state.begin() + 48, state.end(), moments.state().begin() + 48),
+    found.expect(std::equal(state.begin() + 56, state.end(), moments.state().begin() + 56),
                  "no gradient has changed it");
     moments.measure(comm, gradient_of(comm.rank(), 4));
     found.expect(gs::is_finite(moments.norm()), "it does not recover");
@@ -169,11 +187,13 @@ TEST_CASE("what is sent: samples in each step that measures, norms in each if th
     return moved.sent / 4;
   };
   std::uint64_t const samples = 31 + 51 + 16 + 16 + 1;
-  CHECK(sent({}, 1) == samples + 2 * count);
-  CHECK(sent({.every = 3}, 4) == 2 * (samples + 2 * count) + 2 * count);
-  CHECK(sent({.every = 3, .norms = false}, 4) == 2 * (samples + 2 * count));
-  CHECK(sent({.density = 1.0}, 1) == layers().size() + 2 * count);
-  CHECK(sent({.density = 0.0}, 1) == 3 * 16 + 16 + 1 + 2 * count);
+  std::uint64_t const sums = 3 * count;  // of one kind
+  std::uint64_t const met = 24;          // the first call compares the ranks
+  CHECK(sent({}, 1) == met + samples + 2 * sums);
+  CHECK(sent({.every = 3}, 4) == met + 2 * (samples + 2 * sums) + 2 * sums);
+  CHECK(sent({.every = 3, .norms = false}, 4) == met + 2 * (samples + 2 * sums));
+  CHECK(sent({.density = 1.0}, 1) == met + layers().size() + 2 * sums);
+  CHECK(sent({.density = 0.0}, 1) == met + 3 * 16 + 16 + 1 + 2 * sums);
 }
 
 TEST_CASE("options that make no sense are refused") {
@@ -187,8 +207,70 @@ TEST_CASE("options that make no sense are refused") {
   gs::second_moments moments{here, layers()};
   std::vector<float> gradient(layers().size());
   CHECK(contains(ending([&] { moments.clip(gradient, 0.0f); }), "a norm above 0"));
+  auto const state = moments.state();
   auto const moved = std::move(moments);
-  CHECK(contains(ending([&] { moments.measure(gs::self{}, gradient); }), "moved from"));
+  for (auto const& call : std::vector<std::function<void()>>{
+           [&] { moments.measure(gs::self{}, gradient); }, [&] { (void)moments.factors(); },
+           [&] { (void)moments.norm(); }, [&] { moments.clip(gradient, 1.0f); }, [&] { (void)moments.bytes(); },
+           [&] { (void)moments.step(); }, [&] { (void)moments.layers(); }, [&] { (void)moments.options(); },
+           [&] { (void)moments.state(); }, [&] { moments.restore(state); }})
+    CHECK(contains(ending(call), "moved from"));
+}
+
+TEST_CASE("ranks that differ in layout, options or step: all throw, in the first call of a world") {
+  gs::moment_options const usual{.density = 0.01, .every = 2};
+  auto others = other_options(usual);
+  others.push_back(usual);  // with another layout
+  for (std::size_t i = 0; i <= others.size(); ++i) {
+    CAPTURE(i);
+    auto const said = on_ranks(2, [&](communicator comm) {
+      bool const odd = comm.rank() == 1;
+      bool const restored = i == others.size();
+      gs::second_moments moments{here, odd && i + 1 == others.size() ? gs::layout::flat(layers().size()) : layers(),
+                                 odd && !restored ? others[i] : usual};
+      if (odd && restored) {
+        gs::second_moments ahead{here, layers(), usual};
+        ahead.measure(gs::self{}, gradient_of(0, 0));
+        moments.restore(ahead.state());
+      }
+      return ending([&] { moments.measure(comm, gradient_of(comm.rank(), 0)); });
+    });
+    auto const part = i < others.size() - 1 ? "options" : i < others.size() ? "layout" : "step: restore()";
+    for (auto const& each : said)
+      CHECK(contains(each, std::string{"mismatch: gradsieve: the ranks' second_moments differ in their "} + part));
+  }
+}
+
+TEST_CASE("gradients of any magnitude: the same factors, and norms that clip") {
+  auto const trace = [&](float scale) {
+    std::vector<float> all;
+    auto const said = on_ranks(2, [&](communicator comm) {
+      gs::second_moments moments{here, layers()};
+      auto gradient = gradient_of(comm.rank(), 0);
+      for (auto& x : gradient) x *= scale;
+      moments.measure(comm, gradient);
+      auto const norm = moments.norm();
+      moments.clip(gradient, norm / 4);
+      if (comm.rank() == 0) all.assign(moments.factors().begin(), moments.factors().end());
+      if (comm.rank() == 0) all.insert(all.end(), {norm / scale, gradient[7] / scale});
+      return std::string{};
+    });
+    return all;
+  };
+  auto const usual = trace(1.0f);
+  CHECK(usual[layers().count() + 1] == doctest::Approx(gradient_of(0, 0)[7] / 4));
+  for (float const scale : {0x1p-110f, 0x1p-80f, 0x1p-51f, 0x1p45f, 0x1p52f, 0x1p80f, 0x1p110f}) {
+    CAPTURE(scale);
+    auto const near = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };
+    CHECK(std::ranges::equal(trace(scale), usual, near));
+  }
+  // Beyond the range of binary32: the norm is the largest number, and clipping knows better.
+  std::vector<float> huge(10'000, 3e38f);
+  gs::second_moments moments{here, gs::layout::flat(huge.size())};
+  moments.measure(gs::self{}, huge);
+  CHECK(moments.norm() == std::numeric_limits<float>::max());
+  moments.clip(huge, 1.0f);
+  CHECK(huge[9] == doctest::Approx(0.01));
 }
 
 TEST_CASE("no allocation in a step; the same bits for any number of threads and any vectors") {

@@ -453,7 +453,14 @@ TEST_CASE("A compressor that was moved from throws") {
   CHECK_THROWS_WITH_AS(static_cast<void>(first.residual_norm()),  // NOLINT(bugprone-use-after-move)
                        "gradsieve: this compressor was moved from", gs::invalid_argument);
   CHECK_THROWS_AS(first.discard_step(), gs::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(first.recipe()), gs::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(first.hash()), gs::invalid_argument);
   CHECK(second.layers() == layers());
+  gs::any_communicator ranks{gs::self{}};
+  auto const moved = std::move(ranks);
+  CHECK(ranks.size() == 1);  // a move copies
+  CHECK_THROWS_WITH_AS(gs::any_communicator{std::shared_ptr<gs::any_communicator::transport const>{}},
+                       doctest::Contains("no transport"), gs::invalid_argument);
 }
 
 TEST_CASE("The C interface has a status for each exception of a host") {

@@ -182,4 +182,21 @@ namespace exact {
 
 }  // namespace exact
 
+namespace detail {
+
+/// sum += x, in the order of the calls whatever the flags: for sums over elements. Numbers, or vectors of them.
+template <class Number>
+GRADSIEVE_INLINE void add_in_order(Number& sum, Number const& x) noexcept {
+#if GRADSIEVE_HAS_ASSOC_BARRIER
+  sum = __builtin_assoc_barrier(sum + x);
+#else
+#if defined(__clang__)
+#pragma clang fp reassociate(off)
+#endif
+  sum += x;
+#endif
+}
+
+}  // namespace detail
+
 }  // namespace gradsieve

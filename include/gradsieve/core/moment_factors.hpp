@@ -8,6 +8,7 @@
 
 #include <gradsieve/core/arithmetic.hpp>
 #include <gradsieve/core/error.hpp>
+#include <gradsieve/core/fingerprint.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/types.hpp>
@@ -27,6 +28,15 @@ struct moment_options {
     if (!(is_finite(density) && density >= 0 && density <= 1))
       throw invalid_argument("gradsieve: second_moments' density is not in [0, 1]");
     if (window == 0 || every == 0) throw invalid_argument("gradsieve: second_moments' window or every is 0");
+  }
+
+  /// A hash of all, which ranks and saved states compare.
+  [[nodiscard]] std::uint64_t hash() const noexcept {
+    fingerprint all;
+    all.add(density);
+    for (std::uint64_t const each : {std::uint64_t{window}, std::uint64_t{every}, std::uint64_t{norms}, seed})
+      all.add(each);
+    return all.value();
   }
 
   friend bool operator==(moment_options const&, moment_options const&) = default;
@@ -62,6 +72,26 @@ struct layer_sample {
   return all;
 }
 
+/// A sum of squares over the ranks in binary32, which could not hold those of large and small gradients: as three
+/// numbers, one for each range of magnitudes, in units of a power of two that all ranks share.
+struct shared_sum {
+  static constexpr std::size_t numbers = 3;
+  static constexpr double unit = 0x1p200;
+
+  /// Writes a rank's summand: its range's number, and zeros. What is not finite is large. @pre x is not negative
+  GRADSIEVE_HD static void write(double x, float* to) noexcept {
+    auto const exponent = static_cast<int>(stored_bits(x) >> 52) - 1023;
+    to[0] = narrowed(exponent < -100 ? exact::multiply(x, unit) : 0.0);
+    to[1] = narrowed(exponent >= -100 && exponent <= 100 ? x : 0.0);
+    to[2] = narrowed(exponent > 100 ? exact::divide(x, unit) : 0.0);
+  }
+  /// The sum, from those of the numbers.
+  [[nodiscard]] GRADSIEVE_HD static double read(float const* from) noexcept {
+    return exact::add(exact::add(exact::divide(widened(from[0]), unit), widened(from[1])),
+                      exact::multiply(widened(from[2]), unit));
+  }
+};
+
 /// The measurements of one layer: averages over measurements of sums of squares, both over the same elements.
 struct layer_moments {
   double of_mean = 0;          ///< of the mean gradient
@@ -87,9 +117,14 @@ struct layer_moments {
 
 /// The factor of a gradient so that its norm is at most `most`; 1 if the norm is not finite: the caller then skips the
 /// step.
-[[nodiscard]] GRADSIEVE_HD inline float clipping(float norm, float most) noexcept {
-  if (!is_finite(norm) || !(widened(norm) > widened(most))) return 1.0f;
-  return narrowed(exact::divide(widened(most), widened(norm)));
+[[nodiscard]] GRADSIEVE_HD inline float clipping(double norm, float most) noexcept {
+  if (!is_finite(norm) || !(norm > widened(most))) return 1.0f;
+  return narrowed(exact::divide(widened(most), norm));
+}
+
+/// A norm as binary32, the largest number if it is finite and larger.
+[[nodiscard]] inline float norm_of(double norm) noexcept {
+  return narrowed(is_finite(norm) ? smaller(norm, widened(largest_value<float>)) : norm);
 }
 
 }  // namespace detail

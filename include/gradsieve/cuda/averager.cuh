@@ -73,7 +73,7 @@ class averager<device, Codec> {
   /// frees it again. @throws corrupt_message, invalid_argument; device_error.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
-    if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
+    here();
     auto const result = detail::writable<Gradient>(detail::checked_device_gradient(gradient, layers_));
     result.check(layers_);
     detail::flat_gradient flat;
@@ -125,10 +125,15 @@ class averager<device, Codec> {
     return {found.touched, found.saturated};
   }
 
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< as at construction
-  [[nodiscard]] Codec const& codec() const noexcept { return codec_; }     ///< as at construction
+  [[nodiscard]] layout const& layers() const { return here().layers_; }  ///< as at construction
+  [[nodiscard]] Codec const& codec() const { return here().codec_; }     ///< as at construction
 
  private:
+  averager const& here() const {
+    if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
+    return *this;
+  }
+
   /// Waits for the stream at the end of a scope, before memory goes that what is enqueued works on.
   struct stream_end {
     cudaStream_t stream;

@@ -40,8 +40,8 @@ class device_moments {
     put(ends_, ends);
     put(moments_, std::vector<layer_moments>(layers_));
     put(factors_, std::vector<float>(layers_, 1.0f));
-    put(norm_, std::vector<float>(1));
-    put(message_, std::vector<float>(count_ + 2 * layers_));
+    put(norm_, std::vector<double>(1));
+    put(message_, std::vector<float>(count_ + 2 * shared_sum::numbers * layers_));
     tile_squares_ = cuda_buffer<double>{where_, tile_count_};
     layer_squares_ = cuda_buffer<double>{where_, layers_};
     kernel_list::load();
@@ -58,7 +58,7 @@ class device_moments {
   /// What the ranks sum up in a step: all, or norms only.
   [[nodiscard]] std::span<float> message(bool measures) const noexcept {
     auto const all = message_.span();
-    return measures ? all : options_.norms ? all.last(layers_) : all.first(0);
+    return measures ? all : options_.norms ? all.last(shared_sum::numbers * layers_) : all.first(0);
   }
 
   /// Writes this rank's summands.
@@ -68,6 +68,12 @@ class device_moments {
     if (measures) launch_over<cuda_kernels::take_samples<T>>(where_, count_, of, gradient.data(), options_.seed, step);
     if (options_.norms) launch_blocks<cuda_kernels::square_tiles<T>>(where_, tile_count_, of, gradient.data());
     launch_blocks<cuda_kernels::square_layers<>>(where_, layers_, of, measures, options_.norms);
+  }
+
+  /// Summands of a rank that has no gradient: NaN.
+  void write_nothing() const {
+    throw_on_error(cudaMemsetAsync(message_.data(), 0xFF, message_.size() * sizeof(float), where_.stream),
+                   "cudaMemsetAsync");
   }
 
   template <class Comm>
@@ -85,7 +91,7 @@ class device_moments {
 
   [[nodiscard]] std::span<float const> factors() const noexcept { return factors_.span(); }
   /// Waits.
-  [[nodiscard]] float norm() const { return downloaded(where_, std::span<float const>{norm_.span()})[0]; }
+  [[nodiscard]] float norm() const { return norm_of(downloaded(where_, std::span<double const>{norm_.span()})[0]); }
 
   template <class T>
   void clip(std::span<T> gradient, float most) const {
@@ -127,7 +133,7 @@ class device_moments {
   cuda_buffer<std::uint64_t> ends_;
   cuda_buffer<layer_moments> moments_;
   cuda_buffer<float> factors_;
-  cuda_buffer<float> norm_;
+  cuda_buffer<double> norm_;
   cuda_buffer<float> message_;
   cuda_buffer<double> tile_squares_;
   cuda_buffer<double> layer_squares_;

@@ -37,6 +37,10 @@ class staged {
       : inner_{std::move(inner)}, pinned_{std::make_shared<pinned_buffer>()} {
     reserve(bytes);
   }
+  /// Copies share the pinned memory. Moving copies, so a moved-from communicator can still be called.
+  staged(staged const&) = default;
+  /// As the constructor.
+  staged& operator=(staged const&) = default;
 
   [[nodiscard]] int rank() const { return inner_.rank(); }
   [[nodiscard]] int size() const { return inner_.size(); }

@@ -49,7 +49,8 @@ struct dense_mean {
   }
 
   /// The same of a vector or an array, or of pieces of float: these are copied together and back. Allocates for pieces.
-  /// @throws invalid_argument for pieces by pointers, as there is no layout that says how long they are.
+  /// @throws invalid_argument for pieces that share memory: the other ranks throw as if this one had failed; and for
+  /// pieces by pointers, as there is no layout that says how long they are.
   template <communicator Comm, class Gradient>
     requires(!detail::is_gradient_ref<std::remove_cvref_t<Gradient>>)
   step_report exchange(Comm const& comm, Gradient&& gradient) const {
@@ -58,6 +59,12 @@ struct dense_mean {
       if (!gradient.data().empty() && gradient.starts().empty())
         throw invalid_argument("gradsieve: dense_mean needs pieces that say how long they are: spans, not pointers");
       std::vector<typename decltype(all)::value_type> flat(all.size());
+      try {
+        all.check_memory();
+      } catch (invalid_argument const&) {
+        fail(comm, std::span{flat});
+        throw;
+      }
       all.read(0, all.size(), flat.data());
       auto const report = exchange(comm, std::span{flat});
       all.write(0, all.size(), flat.data());

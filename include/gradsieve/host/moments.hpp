@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,32 +13,31 @@
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/core/moment_factors.hpp>
 #include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/passes/measure.hpp>
 #include <gradsieve/host/passes/scope.hpp>
 #include <gradsieve/host/workspace.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// The sum of the squares of some elements, in sixteen lanes whose order depends on nothing.
+/// The sum of the squares of some elements, in lanes whose order depends on nothing.
 struct sum_of_squares {
-  template <simd, class T>
+  template <simd Level, class T>
   GRADSIEVE_INLINE static double run(T const* values, std::size_t count) noexcept {
-    constexpr std::size_t ways = 16;
-    double sums[ways] = {};
-    std::size_t i = 0;
-    for (; i + ways <= count; i += ways) {
-      GRADSIEVE_INDEPENDENT
-      for (std::size_t lane = 0; lane < ways; ++lane) {
-        auto const x = static_cast<double>(to_float(values[i + lane]));
-        sums[lane] = x * x + sums[lane];  // the product is exact, so that fusing it changes nothing
+    running_sums<Level> sums;
+    if constexpr (std::same_as<T, float>) {
+      return sums.end(values, count).sum_squares;
+    } else {
+      float widened[block];
+      auto const widen = [&](std::size_t size) {
+        for (std::size_t i = 0; i < size; ++i) widened[i] = to_float(values[i]);
+      };
+      for (; count > block; values += block, count -= block) {
+        widen(block);
+        sums.add(widened, block);
       }
+      widen(count);
+      return sums.end(widened, count).sum_squares;
     }
-    for (; i < count; ++i) {
-      auto const x = static_cast<double>(to_float(values[i]));
-      sums[i % ways] = x * x + sums[i % ways];
-    }
-    double total = 0;
-    for (double const each : sums) total = exact::add(total, each);
-    return total;
   }
 };
 
@@ -55,7 +55,7 @@ struct scale_values {
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The memory of second_moments on the host. What the ranks sum up: samples of the gradient; of each layer this rank's
-/// sum of squares over the samples; and that over all of the layer.
+/// sum of squares over the samples; and that over all of the layer; both as shared_sum.
 class host_moments {
  public:
   using arithmetic = float_environment;
@@ -67,7 +67,7 @@ class host_moments {
         moments_(samples_.size()),
         factors_(samples_.size(), 1.0f) {
     auto const count = samples_.empty() ? 0 : samples_.back().first + samples_.back().count;
-    message_ = host_buffer<float>(count + 2 * samples_.size());
+    message_ = host_buffer<float>(count + 2 * sums_size());
     for (std::size_t l = 0; l < samples_.size(); ++l)
       for (std::uint64_t at = 0; at < samples_[l].size; at += host_kernels::tile_size)
         tiles_.push_back({l, at, std::min<std::uint64_t>(host_kernels::tile_size, samples_[l].size - at), 0});
@@ -81,30 +81,29 @@ class host_moments {
   /// What the ranks sum up in a step: all, or norms only.
   [[nodiscard]] std::span<float> message(bool measures) const noexcept {
     auto const all = message_.span();
-    return measures ? all : options_.norms ? all.last(samples_.size()) : all.first(0);
+    return measures ? all : options_.norms ? all.last(sums_size()) : all.first(0);
   }
 
   /// Writes this rank's summands. Cost: a pass, if there are norms; otherwise the samples.
   template <class T>
   void write(std::span<T const> gradient, std::uint64_t step, bool measures) {
     auto const all = message_.span();
-    auto const layers = samples_.size();
+    auto const norms = all.last(sums_size());
     if (measures) {
-      auto const own = all.last(2 * layers);
-      scope_.split(all.size() * 32, layers, [&](std::uint64_t begin, std::uint64_t end, int) {
+      auto const own = all.last(2 * sums_size());
+      scope_.split(all.size() * 32, samples_.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
         for (auto l = begin; l < end; ++l) {
           auto const& it = samples_[l];
           for (std::uint64_t j = 0; j < it.count; ++j)
             all[it.first + j] = to_float(gradient[it.place(options_.seed, step, l, j)]);
-          own[l] = static_cast<float>(host_kernels::run<host_kernels::sum_of_squares>(
-              scope_.level, static_cast<float const*>(all.data()) + it.first, std::size_t{it.count}));
+          shared_sum::write(squares_of(it), &own[shared_sum::numbers * l]);
         }
       });
     }
     if (options_.norms)
-      write_norms(gradient, all.last(layers));
+      write_norms(gradient, norms);
     else
-      std::ranges::fill(all.last(layers), 0.0f);
+      std::ranges::fill(norms, 0.0f);
   }
 
   /// Summands of a rank that has no gradient: all ranks then know no more than before, and no norm.
@@ -117,27 +116,25 @@ class host_moments {
 
   /// Reads the sums over all ranks.
   void read(int world, bool measures) {
-    auto const all = message_.span();
-    auto const layers = samples_.size();
+    auto const norms = message_.span().last(sums_size());
+    auto const own = message_.span().last(2 * sums_size());
     auto const ranks = static_cast<double>(world);
     double squares = 0;
-    for (std::size_t l = 0; l < layers; ++l) {
-      auto const& it = samples_[l];
+    for (std::size_t l = 0; l < samples_.size(); ++l) {
+      auto const at = shared_sum::numbers * l;
       if (measures) {
-        double const sums = host_kernels::run<host_kernels::sum_of_squares>(
-            scope_.level, static_cast<float const*>(all.data()) + it.first, std::size_t{it.count});
-        moments_[l].add(exact::divide(sums, exact::multiply(ranks, ranks)),
-                        exact::divide(static_cast<double>(all.last(2 * layers)[l]), ranks), options_.window);
+        moments_[l].add(exact::divide(squares_of(samples_[l]), exact::multiply(ranks, ranks)),
+                        exact::divide(shared_sum::read(&own[at]), ranks), options_.window);
         factors_[l] = moments_[l].factor(ranks);
       }
       squares = exact::add(squares, exact::multiply(static_cast<double>(factors_[l]),
-                                                    exact::divide(static_cast<double>(all.last(layers)[l]), ranks)));
+                                                    exact::divide(shared_sum::read(&norms[at]), ranks)));
     }
     if (options_.norms) norm_ = root(squares);
   }
 
   [[nodiscard]] std::span<float const> factors() const noexcept { return factors_; }
-  [[nodiscard]] float norm() const noexcept { return norm_; }
+  [[nodiscard]] float norm() const noexcept { return norm_of(norm_); }
 
   template <class T>
   void clip(std::span<T> gradient, float most) const {
@@ -163,6 +160,14 @@ class host_moments {
     double squares;
   };
 
+  [[nodiscard]] std::size_t sums_size() const noexcept { return shared_sum::numbers * samples_.size(); }
+
+  /// Of a layer's samples in the message.
+  [[nodiscard]] double squares_of(layer_sample const& it) const {
+    return host_kernels::run<host_kernels::sum_of_squares>(
+        scope_.level, static_cast<float const*>(message_.data()) + it.first, std::size_t{it.count});
+  }
+
   template <class T>
   void write_norms(std::span<T const> gradient, std::span<float> to) {
     scope_.split(gradient.size(), tiles_.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
@@ -172,16 +177,16 @@ class host_moments {
             std::size_t{tiles_[t].size});
     });
     std::vector<tile>::const_iterator at = tiles_.begin();
-    for (std::size_t l = 0; l < to.size(); ++l) {
+    for (std::size_t l = 0; l < samples_.size(); ++l) {
       double sum = 0;
       for (; at != tiles_.end() && at->layer == l; ++at) sum = exact::add(sum, at->squares);
-      to[l] = static_cast<float>(sum);
+      shared_sum::write(sum, &to[shared_sum::numbers * l]);
     }
   }
 
-  [[nodiscard]] GRADSIEVE_PRECISE static float root(double x) noexcept {
+  [[nodiscard]] GRADSIEVE_PRECISE static double root(double x) noexcept {
     GRADSIEVE_EXACT
-    return static_cast<float>(std::sqrt(x));
+    return std::sqrt(x);
   }
 
   host_scope scope_;
@@ -191,7 +196,7 @@ class host_moments {
   std::vector<float> factors_;
   host_buffer<float> message_;
   std::vector<tile> tiles_;
-  float norm_ = 0;
+  double norm_ = 0;
 };
 
 }  // namespace gradsieve::detail

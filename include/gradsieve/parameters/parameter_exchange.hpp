@@ -1,11 +1,7 @@
 // Exchanges parameter changes instead of gradients, for Adam and similar optimizers.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
-#include <cstdint>
-#include <exception>
-#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -16,10 +12,10 @@
 #include <gradsieve/core/arguments.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
-#include <gradsieve/host/parameters.hpp>
+#include <gradsieve/parameters/agreement.hpp>
+#include <gradsieve/parameters/own_parameters.hpp>
 #include <gradsieve/parameters/parameter_rules.hpp>
 #include <gradsieve/parameters/parameter_state.hpp>
-#include <gradsieve/step.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -37,7 +33,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the number of ranks. All
 /// calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same parameters: those that
 /// the last call wrote, with the optimizer's changes since. The initial ones are equal on all ranks: broadcast them,
-/// and if in doubt call check_common(). One object per rank; not for concurrent use.
+/// and if in doubt call check_common(). One object per rank; not for concurrent use. After a move, all members of the
+/// moved-from object throw invalid_argument until another one is moved into it.
 ///
 /// `Compressor`: a compressor of any space, or an any_compressor; its residual is in units of the parameters. Its store
 /// keeps one state: error_feedback, none (nothing is kept then), in_bfloat16 of them, or one of your own whose state is
@@ -52,8 +49,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 template <class Compressor, gradient_value Value = float>
 class parameter_exchange {
   static_assert(detail::parameter_rules<Compressor>::fit);
-  using parts = typename Compressor::space_type::template parameters<Value>;
-  using arithmetic = typename parts::arithmetic;
+  using arithmetic = typename detail::own_parameters<Compressor, Value>::arithmetic;
 
  public:
   /// The compressor that exchanges the optimizer's changes.
@@ -65,15 +61,7 @@ class parameter_exchange {
   /// @throws invalid_argument if `own` has another size than the layout or a value that is not finite, the weight is
   /// not in [0, 1], or an any_compressor's store keeps several states; std::bad_alloc, device_error.
   parameter_exchange(Compressor with, std::span<Value const> own, parameter_options options = {})
-      : compressor_{std::move(with)},
-        options_{options},
-        keeps_nothing_{detail::parameter_rules<Compressor>::keeps_nothing(compressor_)} {
-    options_.check();
-    check_size(own.size());
-    parts_ = std::make_unique<parts>(compressor_.where(), own.size());
-    if (auto const bad = parts_->start(own); bad > 0)
-      throw invalid_argument("gradsieve: " + std::to_string(bad) + " parameters are NaN or infinite");
-  }
+      : own_{std::move(with), own, options} {}
 
   // ---- With a communicator ---------------------------------------------------------------------------------
 
@@ -82,39 +70,40 @@ class parameter_exchange {
   /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
   /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; continue with the
   /// next step or call again. Collective.
-  /// @throws as compressor::exchange(); invalid_argument between take_update() and apply_mean().
+  /// @throws as compressor::exchange(); invalid_argument if `own` has another size, or an update was taken and neither
+  /// apply_mean() nor discard_step() was called: then the other ranks throw as if this one had failed.
   template <class Comm, class Own>
   report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}) {
     static_assert(!detail::temporary_memory<Own>, "own parameters are rewritten: they must not be a temporary");
-    auto const values = span_of(own);
-    if (values.size() != compressor_.layers().size())  // makes all ranks throw
-      return compressor_.exchange(comm, std::span<float>{static_cast<float*>(nullptr), values.size()});
-    auto const update = take(values);
+    auto const values = own_.checked_by_all(comm, own);
+    auto const update = own_.take(values);
     try {
-      auto report = compressor_.exchange(comm, update, skipped);
-      put(values, comm.size());
+      auto report = own_.compressor.exchange(comm, update, skipped);
+      own_.put(values, comm.size());
       return report;
     } catch (...) {
-      give_back(values, keeps_nothing_);  // the update was not overwritten, as applying comes last
+      own_.fail(values);
       throw;
     }
   }
 
   /// Takes part in an exchange_parameters() of the other ranks as a failed rank: they throw, and no rank subtracts
-  /// anything. Changes of `own` stay in it. Collective. @throws as compressor::fail().
+  /// anything. Changes of `own` stay in it. Collective. @throws as compressor::fail(); invalid_argument as
+  /// exchange_parameters().
   template <class Comm, class Own>
   requires requires(Compressor& it, Comm const& comm, std::span<float> none) { it.fail(comm, none); }
   void fail(Comm const& comm, Own&& own) {
-    change(checked(own), [&] { compressor_.fail(comm, parts_->no_update()); });
+    own_.change(own_.checked_by_all(comm, own), [&] { own_.compressor.fail(comm, own_.here().no_update()); });
   }
 
   /// Compares the common parameters of all ranks. Collective. Waits. Cost: one pass.
   /// @throws mismatch on every rank if they differ.
   template <class Comm>
   void check_common(Comm const& comm) {
-    detail::common_checksum sum{parts_->read()};
-    parts_->reduce_largest(comm, compressor_.where(), std::span<double>{sum.words});
-    if (!sum.agrees()) throw mismatch("gradsieve: the ranks have different common parameters");
+    auto const values = own_.here().read();
+    detail::agreement<1> sum{{wire::checksum(std::as_bytes(std::span{values}))}};
+    own_.here().reduce_largest(comm, own_.compressor.where(), sum.words());
+    if (!sum.on(0)) throw mismatch("gradsieve: the ranks have different common parameters");
   }
 
   // ---- With a transport of your own ------------------------------------------------------------------------
@@ -125,49 +114,48 @@ class parameter_exchange {
   /// @throws invalid_argument if `own` has another size, or an update was taken already.
   template <class Own>
   std::span<float> take_update(Own&& own) {
-    return take(checked(own));
+    return own_.take(own_.checked(own));
   }
 
   /// The second half: adds the mean, which has replaced the update, to the common parameters, and rewrites `own`.
   /// `ranks`: the number of ranks of the mean. Local. @throws invalid_argument unless an update was taken.
   template <class Own>
   void apply_mean(Own&& own, int ranks) {
-    auto const values = checked(own, true);
+    auto const values = own_.checked(own, true);
     if (ranks < 1) throw invalid_argument("gradsieve: a mean of " + std::to_string(ranks) + " ranks");
-    put(values, ranks);
+    own_.put(values, ranks);
   }
 
   /// Replaces the second half for an update that will not be applied: what the compressor has subtracted returns to the
   /// residual, and `own` is rewritten; if the update was not compressed, it returns to `own`. Call it on every rank.
-  /// Local. @throws invalid_argument unless an update was taken.
+  /// Local. @throws invalid_argument unless an update was taken, or if it was compressed and exchange_parameters() was
+  /// called then, which ended the compressor's step.
   template <class Own>
   void discard_step(Own&& own) {
-    auto const values = checked(own, true);
-    if (compressor_.accumulated() != accumulated_) compressor_.discard_step();
-    give_back(values);
+    own_.discard(own_.checked(own, true));
   }
 
   // ---- The parts -------------------------------------------------------------------------------------------
 
   /// The common parameters, in memory of the space: to evaluate and to save. Valid as long as this object exists.
-  [[nodiscard]] std::span<float const> common() const noexcept { return parts_->common(); }
+  [[nodiscard]] std::span<float const> common() const { return own_.here().common(); }
   /// The compressor of the changes: its residual, its step, its layers.
-  [[nodiscard]] Compressor& compressor() noexcept { return compressor_; }
+  [[nodiscard]] Compressor& compressor() { return own_.here(), own_.compressor; }
   /// @copydoc compressor()
-  [[nodiscard]] Compressor const& compressor() const noexcept { return compressor_; }
+  [[nodiscard]] Compressor const& compressor() const { return own_.here(), own_.compressor; }
   /// The report of the last step.
-  [[nodiscard]] report_type report() const { return compressor_.report(); }
+  [[nodiscard]] report_type report() const { return own_.compressor.report(); }
   /// The factor of this rank's unsent changes that is in `own` now.
-  [[nodiscard]] float weight() const noexcept { return weight_; }
+  [[nodiscard]] float weight() const { return own_.weight(); }
 
   // ---- Across restarts, and with another number of ranks -----------------------------------------------------
 
   /// The common parameters and the compressor's state(), as bytes. Changes of `own` since the last exchange are not
   /// included. Local. Waits. Allocates. Cost: some copies.
   [[nodiscard]] std::vector<std::byte> state() {
-    auto const common = parts_->read();
-    return detail::parameter_state{common.size(), compressor_.layers().hash(), weight_, {}, {}}.write(
-        common, compressor_.state());
+    auto const common = own_.here().read();
+    return detail::parameter_state{common.size(), own_.compressor.layers().hash(), weight(), {}, {}}.write(
+        common, own_.compressor.state());
   }
 
   /// Continues from a state(), and writes `own`. Local. Waits. Allocates.
@@ -175,14 +163,13 @@ class parameter_exchange {
   template <class Own>
   void restore(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
-    auto const values = checked(own);
-    auto const found = detail::parameter_state::read(bytes, values.size(), compressor_.layers().hash());
+    auto const values = own_.checked(own);
+    auto const found = detail::parameter_state::read(bytes, values.size(), own_.compressor.layers().hash());
     std::vector<float> common(values.size());
     wire::load(std::span{common}, found.common);
-    compressor_.restore(found.compressor);
-    parts_->write(common);
-    weight_ = keeps_nothing_ ? 0.0f : found.weight;
-    parts_->write_own(values, compressor_.residual(), weight_);
+    own_.compressor.restore(found.compressor);
+    own_.here().write(common);
+    own_.write(values, found.weight);
   }
 
   /// Continues as a new rank, with the state of any other rank of the same step: with its common parameters, and a
@@ -191,8 +178,8 @@ class parameter_exchange {
   void join(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
     restore(bytes, own);
-    compressor_.rescale(0.0f);
-    parts_->write_own(span_of(own), compressor_.residual(), weight_);
+    own_.compressor.rescale(0.0f);
+    own_.write(own_.span_of(own));
   }
 
   /// Adds what a rank that left has not sent, from its state(). When the world shrinks or grows call rescale(new size /
@@ -200,95 +187,20 @@ class parameter_exchange {
   /// @throws as compressor::absorb(), and leaves everything unchanged; invalid_argument as take_update().
   template <class Own>
   void absorb(std::span<std::byte const> bytes, Own&& own) {
-    auto const values = checked(own);
-    auto const found = detail::parameter_state::read(bytes, values.size(), compressor_.layers().hash());
-    change(values, [&] { compressor_.absorb(found.compressor); });
+    auto const values = own_.checked(own);
+    auto const found = detail::parameter_state::read(bytes, values.size(), own_.compressor.layers().hash());
+    own_.change(values, [&] { own_.compressor.absorb(found.compressor); });
   }
 
   /// Multiplies the residual, see absorb(). `own` keeps its changes. Local.
   /// @throws invalid_argument unless the factor is finite, or as take_update().
   template <class Own>
-  void rescale(float factor, Own&& own) { change(checked(own), [&] { compressor_.rescale(factor); }); }
+  void rescale(float factor, Own&& own) {
+    own_.change(own_.checked(own), [&] { own_.compressor.rescale(factor); });
+  }
 
  private:
-  template <class Own>
-  [[nodiscard]] static auto span_of(Own& own) {
-    auto const values = parts::span_of(own);
-    static_assert(std::same_as<decltype(values), std::span<Value> const>,
-                  "own parameters are writable and of the format that the parameter_exchange was made for");
-    return values;
-  }
-
-  /// Checks own parameters, and whether an update was taken.
-  template <class Own>
-  [[nodiscard]] std::span<Value> checked(Own& own, bool taken = false) const {
-    auto const values = span_of(own);
-    check_size(values.size());
-    check_taken(taken);
-    return values;
-  }
-
-  void check_taken(bool taken) const {
-    if (taken_ != taken)
-      throw invalid_argument(
-          taken ? "gradsieve: no update was taken: call take_update() before"
-                : "gradsieve: an update was taken already: call apply_mean() or discard_step() before");
-  }
-
-  void check_size(std::size_t size) const {
-    if (auto const n = compressor_.layers().size(); size != n)
-      throw invalid_argument("gradsieve: " + std::to_string(size) + " own parameters, the layout has " +
-                             std::to_string(n) + " elements");
-  }
-
-  std::span<float> take(std::span<Value> own) {
-    check_taken(false);
-    arithmetic const exact;
-    auto const unsent = compressor_.residual();  // may throw: nothing has changed yet
-    accumulated_ = compressor_.accumulated();
-    parts_->take(own, unsent, weight_);
-    taken_ = true;
-    return parts_->update_of(own);
-  }
-
-  void put(std::span<Value> own, int ranks) {
-    arithmetic const exact;
-    auto const unsent = compressor_.residual();
-    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks);
-    parts_->put(own, unsent, weight_);
-    taken_ = false;
-  }
-
-  /// Rewrites `own` once the update is accumulated; otherwise, or if it `must`, adds the update back.
-  void give_back(std::span<Value> own, bool must = false) {
-    arithmetic const exact;
-    auto const unsent = compressor_.residual();
-    if (compressor_.accumulated() != accumulated_ && !must)
-      parts_->write_own(own, unsent, weight_);
-    else
-      parts_->write_updated(own, unsent, weight_);
-    taken_ = false;
-  }
-
-  /// Changes the residual by body(), and keeps the changes of `own`.
-  template <class Body>
-  void change(std::span<Value> own, Body const& body) {
-    arithmetic const exact;
-    take(own);
-    detail::held_failure failure;
-    failure.attempt(body);
-    parts_->write_updated(own, compressor_.residual(), weight_);
-    taken_ = false;
-    if (failure) std::rethrow_exception(failure.why());
-  }
-
-  Compressor compressor_;
-  parameter_options options_;
-  bool keeps_nothing_;  // whether what is not sent is dropped
-  std::unique_ptr<parts> parts_;
-  float weight_ = 0;               // of the last write of `own`, which at first is common, whatever the residual
-  bool taken_ = false;             // whether an update is in the memory of `own`
-  std::uint64_t accumulated_ = 0;  // the compressor's count when it was taken
+  detail::own_parameters<Compressor, Value> own_;
 };
 
 /// Deduces the format of the own parameters, a vector, array or span.

@@ -4,13 +4,11 @@
 #include <concepts>
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
-#include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/types.hpp>
@@ -103,20 +101,6 @@ struct parameter_rules {
           with.recipe().residual);
     }
   }
-};
-
-/// A checksum as whole numbers and their negatives: it is equal on all ranks if the maxima over ranks of both agree.
-struct common_checksum {
-  double words[4];
-
-  explicit common_checksum(std::span<float const> values) noexcept {
-    auto const sum = wire::checksum(std::as_bytes(values));
-    for (unsigned part = 0; part < 2; ++part) {
-      words[part] = static_cast<double>(sum >> (32 * part) & 0xFFFF'FFFFu);
-      words[2 + part] = -words[part];
-    }
-  }
-  [[nodiscard]] bool agrees() const noexcept { return words[0] == -words[2] && words[1] == -words[3]; }
 };
 
 }  // namespace detail

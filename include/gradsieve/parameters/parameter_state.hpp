@@ -44,8 +44,8 @@ struct parameter_state {
   }
 
   /// Reads a state and checks it, except for the compressor's part.
-  /// @throws corrupt_state if the bytes are damaged, of another version, or hold a value that is not finite; mismatch
-  /// if they are of another layout.
+  /// @throws corrupt_state if the bytes are damaged, of another version, or hold a weight that is not in [0, 1] or a
+  /// parameter that is not finite; mismatch if they are of another layout.
   [[nodiscard]] static parameter_state read(std::span<std::byte const> bytes, std::uint64_t n,
                                             std::uint64_t layout_hash) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: parameter state " + why); };
@@ -68,7 +68,9 @@ struct parameter_state {
                      " elements, here " + std::to_string(n) + ")");
     state.common = own.subspan(header_bytes);
     state.compressor = bytes.subspan(own.size());
-    bool finite = is_finite(state.weight);
+    if (!is_finite(state.weight) || state.weight < 0.0f || state.weight > 1.0f)
+      refuse("has the weight " + std::to_string(state.weight) + ", expected 0 to 1");
+    bool finite = true;
     for (std::size_t at = 0; at < state.common.size(); at += 4)
       finite = finite & is_finite(wire::load_one<float>(state.common.subspan(at)));
     if (!finite) refuse("holds a value that is not finite");

@@ -1,6 +1,7 @@
 // Estimates the second moments and the norm of the mean gradient from a small sample of the ranks' gradients.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,8 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/moment_factors.hpp>
 #include <gradsieve/host/moments.hpp>
+#include <gradsieve/host/parameters.hpp>
+#include <gradsieve/parameters/agreement.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -28,10 +31,11 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// times as large.
 ///
 /// All ranks get the same factors and norm, so that they clip equally. Ranks call measure() equally often, with equal
-/// layouts and options. On a device everything is enqueued, nothing waits, and factors() and the norm stay in device
-/// memory; a CUDA graph repeats the positions of its capture. Not for concurrent use.
-/// Cost of a step: with `norms` a pass that reads the gradient, and an all_reduce of 4 bytes per layer; in steps that
-/// measure also one of `density` of the elements (at least 16 per layer) and 4 bytes per layer: at density 0.001 and
+/// layouts and options; the first call in a world, and after restore(), compares these and waits. On a device all else
+/// is enqueued, and factors() and the norm stay in device memory; a CUDA graph repeats the positions of its capture.
+/// After a move, all members of the moved-from object throw invalid_argument. Not for concurrent use.
+/// Cost of a step: with `norms` a pass that reads the gradient, and an all_reduce of 12 bytes per layer; in steps that
+/// measure also one of `density` of the elements (at least 16 per layer) and 12 bytes per layer: at density 0.001 and
 /// `every` 1 a thousandth of a dense all-reduce. Memory: the samples, and some bytes per layer and tile.
 /// Source: own derivation.
 ///
@@ -51,20 +55,19 @@ class second_moments {
 
   /// Measures this step's gradient (a vector, array or span of float, float16 or bfloat16, in memory of the space), or,
   /// in steps that `every` excludes, only its norm. If a layer is not finite on some rank, its factors do not change.
-  /// Collective. @throws invalid_argument if the gradient has another size than the layout: on a host on this rank
-  /// only, and the others learn nothing in this step; exceptions of the communicator.
+  /// Collective. @throws mismatch on all ranks if they differ in layout, options or step; invalid_argument if the
+  /// gradient has another size than the layout: on this rank only, and the others learn nothing in this step;
+  /// exceptions of the communicator.
   template <communicator Comm, class Gradient>
   void measure(Comm const& comm, Gradient const& gradient) {
     auto& at = here();
     arithmetic const exact;
     int const world = detail::world_of(comm);
     auto const values = parts::span_of(gradient);
+    if (world != met_) meet(comm, world);
     bool const measures = step_ % options_.every == 0;
-    bool const fits = values.size() == layers_.size();
-    if (fits)
+    if (values.size() == layers_.size())
       at.write(std::span<typename decltype(values)::value_type const>{values}, step_, measures);
-    else if constexpr (Space::stream_ordered)
-      detail::check_gradient_size(values.size(), layers_.size());
     else
       at.write_nothing();
     ++step_;
@@ -95,13 +98,14 @@ class second_moments {
     here().clip(parts::span_of(gradient), most);
   }
 
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }    ///< all-reduced by the last measure()
-  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }      ///< number of measure() calls so far
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< as at construction
-  [[nodiscard]] moment_options const& options() const noexcept { return options_; }  ///< as at construction
+  [[nodiscard]] std::uint64_t bytes() const { return here(), bytes_; }    ///< all-reduced by the last measure()
+  [[nodiscard]] std::uint64_t step() const { return here(), step_; }      ///< number of measure() calls so far
+  [[nodiscard]] layout const& layers() const { return here(), layers_; }  ///< as at construction
+  [[nodiscard]] moment_options const& options() const { return here(), options_; }  ///< as at construction
 
   /// All measurements, as bytes; the same on all ranks. Little-endian: magic u32 | version u32 | layers u64 | layout
-  /// hash u64 | step u64 | world u64 | checksum u64, then for each layer two binary64 and a u64. Local. Waits.
+  /// hash u64 | step u64 | world u64 | options' hash u64 | checksum u64, then for each layer two binary64 and a u64.
+  /// Local. Waits.
   [[nodiscard]] std::vector<std::byte> state() const {
     auto const moments = here().moments();
     std::vector<std::byte> out(header_bytes + 24 * moments.size());
@@ -118,12 +122,13 @@ class second_moments {
       wire::store_one(to.subspan(8), moments[l].of_own);
       wire::store_one(to.subspan(16), moments[l].measured);
     }
-    wire::store_one(bytes.subspan(40), checksum_of(bytes));
+    wire::store_one(bytes.subspan(40), options_.hash());
+    wire::store_one(bytes.subspan(48), checksum_of(bytes));
     return out;
   }
 
-  /// Continues from a state(). Local. Waits.
-  /// @throws corrupt_state; mismatch if it is of another layout; nothing has changed then.
+  /// Continues from a state(). Local, but call it on all ranks. Waits.
+  /// @throws corrupt_state; mismatch if it is of another layout or other options; nothing has changed then.
   void restore(std::span<std::byte const> bytes) {
     auto& at = here();
     auto const refuse = [](char const* why) {
@@ -133,12 +138,16 @@ class second_moments {
         wire::load_one<std::uint32_t>(bytes.subspan(4)) != version)
       refuse("has no header of this version");
     if ((bytes.size() - header_bytes) % 24 != 0 ||
-        wire::load_one<std::uint64_t>(bytes.subspan(40)) != checksum_of(bytes))
+        wire::load_one<std::uint64_t>(bytes.subspan(48)) != checksum_of(bytes))
       refuse("does not match its checksum: the bytes are damaged");
     auto const count = wire::load_one<std::uint64_t>(bytes.subspan(8));
     if (count != layers_.count() || wire::load_one<std::uint64_t>(bytes.subspan(16)) != layers_.hash() ||
         bytes.size() != header_bytes + 24 * count)
       throw mismatch("gradsieve: second moments' state belongs to another layout");
+    if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != options_.hash())
+      throw mismatch(
+          "gradsieve: second moments' state belongs to other options (density, window, every, norms, seed): restore it "
+          "into an object with those that it was saved with");
     auto const world = wire::load_one<std::uint64_t>(bytes.subspan(32));
     std::vector<detail::layer_moments> moments(count);
     bool sound = world >= 1 && world < (std::uint64_t{1} << 31);
@@ -146,29 +155,44 @@ class second_moments {
       auto const from = bytes.subspan(header_bytes + 24 * l);
       moments[l] = {wire::load_one<double>(from), wire::load_one<double>(from.subspan(8)),
                     wire::load_one<std::uint64_t>(from.subspan(16))};
-      sound = sound && is_finite(moments[l].of_mean) && is_finite(moments[l].of_own);
+      sound = sound && is_finite(moments[l].of_mean) && is_finite(moments[l].of_own) && moments[l].of_mean >= 0 &&
+              moments[l].of_own >= 0 && moments[l].measured <= options_.window;
     }
-    if (!sound) refuse("holds a value that is not finite, or no ranks");
+    if (!sound) refuse("holds a value that is negative or not finite, more measurements than its window, or no ranks");
     at.set_moments(std::move(moments), static_cast<int>(world));
     step_ = wire::load_one<std::uint64_t>(bytes.subspan(24));
     world_ = static_cast<int>(world);
+    met_ = 0;
   }
 
  private:
   static constexpr std::uint32_t magic = 0x4D53'5247;  // "GRSM"
-  static constexpr std::uint32_t version = 1;
-  static constexpr std::size_t header_bytes = 48;
+  static constexpr std::uint32_t version = 2;
+  static constexpr std::size_t header_bytes = 56;
 
   [[nodiscard]] static moment_options checked(moment_options const& options) {
     options.check();
     return options;
   }
-  [[nodiscard]] parts& here() const {
+  parts& here() const {
     if (!parts_) throw invalid_argument("gradsieve: these second_moments were moved from");
     return *parts_;
   }
+
+  /// Compares the ranks.
+  template <class Comm>
+  void meet(Comm const& comm, int world) {
+    detail::agreement<3> all{{layers_.hash() ^ layers_.size(), options_.hash(), step_}};
+    Space::template parameters<float>::reduce_largest(comm, where_, all.words());
+    static constexpr std::array what{"layout", "options (density, window, every, norms or seed)",
+                                     "step: restore() the same state on all ranks"};
+    for (std::size_t i = 0; i < what.size(); ++i)
+      if (!all.on(i)) throw mismatch(std::string{"gradsieve: the ranks' second_moments differ in their "} + what[i]);
+    met_ = world;
+  }
+
   [[nodiscard]] static std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40));
+    return wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(48));
   }
 
   Space where_;
@@ -178,6 +202,7 @@ class second_moments {
   std::uint64_t step_ = 0;
   std::uint64_t bytes_ = 0;
   int world_ = 1;
+  int met_ = 0;  // the world whose ranks were compared
 };
 
 }  // namespace gradsieve

@@ -47,7 +47,14 @@ class any_communicator_of {
   };
 
   /// Calls go to this transport.
-  explicit any_communicator_of(std::shared_ptr<transport const> how) : how_{std::move(how)} {}
+  /// @throws invalid_argument for null
+  explicit any_communicator_of(std::shared_ptr<transport const> how) : how_{std::move(how)} {
+    if (!how_) throw invalid_argument("gradsieve: an any_communicator was given no transport: the pointer is null");
+  }
+  /// Copies share the transport. Moving copies, so a moved-from communicator can still be called.
+  any_communicator_of(any_communicator_of const&) = default;
+  /// As the constructor.
+  any_communicator_of& operator=(any_communicator_of const&) = default;
   /// Calls go to a copy of this communicator.
   template <class Comm>
     requires(!std::is_same_v<Comm, any_communicator_of> && has_all_gather<Comm, Space>)

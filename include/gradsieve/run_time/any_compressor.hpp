@@ -126,16 +126,16 @@ class any_compressor {
   void restore(std::span<std::byte const> bytes) { here().restore(bytes); }          ///< as compressor::restore()
   void absorb(std::span<std::byte const> bytes) { here().absorb(bytes); }            ///< as compressor::absorb()
   [[nodiscard]] layout const& layers() const { return here().layers(); }             ///< as compressor::layers()
-  [[nodiscard]] any_recipe<Menu> const& recipe() const noexcept { return recipe_; }  ///< the recipe
+  [[nodiscard]] any_recipe<Menu> const& recipe() const { return here(), recipe_; }   ///< the recipe
   /// The same number as recipe::hash() of the recipe written in C++.
-  [[nodiscard]] std::uint64_t hash() const { return recipe_.hash(); }
+  [[nodiscard]] std::uint64_t hash() const { return recipe().hash(); }
   /// As compressor::passing().
-  [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe_.passthrough); }
+  [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe().passthrough); }
   /// As compressor::describe().
-  [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe_, layers()); }
+  [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe(), layers()); }
 
  private:
-  [[nodiscard]] base& here() const {
+  base& here() const {
     if (!at_) throw invalid_argument("gradsieve: this compressor was moved from");
     return *at_;
   }

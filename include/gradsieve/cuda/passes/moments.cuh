@@ -27,11 +27,17 @@ struct moment_view {
   moment_tile const* tiles;        // in order of the layers
   std::uint64_t const* tile_ends;  // of each layer
   double* tile_squares;
-  float* message;  // samples, the ranks' own squares over them, and over all elements
+  float* message;  // samples; of each layer the ranks' own squares over them, and over all elements, as shared_sum
   detail::layer_moments* moments;
   float* factors;
   double* layer_squares;  // of the mean gradient, as estimated
-  float* norm;
+  double* norm;
+
+  /// A layer's squares over its samples, and over all of it.
+  [[nodiscard]] __device__ float* own(std::uint64_t l) const {
+    return message + count + detail::shared_sum::numbers * l;
+  }
+  [[nodiscard]] __device__ float* all(std::uint64_t l) const { return own(layers + l); }
 };
 
 /// The sum of value(i) for i < count, in an order that depends on nothing; right in thread 0.
@@ -77,12 +83,12 @@ __global__ void __launch_bounds__(moment_threads) square_layers(moment_view cons
   auto const& it = of.samples[l];
   if (measures) {
     double const own = block_sum(it.count, [&](std::uint64_t j) { return square_of(of.message[it.first + j]); });
-    if (threadIdx.x == 0) of.message[of.count + l] = narrowed(own);
+    if (threadIdx.x == 0) detail::shared_sum::write(own, of.own(l));
   }
   std::uint64_t const first = l == 0 ? 0 : of.tile_ends[l - 1];
   double const all =
       norms ? block_sum(of.tile_ends[l] - first, [&](std::uint64_t t) { return of.tile_squares[first + t]; }) : 0.0;
-  if (threadIdx.x == 0) of.message[of.count + of.layers + l] = narrowed(all);
+  if (threadIdx.x == 0) detail::shared_sum::write(all, of.all(l));
 }
 
 /// One block a layer: factors from the sums over all ranks.
@@ -96,19 +102,18 @@ __global__ void __launch_bounds__(moment_threads)
   if (threadIdx.x != 0) return;
   if (measures) {
     of.moments[l].add(exact::divide(sums, exact::multiply(ranks, ranks)),
-                      exact::divide(widened(of.message[of.count + l]), ranks), window);
+                      exact::divide(detail::shared_sum::read(of.own(l)), ranks), window);
     of.factors[l] = of.moments[l].factor(ranks);
   }
   of.layer_squares[l] =
-      exact::multiply(widened(of.factors[l]),
-                      exact::divide(widened(of.message[of.count + of.layers + l]), ranks));
+      exact::multiply(widened(of.factors[l]), exact::divide(detail::shared_sum::read(of.all(l)), ranks));
 }
 
 /// One block.
 template <int = 0>
 __global__ void __launch_bounds__(moment_threads) sum_norm(moment_view const of) {
   double const total = block_sum(of.layers, [&](std::uint64_t l) { return of.layer_squares[l]; });
-  if (threadIdx.x == 0) *of.norm = narrowed(std::sqrt(total));
+  if (threadIdx.x == 0) *of.norm = std::sqrt(total);
 }
 
 /// Factors of moments that were restored.
@@ -118,7 +123,7 @@ __global__ void restore_factors(moment_view const of, double ranks) {
 }
 
 template <class T>
-__global__ void clip_gradient(T* values, std::uint64_t count, float const* norm, float most) {
+__global__ void clip_gradient(T* values, std::uint64_t count, double const* norm, float most) {
   float const factor = detail::clipping(*norm, most);
   if (magnitude_key(factor) == magnitude_key(1.0f)) return;
   for_each(count, [&](std::uint64_t i) { values[i] = from_float<T>(multiply(to_float(values[i]), factor)); });

@@ -110,7 +110,7 @@ class host_accumulate {
       }
     });
     double total = 0;
-    for (auto const& each : tile_sums_) total += each.sum_squares;
+    for (auto const& each : tile_sums_) add_in_order(total, each.sum_squares);
     return total;
   }
 

@@ -73,7 +73,7 @@ struct accumulate_bins {
         append_all<Level>(values + at, size, first + at, scratch->marks, *list);
       }
       if constexpr (quantising_selector<Chosen>) {
-        sums.sum_of_maxima += static_cast<double>(magnitude_of(bin.max_key()));
+        detail::add_in_order(sums.sum_of_maxima, static_cast<double>(magnitude_of(bin.max_key())));
         ++sums.bins;
       }
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include <gradsieve/core/arithmetic.hpp>
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
@@ -23,8 +24,8 @@ struct statistics {
   std::uint64_t nonzero = 0;
 
   void add(statistics const& other) noexcept {
-    sum_abs += other.sum_abs;
-    sum_squares += other.sum_squares;
+    detail::add_in_order(sum_abs, other.sum_abs);
+    detail::add_in_order(sum_squares, other.sum_squares);
     max_key = larger(max_key, other.max_key);
     nonzero += other.nonzero;
   }
@@ -74,8 +75,8 @@ class running_sums {
     statistics result;
     for (std::size_t h = 0; h < parts; ++h)
       for (std::size_t lane = 0; lane < width; ++lane) {
-        add(result.sum_abs, double{sum_abs_[h][lane]});
-        add(result.sum_squares, double{sum_squares_[h][lane]});
+        detail::add_in_order(result.sum_abs, double{sum_abs_[h][lane]});
+        detail::add_in_order(result.sum_squares, double{sum_squares_[h][lane]});
         result.max_key = larger(result.max_key, static_cast<key_type>(largest_[h][lane]));
         result.nonzero += static_cast<std::uint64_t>(nonzero_[h][lane]);
       }
@@ -90,19 +91,6 @@ class running_sums {
   using floats [[gnu::vector_size(width * sizeof(float))]] = float;
   using keys [[gnu::vector_size(width * sizeof(float))]] = std::int32_t;
 
-  /// sum += x, in the order of the calls under -ffast-math too.
-  template <class Number>
-  GRADSIEVE_INLINE static void add(Number& sum, Number const& x) noexcept {
-#if GRADSIEVE_HAS_ASSOC_BARRIER
-    sum = __builtin_assoc_barrier(sum + x);
-#else
-#if defined(__clang__)
-#pragma clang fp reassociate(off)
-#endif
-    sum += x;
-#endif
-  }
-
   GRADSIEVE_INLINE void add_lanes(float const* from) noexcept {
     for (std::size_t h = 0; h < parts; ++h) {
       keys key;
@@ -112,9 +100,9 @@ class running_sums {
       std::memcpy(&magnitude, &key, sizeof key);
       doubles x;
       widening<Level>::run(magnitude, x);
-      add(sum_abs_[h], x);
+      detail::add_in_order(sum_abs_[h], x);
       doubles const square = x * x;
-      add(sum_squares_[h], square);
+      detail::add_in_order(sum_squares_[h], square);
       largest_[h] = key > largest_[h] ? key : largest_[h];
       nonzero_[h] -= key != 0;  // true is -1
     }

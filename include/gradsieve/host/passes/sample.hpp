@@ -45,7 +45,7 @@ class key_sample {
   /// Sum of the magnitudes, in the order of the keys.
   [[nodiscard]] double sum_abs() const noexcept {
     double sum = 0;
-    for (key_type const key : keys_) sum += static_cast<double>(magnitude_of(key));
+    for (key_type const key : keys_) add_in_order(sum, static_cast<double>(magnitude_of(key)));
     return sum;
   }
 

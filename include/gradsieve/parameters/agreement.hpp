@@ -1,0 +1,33 @@
+// Whether all ranks have the same numbers, by one all-reduce.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace gradsieve::detail {
+
+/// Numbers of a rank, as whole halves and their negatives: a number is equal on all ranks if the ranks' largest halves
+/// and negatives agree.
+template <std::size_t Count>
+class agreement {
+ public:
+  explicit agreement(std::array<std::uint64_t, Count> const& numbers) noexcept {
+    for (std::size_t i = 0; i < 2 * Count; ++i) {
+      words_[i] = static_cast<double>(numbers[i / 2] >> (32 * (i % 2)) & 0xFFFF'FFFFu);
+      words_[2 * Count + i] = -words_[i];
+    }
+  }
+  /// To be replaced by the ranks' largest.
+  [[nodiscard]] std::span<double> words() noexcept { return words_; }
+  /// Whether number i is equal on all ranks. @pre words() was replaced
+  [[nodiscard]] bool on(std::size_t i) const noexcept {
+    return words_[2 * i] == -words_[2 * (Count + i)] && words_[2 * i + 1] == -words_[2 * (Count + i) + 1];
+  }
+
+ private:
+  std::array<double, 4 * Count> words_;
+};
+
+}  // namespace gradsieve::detail
