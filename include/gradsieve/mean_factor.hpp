@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <limits>
 #include <string>
 
 #include <gradsieve/core/arguments.hpp>
@@ -16,7 +15,7 @@ namespace gradsieve {
 
 namespace detail {
 
-inline constexpr double no_weight = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double no_weight = -1;
 
 [[nodiscard]] inline double checked_weight(double weight) noexcept {
   return is_finite(weight) && weight >= 0 && weight <= 1e300 ? weight : no_weight;
@@ -31,7 +30,7 @@ template <class Comm, class Refuse>
   ranks.meet_weights(comm, host{}, weight);
   double sum = 0;
   for (std::size_t r = 0; r < static_cast<std::size_t>(world); ++r) {
-    if (!is_finite(ranks.weight(r))) {
+    if (!is_finite(ranks.weight(r)) || ranks.weight(r) < 0) {
       refuse(r);
       return no_weight;
     }
