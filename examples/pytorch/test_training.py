@@ -258,8 +258,8 @@ class Moving(nn.Module):
 
 def case_buffers_that_training_changes():
     rank, world = dist.get_rank(), dist.get_world_size()
-    moving = ("teacher.weight", "teacher.bias", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "codes", "short",
-              "large")
+    moving = ("teacher.weight", "teacher.bias", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "codes",
+              "short", "large")
     for buffers, weighs in (("mean", False), ("mean", True), ("broadcast", False), ("own", False)):
         torch.manual_seed(rank)
         model = Moving()

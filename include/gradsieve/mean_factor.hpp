@@ -68,7 +68,8 @@ template <class Comm, class Refuse>
 /// every rank if some begin an exchange; communication_error.
 template <communicator Comm>
 [[nodiscard]] float mean_factor(Comm const& comm, double weight) {
-  auto const sum = detail::sum_of_weights(comm, detail::checked_weight(weight), [](std::size_t r) { detail::refuse_weight("rank", r); });
+  auto const mine = detail::checked_weight(weight);
+  auto const sum = detail::sum_of_weights(comm, mine, [](std::size_t r) { detail::refuse_weight("rank", r); });
   return detail::share_of(weight, sum, comm.size());
 }
 

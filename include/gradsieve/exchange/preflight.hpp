@@ -121,7 +121,7 @@ class preflight {
   /// A word as it is sent.
   struct packed_word {
     std::uint64_t layout_and_recipe = 0;  // 32 bits each
-    std::uint64_t step_and_flags = 0;  // bits: step 40; arithmetic, wire version 8; origin, format (7: weights) 3; early, failed 1
+    std::uint64_t step_and_flags = 0;  // bits: step 40; arithmetic, wire version 8; origin, format 3; early, failed 1
     std::uint64_t size = 0;
     std::uint64_t decision = 0;
 

@@ -31,14 +31,14 @@ namespace gradsieve {
 /// part of its changes that it has not sent. A rank trains on common + weight * residual, in `own`. After the
 /// optimizer's step, or every H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with
 /// the compressor, adds the mean of what was sent to the common parameters, and rewrites `own`. Evaluate and save
-/// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments. Weights of
-/// ranks in the loss vanish where an optimizer normalises: the changes have them, as factors, see mean_factor().
+/// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments. Weights
+/// of ranks in the loss vanish where an optimizer normalises: give them to the exchange, see mean_factor().
 ///
 /// Nothing is lost: common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, each
-/// times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the number of ranks. All
-/// calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same parameters: those that
-/// the last call wrote, with the optimizer's changes since. The initial ones are equal on all ranks: broadcast them,
-/// and if in doubt call check_common(). One object per rank; not for concurrent use.
+/// times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the
+/// number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same
+/// parameters: those that the last call wrote, with the optimizer's changes since. The initial ones are equal on all
+/// ranks: broadcast them, and if in doubt call check_common(). One object per rank; not for concurrent use.
 ///
 /// `Compressor`: a compressor of any space, or an any_compressor; its residual is in units of the parameters. Its store
 /// keeps one state: error_feedback, none (nothing is kept then), in_bfloat16 of them, or one of your own whose state is
