@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 
 import gradsieve_ddp
 import test_hook
-from gradsieve_ddp import _second_moments
+from gradsieve_ddp import _buffers, _second_moments
 from test_hook import assert_raises, assert_same_on_all_ranks, batches, sgd, small_model, weights
 
 OPTIMIZERS = {
@@ -225,11 +225,12 @@ def case_weights_do_not_vanish_in_adam():
 
 
 class Moving(nn.Module):
-    """Buffers of many kinds, some of which a forward pass changes; and a teacher."""
+    """Buffers of many kinds, some of which a forward pass changes; a balancing bias; and a teacher."""
 
     def __init__(self):
         super().__init__()
         self.student, self.teacher = nn.Linear(6, 6), nn.Linear(6, 6).requires_grad_(False)
+        self.bias = nn.Parameter(torch.zeros(3), requires_grad=False)
         self.norm = nn.BatchNorm1d(6)
         self.register_buffer("codes", torch.zeros(3, 4, dtype=torch.float64).t())
         self.register_buffer("short", torch.ones(5, dtype=torch.float16))
@@ -247,6 +248,7 @@ class Moving(nn.Module):
                 self.passes += 1
                 for mine, theirs in zip(self.teacher.parameters(), self.student.parameters()):
                     mine.data.mul_(0.9).add_(theirs.data, alpha=0.1)
+                self.bias.data += y.mean().sign() * 0.01
                 self.codes.data += y.mean().double()
                 self.short = self.short * 0.5 + y.var().half()  # another tensor
                 self.large[5] += y.mean()
@@ -257,8 +259,9 @@ class Moving(nn.Module):
 
 
 def case_buffers_that_training_changes():
+    _buffers.FROZEN = 10  # of 54
     rank, world = dist.get_rank(), dist.get_world_size()
-    moving = ("teacher.weight", "teacher.bias", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "codes",
+    moving = ("bias", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "codes",
               "short", "large")
     for buffers, weighs in (("mean", False), ("mean", True), ("broadcast", False), ("own", False)):
         torch.manual_seed(rank)
@@ -291,6 +294,7 @@ def case_buffers_that_training_changes():
                 assert torch.allclose(held[name].double(), right, rtol=near, atol=near, equal_nan=True), (buffers, number, name)
         assert torch.equal(model.mask, torch.full((6, 6), -float("inf")).triu(1))
         told, report = sync.describe(), sync.report()
+        assert ("and are many: teacher.weight, teacher.bias;" in told) == (buffers != "own"), told
         assert len(model.grows) == 2 + rank + model.passes  # of another shape on each rank
         if buffers == "own":
             assert "not exchanged: buffers and frozen parameters: " in told and report["total_bytes_buffers"] == 0
@@ -477,7 +481,7 @@ def case_with_fail_steps_with_nan_are_dropped():
 class Kinds(nn.Module):
     """Frozen parameters and buffers of many types and layouts, and modules with names that nn.Module has, too."""
 
-    def __init__(self, names=("order", "type", "short", "float", "apply", "stands_for", "_in_order", "module")):
+    def __init__(self, names=("order", "type", "half", "float", "apply", "stands_for", "_in_order", "module")):
         super().__init__()
         for name in names:
             self._modules[name] = nn.Linear(6, 6)

@@ -13,6 +13,7 @@ from . import _groups
 
 WAYS = ("mean", "broadcast", "own")
 SAMPLE = 2**14  #: elements of a tensor that are compared with what they were
+FROZEN = 16  #: frozen parameters that change are exchanged up to the trained ones' elements over this
 OFTEN, THEN = 4, 16  #: rounds that look for what has begun to change: the first of them, and each so many-th
 
 Slot = "tuple[str, dict[str, torch.Tensor | None], str]"
@@ -20,9 +21,10 @@ Slot = "tuple[str, dict[str, torch.Tensor | None], str]"
 
 class Buffers:
     """Buffers and frozen parameters of a model. Those that any rank has changed since the beginning become, in each
-    exchange, the same on all ranks; constants are not sent. With "mean" floating ones become the mean, weighted as the
-    changes are, of the ranks where all of their elements are finite; others become the first rank's, as all do with
-    "broadcast". With "own" nothing is sent. Memory: of each that has not changed SAMPLE elements."""
+    exchange, the same on all ranks; constants are not sent, nor the largest frozen parameters where those that change are
+    many, as of a teacher that follows the trained ones. With "mean" floating ones become the mean, weighted as the changes
+    are, of the ranks where all of their elements are finite; others become the first rank's, as all do with "broadcast".
+    With "own" nothing is sent. Memory: of each that has not changed SAMPLE elements."""
 
     def __init__(self, model: nn.Module, how: str, group: dist.ProcessGroup, device: torch.device) -> None:
         self._how, self._group, self._device = how, group, device
@@ -30,7 +32,11 @@ class Buffers:
         self._served = [each for each in every if _is_served(each[1][each[2]])]
         self._left_out = [name for name, holder, key in every if not _is_served(holder[key])]
         self._kinds = [_kind(holder[key]) for _, holder, key in self._served]
+        frozen = {id(each) for each in model.parameters()}
+        self._frozen = {i for i, (_, holder, key) in enumerate(self._served) if id(holder[key]) in frozen}
+        self._most_frozen = sum(each.numel() for each in model.parameters() if each.requires_grad) // FROZEN
         self._moving: list[int] = []
+        self._followers: list[int] = []  # frozen ones that change, the largest of too many
         self._seen = {i: _sample(holder[key]) for i, (_, holder, key) in enumerate(self._served)} if how != "own" else {}
         self.bytes = 0  #: that the last exchange has sent, before an all-reduce or a broadcast shares them out
 
@@ -52,6 +58,7 @@ class Buffers:
             return _listed("not exchanged: buffers and frozen parameters", names + self._left_out)
         become = ("the mean, where they are whole numbers the first rank's" if self._how == "mean" else "the first rank's")
         return (_listed(f"buffers and frozen parameters that become {become}", [names[i] for i in self._moving]) +
+                _listed("not exchanged: frozen parameters that change and are many", [names[i] for i in self._followers]) +
                 _listed("not exchanged: unchanged so far", [names[i] for i in self._seen]) +
                 _listed("not exchanged: sparse, expanded or without values", self._left_out))
 
@@ -64,6 +71,10 @@ class Buffers:
             if has:
                 del self._seen[i]
         self._moving = [i for i in range(len(self._served)) if i not in self._seen]
+        sizes = sorted((self._kinds[i][0].numel(), i) for i in self._moving if i in self._frozen)
+        self._followers = sorted(i for each, (_, i) in enumerate(sizes)
+                                 if sum(size for size, _ in sizes[:each + 1]) > self._most_frozen)
+        self._moving = [i for i in self._moving if i not in self._followers]
 
     def _average(self, which: list[int], factor: float) -> None:
         if not which:

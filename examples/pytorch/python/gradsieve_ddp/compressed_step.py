@@ -74,11 +74,12 @@ class CompressedStep:
         Adagrad, and of their subclasses without a step() of their own; other optimizers are left alone. A list names
         further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean.
-    buffers: what becomes of buffers and frozen parameters that training changes, such as statistics of norms, codebooks, a
-        teacher, in each exchange: "mean", of counters and other whole numbers the first rank's; "broadcast": the first
-        rank's, as DDP's broadcast_buffers has it; "own": each rank keeps its own. They are sent in full, and constants are
-        not sent: changes are found by value, of large ones by torch's count and by 16,384 elements. Of ranks where one is
-        NaN or infinite the mean has no part. describe() lists them.
+    buffers: what becomes of buffers that training changes, such as statistics of norms and codebooks, in each exchange:
+        "mean", of counters and other whole numbers the first rank's; "broadcast": the first rank's, as DDP's
+        broadcast_buffers has it; "own": each rank keeps its own. Frozen parameters that training changes count as buffers
+        up to a sixteenth of the trained elements; a larger teacher stays each rank's. They are sent in full, and constants
+        are not sent: changes are found by value, of large ones by torch's count and by 16,384 elements. Ranks where one is
+        NaN or infinite have no part in its mean. describe() lists all.
     decay: in [0, 1]; what has not been sent is multiplied with it before each exchange. Below 1 what is old fades. Not
         with recipes that carry momentum, nor with filtered.
     process_group: of the ranks that train together; None: all. hook_group: another one of the same ranks for the
