@@ -119,6 +119,195 @@ def case_what_is_updated_is_sent_or_pending():
         assert away < 1e-7, (recipe, away)
 
 
+def case_weights_of_ranks():
+    """The mean of changes is the weighted one, and what is pending has its weight."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    nodes = dict(zip(("inside", "across"), gradsieve_ddp.nodes(2))) if world == 4 else {}
+    for density, every in ((1.0, 1), (0.05, 1), (0.05, 3)):
+        model, optimizer, sync = started(density=density, every=every, **nodes)
+        total, weight, begun = common_of(model, sync), 0, weights(model)
+        for number, (x, y) in enumerate(batches(12)):
+            optimizer.zero_grad()
+            (loss_of(model, x, y) * float("inf" if number == 4 and rank == 1 and every == 1 else 1)).backward()
+            mine = 1 + 30 * rank + number
+            if (number + rank) % (2 * world) == 1 or number == 4 and rank == 1 and every == 1:
+                mine = 0
+            sync._exchange, exchange = (lambda: None), sync._exchange
+            sync.step(weight=mine)
+            sync._exchange = exchange
+            weight += mine
+            if sync._done < every:
+                continue
+            factor = gradsieve_ddp.mean_factor(weight)
+            total += mean_of(factor * (weights(model) - begun) if weight else torch.zeros_like(total))
+            sync.exchange()
+            assert sync._done == 0 and torch.isfinite(weights(model)).all()
+            common, weight, begun = common_of(model, sync), 0, weights(model)
+            if number == 4:
+                for state in optimizer.state.values():  # of the loss that was not finite
+                    state["exp_avg"].zero_(), state["exp_avg_sq"].fill_(1e-4)
+            if not nodes:
+                away = (common + mean_of(pending_of(sync)) - total).abs().max().item()
+                assert away < 3e-6, (density, every, number, away)
+                share = min(sync.local_weight, 1 / max(factor, 1))
+                assert (weights(model) - common - share * pending_of(sync)).abs().max() < 1e-6, factor
+            elif density == 1:
+                assert (common - total).abs().max() < 3e-6, number
+        assert_same_on_all_ranks(common, "weights")
+
+
+def case_weights_save_and_refuse():
+    rank = dist.get_rank()
+
+    def steps(model, optimizer, sync, count, weight_of, seed=3):
+        for number, (x, y) in enumerate(batches(count, seed=seed)):
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            sync.step(weight=weight_of(number))
+
+    def uneven(number):
+        return 1 if rank else 100 + number
+    through = started(every=2)
+    steps(*through, 5, uneven)
+    saved = through[1].state_dict(), through[2].state_dict()
+    again = started(seed=7, every=2)
+    again[1].load_state_dict(saved[0])
+    again[2].load_state_dict(saved[1])
+    for each in (through, again):
+        steps(*each, 3, uneven, seed=4)
+    assert torch.equal(weights(through[0]), weights(again[0]))
+    for damaged in ([1.0], [1.0, 0.0, float("nan")]):
+        assert_raises(ValueError, "'weights' of the state", lambda: again[2].load_state_dict({**saved[1], "weights": damaged}))
+
+    last = dist.get_world_size() - 1
+    model, optimizer, sync = started()
+    for weight_of, mine, others in (
+        (lambda _: -1 if rank == last else 1, "weight is -1, expected a number from 0", "weight of another rank"),
+        (lambda _: float("nan") if rank == last else 1, "weight is nan", "weight of another rank"),
+        (lambda _: torch.ones(()) if rank == last else 1, "take .item()", "weight of another rank"),
+        (lambda _: None if rank == last else 1, "some steps have a weight", "some steps have a weight"),
+        (lambda _: 0, "weights of all ranks are 0", "weights of all ranks are 0"),
+    ):
+        for _ in range(2):
+            rounds, before = sync.rounds, common_of(model, sync)
+            assert_raises((ValueError, TypeError), mine if rank == last else others,
+                          lambda: steps(model, optimizer, sync, 1, weight_of))
+            assert sync.rounds == rounds and torch.equal(common_of(model, sync), before)
+            steps(model, optimizer, sync, 1, lambda _: rank + 1)
+            assert sync.rounds == rounds + 1
+            assert_same_on_all_ranks(common_of(model, sync), mine)
+        if "some" not in mine:
+            assert_raises((ValueError, TypeError), mine if rank == last else others,
+                          lambda: gradsieve_ddp.mean_factor(weight_of(0)))
+    assert_raises(ValueError, "some steps have a weight", lambda: steps(model, optimizer, sync, 1, lambda _: None))
+    model, optimizer, sync = started()
+    steps(model, optimizer, sync, 2, lambda _: None)
+    before = weights(model)
+    assert_raises(ValueError, "exchanges so far had none", lambda: steps(model, optimizer, sync, 1, lambda _: 1))
+    assert torch.equal(weights(model), before)
+    steps(model, optimizer, sync, 1, lambda _: None)
+
+
+def case_weights_do_not_vanish_in_adam():
+    """Rank 0 has 15 samples for each one of another rank, and another aim: the mean of all samples is the aim."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    count, aim = (15, 1.0) if rank == 0 else (1, -1.0)
+    right = (15 - (world - 1)) / (15 + world - 1)
+    noise = torch.Generator().manual_seed(rank)
+    model = nn.Linear(1, 300, bias=False)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0)
+    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", density=0.1)
+    for i in range(250):
+        optimizer.param_groups[0]["lr"] = 0.02 * (1 - i / 250)
+        optimizer.zero_grad()
+        (model(torch.ones(count, 1)) - aim - 0.3 * torch.randn(count, 300, generator=noise)).square().mean().backward()
+        sync.step(weight=count)
+    found = common_of(model, sync).mean().item()
+    assert abs(found - right) < 0.06, (found, right)  # with each rank's own size 0.98, without weights 0.04
+
+
+class Moving(nn.Module):
+    """Buffers of many kinds, some of which a forward pass changes; and a teacher."""
+
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = nn.Linear(6, 6), nn.Linear(6, 6).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(6)
+        self.register_buffer("codes", torch.zeros(3, 4, dtype=torch.float64).t())
+        self.register_buffer("short", torch.ones(5, dtype=torch.float16))
+        self.register_buffer("large", torch.zeros(40_000))
+        self.register_buffer("mask", torch.full((6, 6), -float("inf")).triu(1))
+        self.register_buffer("grows", torch.zeros(2))
+        self.register_buffer("expanded", torch.zeros(1, 3).expand(4, 3))
+        self.register_buffer("late", torch.zeros(3))
+        self.passes = 0
+
+    def forward(self, x):
+        y = self.norm(self.student(x))
+        if self.training:
+            with torch.no_grad():
+                self.passes += 1
+                for mine, theirs in zip(self.teacher.parameters(), self.student.parameters()):
+                    mine.data.mul_(0.9).add_(theirs.data, alpha=0.1)
+                self.codes.data += y.mean().double()
+                self.short = self.short * 0.5 + y.var().half()  # another tensor
+                self.large[5] += y.mean()
+                self.grows = torch.zeros(2 + dist.get_rank() + self.passes)
+                if self.passes > 6:
+                    self.late += y.mean()
+        return y
+
+
+def case_buffers_that_training_changes():
+    rank, world = dist.get_rank(), dist.get_world_size()
+    moving = ("teacher.weight", "teacher.bias", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "codes", "short",
+              "large")
+    for buffers, weighs in (("mean", False), ("mean", True), ("broadcast", False), ("own", False)):
+        torch.manual_seed(rank)
+        model = Moving()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.5, buffers=buffers)
+        assert all(name in sync.describe().split("not exchanged: ")[1] for name in (*moving, "mask", "late"))
+        for number, (x, _) in enumerate(batches(18, seed=5)):
+            optimizer.zero_grad()
+            model(x[:4 + 4 * (rank % 2), :6]).square().mean().backward()
+            if number == 7 and rank == world - 1:
+                model.norm.running_var[2] = float("nan")
+                model.norm.num_batches_tracked += 5
+            weight = 1.0 + 3 * rank + number if weighs else None
+            held = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+            before = {name: held[name].double().clone() for name in moving}
+            sync.step(weight=weight)
+            held = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+            for name in moving if number % 7 == 0 else ():
+                counts = float(torch.isfinite(before[name]).all())
+                factor = (1 if weight is None else weight) * counts
+                sums = torch.cat([(before[name] * factor if counts else torch.zeros_like(before[name])).flatten(),
+                                  torch.tensor([factor], dtype=torch.float64)])
+                dist.all_reduce(sums)
+                first = before[name].contiguous().clone()
+                dist.broadcast(first, 0)
+                right = {"mean": (sums[:-1] / sums[-1]).view(first.shape), "broadcast": first, "own": before[name]}[buffers]
+                right = first if name.endswith("tracked") and buffers == "mean" else right
+                near = 2e-3 if name == "short" else 1e-6
+                assert torch.allclose(held[name].double(), right, rtol=near, atol=near, equal_nan=True), (buffers, number, name)
+        assert torch.equal(model.mask, torch.full((6, 6), -float("inf")).triu(1))
+        told, report = sync.describe(), sync.report()
+        assert len(model.grows) == 2 + rank + model.passes  # of another shape on each rank
+        if buffers == "own":
+            assert "not exchanged: buffers and frozen parameters: " in told and report["total_bytes_buffers"] == 0
+            continue
+        assert_same_on_all_ranks(model.late.double(), "a buffer that begins to change later")
+        assert model.late.abs().max() > 0 and all(name in told.split("not exchanged")[0] for name in (*moving, "late"))
+        assert "not exchanged: unchanged so far: mask" in told and "without values: expanded" in told, told
+        assert 4 * 40_000 < report["bytes_buffers"] < 4 * 90_000 and report["bytes_sent"] > report["bytes_buffers"]
+    plain = started()
+    train(plain[0], plain[2], plain[1], 2)
+    assert plain[2].report()["total_bytes_buffers"] == 0 and "exchanged" not in plain[2].describe()
+    assert_raises(ValueError, "buffers is 'sum', expected mean, broadcast or own", lambda: started(buffers="sum"))
+
+
 def case_ranks_agree_after_each_exchange():
     for recipe, decay in (("chunked+int4", 0.95), ("chunked+int2", 0.95), ("radix+fp16", 1.0), ("laplacian+deft", 0.5)):
         model, optimizer, sync = started(of=sgd, recipe=recipe, decay=decay, every=4, local_weight=0.0, outer_lr=0.7,
@@ -789,7 +978,8 @@ def case_closures():
 
 
 def case_ranks_with_different_numbers_of_batches():
-    for every, clip, options in ((1, None, {}), (1, 1.0, {}), (3, 1.0, {}), (2, None, {"of": sgd, "on_non_finite": "fail"})):
+    for every, clip, weight, options in ((1, None, None, {}), (1, 1.0, 5.0, {}), (3, 1.0, 2.0, {}),
+                                         (2, None, None, {"of": sgd, "on_non_finite": "fail"})):
         model, optimizer, sync = started(every=every, **options)
         raised = []
         for epoch in range(3):
@@ -800,7 +990,7 @@ def case_ranks_with_different_numbers_of_batches():
                     if clip:
                         sync.clip_grad_norm_(clip)
                     try:
-                        sync.step()
+                        sync.step(weight=weight)
                     except RuntimeError as error:
                         raised.append(str(error))
             assert mean_of(torch.ones(1)) == 1  # no rank is elsewhere
@@ -1126,6 +1316,10 @@ def case_nodes_of_two_ranks():
 test_hook.TWO_RANKS = [
     case_dense_exchange_is_the_mean,
     case_what_is_updated_is_sent_or_pending,
+    case_weights_of_ranks,
+    case_weights_save_and_refuse,
+    case_weights_do_not_vanish_in_adam,
+    case_buffers_that_training_changes,
     case_ranks_agree_after_each_exchange,
     case_stopped_and_continued_is_as_if_not,
     case_decay_lets_the_old_fade,
@@ -1160,10 +1354,11 @@ test_hook.TWO_RANKS = [
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_dense_exchange_is_the_mean, case_what_is_updated_is_sent_or_pending,
+                         case_weights_of_ranks,
                          case_a_model_that_is_averaged_already,
                          case_factors_know_noise_from_signal, case_ranks_with_different_numbers_of_batches,
                          case_ranks_join_and_leave, case_a_group_without_rank_0]
-test_hook.FOUR_RANKS = [case_nodes_of_two_ranks]
+test_hook.FOUR_RANKS = [case_nodes_of_two_ranks, case_weights_of_ranks]
 
 if __name__ == "__main__":
     test_hook.main()

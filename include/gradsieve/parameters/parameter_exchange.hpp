@@ -31,10 +31,11 @@ namespace gradsieve {
 /// part of its changes that it has not sent. A rank trains on common + weight * residual, in `own`. After the
 /// optimizer's step, or every H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with
 /// the compressor, adds the mean of what was sent to the common parameters, and rewrites `own`. Evaluate and save
-/// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments.
+/// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments. Weights of
+/// ranks in the loss vanish where an optimizer normalises: the changes have them, as factors, see mean_factor().
 ///
-/// Nothing is lost: common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, to
-/// rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the number of ranks. All
+/// Nothing is lost: common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, each
+/// times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the number of ranks. All
 /// calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same parameters: those that
 /// the last call wrote, with the optimizer's changes since. The initial ones are equal on all ranks: broadcast them,
 /// and if in doubt call check_common(). One object per rank; not for concurrent use.
@@ -45,7 +46,7 @@ namespace gradsieve {
 /// parameters of this format, and the common parameters are float.
 /// Cost: the compressor's exchange, and two passes: 16 bytes per element before it, 20 after it (with `Value` float).
 /// Memory: besides the compressor 4 bytes per element for the common parameters, and for 16-bit ones 4 for the change.
-/// On a device both passes are enqueued, as all of a compressor's steps are, and a CUDA graph can capture them.
+/// On a device both passes are enqueued, and a CUDA graph can capture them.
 /// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
 ///
 /// @include parameters.cpp
@@ -56,8 +57,7 @@ class parameter_exchange {
   using arithmetic = typename parts::arithmetic;
 
  public:
-  /// The compressor that exchanges the optimizer's changes.
-  using compressor_type = Compressor;
+  using compressor_type = Compressor;  ///< exchanges the optimizer's changes
   /// The result of an exchange: the compressor's report.
   using report_type = std::remove_cvref_t<decltype(std::declval<Compressor const&>().report())>;
 
@@ -81,15 +81,17 @@ class parameter_exchange {
   /// compressor::exchange(). A change that is not finite counts as zero and in the report, and `own` becomes finite
   /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
   /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; continue with the
-  /// next step or call again. Collective.
-  /// @throws as compressor::exchange(); invalid_argument between take_update() and apply_mean().
+  /// next step or call again. `factor`: of this rank's change, see mean_factor(); 0 drops the change, whatever it is. A
+  /// CUDA graph repeats its capture's. Collective.
+  /// @throws as compressor::exchange(); invalid_argument between take_update() and apply_mean(), or for a wrong factor.
   template <class Comm, class Own>
-  report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}) {
+  report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}, float factor = 1) {
     static_assert(!detail::temporary_memory<Own>, "own parameters are rewritten: they must not be a temporary");
     auto const values = span_of(own);
     if (values.size() != compressor_.layers().size())  // makes all ranks throw
       return compressor_.exchange(comm, std::span<float>{static_cast<float*>(nullptr), values.size()});
-    auto const update = take(values);
+    if (!detail::is_factor(factor)) fail(comm, own);  // makes the others throw
+    auto const update = take(values, factor);
     try {
       auto report = compressor_.exchange(comm, update, skipped);
       put(values, comm.size());
@@ -121,12 +123,11 @@ class parameter_exchange {
 
   /// The first half: moves the changes out of `own` and returns them, as a gradient for compressor().compress() or
   /// exchange(). With `Value` float they are in the memory of `own`. Then overwrite them with the mean of what the
-  /// ranks have sent, for example by averager::apply(), and call apply_mean(); or call discard_step(). Local.
-  /// @throws invalid_argument if `own` has another size, or an update was taken already.
+  /// ranks have sent, for example by averager::apply(), and call apply_mean(); or call discard_step(). `factor`: as
+  /// in exchange_parameters(). Local.
+  /// @throws invalid_argument if `own` has another size, or an update was taken already; for a wrong factor.
   template <class Own>
-  std::span<float> take_update(Own&& own) {
-    return take(checked(own));
-  }
+  std::span<float> take_update(Own&& own, float factor = 1) { return take(checked(own), factor); }
 
   /// The second half: adds the mean, which has replaced the update, to the common parameters, and rewrites `own`.
   /// `ranks`: the number of ranks of the mean. Local. @throws invalid_argument unless an update was taken.
@@ -153,10 +154,8 @@ class parameter_exchange {
   [[nodiscard]] std::span<float const> common() const noexcept { return parts_->common(); }
   /// The compressor of the changes: its residual, its step, its layers.
   [[nodiscard]] Compressor& compressor() noexcept { return compressor_; }
-  /// @copydoc compressor()
-  [[nodiscard]] Compressor const& compressor() const noexcept { return compressor_; }
-  /// The report of the last step.
-  [[nodiscard]] report_type report() const { return compressor_.report(); }
+  [[nodiscard]] Compressor const& compressor() const noexcept { return compressor_; }  ///< @copydoc compressor()
+  [[nodiscard]] report_type report() const { return compressor_.report(); }  ///< of the last step
   /// The factor of this rank's unsent changes that is in `own` now.
   [[nodiscard]] float weight() const noexcept { return weight_; }
 
@@ -241,12 +240,13 @@ class parameter_exchange {
                              std::to_string(n) + " elements");
   }
 
-  std::span<float> take(std::span<Value> own) {
+  std::span<float> take(std::span<Value> own, float factor = 1) {
     check_taken(false);
+    if (!detail::is_factor(factor)) throw invalid_argument("gradsieve: a factor of a change is negative or not finite");
     arithmetic const exact;
     auto const unsent = compressor_.residual();  // may throw: nothing has changed yet
     accumulated_ = compressor_.accumulated();
-    parts_->take(own, unsent, weight_);
+    parts_->take(own, unsent, weight_, factor_ = factor);
     taken_ = true;
     return parts_->update_of(own);
   }
@@ -254,7 +254,7 @@ class parameter_exchange {
   void put(std::span<Value> own, int ranks) {
     arithmetic const exact;
     auto const unsent = compressor_.residual();
-    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks);
+    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
     parts_->put(own, unsent, weight_);
     taken_ = false;
   }
@@ -266,7 +266,7 @@ class parameter_exchange {
     if (compressor_.accumulated() != accumulated_ && !must)
       parts_->write_own(own, unsent, weight_);
     else
-      parts_->write_updated(own, unsent, weight_);
+      parts_->write_updated(own, unsent, weight_, factor_);
     taken_ = false;
   }
 
@@ -277,7 +277,7 @@ class parameter_exchange {
     take(own);
     detail::held_failure failure;
     failure.attempt(body);
-    parts_->write_updated(own, compressor_.residual(), weight_);
+    parts_->write_updated(own, compressor_.residual(), weight_, factor_);
     taken_ = false;
     if (failure) std::rethrow_exception(failure.why());
   }
@@ -287,6 +287,7 @@ class parameter_exchange {
   bool keeps_nothing_;  // whether what is not sent is dropped
   std::unique_ptr<parts> parts_;
   float weight_ = 0;               // of the last write of `own`, which at first is common, whatever the residual
+  float factor_ = 1;               // of the update that was taken last
   bool taken_ = false;             // whether an update is in the memory of `own`
   std::uint64_t accumulated_ = 0;  // the compressor's count when it was taken
 };

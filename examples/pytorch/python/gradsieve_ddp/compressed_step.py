@@ -22,8 +22,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _arguments, _optimizers, _parameters, _passthrough, _second_moments
+from . import _arguments, _buffers, _optimizers, _parameters, _passthrough, _second_moments
 from ._report import Report
+from ._weights import Weights
 
 STATE_VERSION = 2
 DENSITY = 0.06
@@ -73,8 +74,7 @@ class CompressedStep:
 
     model: the bare module, not in DDP or FSDP, with its weights loaded: a later model.load_state_dict() counts as a change
         of this rank. All ranks begin with the parameters and buffers of the group's first rank, frozen ones included,
-        sparse buffers not. What is no parameter with a gradient, such as statistics of a batch norm, is not averaged
-        later. After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
+        sparse buffers not. After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
     optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
         but for master weights: a tensor in optimizer.state[parameter] that has the parameter's values after each of the
         first two steps is exchanged in its place. Not ScheduleFree, which has a second set of weights.
@@ -90,6 +90,11 @@ class CompressedStep:
         Adagrad, and of their subclasses without a step() of their own; other optimizers are left alone. A list names
         further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean.
+    buffers: what becomes of buffers and frozen parameters that training changes, such as statistics of norms, codebooks, a
+        teacher, in each exchange: "mean", of counters and other whole numbers the first rank's; "broadcast": the first
+        rank's, as DDP's broadcast_buffers has it; "own": each rank keeps its own. They are sent in full, and constants are
+        not sent: changes are found by value, of large ones by torch's count and by 16,384 elements. Of ranks where one is
+        NaN or infinite the mean has no part. describe() lists them.
     decay: in [0, 1]; what has not been sent is multiplied with it before each exchange. Below 1 what is old fades. Not
         with recipes that carry momentum, nor with filtered.
     process_group: of the ranks that train together; None: all. hook_group: another one of the same ranks for the
@@ -110,7 +115,7 @@ class CompressedStep:
                  density: float | None = None, *, passthrough: Sequence[str] = (), every: int = 1,
                  local_weight: float | None = None, second_moments: bool | Sequence[type] = True, outer_lr: float = 1.0,
                  outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0, process_group: Any = None,
-                 hook_group: Any = None, **options: Any) -> None:
+                 hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
 
         self._optimizers = _stepped_here(optimizer)
@@ -122,6 +127,7 @@ class CompressedStep:
         outer_lr = _arguments.number("outer_lr", outer_lr, 0)
         outer_momentum = _arguments.number("outer_momentum", outer_momentum, 0)
         _arguments.flag("nesterov", nesterov)
+        _arguments.choice("buffers", buffers, _buffers.WAYS)
         self._scales, self._scaled = second_moments is not False, _scaled(second_moments, self._optimizers)
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
             _arguments.group(name, group)
@@ -162,6 +168,9 @@ class CompressedStep:
         group = self._ddp.process_group
         _parameters.make_common(model, group, self._common[0].device)
         _groups.raise_together(self._not_finite_state(), group, self._common[0].device)
+        self._buffers = _buffers.Buffers(model, buffers, group, self._common[0].device)
+        self._weighting = Weights(group, self._common[0].device)
+        self._factor = 1.0  # of this rank's changes in the last exchange
         if hook_group is not None:
             _groups.check_same_ranks("hook_group", hook_group, group)
         if density is None and "adacomp" not in recipe.split("+"):
@@ -175,6 +184,7 @@ class CompressedStep:
         self._measured = False  # in this step
         self._told_alike = False
         self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
+        self._total_buffers = 0  # bytes
         self._begin_round()
         with torch.no_grad():
             for parameter, _, copy in held:  # of other parameters, on ranks that began with them
@@ -198,7 +208,7 @@ class CompressedStep:
             self._measure()
             return self._factors.clip(max_norm, self.every == 1)
 
-    def step(self, closure: Callable[[], Any] | None = None, *, scaler: Any = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, *, scaler: Any = None, weight: float | None = None) -> Any:
         """The optimizer's step; True if an exchange has ended it.
 
         closure: as of optimizer.step(closure): called first, and its loss is returned in place of True or False. An
@@ -206,15 +216,24 @@ class CompressedStep:
             backward() of the first.
         scaler: a GradScaler; the step is scaler.step(optimizer) and scaler.update() then, after
             scaler.unscale_(optimizer) where that was not called.
+        weight: at least 0; what this step counts in the mean of the ranks' changes, such as the tokens of its batch: weights
+            in the loss vanish where an optimizer normalises. The loss is the mean over this rank's samples then, without
+            the weight. With every > 1 the weights of a rank's steps add up, as in federated averaging. The changes of a rank
+            with 0 are dropped. In each step on all ranks, or on none. Second moments that are scaled get one size on all
+            ranks, too; where they are not, each rank's own size stays in its steps.
 
         A rank whose gradients are NaN or infinite, or whose squares are in float32, leaves its optimizer's step out: that
         changes nothing but report()'s `steps_left_out`, and the rank takes part in the exchange. It warns after 20 such
         steps in a row. With on_non_finite="fail" the exchange raises once, on all ranks; not for what a scaler skips.
         Cost: a reading pass over the gradients; of an optimizer of two passes a copy of the parameters.
         @throws as exchange(), in its place. ValueError, before anything has happened, if an optimizer has a parameter with
-        a gradient that was not there, or frozen, when this object was made, or a state that is NaN or infinite; at its
-        second step if it keeps copies of the weights outside of optimizer.state, which no exchange reaches."""
+        a gradient that was not there, or frozen, when this object was made, or a state that is NaN or infinite, or if
+        there is a weight, and earlier steps had none; at its second step if it keeps copies of the weights outside of
+        optimizer.state, which no exchange reaches. ValueError on every rank in the exchange, before it changes anything, if
+        a weight is below 0 or not finite, all are 0, or some steps have none: the next exchange has the changes, by the
+        weights of the steps since."""
         self._check_outside("step()")
+        self._weighting.check(weight)
         if scaler is not None:
             _arguments.grad_scaler(scaler, ("unscale_", "step", "update"))
         self._check_closure(closure, scaler)
@@ -237,6 +256,8 @@ class CompressedStep:
                 self._unscale(scaler)
             finite = self._gradients_are_finite()
             scales = self._factors is not None and bool(self._scaled)
+            if self._factors is not None:
+                self._factors.sized = weight is not None
             if scales:
                 self._measure()
             stepped = finite and self._step_optimizers(scaler, scales, again)
@@ -246,6 +267,7 @@ class CompressedStep:
             if self._looks and self._done == 0 and stepped:
                 self._look_for_copies()
             self._done += 1
+            self._weighting.add(weight)
             exchanges = self._done >= self.every
             if exchanges:
                 self._exchange()
@@ -265,7 +287,8 @@ class CompressedStep:
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
         """`with sync.join():` around a loop over data of which some ranks have more than others. A rank that is through
-        takes part in the exchanges of the others, in which it sends what it has not sent yet, and all leave together.
+        takes part in the exchanges of the others, in which it sends what it has not sent yet, and all leave together. The
+        mean stays one over all ranks; where steps have a weight, that of a rank that is through is 0.
         Collective: on all ranks or on none. Cost: an all-reduce of 12 bytes with each exchange."""
         self._check_outside("join()")
         if self._joins:
@@ -282,6 +305,7 @@ class CompressedStep:
     def _exchange(self) -> None:
         with _missing_ranks_are_named():
             self._announce()
+            factor = self._weighting.factor()
         self._announced = False
         measured, self._measured = self._measured, False
         before = self.hook.state_dict() if self.decay != 1 and self._undoes else None
@@ -293,6 +317,8 @@ class CompressedStep:
         else:
             for start, own in zip(self._start, weights):
                 start.sub_(own.to(start.device))  # master weights may be elsewhere
+        for each in self._start if factor != 1 else ():
+            each.mul_(factor) if factor else each.zero_()
         if self._failed:  # which all ranks hear of
             next(each for each in self._start if each.numel()).view(-1)[0] = float("nan")
         self._outer.zero_grad(set_to_none=True)
@@ -318,6 +344,10 @@ class CompressedStep:
             raise
         self._outer.step()
         self._outer.zero_grad(set_to_none=True)
+        with _missing_ranks_are_named():
+            self._buffers.exchange(factor, self.rounds)
+        self._total_buffers += self._buffers.bytes
+        self._factor = factor
         self._last_bytes = self._factors.bytes if self._factors and measured else 0
         self.rounds += 1
         if not self._told_broken and not self._start[0].is_cuda:  # where asking waits for the step
@@ -330,6 +360,7 @@ class CompressedStep:
     def _end_round(self) -> None:
         self._done = 0
         self._failed = False
+        self._weighting.clear()
         self._begin_round()
 
     @contextlib.contextmanager
@@ -357,21 +388,23 @@ class CompressedStep:
         return dict(zip(self._names, self._factors.values)) if self._factors and self._scales else {}
 
     def report(self) -> Report:
-        """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`). Beside it
-        `steps_left_out`: this rank's since the exchange before, as their gradients were not finite."""
+        """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`) and of
+        buffers (`bytes_buffers`). Beside it `steps_left_out`: this rank's since the exchange before, as their gradients were
+        not finite."""
         report = self.hook.report()
-        for prefix, count in (("", self._last_bytes), ("total_", self._total_bytes)):
-            report[prefix + "bytes_measured"] = count
-            report[prefix + "bytes_sent"] += count
-            report[prefix + "bytes_received"] += count
+        for prefix, measured, buffers in (("", self._last_bytes, self._buffers.bytes),
+                                          ("total_", self._total_bytes, self._total_buffers)):
+            report[prefix + "bytes_measured"], report[prefix + "bytes_buffers"] = measured, buffers
+            report[prefix + "bytes_sent"] += measured + buffers
+            report[prefix + "bytes_received"] += measured + buffers
             if report[prefix + "bytes_sent"]:
                 report[prefix + "ratio"] = report[prefix + "baseline_bytes"] / report[prefix + "bytes_sent"]
         report.update(steps_left_out=self._left_out, total_steps_left_out=self._total_left_out)
         return report
 
     def describe(self) -> str:
-        """As Hook.describe()."""
-        return self.hook.describe()
+        """As Hook.describe(); and which buffers and frozen parameters are exchanged, and which are not."""
+        return self.hook.describe() + self._buffers.describe()
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -391,6 +424,8 @@ class CompressedStep:
             "factors": self._factors.state() if self._factors else {},
             "copies": list(map(list, self._copies)), "looks": self._looks, "failed": self._failed,
             "left_out": self._total_left_out,
+            "factor": self._factor,
+            "weights": self._weighting.state(),
         }
 
     def load_state_dict(self, state: Any) -> None:
@@ -413,19 +448,22 @@ class CompressedStep:
         number = first.get("number", first["rounds"] * self.every + first["done"])  # older states have none
         if not _arguments.is_count(number) or not _is_outer(first["outer"], shapes):
             raise ValueError("gradsieve: 'number' or 'outer' of the state is damaged, or of other parameters")
-        copies, looks, left_out = first.get("copies", []), first.get("looks", LOOKS), first.get("left_out", 0)  # newer
+        copies, looks, left_out = first.get("copies", []), first.get("looks", LOOKS), first.get("left_out", 0)
         if not (_are_names(copies, len(self._parts)) and _arguments.is_count(looks) and _arguments.is_count(left_out)):
             raise ValueError("gradsieve: 'copies', 'looks' or 'left_out' of the state is damaged, or of other optimizers")
         if self._factors and first["factors"] and not self._factors.is_state(first["factors"]):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
+        factor = _arguments.number("'factor' of the state", first.get("factor", 1.0), 0)  # older states have none
+        self._weighting.restore(first.get("weights", [0.0, 0.0, 0.0]) if alone else [0.0, 0.0, 0.0])
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
         if self._factors and first["factors"]:
-            self._factors.restore(first["factors"])
+            self._factors.restore(first["factors"], alone)
         self._done, self.rounds = first["done"], first["rounds"]
         self._number = number
         self._copies, self._looks, self._total_left_out = [(part, name) for part, name in copies], looks, left_out * alone
         self._failed, self._checked = first.get("failed") is True, False
+        self._factor = factor if alone else 1.0
         with torch.no_grad():
             for common, saved in zip(self._common, first["common"]):
                 common.copy_(saved)
@@ -524,8 +562,8 @@ class CompressedStep:
             self._factors.clip(0.0, True)
         try:
             self._exchange()
-        except RuntimeError as error:
-            if "dropped on all ranks" not in str(error):  # which those that train hear of
+        except (RuntimeError, ValueError) as error:  # of dropped steps, or of weights: those that train hear of it
+            if "dropped on all ranks" not in str(error) and not isinstance(error, ValueError):
                 raise
 
     # ---- copies of the weights in an optimizer's state ----------------------------------------------------------------
@@ -608,11 +646,12 @@ class CompressedStep:
         """The same numbers each time that nothing else has happened, rounded to the format of the model."""
         with torch.no_grad():
             if self.local_weight:
+                share = min(self.local_weight, 1 / max(self._factor, 1))  # at most this rank's own changes, once
                 unsent = [each if each.dtype == torch.float32 else torch.zeros_like(each, dtype=torch.float32)
                           for each in self._start]  # of float64, which density 1 sends, nothing is left
                 self.hook._native.copy_residual(unsent)
                 for start, kept, common in zip(self._start, unsent, self._common):
-                    torch.add(common, kept, alpha=-self.local_weight, out=start)
+                    torch.add(common, kept, alpha=-share, out=start)
             else:
                 _copy_all(self._start, self._common)
             for start, own in zip(self._start, self._weights()):
