@@ -330,6 +330,10 @@ def compressed_step(refusals):
         for value in values:
             refusals.expect("state", sync.load_state_dict, {**saved, name: value})
     refusals.expect("state", sync.load_state_dict, {**saved, "done": 1})
+    for name, values in {"copies": (None, 0, [1], [[1, "master"]], [[0, 1]]), "looks": (None, -1), "left_out": ("1",)}.items():
+        for value in values:
+            refusals.expect("state", sync.load_state_dict, {**saved, name: value})
+    refusals.each("closure", (0, 3, "closure", True), sync.step)
     refusals.each("scaler", (0, 3, "scaler", torch.optim.SGD, good["optimizer"]), sync.step)
     lbfgs = torch.optim.LBFGS(good["model"].parameters())
     refusals.expect("LBFGS needs a closure", call, **{**good, "optimizer": lbfgs})

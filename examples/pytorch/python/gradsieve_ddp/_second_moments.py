@@ -79,6 +79,7 @@ class Factors:
         """That a measurement sends, before the all-reduce shares them out."""
         return 4 * (len(self._parameter_of) + len(self._counts))
 
+    @torch.no_grad()
     def measure(self, number: int) -> None:
         """Of the gradients that the parameters have now. `number`: of the measurement, the same on all ranks and new
         each time. Collective: one all-reduce."""
@@ -105,6 +106,7 @@ class Factors:
             self._sized += 1
         self._find_values()
 
+    @torch.no_grad()
     def scale_second_moments(self, optimizers: Sequence[torch.optim.Optimizer], undo: bool = False) -> int:
         """Before a step of optimizers that is_known() knows: lets factor * g^2 enter their second moments in place of
         g^2, with `sized` times the size. `undo`: that step did not happen, and none of them may stay below zero. Returns of
@@ -128,6 +130,7 @@ class Factors:
                     scaled += _add_square(state[name], each.grad, -scale if undo else scale, keep_positive)
         return scaled
 
+    @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:
         """Scales this rank's gradients so that the mean gradient has at most this norm: the square root of the mean over
         ranks of sum of factor * |g|^2. Returns that norm before it was limited. `together`: collective, one all-reduce of
@@ -185,6 +188,12 @@ class Factors:
         """Of each parameter's."""
         sums = of_places.new_zeros(len(self._counts))
         return sums.index_add_(0, self._parameter_of.to(of_places.device), of_places)
+
+
+@torch.no_grad()
+def finite(gradients: Sequence[torch.Tensor]) -> bool:
+    """Whether all are, and their squares' sums too, which second moments are made of."""
+    return not gradients or bool(torch.isfinite(_norms(gradients)).all())
 
 
 def _norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
